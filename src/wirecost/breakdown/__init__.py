@@ -1,0 +1,32 @@
+"""The one result type of wirecost, the breakdown of an iteration, and its arithmetic."""
+
+from wirecost.breakdown.parts import Parts, split_window
+from wirecost.breakdown.result import (
+    SCHEMA_VERSION,
+    Breakdown,
+    Collective,
+    Interval,
+    Iteration,
+    Network,
+    Phase,
+    ResultWarning,
+    Source,
+)
+from wirecost.breakdown.statistics import Ratio, Spread, ratio_of_medians
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Breakdown",
+    "Collective",
+    "Interval",
+    "Iteration",
+    "Network",
+    "Parts",
+    "Phase",
+    "Ratio",
+    "ResultWarning",
+    "Source",
+    "Spread",
+    "ratio_of_medians",
+    "split_window",
+]

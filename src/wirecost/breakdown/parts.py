@@ -1,0 +1,86 @@
+"""The five parts of an iteration: every instant of a rank's window belongs to exactly one."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, model_validator
+
+from wirecost.breakdown.intervals import Intervals, clip, intersect, subtract, total_ns, union
+
+
+class Parts(BaseModel):
+    """The device time line of one rank over one window, split in five; integer nanoseconds.
+
+    `compute_only` a compute kernel runs and no communication does; `overlapped` both run; `exposed_comm`
+    communication runs and compute does not; `exposed_memory` only copies or fills run; `idle` nothing runs.
+    They sum to the window exactly.
+
+    Raises:
+        pydantic.ValidationError: if a part is negative or the parts don't sum to the window.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    window_ns: NonNegativeInt
+    compute_only_ns: NonNegativeInt
+    overlapped_ns: NonNegativeInt
+    exposed_comm_ns: NonNegativeInt
+    exposed_memory_ns: NonNegativeInt
+    idle_ns: NonNegativeInt
+
+    @model_validator(mode="after")
+    def _sums_to_window(self) -> Parts:
+        parts = (
+            self.compute_only_ns
+            + self.overlapped_ns
+            + self.exposed_comm_ns
+            + self.exposed_memory_ns
+            + self.idle_ns
+        )
+        if parts != self.window_ns:
+            raise ValueError(f"the five parts sum to {parts} ns, not to the window's {self.window_ns} ns")
+        return self
+
+    @property
+    def compute_ns(self) -> int:
+        return self.compute_only_ns + self.overlapped_ns
+
+    @property
+    def comm_ns(self) -> int:
+        return self.overlapped_ns + self.exposed_comm_ns
+
+    @property
+    def comm_fraction(self) -> float | None:
+        """Exposed communication over the window; None for an empty window."""
+        return self.exposed_comm_ns / self.window_ns if self.window_ns else None
+
+    @property
+    def comm_busy(self) -> float | None:
+        """All communication over the window, hidden or not; None for an empty window."""
+        return self.comm_ns / self.window_ns if self.window_ns else None
+
+    @property
+    def overlap(self) -> float | None:
+        """The share of communication that compute hides; None where there is no communication."""
+        return self.overlapped_ns / self.comm_ns if self.comm_ns else None
+
+
+def split_window(start_ns: int, end_ns: int, *, compute: Intervals, comm: Intervals, memory: Intervals) -> Parts:
+    """Splits [start_ns, end_ns) by three merged interval sets (see `intervals`), exactly.
+
+    Raises:
+        ValueError: if the window ends before it starts.
+    """
+    if end_ns < start_ns:
+        raise ValueError(f"a window can't end ({end_ns} ns) before it starts ({start_ns} ns)")
+    compute, comm, memory = (clip(s, start_ns, end_ns) for s in (compute, comm, memory))
+    busy = union(compute, comm)
+    overlapped = total_ns(intersect(compute, comm))
+    exposed_memory = total_ns(subtract(memory, busy))
+    return Parts(
+        window_ns=end_ns - start_ns,
+        compute_only_ns=total_ns(compute) - overlapped,
+        overlapped_ns=overlapped,
+        exposed_comm_ns=total_ns(comm) - overlapped,
+        exposed_memory_ns=exposed_memory,
+        idle_ns=end_ns - start_ns - total_ns(busy) - exposed_memory,
+    )

@@ -1,0 +1,170 @@
+"""`Breakdown`: the one result type. Engine runs measure it, traces and logs are imported into it, the model
+predicts it; studies, comparisons, plans and reports only read it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from wirecost.breakdown.parts import Parts
+from wirecost.breakdown.statistics import Spread
+
+SCHEMA_VERSION = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Source(StrEnum):
+    """How a breakdown came about. Values of different sources never share an unlabelled column."""
+
+    MEASURED = "measured"  # wirecost's own engine ran it
+    IMPORTED = "imported"  # read from somebody's trace or log
+    PREDICTED = "predicted"  # the cost model's answer
+
+
+class Phase(StrEnum):
+    """Phases of an engine iteration; the names and Megatron-LM's timers are matched in docs/measurement.md."""
+
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    GRAD_SYNC = "grad_sync"
+    PARAM_GATHER = "param_gather"
+    PIPELINE_RECV_FORWARD = "pipeline_recv_forward"
+    PIPELINE_SEND_FORWARD = "pipeline_send_forward"
+    PIPELINE_RECV_BACKWARD = "pipeline_recv_backward"
+    PIPELINE_SEND_BACKWARD = "pipeline_send_backward"
+    EMBEDDING_SYNC = "embedding_sync"
+    TENSOR_PARALLEL = "tensor_parallel"
+    OPTIMIZER = "optimizer"
+    CHECKPOINT = "checkpoint"
+    VALIDATION = "validation"
+    OTHER = "other"
+
+
+class Iteration(_Frozen):
+    """One iteration of one rank. `phases` in nanoseconds (engine runs only) sum to the window with `other`."""
+
+    rank: NonNegativeInt
+    name: str
+    parts: Parts
+    phases: dict[Phase, NonNegativeInt] = {}
+    start_ns: int | None = None  # on the source's own clock
+    loss: float | None = None
+
+
+class Collective(_Frozen):
+    """One collective (or one kind of it) in one process group, summed over its calls on one rank.
+
+    `bytes` is the total size S of measurement.md summed over calls; None where it isn't known, never 0.
+    `duration_ns` is what a kernel or call took; of that `wait_ns` went by before the last rank arrived and
+    `transfer_ns` after. `expected_ns` is the transfer that bytes and the measured link rate give.
+    """
+
+    rank: NonNegativeInt | None = None
+    op: str
+    group: str
+    group_size: PositiveInt | None = None
+    count: PositiveInt
+    bytes: NonNegativeInt | None = None
+    duration_ns: NonNegativeInt
+    wait_ns: NonNegativeInt | None = None
+    transfer_ns: NonNegativeInt | None = None
+    busbw_Bps: float | None = None
+    expected_ns: NonNegativeInt | None = None
+
+
+class ResultWarning(_Frozen):
+    """A typed remark on a result: what is doubtful about it, and what to do."""
+
+    code: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    message: str
+
+
+class Interval(_Frozen):
+    """A prediction's interval for the iteration time at `level` (0.9: nine in ten measurements fall inside)."""
+
+    level: float = Field(gt=0, lt=1)
+    low_ns: NonNegativeInt
+    high_ns: NonNegativeInt
+
+
+class Network(_Frozen):
+    """Which network a result stands for. Labels are earned: `transport` is the one reported in use, and
+    `measured_rate_bps` was measured after shaping; what was only asked for is called nominal."""
+
+    name: str
+    emulated: bool
+    transport: str | None = None
+    nominal_rate_bps: float | None = Field(default=None, gt=0)
+    measured_rate_bps: float | None = Field(default=None, gt=0)
+
+
+class Breakdown(_Frozen):
+    """What an iteration's time goes to, with every raw sample kept."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    source: Source
+    title: str
+    world_size: PositiveInt
+    iterations: tuple[Iteration, ...]
+    collectives: tuple[Collective, ...] = ()
+    network: Network | None = None
+    tokens_per_iteration: PositiveInt | None = None
+    interval: Interval | None = None
+    warnings: tuple[ResultWarning, ...] = ()
+    details: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _ranks_exist(self) -> Breakdown:
+        over = {i.rank for i in self.iterations if i.rank >= self.world_size}
+        if over:
+            raise ValueError(f"rank {min(over)} is outside a world of {self.world_size}")
+        return self
+
+    def by_iteration(self) -> dict[str, list[Iteration]]:
+        """Iterations of all ranks by name, in order of first appearance."""
+        found: dict[str, list[Iteration]] = defaultdict(list)
+        for iteration in self.iterations:
+            found[iteration.name].append(iteration)
+        return dict(found)
+
+    def iteration_times_ns(self) -> list[int]:
+        """Each iteration's time: the slowest rank's window."""
+        return [max(i.parts.window_ns for i in group) for group in self.by_iteration().values()]
+
+    def iteration_ns(self) -> Spread | None:
+        return Spread.of(self.iteration_times_ns())
+
+    def comm_fraction(self) -> Spread | None:
+        """Exposed communication over iteration time; an iteration counts with the mean over its ranks."""
+        return self.part_share("exposed_comm_ns")
+
+    def part_share(self, part: str) -> Spread | None:
+        """A part's share of the window, the mean over ranks of each iteration. `part` is a field of `Parts`."""
+        shares = []
+        for group in self.by_iteration().values():
+            known = [getattr(i.parts, part) / i.parts.window_ns for i in group if i.parts.window_ns]
+            if known:
+                shares.append(sum(known) / len(known))
+        return Spread.of(shares)
+
+    def phase_ns(self, phase: Phase) -> Spread | None:
+        """A phase's time, the mean over ranks of each iteration; None where no iteration records it."""
+        times = []
+        for group in self.by_iteration().values():
+            known = [i.phases[phase] for i in group if phase in i.phases]
+            if known:
+                times.append(sum(known) / len(known))
+        return Spread.of(times)
+
+    def tokens_per_s(self) -> float | None:
+        time = self.iteration_ns()
+        if time is None or not time.median or self.tokens_per_iteration is None:
+            return None
+        return self.tokens_per_iteration / (time.median * 1e-9)

@@ -1,0 +1,35 @@
+"""Errors that a user can cause, and nothing else: each is one clear line and ends a command with exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WirecostError(Exception):
+    """Something the user can mend. The message says what is wrong, where, and what would be right."""
+
+    exit_code = 2
+
+
+class SpecError(WirecostError):
+    """A study, workload, plan, cluster or fabric that can't be what was meant."""
+
+
+class UnsupportedError(WirecostError):
+    """This machine, kernel or installation can't do what was asked; the message says what to do about it."""
+
+
+class MissingExtraError(UnsupportedError):
+    """A command needs an optional dependency that isn't installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the '{extra}' extra; install it with: pip install 'wirecost[{extra}]'")
+
+
+def one_of(kind: str, given: object, allowed: Iterable[str]) -> str:
+    """One line that refuses `given`, lists what is allowed and points at the nearest allowed name."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(str(given), names, n=1)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    return f"unknown {kind} '{given}'{hint}; allowed: {', '.join(names)}"
