@@ -44,6 +44,11 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
+    from wirecost.cli import demo, report, study
+
+    app.command("demo")(demo.demo)
+    app.add_typer(study.app, name="study")
+    app.command("report")(report.report)
 
 
 _register()
