@@ -15,6 +15,7 @@ import typer
 
 from wirecost._version import __version__
 from wirecost.errors import WirecostError
+from wirecost.text import printable
 
 app = typer.Typer(
     name="wirecost",
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         app(args=argv, prog_name="wirecost")
     except WirecostError as error:
-        typer.echo(f"wirecost: {error}", err=True)
+        typer.echo(f"wirecost: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
     except SystemExit as ending:
         # The library turns Ctrl-C into a silent exit code.

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
+from wirecost.text import printable
 from wirecost.units import format_ns, format_rate_bps
 
 
@@ -30,13 +31,15 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
         console.print(
             Text(
                 f"{outcome.status}: {cell.workload} on {cell.network}, {cell.plan}, {cell.scale.label}: "
-                f"{outcome.reason or 'no reason known'}",
+                f"{printable(outcome.reason or 'no reason known')}",
                 style="red",
             ),
             soft_wrap=True,
         )
     for code, message, count in report.warnings():
-        console.print(Text(f"note [{code}, {count} experiments]: {message}", style="yellow"), soft_wrap=True)
+        console.print(
+            Text(f"note [{code}, {count} experiments]: {printable(message)}", style="yellow"), soft_wrap=True
+        )
 
 
 def fractions(report: StudyReport, plan: str) -> Table:
