@@ -47,7 +47,8 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     flat = done(results["all-reduce"])
     folder = results["all-reduce"].directory
     assert sorted(p.name for p in folder.iterdir()) == [
-        "breakdown.json", "environment.json", "experiment.yaml", "link.json", "logs", "samples", "status.json",
+        "breakdown.json", "environment.json", "experiment.yaml", "link.json", "logs", "machine.json",
+        "samples", "status.json",
     ]  # fmt: skip
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["torch"]

@@ -46,7 +46,8 @@ def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
     collectives = [
         Collective(
             rank=r, op="all_reduce", group="data_parallel", group_size=e.ranks, count=4, bytes=4_000_000,
-            duration_ns=4 * transfer, wait_ns=0, transfer_ns=4 * transfer, expected_ns=4 * expected,
+            duration_ns=4 * transfer, wait_ns=0, transfer_ns=4 * transfer, transfer_median_ns=transfer,
+            expected_ns=4 * expected,
         )
         for r in range(e.ranks)
     ]  # fmt: skip

@@ -61,6 +61,7 @@ def test_wait_ends_when_the_last_rank_starts(tmp_path: Path) -> None:
     assert (first.wait_ns, first.transfer_ns) == (100, 200 + 100)
     assert (second.wait_ns, second.transfer_ns) == (200, 210 + 100)
     assert (first.count, first.bytes) == (2, 20_000_000)
+    assert first.transfer_median_ns == 150
     assert first.busbw_Bps == pytest.approx(20_000_000 / 300e-9)
     # Two all-reduces of 10 MB over the slowest link, 0.8 Gb/s: n = 2 sends each byte once.
     assert first.expected_ns == pytest.approx(2 * 10e6 * 8 / 0.8)
@@ -72,6 +73,13 @@ def test_short_messages_and_shared_cores_are_pointed_out(tmp_path: Path) -> None
     rank = [sample(n, 0, 10, 20, size=100_000) for n in range(3)]
     codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=1).warnings}
     assert codes == {"short_messages", "shared_cores"}
+
+
+@pytest.mark.parametrize(("busy", "codes"), [(0.5, {"busy_machine"}), (0.05, set()), (None, set())])
+def test_a_busy_machine_is_pointed_out(tmp_path: Path, busy: float | None, codes: set[str]) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    (tmp_path / "machine.json").write_text(json.dumps({"busy_fraction_before": busy}))
+    assert {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings} == codes
 
 
 def test_ranks_that_never_talked_are_shouted_about(tmp_path: Path) -> None:
