@@ -1,0 +1,392 @@
+"""One file's events that matter, as columns: device work, annotations, communication calls with their arguments."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from wirecost.trace.classify import (
+    COPY,
+    CPU_ANNOTATION,
+    DEVICE_CATEGORIES,
+    GPU_ANNOTATION,
+    KERNEL,
+    OTHER_CATEGORIES,
+    UNKNOWN,
+    Classifier,
+    operation,
+    total_bytes,
+)
+from wirecost.trace.numbers import NS_OF_FRACTION, NotANumber, OutOfRange, span_ns
+from wirecost.trace.problems import Problems
+from wirecost.trace.stream import Event, Slice
+
+STEP = re.compile(r"ProfilerStep#\d{1,18}")
+_STEP_BYTES = b'"ProfilerStep#'
+_COMMS_BYTES = b'"record_param_comms"'
+# Phases of the trace event format that are no complete events; without a category they are decoration
+# (kineto's process names and window marks).
+_PHASES = frozenset("BEXiICbnesStfPNODMVvRc(),=") | {"s", "t", "f"}
+_LIMIT_NS = 2**62
+_UNKNOWN_GROUP = "unknown"
+
+
+class _Args(msgspec.Struct, gc=False):
+    """Arguments of a communication kernel (PyTorch, torch/csrc/distributed/c10d/ParamCommsUtils.hpp)."""
+
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
+    dtype: Any = None
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    description: Any = msgspec.field(default=None, name="Process Group Description")
+    members: Any = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=None, name="Seq")
+    external_id: Any = msgspec.field(default=None, name="External id")
+
+
+@dataclass(slots=True)
+class Call:
+    """What a communication event says of itself; None is unknown. `group` is the process group's name."""
+
+    op: str = UNKNOWN
+    group: str = _UNKNOWN_GROUP
+    members: str = ""
+    group_size: int | None = None
+    bytes: int | None = None
+    dtype: str | None = None
+    sequence: int | None = None
+    op_source: str = "name"
+
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass
+class Columns:
+    """Device events of one file: int64 nanoseconds, without the base time."""
+
+    start_ns: Int64
+    end_ns: Int64
+    kind: npt.NDArray[np.int8]
+    name: Int64  # index into `names`
+    stream: Int64  # index into `streams`
+    comm: npt.NDArray[np.bool_]
+    names: list[str]
+    streams: list[tuple[str, str]]  # (device, stream)
+    calls: dict[int, Call]  # by row, for communication
+
+
+@dataclass
+class Annotation:
+    name: str
+    start_ns: int
+    end_ns: int
+    stream: int  # index into the streams; -1 on the CPU
+
+
+@dataclass
+class Recorded:
+    """Everything of one file that the answer is computed from."""
+
+    device: Columns
+    gpu_annotations: list[Annotation] = field(default_factory=list)
+    cpu_annotations: list[Annotation] = field(default_factory=list)
+    record_start_ns: int | None = None
+    record_end_ns: int | None = None
+    cpu_ops: list[tuple[int, int]] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    sub_microsecond: bool = True
+
+
+class Collector:
+    """Takes slices of events and keeps what matters. `keep_cpu` also keeps the operators of a CPU-only run."""
+
+    def __init__(self, classifier: Classifier, problems: Problems, *, keep_cpu: bool = False) -> None:
+        self._classifier, self._problems, self._keep_cpu = classifier, problems, keep_cpu
+        self._names: dict[bytes, int] = {}
+        self._texts: list[str] = []
+        self._comm: list[dict[int, bool]] = []
+        self._streams: dict[tuple[bytes, bytes], int] = {}
+        self._start, self._end = array("q"), array("q")
+        self._kind, self._name, self._stream = array("b"), array("q"), array("q")
+        self._flag, self._check = array("b"), array("q")
+        self._calls: dict[int, tuple[Call, object]] = {}
+        self._by_external: dict[object, Call] = {}
+        self._gpu: list[Annotation] = []
+        self._cpu: list[Annotation] = []
+        self._cpu_ops: list[tuple[int, int]] = []
+        self._spans: list[tuple[int, int]] = []
+        self._marks: dict[str, int] = {}
+        self._decode_name = msgspec.json.Decoder(str).decode
+        self._decode_args = msgspec.json.Decoder(_Args).decode
+        self._fractions = False
+
+    def add(self, slice_: Slice) -> None:
+        events, text = slice_
+        skipped = OTHER_CATEGORIES
+        rest = [e for e in events if e.cat not in skipped or e.cat == "Trace"]
+        if _STEP_BYTES in text or _COMMS_BYTES in text or self._keep_cpu:
+            for event in events:
+                if event.cat in skipped:
+                    self._host(event)
+        device = DEVICE_CATEGORIES.get
+        for event in rest:
+            kind = device(event.cat)  # pyright: ignore[reportArgumentType]
+            if kind is not None:
+                self._device(event, kind)
+            else:
+                self._other(event)
+
+    def _times(self, event: Event) -> tuple[int, int] | None:
+        """(start_ns, end_ns); None, counted, where the event has no sound times."""
+        ts, dur = bytes(event.ts), bytes(event.dur)
+        try:
+            whole, _, part = ts.partition(b".")
+            length, _, rest = dur.partition(b".")
+            # A minus sign would have to reach the fraction too; that and all else unusual takes the slow way.
+            if whole[0] == 45 or length[0] == 45:
+                raise ValueError
+            start = int(whole) * 1000 + NS_OF_FRACTION[part]
+            end = start + int(length) * 1000 + NS_OF_FRACTION[rest]
+            if end > _LIMIT_NS:
+                raise ValueError
+            if part or rest:
+                self._fractions = True
+        except (ValueError, KeyError, IndexError):
+            try:
+                start, end, exact = span_ns(ts, dur)
+            except NotANumber:
+                self._problems.add("bad_time")
+                return None
+            except OutOfRange:
+                self._problems.add("out_of_range")
+                return None
+            self._fractions = True
+            if not exact:
+                self._problems.add("sub_nanosecond")
+            if end < start or dur.startswith(b"-"):
+                self._problems.add("negative_duration")
+                return None
+        return start, end
+
+    def _name_of(self, event: Event) -> int | None:
+        raw = bytes(event.name)
+        known = self._names.get(raw)
+        if known is not None:
+            return known
+        try:
+            text = self._decode_name(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        self._names[raw] = number = len(self._texts)
+        self._texts.append(text)
+        self._comm.append({})
+        return number
+
+    def _stream_of(self, event: Event) -> int:
+        key = (bytes(event.pid), bytes(event.tid))
+        found = self._streams.get(key)
+        if found is None:
+            found = self._streams[key] = len(self._streams)
+        return found
+
+    def _device(self, event: Event, kind: int) -> None:
+        if event.ph != "X":
+            self._problems.add("unsupported_phase")
+            return
+        times = self._times(event)
+        if times is None:
+            return
+        name = self._name_of(event)
+        if name is None:
+            self._problems.add("unnamed_event")
+            return
+        flags = self._comm[name]
+        comm = flags.get(kind)
+        if comm is None:
+            comm = flags[kind] = self._classifier.communicates(self._texts[name], kind)
+        row = len(self._start)
+        if comm:
+            self._calls[row] = self._call(event, self._texts[name])
+        self._start.append(times[0])
+        self._end.append(times[1])
+        self._kind.append(kind)
+        self._name.append(name)
+        self._stream.append(self._stream_of(event))
+        self._flag.append(comm)
+        self._check.append(hash(bytes(event.args)))
+
+    def _call(self, event: Event, name: str) -> tuple[Call, object]:
+        raw = bytes(event.args)
+        if not raw:
+            return Call(op=operation(name)), None
+        try:
+            args = self._decode_args(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            self._problems.add("bad_argument")
+            return Call(op=operation(name)), None
+        external = args.external_id if isinstance(args.external_id, int) else None
+        call = self._described(args)
+        if call is None:
+            return Call(op=operation(name)), external
+        if call.op == UNKNOWN:
+            call.op = operation(name)
+            call.op_source = "name"
+        return call, external
+
+    def _described(self, args: _Args) -> Call | None:
+        """The call that arguments describe; None where they describe none."""
+        if not isinstance(args.collective, str) or not args.collective:
+            return None
+        size, count_in, count_out = (self._count(v) for v in (args.group_size, args.elements_in, args.elements_out))
+        if size == 0:
+            size = None
+        op = operation(args.collective)
+        dtype = args.dtype if isinstance(args.dtype, str) else None
+        total = total_bytes(op, count_in, count_out, dtype)
+        sequence = self._count(args.sequence)
+        group = args.group if isinstance(args.group, str) and args.group else _UNKNOWN_GROUP
+        if isinstance(args.description, str) and args.description not in ("", "undefined", group):
+            group = f"{group} ({args.description})"
+        members = args.members if isinstance(args.members, str) else ""
+        return Call(op, group, members, size, total, dtype, sequence, "args")
+
+    def _count(self, value: object) -> int | None:
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LIMIT_NS:
+            return value
+        self._problems.add("bad_argument")
+        return None
+
+    def _host(self, event: Event) -> None:
+        """Host events that matter whatever their category: profiler steps and descriptions of collectives."""
+        raw = bytes(event.name)
+        if raw == _COMMS_BYTES:
+            try:
+                args = self._decode_args(bytes(event.args))
+            except (msgspec.MsgspecError, RecursionError):
+                return
+            call = self._described(args) if isinstance(args.external_id, int) else None
+            if call is not None:
+                self._by_external[args.external_id] = call
+        elif raw.startswith(_STEP_BYTES):
+            self._annotation(event, self._cpu, -1)
+        elif self._keep_cpu and event.cat in ("cpu_op", "Operator") and event.ph == "X":
+            times = self._times(event)
+            if times is not None:
+                self._cpu_ops.append(times)
+
+    def _annotation(self, event: Event, into: list[Annotation], stream: int) -> None:
+        if event.ph != "X":
+            self._problems.add("unsupported_phase")
+            return
+        name = self._name_of(event)
+        times = self._times(event)
+        if times is not None and name is not None:
+            into.append(Annotation(self._texts[name], *times, stream))
+
+    def _other(self, event: Event) -> None:
+        if event.cat == GPU_ANNOTATION:
+            self._annotation(event, self._gpu, self._stream_of(event))
+        elif event.cat == CPU_ANNOTATION:
+            name = self._name_of(event)
+            if name is None:
+                self._problems.add("bad_time" if not bytes(event.ts) else "broken_event", detail="an annotation's name")
+            elif STEP.fullmatch(self._texts[name]) or self._classifier.communicates(self._texts[name]):
+                self._annotation(event, self._cpu, -1)
+        elif event.cat == "Trace":
+            if event.ph == "X":
+                times = self._times(event)
+                if times is not None:
+                    self._spans.append(times)
+        elif event.cat is None or event.cat == "":
+            self._bare(event)
+        else:
+            self._problems.add("unknown_category", detail=f"for example {event.cat[:40]!r}")
+
+    def _bare(self, event: Event) -> None:
+        """Events without a category: kineto's metadata and the marks of the recorded window."""
+        if event.ph == "X" or event.ph not in _PHASES:
+            self._problems.add("event_without_category")
+            return
+        if event.ph in ("i", "I"):
+            raw = bytes(event.name)
+            if raw in (b'"Record Window End"', b'"Iteration Start: PyTorch Profiler"'):
+                try:
+                    start, _, _ = span_ns(bytes(event.ts), b"0")
+                except (NotANumber, OutOfRange):
+                    return
+                self._marks.setdefault(raw.decode()[1:-1], start)
+
+    def finish(self, metadata: dict[str, Any]) -> Recorded:
+        """The columns, with exact duplicates taken out and descriptions joined to their kernels."""
+        for call, external in self._calls.values():
+            described = self._by_external.get(external) if call.op_source != "args" and external is not None else None
+            if described is not None:
+                op, source = (described.op, "args") if described.op != UNKNOWN else (call.op, call.op_source)
+                call.op, call.op_source = op, source
+                call.group, call.members, call.group_size = described.group, described.members, described.group_size
+                call.bytes, call.dtype, call.sequence = described.bytes, described.dtype, described.sequence
+        start, end, check = (np.array(c, dtype=np.int64) for c in (self._start, self._end, self._check))
+        name, stream = np.array(self._name, dtype=np.int64), np.array(self._stream, dtype=np.int64)
+        kind, comm = np.array(self._kind, dtype=np.int8), np.array(self._flag, dtype=np.bool_)
+        keep = ~_duplicates(start, end, name, stream, kind.astype(np.int64), check)
+        self._problems.add("duplicate_event", int((~keep).sum()))
+        rows = np.flatnonzero(keep)
+        renumbered = {int(old): new for new, old in enumerate(rows)}
+        calls = {renumbered[row]: call for row, (call, _) in self._calls.items() if row in renumbered}
+        streams = [(_label(pid), _label(tid)) for pid, tid in self._streams]
+        columns = Columns(
+            start[rows], end[rows], kind[rows], name[rows], stream[rows], comm[rows], self._texts, streams, calls
+        )
+        self._problems.add("zero_duration", int((columns.start_ns == columns.end_ns).sum()))
+        starts = [s for s, _ in self._spans] + [t for n, t in self._marks.items() if n.startswith("Iter")]
+        ends = [e for _, e in self._spans] + [t for n, t in self._marks.items() if n.startswith("Record")]
+        return Recorded(
+            device=columns,
+            gpu_annotations=_distinct(self._gpu),
+            cpu_annotations=_distinct(self._cpu),
+            record_start_ns=min(starts, default=None),
+            record_end_ns=max(ends, default=None),
+            cpu_ops=self._cpu_ops,
+            metadata=metadata,
+            sub_microsecond=self._fractions,
+        )
+
+
+def _label(raw: bytes) -> str:
+    """A process or thread id as text: `7`, `stream 7`."""
+    text = raw.decode("utf-8", "replace")
+    return text[1:-1] if text[:1] == '"' else text or "?"
+
+
+def _duplicates(*columns: Int64) -> npt.NDArray[np.bool_]:
+    """True for every row that equals an earlier one in all columns."""
+    n = len(columns[0])
+    order = np.lexsort((np.arange(n), *columns))
+    same = np.ones(max(n - 1, 0), dtype=np.bool_)
+    for column in columns:
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
+    found = np.zeros(n, dtype=np.bool_)
+    found[order[1:]] = same
+    return found
+
+
+def _distinct(annotations: Iterable[Annotation]) -> list[Annotation]:
+    """In order of start; an annotation that is there twice counts once."""
+    unique = {(a.name, a.start_ns, a.end_ns, a.stream): a for a in annotations}
+    return sorted(unique.values(), key=lambda a: (a.start_ns, -a.end_ns, a.name))
+
+
+__all__ = ["COPY", "KERNEL", "Annotation", "Call", "Collector", "Columns", "Recorded"]

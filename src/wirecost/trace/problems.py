@@ -1,0 +1,100 @@
+"""What was wrong with a trace: typed, counted, and said. Nothing that was left out goes unsaid."""
+
+from __future__ import annotations
+
+import msgspec
+
+# Code -> what it says. `{n}` is how many.
+MESSAGES = {
+    "annotation_op_inferred": "{n} collectives carry no arguments; their operation is inferred from the order of the "
+    "CPU annotations",
+    "bad_argument": "{n} collective arguments can't be what they say and are taken as unknown",
+    "bad_time": "{n} events left out: no readable start time or duration",
+    "bare_gpu_step": "{n} steps have a GPU annotation far shorter than the CPU step; their windows follow it all the "
+    "same (--window cpu takes the CPU step)",
+    "broken_event": "{n} broken events left out: not valid JSON",
+    "broken_metadata": "{n} broken places outside the events; what stood there is unknown",
+    "bytes_unknown": "{n} collectives carry no sizes: their bytes are unknown",
+    "clocks_not_aligned": "{n} collectives end on one rank before they start on another: the ranks' clocks disagree, "
+    "so the shortest duration bounds the transfer",
+    "compressed_data_broken": "{n} places where the compressed stream is damaged or cut off: what follows is missing",
+    "cpu_only": "{n} communication annotations on the CPU and no device events: the parts are of the CPU's time line",
+    "cut_off": "{n} lists of events are not closed: the file is cut off",
+    "cut_step": "{n} steps are cut by the end of the recording",
+    "data_after_end": "{n} times more data follows the end of the trace (a second trace?); it was not read",
+    "duplicate_event": "{n} exact duplicates left out",
+    "event_without_category": "{n} events left out: no category",
+    "first_collective": "{n} collectives are the first after the profiler started: their skew is mostly start-up",
+    "invalid_utf8": "{n} events kept with invalid UTF-8 replaced",
+    "mixed_windows": "{n} steps have no GPU annotation where others do; their windows are the CPU steps",
+    "negative_duration": "{n} events left out: negative duration",
+    "no_communication": "{n} ranks of a world larger than 1 show no communication at all: was it recorded?",
+    "no_device_events": "{n} files without a single device event: nothing to split",
+    "nsys_inferred": "{n} communication kernels from an Nsight Systems export: operation inferred from the name, "
+    "process group and bytes unknown",
+    "out_of_range": "{n} events left out: times beyond 64-bit nanoseconds",
+    "overlap_on_stream": "{n} kernels start before the one before them on the same stream ends (programmatic "
+    "launch, or impossible durations)",
+    "rank_unknown": "{n} files tell no rank",
+    "repaired_event": "{n} broken events kept from their readable head; their arguments are lost",
+    "second_event_list": "{n} further lists of events in one file left out",
+    "several_devices": "{n} devices in one file, taken as one time line",
+    "step_repeated": "{n} steps appear more than once; each name's window spans them",
+    "stray_element": "{n} elements of the event list are no events",
+    "stray_separator": "{n} separators between events are missing or too many",
+    "sub_nanosecond": "{n} events have times finer than a nanosecond; starts and ends are both rounded down",
+    "unknown_category": "{n} events of unknown category left out",
+    "unmatched_collectives": "{n} collectives could not be matched over the ranks",
+    "unnamed_event": "{n} device events left out: no name, so communication and compute can't be told apart",
+    "unreadable": "{n} files could not be read",
+    "unsupported_phase": "{n} device or annotation events left out: no complete event (ph is not X)",
+    "window_inferred": "{n} iterations come from repeated GPU annotations, since there is no ProfilerStep",
+    "zero_duration": "{n} device events have no duration and count for nothing",
+}
+
+# Codes that tell of data that is missing from the answer, not only of a remark on it.
+LOSSES = frozenset(
+    "bad_time broken_event broken_metadata compressed_data_broken cut_off data_after_end event_without_category "
+    "negative_duration out_of_range second_event_list stray_element unknown_category unnamed_event unreadable unsupported_phase "
+    "no_device_events no_communication".split()
+)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One kind of problem in one file. `loss` says whether data is missing from the answer because of it."""
+
+    code: str
+    count: int
+    message: str
+
+    @property
+    def loss(self) -> bool:
+        return self.code in LOSSES
+
+
+class Problems:
+    """Counts problems by code; `detail` adds what only the finder knows (the first one stays)."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._details: dict[str, str] = {}
+
+    def add(self, code: str, count: int = 1, detail: str = "") -> None:
+        if count <= 0:
+            return
+        if code not in MESSAGES:
+            raise KeyError(code)
+        self._counts[code] = self._counts.get(code, 0) + int(count)
+        if detail:
+            self._details.setdefault(code, detail)
+
+    def count(self, code: str) -> int:
+        return self._counts.get(code, 0)
+
+    def listed(self) -> list[Problem]:
+        """Losses first, then by count."""
+        found = [
+            Problem(code, n, MESSAGES[code].format(n=n) + (f" ({self._details[code]})" if code in self._details else ""))
+            for code, n in self._counts.items()
+        ]
+        return sorted(found, key=lambda p: (not p.loss, -p.count, p.code))
