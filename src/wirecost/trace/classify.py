@@ -25,7 +25,7 @@ GPU_ANNOTATION, CPU_ANNOTATION = "gpu_user_annotation", "user_annotation"
 OTHER_CATEGORIES = frozenset(
     "cpu_op cpu_instant_event python_function cuda_runtime cuda_driver hip_runtime xpu_runtime xpu_driver mtia_runtime "
     "glow_runtime privateuse1_runtime privateuse1_driver overhead cuda_sync cuda_event cuda_profiler_range "
-    "mtia_counters mtia_insight collective_comm external_correlation Trace ac2g fwdbwd async_cpu_to_gpu async_gpu "
+    "mtia_counters mtia_insight collective_comm external_correlation ac2g fwdbwd async_cpu_to_gpu async_gpu "
     "async_cpu forward_backward Operator Runtime hpu_op gpu_pm_counter itt "
     "Overhead Cpu_Op User_Annotation mtia_workload".split()
 )
@@ -52,12 +52,12 @@ _FUSED = re.compile(r"^triton_")
 
 # Operation by name, first match wins. Names without underscores, in lower case.
 _OPERATIONS = (
-    ("allreduce|crossdevicereduce|allreducekernel", "all_reduce"),
+    ("allreduce|crossdevicereduce", "all_reduce"),
     ("reducescatter", "reduce_scatter"),
     ("allgather", "all_gather"),
     ("alltoall|all2all", "all_to_all"),
     ("broadcast", "broadcast"),
-    ("sendrecv|sendrecv|coalesced|batchisendirecv|pointtopoint", "send_recv"),
+    ("sendrecv|coalesced|batchisendirecv|pointtopoint", "send_recv"),
     ("barrier", "barrier"),
     ("dispatch", "dispatch"),
     ("combine", "combine"),

@@ -133,7 +133,7 @@ class Collector:
     def add(self, slice_: Slice) -> None:
         events, text = slice_
         skipped = OTHER_CATEGORIES
-        rest = [e for e in events if e.cat not in skipped or e.cat == "Trace"]
+        rest = [e for e in events if e.cat not in skipped]
         if _STEP_BYTES in text or _COMMS_BYTES in text or self._keep_cpu:
             for event in events:
                 if event.cat in skipped:
