@@ -25,7 +25,11 @@ MESSAGES = {
     "duplicate_event": "{n} exact duplicates left out",
     "event_without_category": "{n} events left out: no category",
     "first_collective": "{n} collectives are the first after the profiler started: their skew is mostly start-up",
+    "graphs_opaque": "{n} CUDA graph launches were profiled as a whole: what runs inside them is not in the parts "
+    "(profile with --cuda-graph-trace=node)",
     "invalid_utf8": "{n} events kept with invalid UTF-8 replaced",
+    "matched_by_order": "{n} collectives without a process group were matched over the ranks by their order; a job "
+    "with several process groups may mislead that",
     "mixed_windows": "{n} steps have no GPU annotation where others do; their windows are the CPU steps",
     "negative_duration": "{n} events left out: negative duration",
     "no_communication": "{n} ranks of a world larger than 1 show no communication at all: was it recorded?",
@@ -35,7 +39,7 @@ MESSAGES = {
     "out_of_range": "{n} events left out: times beyond 64-bit nanoseconds",
     "overlap_on_stream": "{n} kernels start before the one before them on the same stream ends (programmatic "
     "launch, or impossible durations)",
-    "rank_unknown": "{n} files tell no rank",
+    "rank_unknown": "{n} ranks are numbered in the order of files and processes, since nothing tells them",
     "repaired_event": "{n} broken events kept from their readable head; their arguments are lost",
     "second_event_list": "{n} further lists of events in one file left out",
     "several_devices": "{n} devices in one file, taken as one time line",
@@ -56,7 +60,7 @@ MESSAGES = {
 LOSSES = frozenset(
     "bad_time broken_event broken_metadata compressed_data_broken cut_off data_after_end event_without_category "
     "negative_duration out_of_range second_event_list stray_element unknown_category unnamed_event unreadable unsupported_phase "
-    "no_device_events no_communication".split()
+    "no_device_events no_communication graphs_opaque".split()
 )
 
 

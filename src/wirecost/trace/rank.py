@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wirecost.breakdown import Parts, split_window
-from wirecost.breakdown.intervals import EMPTY, Intervals, clip, measure_before, merge, subtract
+from wirecost.breakdown.intervals import Intervals, measure_before, merge, subtract
 from wirecost.trace.classify import KERNEL, UNKNOWN, Classifier, operation
 from wirecost.trace.events import Annotation, Call, Collector, Columns, Recorded
 from wirecost.trace.identity import distributed_info, rank_by_name
@@ -90,21 +90,31 @@ class RankTrace(msgspec.Struct):
     timeline: Timeline | None = None
 
 
-def read_rank(path: Path, options: Options, progress: Progress | None = None) -> RankTrace:
-    """Reads one file whole.
+def read_file(path: Path, options: Options, progress: Progress | None = None) -> list[RankTrace]:
+    """Reads one file whole: one rank, or each process of an Nsight Systems export.
 
     Raises:
         TraceError: for a file that is no trace.
     """
-    problems = Problems()
     classifier = Classifier(options.comm_patterns)
-    if magic(path).startswith(SQLITE):
-        from wirecost.trace.nsys import read_nsys
-
-        recorded, count = read_nsys(path, classifier, problems)
-    else:
+    if not magic(path).startswith(SQLITE):
+        problems = Problems()
         recorded, count = _recorded(path, classifier, problems, progress)
-    return _rank(path, recorded, count, options, classifier, problems)
+        return [_rank(path, recorded, count, options, classifier, problems)]
+    from wirecost.trace.nsys import processes, read_nsys
+
+    found = []
+    for process in processes(path):
+        problems = Problems()
+        recorded, count = read_nsys(path, classifier, problems, process)
+        found.append(_rank(path, recorded, count, options, classifier, problems))
+    if len(found) > 1:
+        # The file's name is of the node then, not of a rank.
+        for number, trace in enumerate(found):
+            trace.file, trace.rank, trace.rank_source = f"{path} (process {number})", None, "unknown"
+    if progress is not None:
+        progress(path.stat().st_size)
+    return found
 
 
 def _recorded(
@@ -364,5 +374,3 @@ def _by_order(calls: list[Call], start: Int64, annotations: list[Annotation]) ->
             told += 1
     return told
 
-
-__all__ = ["EMPTY", "Calls", "IterationParts", "Options", "RankTrace", "clip", "read_rank"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -112,7 +112,7 @@ def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
 
 def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
     seen: dict[str, int] = defaultdict(int)
-    repeated = {a.name for a in annotations if sum(b.name == a.name for b in annotations) > 1}
+    repeated = {name for name, times in Counter(a.name for a in annotations).items() if times > 1}
     found = []
     for a in annotations:
         name = f"{a.name}#{seen[a.name]}" if a.name in repeated else a.name
@@ -122,23 +122,30 @@ def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
 
 
 def _repeated(recorded: Recorded, communicates: Callable[[str], bool]) -> list[Window]:
-    """The repeated GPU annotation that covers most of the device's time, if it covers half and never overlaps."""
+    """The repeated annotation that covers most of the device's time, if it covers half and never overlaps; the
+    GPU's come first."""
     device = recorded.device
     if len(device.start_ns) == 0:
         return []
     whole = int(device.end_ns.max()) - int(device.start_ns.min())
-    groups: dict[tuple[str, int], list[Annotation]] = defaultdict(list)
-    for a in recorded.gpu_annotations:
-        if not communicates(a.name):
-            groups[re.sub(r"\d+", "#", a.name), a.stream].append(a)
-    best: list[Annotation] = []
-    covered = _COVERED_SHARE * whole
-    for found in groups.values():
-        apart = all(x.end_ns <= y.start_ns for x, y in zip(found, found[1:], strict=False))
-        total = sum(a.end_ns - a.start_ns for a in found)
-        if len(found) > 1 and apart and total >= covered:
-            best, covered = found, total
-    return _numbered(best, "gpu_annotation")
+    for annotations, source in (
+        (recorded.gpu_annotations, "gpu_annotation"),
+        (recorded.cpu_annotations, "cpu_annotation"),
+    ):
+        groups: dict[tuple[str, int], list[Annotation]] = defaultdict(list)
+        for a in annotations:
+            if not communicates(a.name):
+                groups[re.sub(r"\d+", "#", a.name), a.stream].append(a)
+        best: list[Annotation] = []
+        covered = _COVERED_SHARE * whole
+        for found in groups.values():
+            apart = all(x.end_ns <= y.start_ns for x, y in zip(found, found[1:], strict=False))
+            total = sum(a.end_ns - a.start_ns for a in found)
+            if len(found) > 1 and apart and total >= covered:
+                best, covered = found, total
+        if best:
+            return _numbered(best, source)
+    return []
 
 
 def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
