@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 _FORMATS = ("table", "json", "csv", "parquet")
 
 
-def trace(
+def trace(  # noqa: PLR0917 - typer passes by name
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH...", help="Files, directories or globs: .json, .json.gz, .json.zst, Nsight Systems .sqlite."
+            metavar="PATH...",
+            help="Files, directories or globs: .json, .json.gz, .json.zst, Nsight Systems .sqlite.",
         ),
     ],
     format_: Annotated[
@@ -31,7 +32,9 @@ def trace(
     ] = "table",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write there instead of printing; csv and parquet: a folder of all tables."),
+        typer.Option(
+            "--output", "-o", help="Write there instead of printing; csv and parquet: a folder of all tables."
+        ),
     ] = None,
     table: Annotated[
         str, typer.Option(help="Which table csv prints: ranks, iterations, collectives, calls, skew, ...")
@@ -47,9 +50,12 @@ def trace(
         list[str] | None, typer.Option(help="Regular expression of event names that are communication too.")
     ] = None,
     rank: Annotated[
-        list[str] | None, typer.Option(help="FILE=RANK for a file that doesn't tell its rank.", metavar="FILE=RANK")
+        list[str] | None,
+        typer.Option(help="FILE=RANK for a file that doesn't tell its rank.", metavar="FILE=RANK"),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Worker processes; by default one for each core.", min=1)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Worker processes; by default one for each core.", min=1)
+    ] = None,
 ) -> None:
     """Where a slow job's time goes: exact breakdowns from profiler traces of one or many ranks."""
     if format_ not in _FORMATS:

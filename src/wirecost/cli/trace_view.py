@@ -95,8 +95,8 @@ def _parts(traces: TraceSet) -> Table:
         rank = "?" if t.rank is None else str(t.rank)
         for i in t.iterations:
             rows[i.window.name].append((rank, i.parts, i.window.source, i.window.cut))
-        if not t.iterations and t.parts is not None:
-            rows["whole"].append((rank, t.parts, "whole", False))
+        if t.parts is not None and (not t.iterations or len(traces.traces) == 1):
+            rows["whole"].append((rank, t.parts, "all device events", False))
     many = sum(map(len, rows.values())) > _MANY_ROWS and len(traces.traces) > 1
     table = _table(
         "Iterations" + (" (the slowest and the fastest rank of each)" if many else ""),
@@ -233,6 +233,5 @@ def _problems(traces: TraceSet) -> Table:
         found = grouped[code]
         count = sum(n for _, n, _ in found)
         lead = "LOST: " if order[code] else ""
-        message = found[0][2].replace(f"{found[0][1]} ", f"{count} ", 1) if len(found) > 1 else found[0][2]
-        _add(table, [lead + message, str(len(found)), str(count), printable(found[0][0], 36)])
+        _add(table, [lead + found[0][2], str(len(found)), str(count), printable(found[0][0], 36)])
     return table

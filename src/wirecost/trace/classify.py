@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from wirecost.trace.source import TraceError
 
-# Kineto's categories of device work (libkineto/src/ActivityType / output_json.cpp), those of PyTorch 1.8, and Meta's
-# MTIA. `cuda_sync` and `gpu_user_annotation` stand on device rows and are not device work.
+# Kineto's categories of device work (libkineto/src/ActivityType / output_json.cpp), those of PyTorch 1.8, and
+# Meta's MTIA. `cuda_sync` and `gpu_user_annotation` stand on device rows and are not device work.
 KERNEL, COPY, FILL = 0, 1, 2
 DEVICE_CATEGORIES = {
     "kernel": KERNEL,
@@ -23,11 +23,43 @@ GPU_ANNOTATION, CPU_ANNOTATION = "gpu_user_annotation", "user_annotation"
 
 # Host work and decoration: known, and not needed.
 OTHER_CATEGORIES = frozenset(
-    "cpu_op cpu_instant_event python_function cuda_runtime cuda_driver hip_runtime xpu_runtime xpu_driver mtia_runtime "
-    "glow_runtime privateuse1_runtime privateuse1_driver overhead cuda_sync cuda_event cuda_profiler_range "
-    "mtia_counters mtia_insight collective_comm external_correlation ac2g fwdbwd async_cpu_to_gpu async_gpu "
-    "async_cpu forward_backward Operator Runtime hpu_op gpu_pm_counter itt "
-    "Overhead Cpu_Op User_Annotation mtia_workload".split()
+    [
+        "cpu_op",
+        "cpu_instant_event",
+        "python_function",
+        "cuda_runtime",
+        "cuda_driver",
+        "hip_runtime",
+        "xpu_runtime",
+        "xpu_driver",
+        "mtia_runtime",
+        "glow_runtime",
+        "privateuse1_runtime",
+        "privateuse1_driver",
+        "overhead",
+        "cuda_sync",
+        "cuda_event",
+        "cuda_profiler_range",
+        "mtia_counters",
+        "mtia_insight",
+        "collective_comm",
+        "external_correlation",
+        "ac2g",
+        "fwdbwd",
+        "async_cpu_to_gpu",
+        "async_gpu",
+        "async_cpu",
+        "forward_backward",
+        "Operator",
+        "Runtime",
+        "hpu_op",
+        "gpu_pm_counter",
+        "itt",
+        "Overhead",
+        "Cpu_Op",
+        "User_Annotation",
+        "mtia_workload",
+    ]
 )
 
 # Families of communication kernels and the annotations that stand for them. Matched from the projects' kernel
@@ -47,7 +79,7 @@ COMMUNICATION = (
     r"\b(oneShot|twoShot|lamport|customAll|allreduce_fusion)\w*(AllReduce|allreduce|Kernel|kernel)",
     r"\buserbuffers_",
 )
-# Inductor names a fused kernel after everything it was fused from, collectives included; it is compute all the same.
+# Inductor names a fused kernel after all it was fused from, collectives included; it is compute all the same.
 _FUSED = re.compile(r"^triton_")
 
 # Operation by name, first match wins. Names without underscores, in lower case.

@@ -39,7 +39,8 @@ class Imbalance(msgspec.Struct):
 
 
 class Exposed(msgspec.Struct):
-    """A collective at one place of the iteration, over iterations and ranks; times are means per iteration and rank.
+    """A collective at one place of the iteration, over iterations and ranks; times are means per iteration
+    and rank.
 
     `position` is where in the iteration it starts (0 its beginning, 1 its end); `after` and `before` are the
     compute kernels around it on the rank that exposes it most.

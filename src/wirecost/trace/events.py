@@ -1,4 +1,4 @@
-"""One file's events that matter, as columns: device work, annotations, communication calls with their arguments."""
+"""One file's events that matter, as columns: device work, annotations, communication with its arguments."""
 
 from __future__ import annotations
 
@@ -247,7 +247,9 @@ class Collector:
         """The call that arguments describe; None where they describe none."""
         if not isinstance(args.collective, str) or not args.collective:
             return None
-        size, count_in, count_out = (self._count(v) for v in (args.group_size, args.elements_in, args.elements_out))
+        size, count_in, count_out = (
+            self._count(v) for v in (args.group_size, args.elements_in, args.elements_out)
+        )
         if size == 0:
             size = None
         op = operation(args.collective)
@@ -301,7 +303,9 @@ class Collector:
         elif event.cat == CPU_ANNOTATION:
             name = self._name_of(event)
             if name is None:
-                self._problems.add("bad_time" if not bytes(event.ts) else "broken_event", detail="an annotation's name")
+                self._problems.add(
+                    "bad_time" if not bytes(event.ts) else "broken_event", detail="an annotation's name"
+                )
             elif STEP.fullmatch(self._texts[name]) or self._classifier.communicates(self._texts[name]):
                 self._annotation(event, self._cpu, -1)
         elif event.cat == "Trace":
@@ -331,11 +335,17 @@ class Collector:
     def finish(self, metadata: dict[str, Any]) -> Recorded:
         """The columns, with exact duplicates taken out and descriptions joined to their kernels."""
         for call, external in self._calls.values():
-            described = self._by_external.get(external) if call.op_source != "args" and external is not None else None
+            described = (
+                self._by_external.get(external) if call.op_source != "args" and external is not None else None
+            )
             if described is not None:
                 op, source = (described.op, "args") if described.op != UNKNOWN else (call.op, call.op_source)
                 call.op, call.op_source = op, source
-                call.group, call.members, call.group_size = described.group, described.members, described.group_size
+                call.group, call.members, call.group_size = (
+                    described.group,
+                    described.members,
+                    described.group_size,
+                )
                 call.bytes, call.dtype, call.sequence = described.bytes, described.dtype, described.sequence
         start, end, check = (np.array(c, dtype=np.int64) for c in (self._start, self._end, self._check))
         name, stream = np.array(self._name, dtype=np.int64), np.array(self._stream, dtype=np.int64)

@@ -16,7 +16,9 @@ _MAX_RANKS = 10_000_000
 
 
 def _small(value: object, least: int) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value < _MAX_RANKS else None
+    return (
+        value if isinstance(value, int) and not isinstance(value, bool) and least <= value < _MAX_RANKS else None
+    )
 
 
 def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:

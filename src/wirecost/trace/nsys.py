@@ -68,8 +68,8 @@ class _Export:
         if not tables & {name for name, _ in _TABLES}:
             self._db.close()
             raise TraceError(
-                f"{self._path}: no table {_TABLES[0][0]}; expected an Nsight Systems export of a run profiled with "
-                "--trace=cuda (nsys export --type sqlite)"
+                f"{self._path}: no table {_TABLES[0][0]}; expected an Nsight Systems export of a run profiled "
+                "with --trace=cuda (nsys export --type sqlite)"
             )
         self._present = tables
         return self
@@ -86,9 +86,7 @@ class _Export:
     def columns(self, table: str) -> set[str]:
         return {row[1] for row in self.rows(f'PRAGMA table_info("{table}")')}
 
-    def recorded(
-        self, classifier: Classifier, problems: Problems, process: int | None
-    ) -> tuple[Recorded, int]:
+    def recorded(self, classifier: Classifier, problems: Problems, process: int | None) -> tuple[Recorded, int]:
         strings: dict[int, str] = {}
         if "StringIds" in self._present:
             strings = {i: v for i, v in self.rows("SELECT id, value FROM StringIds") if isinstance(v, str)}
@@ -123,8 +121,8 @@ class _Export:
         data = np.array(table, dtype=np.int64).reshape(-1, 6)
         problems.add("zero_duration", int((data[:, 0] == data[:, 1]).sum()))
         columns = Columns(
-            data[:, 0], data[:, 1], data[:, 2].astype(np.int8), data[:, 3], data[:, 4], data[:, 5].astype(np.bool_),
-            list(names), list(streams), calls,
+            data[:, 0], data[:, 1], data[:, 2].astype(np.int8), data[:, 3], data[:, 4],
+            data[:, 5].astype(np.bool_), list(names), list(streams), calls,
         )  # fmt: skip
         annotations = sorted(self._ranges(process, strings), key=lambda a: (a.start_ns, -a.end_ns, a.name))
         return Recorded(device=columns, cpu_annotations=annotations, metadata=self._metadata()), count

@@ -29,7 +29,11 @@ def cores() -> int:
 
 
 def read_all(
-    paths: Sequence[Path], options: Options, *, jobs: int | None = None, progress: Callable[[int], None] | None = None
+    paths: Sequence[Path],
+    options: Options,
+    *,
+    jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
     """What each file holds, in the order of `paths`; a file that is no trace gives its TraceError.
 

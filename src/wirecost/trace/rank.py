@@ -28,11 +28,12 @@ _ABSOLUTE_NS = 10**18
 
 class Options(msgspec.Struct, frozen=True):
     """How to read: the iterations' windows (see `windows.check_choice`), patterns of more communication, and
-    whether a drawable time line is wanted."""
+    whether a drawable time line is wanted (of how many
+    stretches at most)."""
 
     window: str = "auto"
     comm_patterns: tuple[str, ...] = ()
-    timeline: bool = False
+    timeline_segments: int = 0
 
 
 class Calls(msgspec.Struct):
@@ -70,7 +71,7 @@ class IterationParts(msgspec.Struct):
 
 
 class RankTrace(msgspec.Struct):
-    """What one file says. Times are ns on the file's clock plus its base time; `parts` is None where nothing is."""
+    """What one file says. Times are ns on the file's clock plus its base time; `parts` is None without events."""
 
     file: str
     rank: int | None
@@ -100,14 +101,14 @@ def read_file(path: Path, options: Options, progress: Progress | None = None) ->
     if not magic(path).startswith(SQLITE):
         problems = Problems()
         recorded, count = _recorded(path, classifier, problems, progress)
-        return [_rank(path, recorded, count, options, classifier, problems)]
+        return [_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)]
     from wirecost.trace.nsys import processes, read_nsys
 
     found = []
     for process in processes(path):
         problems = Problems()
         recorded, count = read_nsys(path, classifier, problems, process)
-        found.append(_rank(path, recorded, count, options, classifier, problems))
+        found.append(_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems))
     if len(found) > 1:
         # The file's name is of the node then, not of a rank.
         for number, trace in enumerate(found):
@@ -146,7 +147,13 @@ def _pass(
 
 
 def _rank(
-    path: Path, recorded: Recorded, count: int, options: Options, classifier: Classifier, problems: Problems
+    path: Path,
+    recorded: Recorded,
+    *,
+    count: int,
+    options: Options,
+    classifier: Classifier,
+    problems: Problems,
 ) -> RankTrace:
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"
@@ -178,8 +185,8 @@ def _rank(
     world = info.get("world_size")
     problems.add("no_communication", bool(world and world > 1 and parts is not None and len(calls) == 0))
     timeline = None
-    if options.timeline and parts is not None:
-        timeline = Timeline.of(start, end, *sets, base_ns=base)
+    if options.timeline_segments and parts is not None:
+        timeline = Timeline.of(start, end, *sets, base_ns=base, limit=options.timeline_segments)
     for iteration in iterations:
         iteration.window.start_ns += base
         iteration.window.end_ns += base
@@ -244,7 +251,7 @@ def _host_columns(recorded: Recorded) -> Columns:
 
 
 def _overlaps(columns: Columns, sub_microsecond: bool) -> int:
-    """How many device events start before the one before them on their stream ends, by more than the resolution."""
+    """How many device events start before the one before on their stream ends, by more than the resolution."""
     if len(columns.start_ns) < 2:
         return 0
     slack = 0 if sub_microsecond else 1000
@@ -373,4 +380,3 @@ def _by_order(calls: list[Call], start: Int64, annotations: list[Annotation]) ->
             call.op, call.op_source = op, "annotation"
             told += 1
     return told
-

@@ -19,6 +19,9 @@ from wirecost.trace.windows import check_choice
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite", ".json.zstd")
 
+# What a browser draws without a pause: stretches in all, and of one rank.
+_PAGE_SEGMENTS, _RANK_SEGMENTS = 400_000, 20_000
+
 PathLike = str | os.PathLike[str]
 
 
@@ -57,7 +60,11 @@ def read(
         if progress is not None:
             progress(min(so_far, total), total)
 
-    options = Options(window=window, comm_patterns=comm_patterns, timeline=timeline)
+    options = Options(
+        window=window,
+        comm_patterns=comm_patterns,
+        timeline_segments=min(_RANK_SEGMENTS, max(_PAGE_SEGMENTS // len(files), 200)) if timeline else 0,
+    )
     outcomes = read_all(files, options, jobs=jobs, progress=advance)
     problems = Problems()
     traces: list[RankTrace] = []
@@ -91,7 +98,9 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
         if path.is_dir():
             inside = sorted((p for p in path.rglob("*") if _is_trace_name(p)), key=natural)
             if not inside:
-                raise TraceError(f"{path}: no traces in this directory; expected files named *{', *'.join(_SUFFIXES)}")
+                raise TraceError(
+                    f"{path}: no traces in this directory; expected files named *{', *'.join(_SUFFIXES)}"
+                )
         elif path.exists():
             inside = [path]
         elif glob.has_magic(str(given)):
@@ -125,7 +134,7 @@ def _ordered(traces: list[RankTrace], problems: Problems) -> list[RankTrace]:
         unknown = []
     if unknown and len(traces) > 1:
         raise TraceError(
-            f"{unknown[0].file}: can't tell its rank, neither from distributedInfo nor from a name like rank3_...; "
+            f"{unknown[0].file}: can't tell its rank, neither from distributedInfo nor from a name like rank3_...; "  # noqa: E501
             f"say it with --rank '{Path(unknown[0].file).name}=3'"
         )
     claimed: dict[int | None, RankTrace] = {}

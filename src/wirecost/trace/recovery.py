@@ -16,7 +16,8 @@ _RESYNC = re.compile(
 )
 # Kineto's order of fields. An unescaped quote in a name breaks the JSON but not this.
 _HEAD = re.compile(
-    rb'\{\s*"ph"\s*:\s*"X"\s*,\s*"cat"\s*:\s*"(?P<cat>[\w ]{1,40})"\s*,\s*"name"\s*:\s*"(?P<name>[^\n]{0,4096}?)"\s*,'
+    rb'\{\s*"ph"\s*:\s*"X"\s*,\s*"cat"\s*:\s*"(?P<cat>[\w ]{1,40})"\s*,'
+    rb'\s*"name"\s*:\s*"(?P<name>[^\n]{0,4096}?)"\s*,'
     rb'\s*"pid"\s*:\s*(?P<pid>"[^"\\\n]{0,80}"|-?\d{1,19})\s*,\s*"tid"\s*:\s*(?P<tid>"[^"\\\n]{0,80}"|-?\d{1,19})\s*,'
     rb'\s*"ts"\s*:\s*(?P<ts>-?\d+(?:\.\d+)?)\s*,\s*"dur"\s*:\s*(?P<dur>-?\d+(?:\.\d+)?)\s*[,}]'
 )
@@ -24,14 +25,14 @@ _SPACE = re.compile(r"\s*")
 _LOOKAHEAD = 1 << 16
 
 # Numbers are only skipped here, so hostile ones needn't be turned into anything.
-_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).scan_once
+_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw_decode
 
 
 def scan_value(text: str, start: int) -> int | None:
     """Where the JSON value that starts at `start` ends; None where there is none. `text` is bytes as Latin-1."""
     try:
         return _scan(text, start)[1]
-    except (ValueError, StopIteration, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 

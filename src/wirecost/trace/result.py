@@ -95,7 +95,7 @@ class TraceSet:
             for op, group in sorted({(int(o), int(g)) for o, g in zip(calls.op, calls.group, strict=True)}):
                 mask = (calls.op == op) & (calls.group == group)
                 grounds = basis.get((trace.rank or 0, calls.ops[op], calls.groups[group]), set())
-                rows.append(_row(trace, op, group, mask, wait[mask], grounds))
+                rows.append(_row(trace, (op, group), mask, wait[mask], grounds))
         return rows
 
     @cached_property
@@ -118,7 +118,7 @@ class TraceSet:
 
     @cached_property
     def breakdown(self) -> Breakdown:
-        """The imported `Breakdown`. Steps that the recording cuts are left out, with a warning, unless all are cut;
+        """The imported `Breakdown`. Steps that the recording cuts are left out, with a warning, unless all are;
         a trace without iterations counts with its whole window."""
         iterations, cut = [], 0
         every_cut = all(i.window.cut for t in self.traces for i in t.iterations)
@@ -194,8 +194,8 @@ class TraceSet:
         return self.table("problems")
 
 
-def _row(trace: RankTrace, op: int, group: int, mask: Any, wait: Int64, grounds: set[str]) -> CollectiveRow:
-    calls = trace.calls
+def _row(trace: RankTrace, key: tuple[int, int], mask: Any, wait: Int64, grounds: set[str]) -> CollectiveRow:
+    (op, group), calls = key, trace.calls
     duration = calls.end_ns[mask] - calls.start_ns[mask]
     sizes, members = calls.bytes[mask], calls.group_size[mask]
     known = wait >= 0

@@ -85,7 +85,7 @@ def _gunzip(file: _Counted, problems: Problems) -> Iterator[bytes]:
             started = True
             try:
                 out = stream.decompress(data, CHUNK_BYTES)
-            except isal_zlib.error as error:
+            except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues]
                 problems.add("compressed_data_broken", detail=str(error))
                 return
             if out:
@@ -100,7 +100,7 @@ def _gunzip(file: _Counted, problems: Problems) -> Iterator[bytes]:
         # What the decompressor still holds back once its input ends.
         try:
             out = stream.decompress(b"", CHUNK_BYTES)
-        except isal_zlib.error:
+        except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues]
             out = b""
         if not out:
             problems.add("compressed_data_broken", detail="the compressed file is cut off")

@@ -132,7 +132,7 @@ class EventStream:
                 return
 
     def _key(self, first: bool) -> str | None:
-        """Consumes `, "key":` (no comma before the first) and gives the key; None where that's not what stands there."""
+        """Consumes `, "key":` (no comma before the first) and gives the key; None where something else stands."""
         self._fill(1 << 16)
         start = 0
         if not first:

@@ -64,7 +64,7 @@ def ms(ns: float) -> str:
 
 
 def findings(s: TraceSet) -> list[Finding]:
-    """Every loss worth a sentence, largest share first. Waiting and moving data are told apart where wait is known."""
+    """Every loss worth a sentence, largest share first; waiting apart from moving data where wait is known."""
     t = _Totals(s)
     if not t.windows or not t.window:
         return []
@@ -95,14 +95,16 @@ def _idle(s: TraceSet, t: _Totals) -> Finding:
 def _memory(t: _Totals) -> Finding:
     return _finding(
         "exposed_memory", t.memory, t, "only copies or fills run",
-        "pin host memory and copy with non_blocking=True on a stream of its own; keep what is copied every step on "
-        "the device",
+        "pin host memory and copy with non_blocking=True on a stream of its own; keep what is copied every step "
+        "on the device",
     )  # fmt: skip
 
 
 def _wait(s: TraceSet, t: _Totals) -> Finding:
     text = "goes to waiting inside collectives for the last rank to arrive"
-    advice = "compare what the late ranks do before these collectives: input sizes, data loading, host load, clocks"
+    advice = (
+        "compare what the late ranks do before these collectives: input sizes, data loading, host load, clocks"
+    )
     late = [x for x in s.stragglers if x.late]
     if late:
         worst = late[0]
@@ -119,8 +121,8 @@ def _wait(s: TraceSet, t: _Totals) -> Finding:
         text += f"; compute is even over the ranks (within {uneven:.1%}), so the delay comes from the host"
     if t.first > 0.3 * t.wait:
         text += (
-            f"; {t.first / t.wait:.0%} of it is in the first collective after the profiler started, which is mostly "
-            "start-up skew"
+            f"; {t.first / t.wait:.0%} of it is in the first collective after the profiler started, which is "
+            "mostly start-up skew"
         )
         advice = "profile more steps and skip the first; " + advice
     return _finding("exposed_wait", t.wait, t, text, advice)
@@ -146,7 +148,9 @@ def _transfer(s: TraceSet, t: _Totals, total: float, what: str) -> Finding:
         advice.append(f"send fewer, larger messages (the mean is {size / calls / 1024:.0f} KiB)")
     advice.append("send less (accumulate gradients over more micro-batches, lower precision)")
     advice.append("check that the transport is the one you pay for")
-    return _finding("exposed_transfer" if what == "moving data" else "exposed_comm", total, t, text, "; ".join(advice))
+    return _finding(
+        "exposed_transfer" if what == "moving data" else "exposed_comm", total, t, text, "; ".join(advice)
+    )
 
 
 def sentences(s: TraceSet) -> list[str]:
@@ -161,8 +165,8 @@ def sentences(s: TraceSet) -> list[str]:
         if spread is not None:
             lines.append(
                 f"An iteration takes {ms(spread.median)} (median of {spread.n}, slowest rank): "
-                f"{(t.compute - t.overlapped) / t.window:.1%} compute only, {t.overlapped / t.window:.1%} overlapped, "
-                f"{t.exposed / t.window:.1%} exposed communication, {t.memory / t.window:.1%} exposed copies, "
+                f"{(t.compute - t.overlapped) / t.window:.1%} compute only, "
+                f"{t.overlapped / t.window:.1%} overlapped, {t.exposed / t.window:.1%} exposed communication, {t.memory / t.window:.1%} exposed copies, "
                 f"{t.idle / t.window:.1%} idle."
             )
     for number, f in enumerate(s.findings):
@@ -171,10 +175,18 @@ def sentences(s: TraceSet) -> list[str]:
     silent = [trace for trace in s.traces if any(p.code == "no_communication" for p in trace.problems)]
     if silent:
         lines.append(
-            f"WARNING: {len(silent)} of {len(s.traces)} ranks show no communication although the world is larger than "
-            "one: either it was not recorded, or its kernels have names that need --comm-pattern."
+            f"WARNING: {len(silent)} of {len(s.traces)} ranks show no communication although the world is larger "
+            "than one: either it was not recorded, or its kernels have names that need --comm-pattern."
         )
-    lost = {p.code for trace in s.traces for p in trace.problems if p.loss} | {p.code for p in s.set_problems if p.loss}
+    bare = sum(p.count for trace in s.traces for p in trace.problems if p.code == "bare_gpu_step")
+    if bare:
+        lines.append(
+            f"WARNING: the GPU annotations of {bare} steps cover only scraps of them, so these iterations say "
+            "little; take the CPU steps with --window cpu."
+        )
+    lost = {p.code for trace in s.traces for p in trace.problems if p.loss} | {
+        p.code for p in s.set_problems if p.loss
+    }
     lost -= {"no_communication"}
     if lost:
         count = sum(p.count for trace in s.traces for p in trace.problems if p.loss and p.code in lost)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-PARTS = ("window_ns", "compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "compute_ns", "comm_ns")  # fmt: skip
+PARTS = (
+    "window_ns", "compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns",
+    "compute_ns", "comm_ns",
+)  # fmt: skip
 
 Row = dict[str, Any]
 _INT, _FLOAT, _TEXT, _FLAG = "Int64", "Float64", "String", "Boolean"
@@ -143,13 +146,14 @@ _TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
     ),
     "imbalance": (
         lambda s: _structs(s.imbalance),
-        {"iteration": _TEXT, "ranks": _INT, "mean_ns": _FLOAT, "min_ns": _INT, "max_ns": _INT, "slowest_rank": _INT,
-         "excess": _FLOAT},
+        {"iteration": _TEXT, "ranks": _INT, "mean_ns": _FLOAT, "min_ns": _INT, "max_ns": _INT,
+         "slowest_rank": _INT, "excess": _FLOAT},
     ),
     "exposed": (
         lambda s: _structs(s.exposed),
         {"op": _TEXT, "group": _TEXT, "ordinal": _INT, "bytes": _INT, "exposed_ns": _FLOAT, "duration_ns": _FLOAT,
-         "share": _FLOAT, "position": _FLOAT, "samples": _INT, "worst_rank": _INT, "after": _TEXT, "before": _TEXT},
+         "share": _FLOAT, "position": _FLOAT, "samples": _INT, "worst_rank": _INT, "after": _TEXT,
+         "before": _TEXT},
     ),
     "problems": (
         _problems,

@@ -8,8 +8,6 @@ import numpy.typing as npt
 
 from wirecost.breakdown.intervals import Intervals, intersect, merge, subtract, union
 
-MAX_SEGMENTS = 20_000
-
 
 class Timeline(msgspec.Struct):
     """Disjoint stretches for drawing, each an (n, 2) int64 array of absolute ns. `gap_ns`: gaps shorter than this
@@ -23,7 +21,15 @@ class Timeline(msgspec.Struct):
 
     @classmethod
     def of(
-        cls, start_ns: int, end_ns: int, compute: Intervals, comm: Intervals, memory: Intervals, *, base_ns: int
+        cls,
+        start_ns: int,
+        end_ns: int,
+        compute: Intervals,
+        comm: Intervals,
+        memory: Intervals,
+        *,
+        base_ns: int,
+        limit: int,
     ) -> Timeline:
         parts = {
             "compute": subtract(compute, comm),
@@ -32,8 +38,8 @@ class Timeline(msgspec.Struct):
             "memory": subtract(memory, union(compute, comm)),
         }
         gap = 0
-        while sum(map(len, parts.values())) > MAX_SEGMENTS:
-            gap = max(2 * gap, (end_ns - start_ns) // MAX_SEGMENTS, 1)
+        while sum(map(len, parts.values())) > limit:
+            gap = max(2 * gap, (end_ns - start_ns) // limit, 1)
             parts = {name: _closed(p, gap) for name, p in parts.items()}
         return cls(**{name: p + base_ns for name, p in parts.items()}, gap_ns=gap)
 

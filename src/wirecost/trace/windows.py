@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from wirecost.trace.source import TraceError
 
 AUTO, GPU, CPU, WHOLE, NAME = "auto", "gpu", "cpu", "whole", "name:"
 
-# A step's GPU annotation that covers less than this share of the CPU step covers one stream's scraps, not the step.
+# A GPU annotation that covers less than this share of the CPU step covers one stream's scraps, not the step.
 _BARE_SHARE = 0.1
 # Repeated GPU annotations count as iterations where they cover at least this share of the device's time.
 _COVERED_SHARE = 0.5
@@ -100,11 +101,11 @@ def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -
 
 def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
     """Windows of the annotations that match, those of the GPU where it has any; numbered where a name repeats."""
-    for annotations, source in (
+    for listed, source in (
         (recorded.gpu_annotations, "gpu_annotation"),
         (recorded.cpu_annotations, "cpu_annotation"),
     ):
-        found = [a for a in annotations if pattern.search(a.name)]
+        found = [a for a in listed if pattern.search(a.name)]
         if found:
             return _numbered(found, source)
     return []
@@ -128,18 +129,18 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool]) -> list[W
     if len(device.start_ns) == 0:
         return []
     whole = int(device.end_ns.max()) - int(device.start_ns.min())
-    for annotations, source in (
+    for listed, source in (
         (recorded.gpu_annotations, "gpu_annotation"),
         (recorded.cpu_annotations, "cpu_annotation"),
     ):
         groups: dict[tuple[str, int], list[Annotation]] = defaultdict(list)
-        for a in annotations:
+        for a in listed:
             if not communicates(a.name):
                 groups[re.sub(r"\d+", "#", a.name), a.stream].append(a)
         best: list[Annotation] = []
         covered = _COVERED_SHARE * whole
         for found in groups.values():
-            apart = all(x.end_ns <= y.start_ns for x, y in zip(found, found[1:], strict=False))
+            apart = all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(found))
             total = sum(a.end_ns - a.start_ns for a in found)
             if len(found) > 1 and apart and total >= covered:
                 best, covered = found, total
