@@ -24,17 +24,18 @@ from wirecost.trace.classify import (
     operation,
     total_bytes,
 )
-from wirecost.trace.numbers import NS_OF_FRACTION, NotANumber, OutOfRange, span_ns
+from wirecost.trace.numbers import LIMIT_NS, NS_OF_FRACTION, NotANumber, OutOfRange, span_ns
 from wirecost.trace.problems import Problems
 from wirecost.trace.stream import Event, Slice
 
 STEP = re.compile(r"ProfilerStep#\d{1,18}")
 _STEP_BYTES = b'"ProfilerStep#'
 _COMMS_BYTES = b'"record_param_comms"'
+_COMMS = msgspec.Raw(_COMMS_BYTES)
 # Phases of the trace event format that are no complete events; without a category they are decoration
 # (kineto's process names and window marks).
-_PHASES = frozenset("BEXiICbnesStfPNODMVvRc(),=") | {"s", "t", "f"}
-_LIMIT_NS = 2**62
+_PHASES = frozenset("BEXiICbnestfSTpFPNODMVvRc(),=")
+_ANNOTATION = 3  # beside the kinds of device work
 _UNKNOWN_GROUP = "unknown"
 
 
@@ -112,9 +113,10 @@ class Collector:
 
     def __init__(self, classifier: Classifier, problems: Problems, *, keep_cpu: bool = False) -> None:
         self._classifier, self._problems, self._keep_cpu = classifier, problems, keep_cpu
-        self._names: dict[bytes, int] = {}
+        # For each kind of device work, and for annotations, names as written -> index.
+        self._names: tuple[dict[bytes, int], ...] = tuple({} for _ in range(4))
         self._texts: list[str] = []
-        self._comm: list[dict[int, bool]] = []
+        self._comm: list[bool] = []
         self._streams: dict[tuple[bytes, bytes], int] = {}
         self._start, self._end = array("q"), array("q")
         self._kind, self._name, self._stream = array("b"), array("q"), array("q")
@@ -132,64 +134,103 @@ class Collector:
 
     def add(self, slice_: Slice) -> None:
         events, text = slice_
-        skipped = OTHER_CATEGORIES
+        skipped, device = OTHER_CATEGORIES, DEVICE_CATEGORIES
         rest = [e for e in events if e.cat not in skipped]
-        if _STEP_BYTES in text or _COMMS_BYTES in text or self._keep_cpu:
+        if self._keep_cpu:
             for event in events:
                 if event.cat in skipped:
                     self._host(event)
-        device = DEVICE_CATEGORIES.get
-        for event in rest:
-            kind = device(event.cat)  # pyright: ignore[reportArgumentType]
-            if kind is not None:
-                self._device(event, kind)
-            else:
+        else:
+            if _COMMS_BYTES in text:
+                for event in [e for e in events if e.name == _COMMS]:
+                    self._host(event)
+            if _STEP_BYTES in text:
+                for event in [e for e in events if e.cat in skipped and bytes(e.name).startswith(_STEP_BYTES)]:
+                    self._host(event)
+        work = [e for e in rest if e.cat in device]
+        if work and not self._batch(work):
+            for event in work:
+                self._device(event, device[event.cat or ""])
+        if len(work) < len(rest):
+            for event in [e for e in rest if e.cat not in device]:
                 self._other(event)
+
+    def _batch(self, work: list[Event]) -> bool:
+        """Takes device events together, column by column, which is several times faster than one by one.
+
+        False, with nothing taken, where any of them is in the least unusual.
+        """
+        starts, lengths = [bytes(e.ts) for e in work], [bytes(e.dur) for e in work]
+        digits = b"".join(starts) + b"".join(lengths)
+        if b"-" in digits or [e.ph for e in work] != ["X"] * len(work):
+            return False
+        in_ns = NS_OF_FRACTION
+        try:
+            start = [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in starts]]
+            length = [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in lengths]]
+        except (ValueError, KeyError):
+            return False
+        end = [s + n for s, n in zip(start, length, strict=True)]
+        if max(end) > LIMIT_NS:
+            return False
+        kinds = [DEVICE_CATEGORIES[e.cat] for e in work]  # pyright: ignore[reportArgumentType]
+        tables = self._names
+        names = [tables[k].get(n) for k, n in zip(kinds, [bytes(e.name) for e in work], strict=True)]
+        if None in names:
+            for event, kind in zip(work, kinds, strict=True):
+                if self._name_of(event, kind) is None:
+                    return False
+            names = [tables[k][bytes(e.name)] for k, e in zip(kinds, work, strict=True)]
+        comm = self._comm
+        flags = [comm[n] for n in names]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        if True in flags:
+            row = len(self._start)
+            for offset in [i for i, flag in enumerate(flags) if flag]:
+                self._calls[row + offset] = self._call(work[offset], self._texts[names[offset]])  # pyright: ignore
+        self._start.extend(start)
+        self._end.extend(end)
+        self._kind.extend(kinds)
+        self._name.extend(names)  # pyright: ignore[reportArgumentType]
+        streams = [self._streams.get(k) for k in [(bytes(e.pid), bytes(e.tid)) for e in work]]
+        if None in streams:
+            streams = [self._stream_of(e) for e in work]
+        self._stream.extend(streams)  # pyright: ignore[reportArgumentType]
+        self._flag.extend(flags)
+        self._check.extend([hash(bytes(e.args)) for e in work])
+        self._fractions = self._fractions or b"." in digits
+        return True
 
     def _times(self, event: Event) -> tuple[int, int] | None:
         """(start_ns, end_ns); None, counted, where the event has no sound times."""
         ts, dur = bytes(event.ts), bytes(event.dur)
         try:
-            whole, _, part = ts.partition(b".")
-            length, _, rest = dur.partition(b".")
-            # A minus sign would have to reach the fraction too; that and all else unusual takes the slow way.
-            if whole[0] == 45 or length[0] == 45:
-                raise ValueError
-            start = int(whole) * 1000 + NS_OF_FRACTION[part]
-            end = start + int(length) * 1000 + NS_OF_FRACTION[rest]
-            if end > _LIMIT_NS:
-                raise ValueError
-            if part or rest:
-                self._fractions = True
-        except (ValueError, KeyError, IndexError):
-            try:
-                start, end, exact = span_ns(ts, dur)
-            except NotANumber:
-                self._problems.add("bad_time")
-                return None
-            except OutOfRange:
-                self._problems.add("out_of_range")
-                return None
-            self._fractions = True
-            if not exact:
-                self._problems.add("sub_nanosecond")
-            if end < start or dur.startswith(b"-"):
-                self._problems.add("negative_duration")
-                return None
+            start, end, exact = span_ns(ts, dur)
+        except NotANumber:
+            self._problems.add("bad_time")
+            return None
+        except OutOfRange:
+            self._problems.add("out_of_range")
+            return None
+        self._fractions = self._fractions or start % 1000 != 0 or end % 1000 != 0
+        if not exact:
+            self._problems.add("sub_nanosecond")
+        if end < start or dur.startswith(b"-"):
+            self._problems.add("negative_duration")
+            return None
         return start, end
 
-    def _name_of(self, event: Event) -> int | None:
+    def _name_of(self, event: Event, kind: int = _ANNOTATION) -> int | None:
         raw = bytes(event.name)
-        known = self._names.get(raw)
+        known = self._names[kind].get(raw)
         if known is not None:
             return known
         try:
             text = self._decode_name(raw)
         except (msgspec.MsgspecError, RecursionError):
             return None
-        self._names[raw] = number = len(self._texts)
+        self._names[kind][raw] = number = len(self._texts)
         self._texts.append(text)
-        self._comm.append({})
+        self._comm.append(self._classifier.communicates(text, KERNEL if kind == _ANNOTATION else kind))
         return number
 
     def _stream_of(self, event: Event) -> int:
@@ -206,23 +247,18 @@ class Collector:
         times = self._times(event)
         if times is None:
             return
-        name = self._name_of(event)
+        name = self._name_of(event, kind)
         if name is None:
             self._problems.add("unnamed_event")
             return
-        flags = self._comm[name]
-        comm = flags.get(kind)
-        if comm is None:
-            comm = flags[kind] = self._classifier.communicates(self._texts[name], kind)
-        row = len(self._start)
-        if comm:
-            self._calls[row] = self._call(event, self._texts[name])
+        if self._comm[name]:
+            self._calls[len(self._start)] = self._call(event, self._texts[name])
         self._start.append(times[0])
         self._end.append(times[1])
         self._kind.append(kind)
         self._name.append(name)
         self._stream.append(self._stream_of(event))
-        self._flag.append(comm)
+        self._flag.append(self._comm[name])
         self._check.append(hash(bytes(event.args)))
 
     def _call(self, event: Event, name: str) -> tuple[Call, object]:
@@ -265,7 +301,7 @@ class Collector:
     def _count(self, value: object) -> int | None:
         if value is None:
             return None
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LIMIT_NS:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT_NS:
             return value
         self._problems.add("bad_argument")
         return None
@@ -306,7 +342,7 @@ class Collector:
                 self._problems.add(
                     "bad_time" if not bytes(event.ts) else "broken_event", detail="an annotation's name"
                 )
-            elif STEP.fullmatch(self._texts[name]) or self._classifier.communicates(self._texts[name]):
+            elif self._comm[name] or STEP.fullmatch(self._texts[name]):
                 self._annotation(event, self._cpu, -1)
         elif event.cat == "Trace":
             if event.ph == "X":

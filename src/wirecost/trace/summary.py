@@ -166,7 +166,8 @@ def sentences(s: TraceSet) -> list[str]:
             lines.append(
                 f"An iteration takes {ms(spread.median)} (median of {spread.n}, slowest rank): "
                 f"{(t.compute - t.overlapped) / t.window:.1%} compute only, "
-                f"{t.overlapped / t.window:.1%} overlapped, {t.exposed / t.window:.1%} exposed communication, {t.memory / t.window:.1%} exposed copies, "
+                f"{t.overlapped / t.window:.1%} overlapped, {t.exposed / t.window:.1%} exposed communication, "
+                f"{t.memory / t.window:.1%} exposed copies, "
                 f"{t.idle / t.window:.1%} idle."
             )
     for number, f in enumerate(s.findings):
