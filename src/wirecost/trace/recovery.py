@@ -21,7 +21,7 @@ _HEAD = re.compile(
     rb'\s*"pid"\s*:\s*(?P<pid>"[^"\\\n]{0,80}"|-?\d{1,19})\s*,\s*"tid"\s*:\s*(?P<tid>"[^"\\\n]{0,80}"|-?\d{1,19})\s*,'
     rb'\s*"ts"\s*:\s*(?P<ts>-?\d+(?:\.\d+)?)\s*,\s*"dur"\s*:\s*(?P<dur>-?\d+(?:\.\d+)?)\s*[,}]'
 )
-_SPACE = re.compile(r"\s*")
+_SPACE = re.compile(r"[ \t\r\n]*")
 _LOOKAHEAD = 1 << 16
 
 # Numbers are only skipped here, so hostile ones needn't be turned into anything.

@@ -37,8 +37,7 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw()
 
 
-_SPACE = re.compile(rb"\s*")
-_BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 _KEY = re.compile(rb'\s*("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
 _EVENTS_AGAIN = re.compile(rb'"traceEvents"\s*:\s*\[|\{\s*"ph"\s*:')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -66,7 +65,7 @@ class EventStream:
 
     def __iter__(self) -> Iterator[Slice]:
         self._fill(SLICE_BYTES)
-        self._buffer = self._buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
+        self._buffer = self._buffer.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
         if self._buffer[:1] == b"[":
             # Chrome's array form; its closing bracket is optional there, but then nothing tells a cut-off file.
             yield from self._list()
@@ -95,9 +94,9 @@ class EventStream:
         self._buffer = b"".join(parts)
 
     def _more(self) -> bool:
-        """Whether anything but white space (and the zeros of a padded file) is left."""
+        """Whether anything but white space is left."""
         while True:
-            self._buffer = self._buffer.lstrip(b" \t\r\n\0")
+            self._buffer = self._buffer.lstrip(b" \t\r\n")
             if self._buffer or self._eof:
                 return bool(self._buffer)
             self._fill(SLICE_BYTES)
@@ -159,6 +158,10 @@ class EventStream:
             # A number that touches the end of what was read may go on.
             if end is not None and (end < len(self._buffer) or self._eof):
                 value, self._buffer = self._buffer[:end], self._buffer[end:]
+                try:
+                    value.decode()
+                except UnicodeDecodeError:
+                    self._problems.add("broken_metadata", detail="invalid UTF-8")
                 return value
             if self._eof or size >= MAX_METADATA_BYTES:
                 return None
