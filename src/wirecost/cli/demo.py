@@ -1,0 +1,46 @@
+"""`wirecost demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(help="Where results go.  [default: wirecost-runs/NAME]", show_default=False)
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A shortened one: a minute, one workload, two networks.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run it anew even if it was run here before.")] = False,
+) -> None:
+    """See what a network costs: train two sizes of GPT over three emulated networks on this machine.
+
+    Takes about four minutes on two processor cores. A demo that was interrupted goes on where it stopped.
+    """
+    import shutil
+
+    from wirecost.cli.progress import StudyProgress
+    from wirecost.report import read_report
+    from wirecost.report.figures import write_figures
+    from wirecost.report.page import write_page
+    from wirecost.report.terminal import print_report
+    from wirecost.study import Status, Store, run_study
+    from wirecost.study.runner import default_out, load_study
+
+    study = load_study("demo-quick" if quick else "demo")
+    folder = out or default_out(study)
+    if again and Store(folder).experiments.is_dir():
+        shutil.rmtree(Store(folder).experiments)
+    with StudyProgress() as progress:
+        results = run_study(study, folder, resume=True, progress=progress)
+    read = read_report(folder)
+    print_report(read)
+    write_figures(read, folder / "figures")
+    page = write_page(read, folder / "report.html")
+    typer.echo(f"\nFigures: {folder / 'figures'}\nPage:    {page.resolve().as_uri()}")
+    if any(r.outcome.status is not Status.DONE for r in results):
+        raise typer.Exit(1)

@@ -1,0 +1,75 @@
+"""A progress bar with time left for studies; plain lines where stderr is no terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from wirecost.spec import Experiment
+from wirecost.study import Status
+from wirecost.study.store import Outcome
+from wirecost.units import format_duration_s
+
+
+class StudyProgress:
+    """Implements `wirecost.study.Progress` on stderr."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[count]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self.task: TaskID | None = None
+        self.experiments = 0
+        self.number = 0
+
+    def __enter__(self) -> StudyProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def study_started(self, experiments: int, already_finished: int, left_s: float) -> None:
+        self.experiments = experiments
+        kept = f", {already_finished} finished already" if already_finished else ""
+        self._say(f"{experiments} experiments{kept}; about {format_duration_s(left_s)}")
+        self.task = self.bar.add_task("", total=experiments, completed=already_finished, count="", left="")
+
+    def experiment_started(self, number: int, experiment: Experiment) -> None:
+        self.number = number
+        if self.task is not None:
+            self.bar.update(self.task, description=_short(experiment), count=f"{number + 1}/{self.experiments}")
+
+    def iterations_done(self, done: int, total: int, left_s: float) -> None:
+        if self.task is not None:
+            self.bar.update(
+                self.task,
+                completed=self.number + done / (total + 1),
+                left=f"about {format_duration_s(left_s)} left",
+            )
+
+    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None:
+        took = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
+        line = f"{self.number + 1}/{self.experiments} {_short(experiment)}: {outcome.status}{took}"
+        if outcome.status is not Status.DONE and outcome.reason:
+            line += f" ({outcome.reason})"
+        self._say(line)
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, soft_wrap=True)
+
+
+def _short(e: Experiment) -> str:
+    return f"{e.workload.name} on {e.fabric.name}, {e.plan.name}, {e.scaling} <{e.ranks}, {e.global_batch}>"

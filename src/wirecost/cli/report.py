@@ -1,0 +1,48 @@
+"""`wirecost report`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def report(
+    directory: Annotated[Path, typer.Argument(help="A study's results.", show_default=False)],
+    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained page.", show_default=False)] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="Where figures go, PNG and SVG.  [default: DIRECTORY/figures]", show_default=False),
+    ] = None,
+    no_figures: Annotated[bool, typer.Option("--no-figures", help="Write no figures.")] = False,
+) -> None:
+    """Show what a study says: communication fractions, speed-ups, checks, figures, a page."""
+    from wirecost.report import read_report
+    from wirecost.report.data import to_csv, to_json
+    from wirecost.report.terminal import print_report
+
+    read = read_report(directory)
+    if output_format is Format.JSON:
+        typer.echo(to_json(read))
+    elif output_format is Format.CSV:
+        typer.echo(to_csv(read), nl=False)
+    else:
+        print_report(read)
+    if not no_figures:
+        from wirecost.report.figures import write_figures
+
+        for path in write_figures(read, figures or directory / "figures"):
+            typer.echo(f"wrote {path}", err=True)
+    if html is not None:
+        from wirecost.report.page import write_page
+
+        typer.echo(f"wrote {write_page(read, html)}", err=True)

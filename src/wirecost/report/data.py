@@ -1,0 +1,119 @@
+"""A study's report as rows: for JSON, CSV, data frames and figures."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from wirecost.breakdown import Phase, Spread
+from wirecost.report.study_report import Cell, StudyReport
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT_VERSION = 1
+PARTS = ("compute_only", "overlapped", "exposed_comm", "exposed_memory", "idle")
+
+
+def rows(report: StudyReport) -> list[dict[str, Any]]:
+    """One row for each experiment: medians over iterations after warm-up, quartiles for the two main figures.
+
+    Times in milliseconds; None where a value isn't known.
+    """
+    return [_row(cell) for cell in report.cells]
+
+
+def _row(cell: Cell) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "workload": cell.workload,
+        "network": cell.network,
+        "plan": cell.plan,
+        "scaling": str(cell.scale.scaling),
+        "ranks": cell.scale.ranks,
+        "global_batch": cell.scale.global_batch,
+        "micro_batch": cell.result.experiment.micro_batch,
+        "status": str(cell.result.outcome.status),
+        "reason": cell.result.outcome.reason,
+    }
+    b = cell.breakdown
+    time = b.iteration_ns() if b else None
+    fraction = cell.comm_fraction
+    row["iterations"] = time.n if time else None
+    row |= _quartiles("iteration_ms", time, 1e-6)
+    row |= _quartiles("comm_fraction", fraction, 1.0)
+    for part in PARTS:
+        share = b.part_share(f"{part}_ns") if b else None
+        row[f"{part}_fraction"] = share.median if share else None
+    for phase in Phase:
+        spent = b.phase_ns(phase) if b else None
+        row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
+    row["tokens_per_s"] = b.tokens_per_s() if b else None
+    known = b.network if b else None
+    row["emulated"] = known.emulated if known else None
+    row["nominal_rate_Gbps"] = known.nominal_rate_bps / 1e9 if known and known.nominal_rate_bps else None
+    row["measured_rate_Gbps"] = known.measured_rate_bps / 1e9 if known and known.measured_rate_bps else None
+    return row
+
+
+def _quartiles(name: str, spread: Spread | None, factor: float) -> dict[str, float | None]:
+    if spread is None:
+        return {name: None, f"{name}_q1": None, f"{name}_q3": None}
+    return {name: spread.median * factor, f"{name}_q1": spread.q1 * factor, f"{name}_q3": spread.q3 * factor}
+
+
+def to_frame(report: StudyReport) -> pl.DataFrame:
+    """The rows as a data frame."""
+    import polars as pl
+
+    return pl.DataFrame(rows(report), infer_schema_length=None)
+
+
+def to_csv(report: StudyReport) -> str:
+    return to_frame(report).write_csv()
+
+
+def to_json(report: StudyReport) -> str:
+    """Stable and documented in docs/study.md; `format_version` changes when a key does."""
+    return json.dumps(
+        {
+            "format_version": FORMAT_VERSION,
+            "name": report.name,
+            "environment": report.environment,
+            "experiments": rows(report),
+            "speed_ups": [
+                {
+                    "workload": s.workload,
+                    "plan": s.plan,
+                    "scaling": str(s.scale.scaling),
+                    "ranks": s.scale.ranks,
+                    "global_batch": s.scale.global_batch,
+                    "fast": s.fast,
+                    "slow": s.slow,
+                    "speed_up": s.ratio.value,
+                    "low": s.ratio.low,
+                    "high": s.ratio.high,
+                    "n_fast": s.ratio.n_denominator,
+                    "n_slow": s.ratio.n_numerator,
+                }
+                for s in report.speed_ups()
+            ],
+            "expected_from_bytes_and_rate": [
+                {
+                    "workload": e.cell.workload,
+                    "network": e.cell.network,
+                    "plan": e.cell.plan,
+                    "scaling": str(e.cell.scale.scaling),
+                    "ranks": e.cell.scale.ranks,
+                    "global_batch": e.cell.scale.global_batch,
+                    "bytes": round(e.bytes_per_call),
+                    "measured_ms": e.measured_ns * 1e-6,
+                    "expected_ms": e.expected_ns * 1e-6,
+                    "deviation": e.deviation,
+                    "holds": e.holds,
+                }
+                for e in report.expectations()
+            ],
+            "warnings": [{"code": c, "message": m, "experiments": n} for c, m, n in report.warnings()],
+        },
+        indent=1,
+    )

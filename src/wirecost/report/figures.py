@@ -1,0 +1,143 @@
+"""Figures of a study: where the iteration's time goes, and the share that communication takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wirecost.breakdown import Phase
+from wirecost.report.study_report import StudyReport
+
+if TYPE_CHECKING:
+    import altair as alt
+
+# Okabe & Ito's palette, told apart with colour-blind eyes too; communication is the one warm colour.
+COLOURS = {
+    "data": "#999999",
+    "forward": "#56b4e9",
+    "backward": "#0072b2",
+    "gradient sync": "#d55e00",
+    "parameter gather": "#e69f00",
+    "pipeline": "#cc79a7",
+    "embedding sync": "#f0e442",
+    "tensor parallel": "#e6ab02",
+    "optimizer": "#009e73",
+    "checkpoint": "#666666",
+    "validation": "#444444",
+    "other": "#cccccc",
+}
+SHOWN_AS = {
+    Phase.GRAD_SYNC: "gradient sync",
+    Phase.PARAM_GATHER: "parameter gather",
+    Phase.EMBEDDING_SYNC: "embedding sync",
+    Phase.TENSOR_PARALLEL: "tensor parallel",
+}
+
+
+def breakdown_chart(report: StudyReport) -> alt.Chart | alt.FacetChart:
+    """Stacked bars of the phases' median times, a bar for each network, a panel for each workload and scale."""
+    import altair as alt
+
+    data = []
+    for cell in report.cells:
+        if cell.breakdown is None:
+            continue
+        for order, phase in enumerate(report.phases()):
+            spent = cell.breakdown.phase_ns(phase)
+            if spent is None:
+                continue
+            name = SHOWN_AS.get(phase, "pipeline" if phase.startswith("pipeline") else str(phase))
+            data.append(_place(report, cell) | {"phase": name, "ms": spent.median * 1e-6, "order": order})
+    shown = [name for name in COLOURS if any(row["phase"] == name for row in data)]
+    bars = (
+        alt.Chart(alt.Data(values=data), width=150, height=180)
+        .mark_bar()
+        .encode(
+            x=alt.X("network:N", sort=list(report.networks), title=None, axis=alt.Axis(labelAngle=-30)),
+            y=alt.Y("sum(ms):Q", title="median time per iteration (ms)"),
+            color=alt.Color(
+                "phase:N", scale=alt.Scale(domain=shown, range=[COLOURS[n] for n in shown]), title="phase"
+            ),
+            order="order:Q",
+            tooltip=["network:N", "phase:N", alt.Tooltip("ms:Q", format=".1f")],
+        )
+    )
+    return _panels(bars, report, data).resolve_scale(y="independent").properties(title=_title(report))
+
+
+def fraction_chart(report: StudyReport) -> alt.FacetChart:
+    """Communication as a fraction of the iteration with its quartiles, in the panels of `breakdown_chart`."""
+    import altair as alt
+
+    data = [
+        _place(report, cell) | {"fraction": f.median, "q1": f.q1, "q3": f.q3}
+        for cell in report.cells
+        if (f := cell.comm_fraction) is not None
+    ]
+    x = alt.X("network:N", sort=list(report.networks), title=None, axis=alt.Axis(labelAngle=-30))
+    y = alt.Y("fraction:Q", scale=alt.Scale(domain=[0, 1]), title="communication / iteration")
+    base = alt.Chart(alt.Data(values=data), width=150, height=150)
+    colour = alt.value(COLOURS["gradient sync"])
+    layers = alt.layer(
+        base.mark_bar().encode(
+            x=x, y=y, color=colour, tooltip=["network:N", alt.Tooltip("fraction:Q", format=".3f")]
+        ),
+        base.mark_rule(strokeWidth=2).encode(x=x, y="q1:Q", y2="q3:Q"),
+        base.mark_text(dy=-8).encode(x=x, y="q3:Q", text=alt.Text("fraction:Q", format=".2f")),
+    )
+    return _panels(layers, report, data).properties(title=_title(report))
+
+
+def _place(report: StudyReport, cell: Any) -> dict[str, str]:
+    workload = f"{cell.workload}, {cell.plan}" if len(report.plans) > 1 else cell.workload
+    return {"network": cell.network, "workload": workload, "scale": cell.scale.label}
+
+
+def _panels(chart: Any, report: StudyReport, data: list[dict[str, Any]]) -> Any:
+    import altair as alt
+
+    scales = [s.label for s in sorted({c.scale for c in report.cells})]
+    rows = list(dict.fromkeys(row["workload"] for row in data))
+    return chart.facet(
+        row=alt.Row("workload:N", sort=rows, title=None),
+        column=alt.Column("scale:N", sort=scales, title=None),
+    )
+
+
+def _title(report: StudyReport) -> Any:
+    import altair as alt
+
+    subtitle = "networks emulated on one machine; measured" if report.emulated else "measured"
+    return alt.TitleParams(report.name, subtitle=subtitle, anchor="start")
+
+
+def to_svg(chart: Any) -> str:
+    import vl_convert
+
+    return vl_convert.vegalite_to_svg(chart.to_json())
+
+
+def write_figures(report: StudyReport, folder: Path) -> list[Path]:
+    """Writes `breakdown` and `comm_fraction` as .png and .svg; returns the paths. Nothing without results.
+
+    Raises:
+        StoreError: if the folder can't be written.
+    """
+    import vl_convert
+
+    from wirecost.study.store import StoreError
+
+    if not any(c.breakdown for c in report.cells):
+        return []
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, chart in (("breakdown", breakdown_chart(report)), ("comm_fraction", fraction_chart(report))):
+            spec = chart.to_json()
+            png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+            png.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+            svg.write_text(vl_convert.vegalite_to_svg(spec))
+            written += [png, svg]
+    except OSError as error:
+        raise StoreError(f"{folder}: can't be written: {error.strerror}") from error
+    return written

@@ -1,0 +1,251 @@
+"""What a study says, as data: every output format shows these rows and computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from wirecost.breakdown import Breakdown, Phase, Ratio, Spread, ratio_of_medians
+from wirecost.spec import DataParallel, Experiment, Scaling
+from wirecost.study import Result, Status, Store
+from wirecost.study.store import StoreError
+
+EXPECTATION_TOLERANCE = 0.15
+"""How far a measured transfer may lie from bytes / measured rate before the report says so."""
+
+
+@dataclass(frozen=True, order=True)
+class Scale:
+    """A column of the reference study's table: <ranks, global batch> under a scaling rule."""
+
+    scaling: Scaling
+    ranks: int
+    global_batch: int
+
+    def __str__(self) -> str:
+        return f"<{self.ranks}, {self.global_batch}>"
+
+    @property
+    def label(self) -> str:
+        return f"{self.scaling} {self}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment in a table."""
+
+    workload: str
+    network: str
+    plan: str
+    scale: Scale
+    result: Result
+
+    @property
+    def breakdown(self) -> Breakdown | None:
+        return self.result.breakdown
+
+    @property
+    def comm_fraction(self) -> Spread | None:
+        return self.breakdown.comm_fraction() if self.breakdown else None
+
+    @property
+    def text(self) -> str:
+        """The fraction, or what came instead of it."""
+        fraction = self.comm_fraction
+        if fraction is not None:
+            return f"{fraction.median:.2f}"
+        return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a network gave over all its runs; None where it has no cap or wasn't measured."""
+
+    network: str
+    nominal_bps: float | None
+    slowest_bps: float | None
+    fastest_bps: float | None
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """How much shorter an iteration is on `fast` than on `slow`, everything else equal."""
+
+    workload: str
+    plan: str
+    scale: Scale
+    fast: str
+    slow: str
+    ratio: Ratio
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The measured transfer of an all-reduce after backward beside bytes / measured link rate."""
+
+    cell: Cell
+    bytes_per_call: float
+    measured_ns: float
+    expected_ns: float
+    calls: int
+
+    @property
+    def deviation(self) -> float:
+        return self.measured_ns / self.expected_ns - 1
+
+    @property
+    def holds(self) -> bool:
+        return abs(self.deviation) <= EXPECTATION_TOLERANCE
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """All of a study's results. `networks` run from the fastest (as measured) to the slowest."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    networks: tuple[str, ...]
+    environment: dict[str, object]
+
+    @property
+    def plans(self) -> tuple[str, ...]:
+        return _distinct(c.plan for c in self.cells)
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        return _distinct(c.workload for c in self.cells)
+
+    def scales(self, plan: str) -> tuple[Scale, ...]:
+        return tuple(sorted({c.scale for c in self.cells if c.plan == plan}))
+
+    def cell(self, workload: str, network: str, plan: str, scale: Scale) -> Cell | None:
+        for cell in self.cells:
+            if (cell.workload, cell.network, cell.plan, cell.scale) == (workload, network, plan, scale):
+                return cell
+        return None
+
+    @property
+    def emulated(self) -> bool:
+        return any(c.breakdown and c.breakdown.network and c.breakdown.network.emulated for c in self.cells)
+
+    def links(self) -> list[Links]:
+        found = []
+        for network in self.networks:
+            known = [c.breakdown.network for c in self.cells if c.network == network and c.breakdown]
+            rates = [k.measured_rate_bps for k in known if k and k.measured_rate_bps]
+            nominal = next((k.nominal_rate_bps for k in known if k and k.nominal_rate_bps), None)
+            found.append(Links(network, nominal, min(rates, default=None), max(rates, default=None)))
+        return found
+
+    def network_label(self, network: str) -> str:
+        """The name with what was measured, and `emulated` where it is."""
+        for cell in self.cells:
+            if cell.network == network and cell.breakdown and (known := cell.breakdown.network):
+                return f"{network}{' (emulated)' if known.emulated and 'emulated' not in network else ''}"
+        return network
+
+    def speed_ups(self) -> list[SpeedUp]:
+        """The fastest network against every other, cell by cell; cells without a result are left out."""
+        found = []
+        for plan in self.plans:
+            for workload in self.workloads:
+                for scale in self.scales(plan):
+                    done = [
+                        (n, c.breakdown)
+                        for n in self.networks
+                        if (c := self.cell(workload, n, plan, scale)) and c.breakdown
+                    ]
+                    for slow, breakdown in done[1:]:
+                        ratio = ratio_of_medians(breakdown.iteration_times_ns(), done[0][1].iteration_times_ns())
+                        if ratio is not None:
+                            found.append(SpeedUp(workload, plan, scale, done[0][0], slow, ratio))
+        return found
+
+    def expectations(self) -> list[Expectation]:
+        """For every all-reduce-after-backward run over measured links."""
+        found = []
+        for cell in self.cells:
+            if cell.breakdown is None or cell.result.experiment.plan.data_parallel is not DataParallel.ALL_REDUCE:
+                continue
+            known = [
+                (c.count, c.bytes, c.transfer_ns, c.expected_ns)
+                for c in cell.breakdown.collectives
+                if c.bytes is not None and c.transfer_ns is not None and c.expected_ns is not None
+            ]
+            calls = sum(count for count, *_ in known)
+            if calls:
+                found.append(
+                    Expectation(
+                        cell,
+                        sum(size for _, size, *_ in known) / calls,
+                        sum(transfer for *_, transfer, _ in known) / calls,
+                        sum(expected for *_, expected in known) / calls,
+                        known[0][0],
+                    )
+                )
+        return found
+
+    def warnings(self) -> list[tuple[str, str, int]]:
+        """(code, message, number of experiments) of every remark, the most frequent first."""
+        counts: dict[tuple[str, str], int] = {}
+        for cell in self.cells:
+            for warning in cell.breakdown.warnings if cell.breakdown else ():
+                key = (warning.code, warning.message)
+                counts[key] = counts.get(key, 0) + 1
+        return [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+
+    def unfinished(self) -> list[Cell]:
+        """Cells that failed or were skipped, or ran out of memory."""
+        return [c for c in self.cells if c.result.outcome.status is not Status.DONE]
+
+    def phases(self) -> list[Phase]:
+        """The phases that occur, in the order of an iteration."""
+        seen = {p for c in self.cells if c.breakdown for i in c.breakdown.iterations for p in i.phases}
+        return [p for p in Phase if p in seen]
+
+
+def read_report(directory: Path) -> StudyReport:
+    """Reads a study's directory.
+
+    Raises:
+        StoreError: if it holds no results, or a broken one.
+    """
+    store = Store(directory)
+    results = store.results()
+    if not results:
+        raise StoreError(
+            f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
+        )
+    cells = tuple(_cell(r) for r in results)
+    name = store.study().name if (directory / "study.yaml").exists() else directory.name
+    return StudyReport(name, cells, _by_speed(cells), _environment(results[0]))
+
+
+def _cell(result: Result) -> Cell:
+    e: Experiment = result.experiment
+    return Cell(e.workload.name, e.fabric.name, e.plan.name, Scale(e.scaling, e.ranks, e.global_batch), result)
+
+
+def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """Networks by their measured rate, those never measured last."""
+
+    def rate(network: str, of: list[Cell]) -> float:
+        rates = [c.breakdown.network.measured_rate_bps or 0.0 for c in of if c.breakdown and c.breakdown.network]
+        return -max(rates, default=0.0)
+
+    ordered = sorted(cells, key=lambda c: c.network)
+    groups = {network: list(of) for network, of in groupby(ordered, key=lambda c: c.network)}
+    return tuple(sorted(groups, key=lambda n: (rate(n, groups[n]), n)))
+
+
+def _environment(result: Result) -> dict[str, object]:
+    import json
+
+    path = result.directory / "environment.json"
+    return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,142 @@
+"""A study's report on the terminal."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
+from wirecost.units import format_ns, format_rate_bps, format_size_bytes
+
+
+def print_report(report: StudyReport, console: Console | None = None) -> None:
+    console = console or Console(highlight=False)
+    for plan in report.plans:
+        console.print(fractions(report, plan))
+        console.print()
+    console.print(links(report))
+    if report.speed_ups():
+        console.print()
+        console.print(speed_ups(report))
+    if report.expectations():
+        console.print()
+        console.print(expectations(report))
+    for cell in report.unfinished():
+        outcome = cell.result.outcome
+        console.print(
+            Text(
+                f"{outcome.status}: {cell.workload} on {cell.network}, {cell.plan}, {cell.scale.label}: "
+                f"{outcome.reason or 'no reason known'}",
+                style="red",
+            ),
+            soft_wrap=True,
+        )
+    for code, message, count in report.warnings():
+        console.print(Text(f"note [{code}, {count} experiments]: {message}", style="yellow"), soft_wrap=True)
+
+
+def fractions(report: StudyReport, plan: str) -> Table:
+    """Study A's layout: workload x network down, <ranks, global batch> across."""
+    scales = report.scales(plan)
+    table = _table(f"Communication as a fraction of the iteration, {plan} (median of n iterations)")
+    table.add_column("workload")
+    table.add_column("network")
+    for scale in scales:
+        table.add_column(Text(f"{scale.scaling}\n{scale}"), justify="right")
+    table.add_column("n", justify="right")
+    for workload in report.workloads:
+        for network in report.networks:
+            cells = [report.cell(workload, network, plan, scale) for scale in scales]
+            if not any(cells):
+                continue
+            counts = {c.comm_fraction.n for c in cells if c and c.comm_fraction}
+            table.add_row(
+                Text(workload),
+                Text(report.network_label(network)),
+                *(Text(c.text if c else "-") for c in cells),
+                "/".join(map(str, sorted(counts))) or "-",
+            )
+        table.add_section()
+    return table
+
+
+def links(report: StudyReport) -> Table:
+    """What each network gave, measured after shaping with every host sending at once."""
+    table = Table(
+        title="Links as measured (TCP between emulated hosts)", box=box.SIMPLE_HEAD, title_justify="left"
+    )
+    for name in ("network", "nominal", "measured, slowest of all runs", "fastest"):
+        table.add_column(name, justify="left" if name == "network" else "right")
+    for link in report.links():
+        table.add_row(
+            Text(report.network_label(link.network)),
+            format_rate_bps(link.nominal_bps, 3) if link.nominal_bps else "uncapped",
+            format_rate_bps(link.slowest_bps, 3) if link.slowest_bps else "unknown",
+            format_rate_bps(link.fastest_bps, 3) if link.fastest_bps else "unknown",
+        )
+    return table
+
+
+def speed_ups(report: StudyReport) -> Table:
+    """Rows: workload at a scale; columns: every slower network."""
+    found = report.speed_ups()
+    slower = [n for n in report.networks if any(s.slow == n for s in found)]
+    counts = sorted({n for s in found for n in (s.ratio.n_numerator, s.ratio.n_denominator)})
+    fast = {s.fast for s in found}
+    table = _table(
+        f"Speed-up of {' or '.join(sorted(fast))}: ratio of median iteration times "
+        f"(95 % bootstrap interval; n = {_range(counts)} each)"
+    )
+    table.add_column("workload")
+    table.add_column("scale")
+    for network in slower:
+        table.add_column(Text(f"over {network}"), justify="right")
+    for (plan, workload, scale), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale)):
+        by_network = {s.slow: s.ratio for s in group}
+        name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
+        ratios = [by_network.get(n) for n in slower]
+        table.add_row(
+            Text(name),
+            Text(scale.label),
+            *(Text(f"{r.value:.2f}x ({r.low:.2f}-{r.high:.2f})" if r else "-") for r in ratios),
+        )
+    return table
+
+
+def expectations(report: StudyReport) -> Table:
+    """Is the communication time what bytes and rate say?"""
+    found = report.expectations()
+    held = sum(e.holds for e in found)
+    table = _table(
+        f"Expected from bytes and rate: {held} of {len(found)} runs within {EXPECTATION_TOLERANCE:.0%} "
+        f"(transfer of one all-reduce, wait left out; n = {_range(sorted({e.calls for e in found}))})"
+    )
+    for name in ("workload", "network", "scale"):
+        table.add_column(name)
+    for name in ("size", "measured", "expected", "deviation"):
+        table.add_column(name, justify="right")
+    for e in found:
+        table.add_row(
+            Text(e.cell.workload),
+            Text(e.cell.network),
+            Text(e.cell.scale.label),
+            format_size_bytes(e.bytes_per_call, 3),
+            format_ns(e.measured_ns, 3),
+            format_ns(e.expected_ns, 3),
+            Text(f"{e.deviation:+.1%}", style="" if e.holds else "red"),
+        )
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False
+    )
+
+
+def _range(counts: list[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"

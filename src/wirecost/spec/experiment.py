@@ -1,0 +1,118 @@
+"""Experiment: one cell of a study, everything that is needed to run it again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from enum import StrEnum
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from wirecost.spec.base import Spec
+from wirecost.spec.fabric import Fabric
+from wirecost.spec.plan import Plan
+from wirecost.spec.workload import Workload, nearest_multiples
+from wirecost.units import Seconds, TimeS
+
+MAX_EMULATED_HOSTS = 64
+"""What one bridge and one machine's memory bear in practice; each host is at least one training process."""
+
+
+class Scaling(StrEnum):
+    STRONG = "strong"  # the global batch stays, each rank's share shrinks
+    WEAK = "weak"  # the micro-batch stays, the global batch grows
+
+
+class Data(Spec):
+    """The text and the tokenizer.
+
+    `corpus`: `python-docs` (the language reference that every CPython carries) or the path of a text file.
+    `tokenizer`: `bpe`, a byte-level BPE trained on that text to the workload's vocabulary, or `gpt2`.
+    """
+
+    corpus: str = "python-docs"
+    tokenizer: str = Field(default="bpe", pattern=r"^(bpe|gpt2)$")
+
+
+class Optimizer(Spec):
+    """AdamW (Loshchilov & Hutter 2019) with the usual language model betas."""
+
+    learning_rate: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+
+
+class Experiment(Spec):
+    """A workload under a plan on hosts over a fabric. A rank is one process; batches count sequences."""
+
+    workload: Workload
+    plan: Plan
+    fabric: Fabric
+    scaling: Scaling
+    hosts: PositiveInt
+    ranks_per_host: PositiveInt = 1
+    global_batch: PositiveInt
+    micro_batch: PositiveInt
+    iterations: PositiveInt = 8
+    warmup: NonNegativeInt = 2
+    seed: NonNegativeInt = 1
+    data: Data = Data()
+    optimizer: Optimizer = Optimizer()
+    timeout: TimeS = Seconds(600)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Experiment:
+        if self.fabric.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
+            raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
+        if self.ranks % self.plan.model_parallel:
+            raise ValueError(
+                f"{self.ranks} ranks do not divide over plan '{self.plan.name}', "
+                f"which needs a multiple of {self.plan.model_parallel}"
+            )
+        if self.global_batch % (self.micro_batch * self.data_parallel_degree):
+            raise ValueError(
+                f"global_batch {self.global_batch} does not divide over {self.data_parallel_degree} data-parallel "
+                f"ranks of micro-batch {self.micro_batch}; nearest that does: "
+                f"{nearest_multiples(self.global_batch, self.micro_batch * self.data_parallel_degree)}"
+            )
+        return self
+
+    @property
+    def ranks(self) -> int:
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def data_parallel_degree(self) -> int:
+        return self.ranks // self.plan.model_parallel
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches that each rank accumulates per iteration."""
+        return self.global_batch // (self.micro_batch * self.data_parallel_degree)
+
+    @property
+    def tokens_per_iteration(self) -> int:
+        return self.global_batch * self.workload.sequence_length
+
+    @property
+    def digest(self) -> str:
+        """Changes when anything about the experiment does: 10 hex digits of SHA-256 over its canonical JSON."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    @property
+    def slug(self) -> str:
+        """A directory name that a person can read and no two different experiments share."""
+        readable = "_".join(
+            [
+                self.workload.name,
+                self.fabric.name,
+                self.plan.name,
+                str(self.scaling),
+                f"{self.hosts}x{self.ranks_per_host}",
+                f"b{self.global_batch}",
+            ]
+        )
+        return f"{re.sub(r'[^A-Za-z0-9._+-]', '-', readable)}_{self.digest}"

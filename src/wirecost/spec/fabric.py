@@ -1,0 +1,38 @@
+"""Fabric: the network between hosts, and how to get it: natively, or emulated by shaping a link."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from wirecost.spec.base import Spec
+from wirecost.units import Rate, TimeS
+
+
+class Emulation(Spec):
+    """Every emulated host gets a link of `rate` in each direction (none: as fast as the machine goes).
+
+    `delay` is one-way and needs the kernel's netem.
+    """
+
+    rate: Rate | None = None
+    delay: TimeS | None = None
+
+
+class Native(Spec):
+    """A network that exists: the interface and environment that make NCCL or gloo use it."""
+
+    interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}$")
+    environment: dict[str, str] = {}
+
+
+class Fabric(Spec):
+    name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
+    description: str = ""
+    emulate: Emulation | None = None
+    native: Native | None = None
+
+    @model_validator(mode="after")
+    def _can_be_had(self) -> Fabric:
+        if self.emulate is None and self.native is None:
+            raise ValueError("a fabric needs 'emulate' or 'native'")
+        return self

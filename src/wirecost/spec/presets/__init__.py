@@ -1,0 +1,47 @@
+"""Named presets: one YAML file each, in the folder of their kind."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from wirecost.errors import one_of
+from wirecost.spec.yaml import parse_yaml
+
+KINDS = {
+    "workload": "workloads",
+    "fabric": "fabrics",
+    "plan": "plans",
+    "cluster": "clusters",
+    "gpu": "gpus",
+    "study": "studies",
+}
+
+
+@lru_cache
+def names(kind: str) -> tuple[str, ...]:
+    """The presets of a kind ('workload', 'fabric', 'plan', 'cluster', 'gpu', 'study')."""
+    folder = files(__name__) / KINDS[kind]
+    if not folder.is_dir():
+        return ()
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")))
+
+
+@lru_cache
+def _text(kind: str, name: str) -> str:
+    return (files(__name__) / KINDS[kind] / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def named(kind: str, value: Any) -> Any:
+    """A preset's data where `value` names one, else `value` itself.
+
+    Raises:
+        ValueError: for a name that no preset has, with those that are there.
+    """
+    if not isinstance(value, str):
+        return value
+    if value not in names(kind):
+        raise ValueError(one_of(kind, value, names(kind)))
+    data = parse_yaml(_text(kind, value), f"preset {kind} {value}")
+    return {"name": value, **data}

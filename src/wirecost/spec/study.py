@@ -1,0 +1,138 @@
+"""Study: a matrix of workloads x fabrics x plans x scaling x hosts, expanded into experiments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
+
+from wirecost.spec.base import Spec
+from wirecost.spec.experiment import Data, Experiment, Optimizer, Scaling
+from wirecost.spec.fabric import Fabric
+from wirecost.spec.plan import Plan
+from wirecost.spec.presets import named
+from wirecost.spec.workload import Workload, nearest_multiples
+from wirecost.units import Seconds, TimeS
+
+MAX_EXPERIMENTS = 10_000
+"""Beyond this a matrix is a typing error."""
+
+
+class ScalingRule(Spec):
+    """`strong` with a `global_batch`, or `weak` with a `micro_batch`; hosts override the study's."""
+
+    kind: Scaling
+    global_batch: PositiveInt | None = None
+    micro_batch: PositiveInt | None = None
+    hosts: tuple[PositiveInt, ...] | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _has_its_batch(self) -> ScalingRule:
+        if self.kind is Scaling.STRONG and self.global_batch is None:
+            raise ValueError("strong scaling needs a global_batch")
+        if self.kind is Scaling.WEAK and (self.micro_batch is None or self.global_batch is not None):
+            raise ValueError("weak scaling needs a micro_batch and no global_batch")
+        return self
+
+    def batches(self, data_parallel_degree: int) -> tuple[int, int]:
+        """(global_batch, micro_batch) at a data-parallel degree.
+
+        Raises:
+            ValueError: if the global batch does not divide.
+        """
+        if self.kind is Scaling.WEAK:
+            assert self.micro_batch is not None
+            return self.micro_batch * data_parallel_degree, self.micro_batch
+        assert self.global_batch is not None
+        share = (self.micro_batch or 1) * data_parallel_degree
+        if self.global_batch % share:
+            raise ValueError(
+                f"global_batch {self.global_batch} does not divide over {data_parallel_degree} data-parallel ranks"
+                + (f" of micro-batch {self.micro_batch}" if self.micro_batch else "")
+                + f"; nearest that does: {nearest_multiples(self.global_batch, share)}"
+            )
+        return self.global_batch, self.micro_batch or self.global_batch // data_parallel_degree
+
+
+Named = Annotated[str, Field(min_length=1)]
+WorkloadEntry = Annotated[Workload, BeforeValidator(lambda v: named("workload", v))]
+FabricEntry = Annotated[Fabric, BeforeValidator(lambda v: named("fabric", v))]
+PlanEntry = Annotated[Plan, BeforeValidator(lambda v: named("plan", v))]
+
+
+class Study(Spec):
+    name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
+    description: str = ""
+    workloads: tuple[WorkloadEntry, ...] = Field(min_length=1)
+    fabrics: tuple[FabricEntry, ...] = Field(min_length=1)
+    plans: tuple[PlanEntry, ...] = Field(min_length=1)
+    scaling: tuple[ScalingRule, ...] = Field(min_length=1)
+    hosts: tuple[PositiveInt, ...] = Field(default=(2,), min_length=1)
+    ranks_per_host: PositiveInt = 1
+    iterations: PositiveInt = 8
+    warmup: NonNegativeInt = 2
+    seed: NonNegativeInt = 1
+    data: Data = Data()
+    optimizer: Optimizer = Optimizer()
+    timeout: TimeS = Seconds(600)
+
+    @model_validator(mode="after")
+    def _expands(self) -> Study:
+        for key in ("workloads", "fabrics", "plans"):
+            names = [entry.name for entry in getattr(self, key)]
+            twice = {n for n in names if names.count(n) > 1}
+            if twice:
+                raise ValueError(f"{key}: '{min(twice)}' stands there twice; give each entry its own name")
+        count = (
+            len(self.workloads) * len(self.fabrics) * len(self.plans)
+            * sum(len(rule.hosts or self.hosts) for rule in self.scaling)
+        )  # fmt: skip
+        if count > MAX_EXPERIMENTS:
+            raise ValueError(f"the matrix has {count} experiments; at most {MAX_EXPERIMENTS} make a study")
+        self.experiments()
+        return self
+
+    def experiments(self) -> list[Experiment]:
+        """Every cell of the matrix once, in the study's order.
+
+        Raises:
+            ValueError: if a cell can't be (a batch that does not divide, too many hosts), naming its key.
+        """
+        cells: dict[str, Experiment] = {}
+        for number, rule in enumerate(self.scaling):
+            for workload in self.workloads:
+                for plan in self.plans:
+                    for hosts in rule.hosts or self.hosts:
+                        for fabric in self.fabrics:
+                            where = f"scaling[{number}] with {hosts} hosts"
+                            cell = self._cell(where, rule, hosts, workload=workload, plan=plan, fabric=fabric)
+                            cells.setdefault(cell.digest, cell)
+        return list(cells.values())
+
+    def _cell(
+        self, where: str, rule: ScalingRule, hosts: int, *, workload: Workload, plan: Plan, fabric: Fabric
+    ) -> Experiment:
+        ranks = hosts * self.ranks_per_host
+        shared: dict[str, Any] = {
+            key: getattr(self, key)
+            for key in ("ranks_per_host", "iterations", "warmup", "seed", "data", "optimizer", "timeout")
+        }
+        try:
+            if ranks % plan.model_parallel:
+                raise ValueError(f"{ranks} ranks are not a multiple of plan '{plan.name}'s {plan.model_parallel}")
+            global_batch, micro_batch = rule.batches(ranks // plan.model_parallel)
+            return Experiment(
+                workload=workload,
+                plan=plan,
+                fabric=fabric,
+                scaling=rule.kind,
+                hosts=hosts,
+                global_batch=global_batch,
+                micro_batch=micro_batch,
+                **shared,
+            )
+        except ValidationError as error:
+            message = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            raise ValueError(f"{where}: {message}") from error
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error

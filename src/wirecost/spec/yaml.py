@@ -1,0 +1,130 @@
+"""YAML in and out: safe, strict about duplicate keys, and with errors that name the place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from wirecost.errors import SpecError, one_of
+
+MAX_BYTES = 1 << 20
+MAX_ALIASES = 200
+"""A specification is a page or two of text: more is a mistake or an attack (aliases that multiply)."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Loader(yaml.SafeLoader):
+    aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self.aliases += 1
+            if self.aliases > MAX_ALIASES:
+                raise yaml.MarkedYAMLError(
+                    problem=f"more than {MAX_ALIASES} aliases", problem_mark=self.get_mark()
+                )
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key!r} is not text", problem_mark=key_node.start_mark
+                )
+            if key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key '{key}' stands there twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 reads `1:30` as 90 and `on` as true; a specification means what it shows.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag in {
+        "tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge",
+    }]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}  # fmt: skip
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+
+
+def parse_yaml(text: str, where: str) -> dict[str, Any]:
+    """One mapping from YAML text. `where` names the file in errors.
+
+    Raises:
+        SpecError: with line and column, if it isn't YAML, isn't a mapping, or repeats a key.
+    """
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise SpecError(f"{where}: longer than {MAX_BYTES >> 20} MiB, which no specification is")
+    try:
+        data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader, made stricter
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where
+        raise SpecError(f"{place}: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SpecError(f"{where}: not readable as YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(data, dict):
+        raise SpecError(f"{where}: expected keys with values, found {type(data).__name__}")
+    return data
+
+
+def load(model: type[M], path: Path) -> M:
+    """Reads and validates one specification.
+
+    Raises:
+        SpecError: one line that names file, key and what is allowed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise SpecError(f"{path}: no such file") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise SpecError(f"{path}: {error.strerror}") from error
+    return validate(model, parse_yaml(text, str(path)), str(path))
+
+
+def validate(model: type[M], data: Any, where: str) -> M:
+    """Validates data against a specification; see `load` for what it raises."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise SpecError(_first_line(error, where)) from error
+    except RecursionError as error:
+        raise SpecError(f"{where}: nested too deeply") from error
+
+
+def _first_line(error: ValidationError, where: str) -> str:
+    problems = error.errors()
+    first = problems[0]
+    key = ""
+    for step in first["loc"]:
+        key += f"[{step}]" if isinstance(step, int) else f"{'.' if key else ''}{step}"
+    message = str(first["msg"]).removeprefix("Value error, ")
+    context = first.get("ctx", {})
+    if first["type"] in ("enum", "literal_error"):
+        message = one_of("value", first["input"], re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+    elif first["type"] == "missing":
+        message = "is missing"
+    elif first["type"] not in ("value_error", "assertion_error"):
+        message = f"{message[:1].lower()}{message[1:]}, not {str(first['input'])[:60]!r}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{where}: {key}: {message}{more}" if key else f"{where}: {message}{more}"
+
+
+def to_yaml(spec: BaseModel) -> str:
+    """A specification as YAML that `load` reads back to an equal one."""
+    data = spec.model_dump(mode="json", exclude_none=True)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)

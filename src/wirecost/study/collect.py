@@ -1,0 +1,154 @@
+"""From the raw samples of every rank to a breakdown: matches collectives over ranks, tells wait from transfer."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from wirecost.breakdown import (
+    Breakdown,
+    Collective,
+    Iteration,
+    Network,
+    Parts,
+    Phase,
+    ResultWarning,
+    Source,
+)
+from wirecost.fabric.probe import LinkMeasurement
+from wirecost.spec import Experiment
+from wirecost.study.traffic import ring_transfer_s
+
+
+class IncompleteSamplesError(ValueError):
+    """Ranks that ended well left fewer samples than they should have."""
+
+
+def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
+    """The breakdown of a finished experiment, warm-up left out.
+
+    Raises:
+        IncompleteSamplesError: if a rank lacks iterations.
+    """
+    by_rank = [_read_samples(directory / "samples" / f"rank-{r}.jsonl") for r in range(experiment.ranks)]
+    expected = experiment.warmup + experiment.iterations
+    for rank, samples in enumerate(by_rank):
+        if len(samples) != expected:
+            raise IncompleteSamplesError(f"rank {rank} left {len(samples)} of {expected} iterations")
+    measured = [[s for s in samples if not s["warmup"]] for samples in by_rank]
+    link_path = directory / "link.json"
+    link = LinkMeasurement.model_validate_json(link_path.read_bytes()) if link_path.exists() else None
+    iterations = tuple(
+        Iteration(
+            rank=rank,
+            name=str(sample["iteration"]),
+            parts=Parts(**sample["parts"]),
+            phases={Phase(k): v for k, v in sample["phases"].items()},
+            start_ns=sample["start_ns"],
+            loss=sample["loss"],
+        )
+        for rank, samples in enumerate(measured)
+        for sample in samples
+    )
+    collectives = _collectives(measured, link)
+    return Breakdown(
+        source=Source.MEASURED,
+        title=experiment.slug,
+        world_size=experiment.ranks,
+        iterations=iterations,
+        collectives=tuple(collectives),
+        network=Network(
+            name=experiment.fabric.name,
+            emulated=experiment.fabric.emulate is not None,
+            transport="tcp" if experiment.ranks > 1 else None,
+            nominal_rate_bps=link.nominal_rate_bps if link else None,
+            measured_rate_bps=link.rate_bps if link else None,
+        ),
+        tokens_per_iteration=experiment.tokens_per_iteration,
+        warnings=tuple(_warnings(experiment, cores, collectives, link)),
+    )
+
+
+def _read_samples(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | None) -> list[Collective]:
+    """The n-th collective of an iteration is the same call on every rank of its group, so calls match by order.
+
+    All ranks read one clock (the hosts are emulated on one machine): transfer runs from the last rank's
+    start to a rank's own end, and what a rank waited before that is wait (docs/measurement.md).
+    """
+    found: dict[tuple[int, str, str], list[dict[str, int]]] = defaultdict(list)
+    for samples in zip(*measured, strict=True):
+        for calls in zip(*(s["communications"] for s in samples), strict=True):
+            last_start = max(c["start_ns"] for c in calls)
+            for rank, call in enumerate(calls):
+                found[rank, call["op"], call["group"]].append(
+                    {
+                        "size": call["group_size"],
+                        "bytes": call["size_bytes"],
+                        "duration": call["end_ns"] - call["start_ns"],
+                        "wait": min(last_start, call["end_ns"]) - call["start_ns"],
+                    }
+                )
+    collectives = []
+    for (rank, op, group), calls in found.items():
+        total = sum(c["bytes"] for c in calls)
+        duration = sum(c["duration"] for c in calls)
+        wait = sum(c["wait"] for c in calls)
+        ranks = calls[0]["size"]
+        factor = 2 * (ranks - 1) / ranks  # of an all-reduce, the one collective the engine issues so far
+        transfer = duration - wait
+        collectives.append(
+            Collective(
+                rank=rank,
+                op=op,
+                group=group,
+                group_size=ranks,
+                count=len(calls),
+                bytes=total,
+                duration_ns=duration,
+                wait_ns=wait,
+                transfer_ns=transfer,
+                busbw_Bps=total * factor / (transfer * 1e-9) if transfer else None,
+                expected_ns=round(ring_transfer_s(op, total, ranks, link.rate_bps) * 1e9) if link else None,
+            )
+        )
+    return collectives
+
+
+def _warnings(
+    experiment: Experiment, cores: int, collectives: list[Collective], link: LinkMeasurement | None
+) -> list[ResultWarning]:
+    found = []
+    if experiment.ranks > 1 and not collectives:
+        found.append(
+            ResultWarning(
+                code="no_communication",
+                message=f"{experiment.ranks} ranks and no communication seen: they trained apart, "
+                "so no number here means anything",
+            )
+        )
+    if experiment.fabric.emulate is not None and experiment.ranks > cores:
+        found.append(
+            ResultWarning(
+                code="shared_cores",
+                message=f"{experiment.ranks} ranks share {cores} processor cores: compute is slower than on "
+                "hosts of their own, so the communication share is a lower bound",
+            )
+        )
+    smallest = min((c.bytes / c.count for c in collectives if c.bytes), default=None)
+    if link and link.unshaped_bytes and smallest is not None and smallest < 10 * link.unshaped_bytes:
+        found.append(
+            ResultWarning(
+                code="short_messages",
+                message=f"collectives of {smallest / 2**10:.0f} KiB partly fit into the shaper's "
+                f"{link.unshaped_bytes >> 10} KiB bucket and look faster than the link",
+            )
+        )
+    return found

@@ -1,0 +1,68 @@
+"""Where a result came from: versions, hardware, commit. Never the whole environment, which holds secrets."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import wirecost
+
+PACKAGES = ("torch", "numpy", "pydantic", "pyroute2", "tokenizers")
+TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_NUM_THREADS$|CUDA_VISIBLE_DEVICES$)")
+
+
+def describe_environment() -> dict[str, Any]:
+    """JSON-ready facts; what can't be found out is None."""
+    return {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "wirecost": wirecost.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "processor": _cpuinfo("model name"),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "variables": {k: v for k, v in sorted(os.environ.items()) if TELLING.match(k)},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpuinfo(key: str) -> str | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return None
+    match = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else None
+
+
+def _commit() -> str | None:
+    """The commit of a source checkout, with `+changes` if it was edited; None for an installed package."""
+    folder = Path(wirecost.__file__).parent
+    if not (folder.parents[1] / ".git").exists():
+        return None
+    try:
+        run = subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()

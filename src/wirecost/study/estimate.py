@@ -1,0 +1,53 @@
+"""How long the rest of a study will take: bytes over rate for the network, experience for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wirecost.spec import Experiment
+from wirecost.study.traffic import ring_transfer_s
+
+START_S = 8.0
+"""Starting processes and measuring links, before experience is there."""
+COMPUTE_S = 0.4
+
+
+class TimeLeft:
+    """Learns from every finished experiment."""
+
+    def __init__(self) -> None:
+        self._compute_s: dict[tuple[str, int, int], float] = {}
+
+    def seconds(self, experiment: Experiment) -> float:
+        """An estimate for a whole experiment."""
+        compute = self._compute_s.get(_kind(experiment))
+        if compute is None:
+            known = list(self._compute_s.values())
+            compute = sum(known) / len(known) if known else COMPUTE_S
+        return START_S + _iterations(experiment) * (compute + _network_s(experiment))
+
+    def total(self, experiments: Iterable[Experiment]) -> float:
+        return sum(map(self.seconds, experiments))
+
+    def learn(self, experiment: Experiment, seconds: float) -> None:
+        spent = (seconds - START_S) / _iterations(experiment) - _network_s(experiment)
+        self._compute_s[_kind(experiment)] = max(0.0, spent)
+
+
+def _kind(experiment: Experiment) -> tuple[str, int, int]:
+    return experiment.workload.name, experiment.ranks, experiment.global_batch
+
+
+def _iterations(experiment: Experiment) -> int:
+    return experiment.warmup + experiment.iterations
+
+
+def _network_s(experiment: Experiment) -> float:
+    rate = experiment.fabric.emulate.rate if experiment.fabric.emulate else None
+    if rate is None or experiment.ranks == 1:
+        return 0.0
+    w = experiment.workload
+    # The matrices of a transformer (12 L h^2) and its embeddings: close enough for a progress bar.
+    parameters = 12 * w.layers * w.hidden**2 + (w.vocab_size + w.sequence_length) * w.hidden
+    size = parameters * experiment.plan.precision.bytes_per_element
+    return ring_transfer_s("all_reduce", size, experiment.ranks, rate)

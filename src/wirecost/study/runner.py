@@ -1,0 +1,229 @@
+"""Runs a study: one experiment after another, each in fresh, isolated processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from wirecost.breakdown import Breakdown
+from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
+from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
+from wirecost.spec import Data, Experiment, Study, Workload, load, validate
+from wirecost.spec.presets import named, names
+from wirecost.study.cell import LOG_LINES
+from wirecost.study.collect import collect
+from wirecost.study.environment import describe_environment
+from wirecost.study.estimate import TimeLeft
+from wirecost.study.store import Outcome, Result, Status, Store, StoreError
+
+POLL_S = 0.1
+
+
+class Progress(Protocol):
+    """Who wants to know how a study goes on; `left_s` is the estimated time to its end."""
+
+    def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
+    def experiment_started(self, number: int, experiment: Experiment) -> None: ...
+    def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
+    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
+    def experiment_started(self, number: int, experiment: Experiment) -> None: ...
+    def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
+    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
+
+
+def run_study(
+    study: Study,
+    out: Path,
+    *,
+    resume: bool = False,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+    worker: Sequence[str] = (),
+) -> list[Result]:
+    """Runs every experiment of a study that the store at `out` does not hold yet; returns all of the study's.
+
+    Args:
+        resume: go on in a store that holds results already.
+        retry_failed: run failed and skipped experiments again instead of keeping them.
+        worker: another command for a rank, called with the experiment's directory.
+
+    Raises:
+        SpecError, UnsupportedError, StoreError: before anything is started.
+    """
+    progress = progress or Silent()
+    experiments = study.experiments()
+    check_runnable(study)
+    store = Store(out)
+    if not resume and store.experiments.is_dir() and any(store.experiments.iterdir()):
+        raise StoreError(f"{out}: holds results already; go on with --resume, or choose another --out")
+    with store.locked():
+        store.sweep()
+        _prepare_corpus(study, store.corpus)
+        store.save_study(study)
+        todo = [e for e in experiments if _to_run(store, e, retry_failed)]
+        time_left = TimeLeft()
+        progress.study_started(len(experiments), len(experiments) - len(todo), time_left.total(todo))
+        for number, experiment in enumerate(todo):
+            progress.experiment_started(len(experiments) - len(todo) + number, experiment)
+            outcome = _run_one(
+                store, experiment, worker, _Watch(progress, experiment, todo[number + 1 :], time_left)
+            )
+            if outcome.status is Status.DONE and outcome.seconds is not None:
+                time_left.learn(experiment, outcome.seconds)
+            progress.experiment_finished(experiment, outcome)
+        mine = {e.slug for e in experiments}
+        return [r for r in store.results() if r.directory.name in mine]
+
+
+def check_runnable(study: Study) -> None:
+    """Refuses what this installation and machine can't run, before anything is started.
+
+    Raises:
+        MissingExtraError, SpecError, UnsupportedError
+    """
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
+        raise MissingExtraError("training", "train")
+    from wirecost.train.models.build import untrainable
+    from wirecost.train.parallel import unsupported
+
+    for key, entries, refusal in (
+        ("workloads", study.workloads, untrainable),
+        ("plans", study.plans, unsupported),
+    ):
+        for number, entry in enumerate(entries):
+            if reason := refusal(entry):  # type: ignore[arg-type]
+                raise SpecError(f"{study.name}: {key}[{number}]: {reason}")
+    for number, fabric in enumerate(study.fabrics):
+        if fabric.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.fabric == fabric):
+            raise SpecError(
+                f"{study.name}: fabrics[{number}]: '{fabric.name}' is a native network, which this machine alone "
+                "has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
+            )
+    if any(f.emulate is not None for f in study.fabrics):
+        _check_isolation()
+
+
+def _check_isolation() -> None:
+    with tempfile.TemporaryFile() as output:
+        with Isolated([sys.executable, "-c", ""], network=True, output=output) as trial:
+            code = trial.wait(60)
+        output.seek(0)
+        text = output.read().decode(errors="replace").strip()
+    if code == EXIT_REFUSED:
+        raise UnsupportedError(text.splitlines()[-1])
+    if code:
+        raise UnsupportedError(f"a process in a namespace of its own ended with exit code {code}: {text[-300:]}")
+
+
+def _prepare_corpus(study: Study, folder: Path) -> None:
+    """Tokenizes for every workload."""
+    from wirecost.corpus import load_tokens
+
+    for workload in study.workloads:
+        load_tokens(_tokens(study.data, workload, folder), workload.sequence_length)
+
+
+def _tokens(data: Data, workload: Workload, folder: Path) -> Path:
+    from wirecost.corpus import prepare_tokens
+
+    return prepare_tokens(data.corpus, data.tokenizer, workload.vocab_size, folder)
+
+
+def _to_run(store: Store, experiment: Experiment, retry_failed: bool) -> bool:
+    if not store.is_finished(experiment):
+        return True
+    return retry_failed and store.outcome(experiment).status in (Status.FAILED, Status.SKIPPED)
+
+
+class _Watch:
+    """Reports how far a running experiment is, from the samples that its first rank has written."""
+
+    def __init__(
+        self, progress: Progress, experiment: Experiment, rest: Sequence[Experiment], time_left: TimeLeft
+    ) -> None:
+        self.progress = progress
+        self.total = experiment.warmup + experiment.iterations
+        self.rest_s = time_left.total(rest)
+        self.own_s = time_left.seconds(experiment)
+        self.started = time.monotonic()
+
+    def look(self, samples: Path) -> None:
+        done = samples.read_bytes().count(b"\n") if samples.exists() else 0
+        own_left = max(self.own_s - (time.monotonic() - self.started), 0.0)
+        self.progress.iterations_done(done, self.total, own_left + self.rest_s)
+
+
+def _run_one(store: Store, experiment: Experiment, worker: Sequence[str], watch: _Watch) -> Outcome:
+    directory = store.begin(experiment)
+    environment = describe_environment()
+    (directory / "environment.json").write_text(json.dumps(environment, indent=1))
+    path = _tokens(experiment.data, experiment.workload, store.corpus)
+    (directory / "tokens.json").write_text(json.dumps({"path": str(path.resolve())}))
+    log_path = directory / "logs" / "cell.log"
+    started = time.monotonic()
+    command = [sys.executable, "-m", "wirecost.study.cell", str(directory), *worker]
+    network = experiment.fabric.emulate is not None
+    with log_path.open("wb") as log, Isolated(command, network=network, output=log) as cell:
+        while (code := cell.poll()) is None:
+            watch.look(directory / "samples" / "rank-0.jsonl")
+            time.sleep(POLL_S)
+    outcome, breakdown = _judge(experiment, directory, code, environment["cores"])
+    outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
+    for leftover in ("experiment.json", "tokens.json", "outcome.json"):
+        (directory / leftover).unlink(missing_ok=True)
+    store.publish(experiment, outcome, breakdown)
+    return outcome
+
+
+def _judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tuple[Outcome, Breakdown | None]:
+    path = directory / "outcome.json"
+    if not path.exists():
+        tail = (directory / "logs" / "cell.log").read_text(errors="replace").splitlines()[-LOG_LINES:]
+        return Outcome(
+            status=Status.FAILED,
+            reason=f"the experiment's process ended with exit code {code} before its ranks did",
+            log_tail=tuple(tail),
+        ), None
+    outcome = Outcome.model_validate_json(path.read_bytes())
+    if outcome.status is not Status.DONE:
+        return outcome, None
+    try:
+        return outcome, collect(experiment, directory, cores)
+    except (ValueError, ValidationError, OSError) as error:
+        return Outcome(status=Status.FAILED, reason=f"its samples can't be read: {error}"), None
+
+
+def default_out(study: Study) -> Path:
+    """Where a study goes unless told otherwise: `wirecost-runs/NAME` in the current directory."""
+    return Path(os.curdir) / "wirecost-runs" / study.name
+
+
+def load_study(name_or_path: str) -> Study:
+    """A study by its file, or by the name of one that ships.
+
+    Raises:
+        SpecError: one line that names file, key and what is allowed.
+    """
+    if name_or_path in names("study"):
+        return validate(Study, named("study", name_or_path), f"study {name_or_path}")
+    path = Path(name_or_path)
+    if not path.exists() and path.suffix not in {".yaml", ".yml"}:
+        raise SpecError(
+            f"{name_or_path}: no such file, and no shipped study; those are: {', '.join(names('study'))}"
+        )
+    return load(Study, path)

@@ -1,0 +1,188 @@
+"""The result store: one directory for each finished experiment, published whole or not at all.
+
+    STORE/study.yaml                 the study as last run
+    STORE/corpus/                    token files
+    STORE/experiments/SLUG/          a finished experiment:
+        experiment.yaml              everything needed to run it again
+        environment.json             versions, hardware, commit
+        link.json                    what the links gave, measured after shaping
+        samples/rank-R.jsonl         every iteration of every rank, raw
+        logs/rank-R.log, cell.log    what the processes printed
+        breakdown.json               the result (only when done)
+        status.json                  done, oom, failed or skipped, with the reason
+
+An experiment is built in a directory whose name starts with `.partial-` and renamed when it is finished, so
+a study killed at any moment has lost no finished experiment and holds no half one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wirecost.breakdown import Breakdown
+from wirecost.errors import WirecostError
+from wirecost.spec import Experiment, Study, load, to_yaml
+
+PARTIAL = ".partial-"
+
+
+class Status(StrEnum):
+    DONE = "done"
+    OOM = "oom"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Outcome(BaseModel):
+    """How an experiment ended. `log_tail` holds the last lines of the log that tells most."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    status: Status
+    reason: str | None = None
+    rank: int | None = None
+    traceback: str | None = None
+    log_tail: tuple[str, ...] = ()
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished experiment as the store holds it; `breakdown` is there when `outcome` is done."""
+
+    experiment: Experiment
+    outcome: Outcome
+    breakdown: Breakdown | None
+    directory: Path
+
+
+class StoreError(WirecostError):
+    """A store that can't be used as asked."""
+
+
+class Store:
+    """A study's directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.experiments = root / "experiments"
+        self.corpus = root / "corpus"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the store for one run.
+
+        Raises:
+            StoreError: if another run holds it, or it can't be written.
+        """
+        try:
+            self.experiments.mkdir(parents=True, exist_ok=True)
+            lock = (self.root / ".lock").open("a+")
+        except OSError as error:
+            raise StoreError(f"{self.root}: can't be written: {error.strerror}") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise StoreError(f"{self.root}: another run is writing here; wait for it or use --out") from error
+            yield
+
+    def save_study(self, study: Study) -> None:
+        _write(self.root / "study.yaml", to_yaml(study))
+
+    def study(self) -> Study:
+        """Raises SpecError or StoreError if the directory holds no study."""
+        if not (self.root / "study.yaml").exists():
+            raise StoreError(f"{self.root}: no study was run here (there is no study.yaml)")
+        return load(Study, self.root / "study.yaml")
+
+    def is_finished(self, experiment: Experiment) -> bool:
+        return (self.experiments / experiment.slug / "status.json").exists()
+
+    def outcome(self, experiment: Experiment) -> Outcome:
+        return Outcome.model_validate_json((self.experiments / experiment.slug / "status.json").read_bytes())
+
+    def sweep(self) -> None:
+        """Removes what an earlier run left half done. Only under the lock."""
+        for path in self.experiments.glob(f"{PARTIAL}*"):
+            shutil.rmtree(path)
+
+    def begin(self, experiment: Experiment) -> Path:
+        """An empty directory to run an experiment in."""
+        path = self.experiments / f"{PARTIAL}{experiment.slug}"
+        if path.exists():
+            shutil.rmtree(path)
+        for part in ("samples", "logs"):
+            (path / part).mkdir(parents=True)
+        _write(path / "experiment.yaml", to_yaml(experiment))
+        _write(path / "experiment.json", experiment.model_dump_json())
+        return path
+
+    def publish(self, experiment: Experiment, outcome: Outcome, breakdown: Breakdown | None) -> Path:
+        """Makes an experiment finished, at once and durably."""
+        partial = self.experiments / f"{PARTIAL}{experiment.slug}"
+        final = self.experiments / experiment.slug
+        if breakdown is not None:
+            _write(partial / "breakdown.json", breakdown.model_dump_json(indent=1))
+        _write(partial / "status.json", outcome.model_dump_json(indent=1))
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        _sync(self.experiments)
+        return final
+
+    def results(self) -> list[Result]:
+        """Every finished experiment, in the study's order where the study has it.
+
+        Raises:
+            StoreError: naming the file, if one can't be read.
+        """
+        if not self.experiments.is_dir():
+            raise StoreError(f"{self.root}: no study was run here (there is no 'experiments' directory)")
+        order = {e.slug: n for n, e in enumerate(self.study().experiments())} if self._has_study() else {}
+        found = [self._read(p.parent) for p in self.experiments.glob("[!.]*/status.json")]
+        return sorted(found, key=lambda r: (order.get(r.directory.name, len(order)), r.directory.name))
+
+    def _has_study(self) -> bool:
+        return (self.root / "study.yaml").exists()
+
+    def _read(self, directory: Path) -> Result:
+        path = directory / "status.json"
+        try:
+            outcome = Outcome.model_validate_json(path.read_bytes())
+            experiment = load(Experiment, directory / "experiment.yaml")
+            breakdown = None
+            if outcome.status is Status.DONE:
+                path = directory / "breakdown.json"
+                breakdown = Breakdown.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError) as error:
+            first = str(error).splitlines()
+            raise StoreError(f"{path}: can't be read as a result: {' '.join(first[:3])[:200]}") from error
+        return Result(experiment, outcome, breakdown, directory)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replaces a file in one step, durably."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
