@@ -73,7 +73,7 @@ COMMUNICATION = (
     r"\bmscclpp\b|mscclpp::",
     r"\boneccl|\bccl_?kernel|\bccl::|oneapi::ccl",
     r"(^|[^a-z])(nv|roc|i)shmem",
-    r"\bep::(internode|intranode|internode_ll)::\w*(dispatch|combine)",
+    r"(?<![a-zA-Z0-9])ep::(internode|intranode|internode_ll)::\w*(dispatch|combine)",
     r"\bcross_device_reduce",
     r"\b(one_shot|two_shot|multimem_one_shot|multimem)_(all_reduce|reduce_scatter|all_gather)\w*kernel",
     r"\b(oneShot|twoShot|lamport|customAll|allreduce_fusion)\w*(AllReduce|allreduce|Kernel|kernel)",
@@ -101,6 +101,8 @@ _OPERATIONS = (
 )
 _OPERATION = [(re.compile(pattern), op) for pattern, op in _OPERATIONS]
 UNKNOWN = "unknown"
+_TEMPLATE = re.compile(r"<[^<>]*>")
+_MAX_NESTING = 20
 
 # c10::ScalarType names (c10/core/ScalarType.h) as ParamCommsUtils writes them, in bytes.
 DTYPE_BYTES = {
@@ -140,8 +142,13 @@ def operation(name: str) -> str:
     One name for each operation whatever wrote it: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`,
     `broadcast`, `reduce`, `send_recv`, `send`, `recv`, `gather`, `scatter`, `barrier`, `dispatch`, `combine`.
     """
-    # Template arguments and parameters of a kernel name other kernels' types: only what stands before them counts.
-    head = re.split(r"[(<]", name, maxsplit=1)[0].lower().replace("_", "")
+    # Template arguments and parameters of a kernel name other types: only the function's own name counts.
+    head = name.replace("(anonymous namespace)", "")
+    for _ in range(_MAX_NESTING):
+        head, changed = _TEMPLATE.subn("", head)
+        if not changed:
+            break
+    head = head.split("(", 1)[0].lower().replace("_", "")
     for prefix in ("nccldevkernel", "ncclkernel"):
         if head.startswith(prefix):
             # ncclDevKernel_AllReduce_Sum_f32_RING_LL: the operation comes first.

@@ -24,7 +24,7 @@ from wirecost.trace.classify import (
     operation,
     total_bytes,
 )
-from wirecost.trace.numbers import LIMIT_NS, NS_OF_FRACTION, NotANumber, OutOfRange, span_ns
+from wirecost.trace.numbers import LIMIT_NS, NS_OF_FRACTION, NotANumber, OutOfRange, exact_ns, span_ns
 from wirecost.trace.problems import Problems
 from wirecost.trace.stream import Event, Slice
 
@@ -212,11 +212,11 @@ class Collector:
             self._problems.add("out_of_range")
             return None
         self._fractions = self._fractions or start % 1000 != 0 or end % 1000 != 0
-        if not exact:
-            self._problems.add("sub_nanosecond")
-        if end < start or dur.startswith(b"-"):
+        if end < start or (dur.startswith(b"-") and exact_ns(dur) < 0):
             self._problems.add("negative_duration")
             return None
+        if not exact:
+            self._problems.add("sub_nanosecond")
         return start, end
 
     def _name_of(self, event: Event, kind: int = _ANNOTATION) -> int | None:

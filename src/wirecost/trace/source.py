@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -11,6 +13,7 @@ from wirecost.errors import WirecostError
 from wirecost.trace.problems import Problems
 
 CHUNK_BYTES = 1 << 18
+_CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
 
 GZIP, ZSTD, SQLITE, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\0", b"PK\x03\x04"
 # Protocol 2 to 5 pickles start with PROTO; torch memory snapshots are such files.
@@ -54,7 +57,7 @@ def chunks(path: Path, problems: Problems, progress: Progress | None = None) -> 
     with path.open("rb") as file:
         counted = _Counted(file, progress)
         if head.startswith(GZIP):
-            yield from _gunzip(counted, problems)
+            yield from _gunzip(path, counted, problems)
         elif head.startswith(ZSTD):
             yield from _unzstd(counted, problems)
         else:
@@ -75,11 +78,11 @@ class _Counted:
         return data
 
 
-def _gunzip(file: _Counted, problems: Problems) -> Iterator[bytes]:
+def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
     from isal import isal_zlib
 
     stream = isal_zlib.decompressobj(wbits=31)
-    started = False
+    started, given = False, 0
     while data := file.read(CHUNK_BYTES):
         while data:
             started = True
@@ -87,8 +90,10 @@ def _gunzip(file: _Counted, problems: Problems) -> Iterator[bytes]:
                 out = stream.decompress(data, CHUNK_BYTES)
             except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues]
                 problems.add("compressed_data_broken", detail=str(error))
+                yield from _up_to_damage(path, given)
                 return
             if out:
+                given += len(out)
                 yield out
             if stream.eof:
                 # gzip files may be several members one after the other; zero padding may follow.
@@ -106,6 +111,35 @@ def _gunzip(file: _Counted, problems: Problems) -> Iterator[bytes]:
             problems.add("compressed_data_broken", detail="the compressed file is cut off")
             return
         yield out
+
+
+def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
+    """What a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
+
+    A decompressor that fails takes along what it had not given yet; this one is asked byte by byte near the end.
+    """
+    stream = zlib.decompressobj(wbits=31)
+    skip = given
+    with path.open("rb") as file:
+        while piece := file.read(_CAREFUL_BYTES):
+            while piece:
+                before = stream.copy()
+                try:
+                    out = stream.decompress(piece)
+                except zlib.error:
+                    with contextlib.suppress(zlib.error):
+                        for byte in piece:
+                            out = before.decompress(bytes((byte,)))
+                            if out[skip:]:
+                                yield out[skip:]
+                            skip = max(0, skip - len(out))
+                    return
+                if out[skip:]:
+                    yield out[skip:]
+                skip = max(0, skip - len(out))
+                piece = b""
+                if stream.eof:
+                    piece, stream = stream.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
 
 
 def _unzstd(file: _Counted, problems: Problems) -> Iterator[bytes]:

@@ -105,7 +105,8 @@ class EventStream:
         """The members of the top-level object, up to and with its closing brace."""
         while True:
             if not self._more():
-                self._problems.add("cut_off", detail="the file ends inside its outermost object")
+                if not self._problems.count("cut_off"):
+                    self._problems.add("cut_off", detail="the file ends inside its outermost object")
                 return
             if self._buffer[:1] == b"}":
                 self._buffer = self._buffer[1:]

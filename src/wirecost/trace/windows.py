@@ -153,7 +153,7 @@ def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list
     """Marks the windows that the recording doesn't hold whole."""
     # A file that was cut off has lost its end marks; what it still holds ends with its last device event.
     end = recorded.record_end_ns
-    lost = problems.count("cut_off") or problems.count("compressed_data_broken")
+    lost = problems.count("cut_off")
     if lost and len(recorded.device.end_ns):
         last = int(recorded.device.end_ns.max())
         end = last if end is None else min(end, last)

@@ -1,6 +1,6 @@
 """Profiler traces made here, in the shapes real ones have, and a plain second opinion on what they say.
 
-`python tests/tracefiles.py FOLDER [RANKS [STEPS]]` writes a set of ranks to try things on.
+`python tests/support/tracefiles.py FOLDER [RANKS [STEPS]]` writes a set of ranks to try things on.
 """
 
 from __future__ import annotations
@@ -234,9 +234,9 @@ def opinion(text: bytes) -> Opinion:
             if cat in _DEVICE:
                 kind = "c" if _DEVICE[cat] == "k" and re.match(r"nccl(Dev)?Kernel", name) else _DEVICE[cat]
                 key = json.dumps([cat, name, event.get("pid"), event.get("tid"), event.get("args")], default=str)
-                device[f"{span} {key}"] = (*span, kind)
-                if kind == "c":
+                if kind == "c" and f"{span} {key}" not in device:
                     found.bytes += _size(event.get("args"))
+                device[f"{span} {key}"] = (*span, kind)
             elif _step(name):
                 (gpu if cat.startswith("gpu") else steps).setdefault(name, []).append(span)
         elif cat is None and event.get("ph") == "X":

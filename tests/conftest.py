@@ -1,0 +1,38 @@
+"""What the tests share: where they can't run, they say so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(os.environ.get("WIRECOST_SHARED", Path(__file__).resolve().parents[1].parent / "shared"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reasons = {
+        "needs_root": _no_namespaces,
+        "needs_gpu": lambda: None if shutil.which("nvidia-smi") else "no NVIDIA GPU here",
+        "needs_shared": lambda: None if SHARED.is_dir() else "no reference data beside the checkout",
+        "needs_chromium": lambda: None if shutil.which("chromium") else "no Chromium here",
+    }
+    for marker, why_not in reasons.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        if marked and (reason := why_not()):
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+def _no_namespaces() -> str | None:
+    code = "from wirecost.fabric.kernel import enter_isolation; enter_isolation()"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return None if run.returncode == 0 else run.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def shared() -> Path:
+    return SHARED
