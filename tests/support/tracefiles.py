@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -39,14 +40,20 @@ class Writer:
         self.events: list[str] = []
 
     def complete(
-        self, cat: str, name: str, pid: object, tid: object, start: int, ns: int, args: dict[str, Any] | None = None
+        self,
+        cat: str,
+        name: str,
+        pid: object,
+        tid: object,
+        start: int,
+        ns: int,
+        args: dict[str, Any] | None = None,
     ) -> None:
         head = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid}
         fields = ", ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items())
         inside = ", ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in (args or {}).items())
-        self.events.append(
-            f'  {{\n    {fields},\n    "ts": {_us(start)}, "dur": {_us(ns)},\n    "args": {{\n      {inside}\n    }}\n  }}'
-        )
+        times = f'"ts": {_us(start)}, "dur": {_us(ns)}'
+        self.events.append(f'  {{\n    {fields},\n    {times},\n    "args": {{\n      {inside}\n    }}\n  }}')
 
     def other(self, **fields: Any) -> None:
         ts = fields.pop("ts", None)
@@ -113,12 +120,16 @@ def make_job(
         ready = []
         for r, w in enumerate(writers):
             at = clock[r] + draw.randrange(500, 3000)
-            w.complete("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 7, at, 1203, {"stream": 7, "bytes": 4096})
+            w.complete(
+                "gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 0, 7, at, 1203, {"stream": 7, "bytes": 4096}
+            )
             at += 1400
             for k in range(kernels):
                 length = draw.randrange(2000, 9000)
                 number = step * 100 + k
-                w.complete("cpu_op", f"aten::op{k}", 99, 99, at - 400, 300, {"External id": number, "Ev Idx": number})
+                w.complete(
+                    "cpu_op", f"aten::op{k}", 99, 99, at - 400, 300, {"External id": number, "Ev Idx": number}
+                )
                 w.complete("cuda_runtime", "cudaLaunchKernel", 99, 99, at - 300, 80, {"correlation": number})
                 w.complete(
                     "kernel", _KERNELS[k % len(_KERNELS)], 0, 7, at, length,
@@ -143,7 +154,9 @@ def make_job(
             )  # fmt: skip
             made[r].collectives.append(("all_reduce", ready[r] + (base or 0), end + (base or 0)))
             overlapped = clock[r] + 600
-            w.complete("kernel", _KERNELS[0], 0, 7, overlapped, 5000, {"stream": 7, "correlation": step * 100 + 60})
+            w.complete(
+                "kernel", _KERNELS[0], 0, 7, overlapped, 5000, {"stream": 7, "correlation": step * 100 + 60}
+            )
             clock[r] = max(end, overlapped + 5000) + 2000
             name = f"ProfilerStep#{step + 3}"
             w.complete("user_annotation", name, 99, 99, begins[r], clock[r] - begins[r], {"External id": 1})
@@ -153,7 +166,8 @@ def make_job(
             clock[r] += 100
     for r, w in enumerate(writers):
         w.other(name="process_name", ph="M", ts=opened[r], pid=99, tid=0, args={"name": "python"})
-        w.complete("Trace", "PyTorch Profiler (0)", "Spans", "PyTorch Profiler", opened[r] - 500, clock[r] - opened[r] + 9000, {"Op count": 0})  # fmt: skip
+        span = (opened[r] - 500, clock[r] - opened[r] + 9000)
+        w.complete("Trace", "PyTorch Profiler (0)", "Spans", "PyTorch Profiler", *span, {"Op count": 0})
         w.other(name="Record Window End", ph="i", s="g", pid="", tid="", ts=clock[r] + 8500)
         told = {"backend": "nccl", "rank": r, "world_size": ranks, "nccl_version": "2.21.5"} if info else None
         made[r].text = w.text(told, base)
@@ -163,7 +177,13 @@ def make_job(
 # ---------------------------------------------------------------------------------------------------------------
 # The second opinion: json, Fractions and a sweep over sorted edges, sharing nothing with the reader.
 
-_DEVICE = {"kernel": "k", "Kernel": "k", "mtia_ccp_events": "k", "gpu_memcpy": "m", "Memcpy": "m", "gpu_memset": "m", "Memset": "m"}  # fmt: skip
+_DEVICE = dict.fromkeys(("kernel", "Kernel", "mtia_ccp_events"), "k") | dict.fromkeys(
+    ("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), "m"
+)
+
+
+_HOST = ("user_annotation", "cpu_op", "Operator")
+_NCCL = re.compile(r"\bnccl(Kernel|[A-Z]\w*[Kk]ernel)")
 
 
 @dataclass
@@ -197,7 +217,7 @@ def parts(start: int, end: int, device: list[tuple[int, int, str]]) -> dict[str,
     edges = sorted({start, end, *(min(max(t, start), end) for s, e, _ in device for t in (s, e))})
     opened = sorted((s, e, k) for s, e, k in device if e > s)
     got = dict.fromkeys(("compute_only", "overlapped", "exposed_comm", "exposed_memory", "idle"), 0)
-    for left, right in zip(edges, edges[1:], strict=False):
+    for left, right in itertools.pairwise(edges):
         kinds = {k for s, e, k in opened if s <= left and e >= right}
         if "k" in kinds and "c" in kinds:
             part = "overlapped"
@@ -226,13 +246,13 @@ def opinion(text: bytes) -> Opinion:
             found.doubts.append("no event")
             continue
         cat, name = event.get("cat"), event.get("name")
-        if cat in _DEVICE or cat == "gpu_user_annotation" or (cat == "user_annotation" and _step(name)):
+        if cat in _DEVICE or cat == "gpu_user_annotation" or (cat in _HOST and _step(name)):
             span = _span(event)
             if event.get("ph") != "X" or span is None or not isinstance(name, str):
                 found.doubts.append(f"unsound {cat}")
                 continue
             if cat in _DEVICE:
-                kind = "c" if _DEVICE[cat] == "k" and re.match(r"nccl(Dev)?Kernel", name) else _DEVICE[cat]
+                kind = "c" if _DEVICE[cat] == "k" and _NCCL.search(re.split("[(<]", name)[0]) else _DEVICE[cat]
                 key = json.dumps([cat, name, event.get("pid"), event.get("tid"), event.get("args")], default=str)
                 if kind == "c" and f"{span} {key}" not in device:
                     found.bytes += _size(event.get("args"))

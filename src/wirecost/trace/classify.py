@@ -66,9 +66,8 @@ OTHER_CATEGORIES = frozenset(
 # names: NCCL (src/device), RCCL, MSCCL and MSCCL++, oneCCL, NVSHMEM, DeepEP (csrc/kernels), vLLM and SGLang custom
 # all-reduce, TensorRT-LLM and FlashInfer, PyTorch symmetric memory, Transformer Engine user buffers.
 COMMUNICATION = (
-    r"^nccl(Dev)?Kernel",
     r"^(nccl|rccl|gloo|mpi|ucc|xccl|hccl|cncl):",
-    r"\bnccl[A-Z]\w*Kernel",
+    r"\bnccl(Kernel|[A-Z]\w*[kK]ernel)",
     r"^(rccl|msccl)\w*[Kk]ernel",
     r"\bmscclpp\b|mscclpp::",
     r"\boneccl|\bccl_?kernel|\bccl::|oneapi::ccl",
@@ -133,7 +132,17 @@ class Classifier:
         """Whether a device event is communication. Copies and fills are, only where the user says so."""
         if any(p.search(name) for p in self._users):
             return True
-        return kind == KERNEL and not _FUSED.match(name) and self._known.search(name) is not None
+        return kind == KERNEL and not _FUSED.match(name) and self._known.search(_function(name)) is not None
+
+
+def _function(name: str) -> str:
+    """A kernel's own name, without template arguments and parameters: those name other functions' types."""
+    head = name.replace("(anonymous namespace)", "")
+    for _ in range(_MAX_NESTING):
+        head, changed = _TEMPLATE.subn("", head)
+        if not changed:
+            break
+    return head.split("(", 1)[0]
 
 
 def operation(name: str) -> str:
@@ -142,17 +151,12 @@ def operation(name: str) -> str:
     One name for each operation whatever wrote it: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`,
     `broadcast`, `reduce`, `send_recv`, `send`, `recv`, `gather`, `scatter`, `barrier`, `dispatch`, `combine`.
     """
-    # Template arguments and parameters of a kernel name other types: only the function's own name counts.
-    head = name.replace("(anonymous namespace)", "")
-    for _ in range(_MAX_NESTING):
-        head, changed = _TEMPLATE.subn("", head)
-        if not changed:
-            break
-    head = head.split("(", 1)[0].lower().replace("_", "")
+    function = _function(name)
+    head = function.lower().replace("_", "")
     for prefix in ("nccldevkernel", "ncclkernel"):
         if head.startswith(prefix):
             # ncclDevKernel_AllReduce_Sum_f32_RING_LL: the operation comes first.
-            head = name[name.lower().index("kernel") + 6 :].lstrip("_").split("_", 1)[0].split("(")[0].lower()
+            head = function[function.lower().index("kernel") + 6 :].lstrip("_").split("_", 1)[0].lower()
             break
     for pattern, op in _OPERATION:
         if pattern.search(head):

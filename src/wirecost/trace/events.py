@@ -31,6 +31,7 @@ from wirecost.trace.stream import Event, Slice
 STEP = re.compile(r"ProfilerStep#\d{1,18}")
 _STEP_BYTES = b'"ProfilerStep#'
 _COMMS_BYTES = b'"record_param_comms"'
+_OPERATORS = frozenset(("cpu_op", "Operator"))  # old profilers write their steps among these
 _COMMS = msgspec.Raw(_COMMS_BYTES)
 # Phases of the trace event format that are no complete events; without a category they are decoration
 # (kineto's process names and window marks).
@@ -317,9 +318,9 @@ class Collector:
             call = self._described(args) if isinstance(args.external_id, int) else None
             if call is not None:
                 self._by_external[args.external_id] = call
-        elif raw.startswith(_STEP_BYTES):
+        elif raw.startswith(_STEP_BYTES) and event.cat in _OPERATORS:
             self._annotation(event, self._cpu, -1)
-        elif self._keep_cpu and event.cat in ("cpu_op", "Operator") and event.ph == "X":
+        elif self._keep_cpu and event.cat in _OPERATORS and event.ph == "X":
             times = self._times(event)
             if times is not None:
                 self._cpu_ops.append(times)
@@ -329,8 +330,11 @@ class Collector:
             self._problems.add("unsupported_phase")
             return
         name = self._name_of(event)
+        if name is None:
+            self._problems.add("unnamed_annotation")
+            return
         times = self._times(event)
-        if times is not None and name is not None:
+        if times is not None:
             into.append(Annotation(self._texts[name], *times, stream))
 
     def _other(self, event: Event) -> None:
@@ -339,9 +343,7 @@ class Collector:
         elif event.cat == CPU_ANNOTATION:
             name = self._name_of(event)
             if name is None:
-                self._problems.add(
-                    "bad_time" if not bytes(event.ts) else "broken_event", detail="an annotation's name"
-                )
+                self._problems.add("unnamed_annotation")
             elif self._comm[name] or STEP.fullmatch(self._texts[name]):
                 self._annotation(event, self._cpu, -1)
         elif event.cat == "Trace":

@@ -20,7 +20,7 @@ COMMUNICATION = {
     "nccl:all_reduce": "all_reduce",
     "nccl:_all_gather_base": "all_gather",
     "gloo:all_reduce": "all_reduce",
-    "void vllm::cross_device_reduce_1stage<float, 2>(vllm::RankData*, vllm::RankSignals, float*, int, int)": "all_reduce",
+    "void vllm::cross_device_reduce_1stage<float, 2>(vllm::RankData*, vllm::RankSignals, int)": "all_reduce",
     "void deep_ep::internode::dispatch<false, 4, true, 8>(int4*, float*)": "dispatch",
     "void deep_ep::internode::combine<4, true, __nv_bfloat16>(int4*)": "combine",
     "deep_ep::intranode::notify_dispatch<8>(int const*)": "dispatch",
@@ -42,6 +42,8 @@ COMPUTE = [
     "void at::native::(anonymous namespace)::broadcast_add(float)",
     "splitKreduce_kernel",
     "dispatch_tokens_to_experts",
+    "gemm(ncclDevKernelArgsStorage<4096ul>)",
+    "void cutlass::Kernel<ccl::Tile, nvshmem_team>(int)",
     "",
 ]
 
@@ -74,8 +76,9 @@ def test_a_broken_pattern_is_refused_with_its_text() -> None:
     ("argument", "op"),
     [
         ("allreduce", "all_reduce"), ("_allgather_base", "all_gather"), ("_reduce_scatter_base", "reduce_scatter"),
-        ("all_to_allv", "all_to_all"), ("allreduce_coalesced", "all_reduce"), ("reduce", "reduce"), ("send", "send"),
-        ("recv", "recv"), ("barrier", "barrier"), ("gather", "gather"), ("scatter", "scatter"), ("init", "unknown"),
+        ("all_to_allv", "all_to_all"), ("allreduce_coalesced", "all_reduce"), ("reduce", "reduce"),
+        ("send", "send"), ("recv", "recv"), ("barrier", "barrier"), ("gather", "gather"), ("scatter", "scatter"),
+        ("init", "unknown"),
         ("reduce_scatter_tensor_coalesced", "reduce_scatter"), ("allgather_into_tensor_coalesced", "all_gather"),
     ],
 )  # fmt: skip

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from wirecost.breakdown.intervals import from_pairs, measure_before
 
-spans = st.lists(st.tuples(st.integers(-20, 40), st.integers(0, 15)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
+spans = st.lists(
+    st.tuples(st.integers(-20, 40), st.integers(0, 15)).map(lambda p: (p[0], p[0] + p[1])), max_size=8
+)
 
 
 @given(spans, st.lists(st.integers(-30, 70), max_size=6))

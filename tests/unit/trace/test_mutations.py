@@ -11,8 +11,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.tracefiles import make_job, opinion
 
+from support.tracefiles import make_job, opinion
 from wirecost.trace import TraceError, recovery, stream
 from wirecost.trace.problems import LOSSES
 from wirecost.trace.rank import Options, RankTrace, read_file
@@ -30,14 +30,18 @@ _BASES = [
     make_job(1, 1, seed=14, kernels=2, arguments=False, base=None, info=False)[0].text,
 ]
 _WORDS = [
-    b'"ts"', b'"dur"', b'"cat"', b'"ph"', b'"name"', b'"kernel"', b'"gpu_memcpy"', b'"args"', b'"traceEvents"', b"nccl",
-    b"ProfilerStep#", b'"X"', b'"pid"', b'"user_annotation"', b'"distributedInfo"', b'"In msg nelems"', b'"dtype"',
+    b'"ts"', b'"dur"', b'"cat"', b'"ph"', b'"name"', b'"kernel"', b'"gpu_memcpy"', b'"args"', b'"traceEvents"',
+    b"nccl", b"ProfilerStep#", b'"X"', b'"pid"', b'"user_annotation"', b'"distributedInfo"', b'"In msg nelems"',
+    b'"dtype"',
 ]  # fmt: skip
 _TOKENS = [
-    b"", b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\x00", b"\xff", b"null", b"-1", b"1e400", b"0", b"-0.5",
-    b"99999999999999999999999", b'{"ph": "X"}', b"[]", b"\n", b"true", b"1.0000001", b'"', b"},{", b"\\u0000",
-    b'"ts": 5,', b'"cat": "kernel",',
+    b"", b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\x00", b"\xff", b"null", b"-1", b"1e400", b"0",
+    b"-0.5", b"99999999999999999999999", b'{"ph": "X"}', b"[]", b"\n", b"true", b"1.0000001", b'"', b"},{",
+    b"\\u0000",     b'"ts": 5,', b'"cat": "kernel",',
 ]  # fmt: skip
+
+
+_SEAMS = (b"\n  },\n  {", b'"},{"', b"}},{")
 
 
 def truncate(draw: random.Random, text: bytes) -> bytes:
@@ -66,7 +70,7 @@ def splice(draw: random.Random, text: bytes) -> bytes:
 
 def _pieces(draw: random.Random, text: bytes) -> tuple[bytes, list[bytes]]:
     """The text at the events' seams, or, at times, at any brace."""
-    seam = next(s for s in (b"\n  },\n  {", b'"},{"', b"}},{") if s in text) if draw.random() < 0.8 else b"{"
+    seam = next((s for s in _SEAMS if s in text), b"{") if draw.random() < 0.8 else b"{"
     return seam, text.split(seam)
 
 
@@ -91,7 +95,7 @@ def duplicate(draw: random.Random, text: bytes) -> bytes:
 
 
 def rename(draw: random.Random, text: bytes) -> bytes:
-    word = draw.choice([w for w in _WORDS if w in text])
+    word = draw.choice([w for w in _WORDS if w in text] or [text[:1]])
     places = text.count(word)
     nth = draw.randrange(places)
     at = -1

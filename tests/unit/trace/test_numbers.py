@@ -53,7 +53,9 @@ def test_touching_intervals_still_touch() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"abc", b'"12"', b"null", b"1_000", b" 1", b"1 ", b"+1", b"0x10", b"NaN", b"Infinity", b"1.", b".5", b"--1", b"1e", b"[1]", "١".encode()]
+    "text",
+    [b"", b"abc", b'"12"', b"null", b"1_000", b" 1", b"1 ", b"+1", b"0x10", b"NaN", b"Infinity", b"1.", b".5",
+     b"--1", b"1e", b"[1]", "١".encode()],
 )  # fmt: skip
 def test_what_is_no_number(text: bytes) -> None:
     with pytest.raises(NotANumber):
