@@ -240,6 +240,8 @@ def opinion(text: bytes) -> Opinion:
         raise ValueError("no list of events")
     device: dict[str, tuple[int, int, str]] = {}
     steps: dict[str, list[tuple[int, int]]] = {}
+    old_steps: dict[str, list[tuple[int, int]]] = {}
+    annotated = False
     gpu: dict[str, list[tuple[int, int]]] = {}
     for event in events:
         if not isinstance(event, dict):
@@ -248,6 +250,7 @@ def opinion(text: bytes) -> Opinion:
         cat, name = event.get("cat"), event.get("name")
         if cat in _DEVICE or cat == "gpu_user_annotation" or (cat in _HOST and _step(name)):
             span = _span(event)
+            annotated = annotated or cat == "user_annotation"
             if event.get("ph") != "X" or span is None or not isinstance(name, str):
                 found.doubts.append(f"unsound {cat}")
                 continue
@@ -258,9 +261,11 @@ def opinion(text: bytes) -> Opinion:
                     found.bytes += _size(event.get("args"))
                 device[f"{span} {key}"] = (*span, kind)
             elif _step(name):
-                (gpu if cat.startswith("gpu") else steps).setdefault(name, []).append(span)
+                into = gpu if cat.startswith("gpu") else steps if cat == "user_annotation" else old_steps
+                into.setdefault(name, []).append(span)
         elif cat is None and event.get("ph") == "X":
             found.doubts.append("no category")
+    steps = steps if annotated else old_steps
     work = list(device.values())
     found.calls = sorted((s, e) for s, e, k in work if k == "c")
     timed = [w for w in work if w[1] > w[0]]

@@ -126,6 +126,9 @@ class Collector:
         self._by_external: dict[object, Call] = {}
         self._gpu: list[Annotation] = []
         self._cpu: list[Annotation] = []
+        # Steps among the operators count only where no step is annotated, as in old traces.
+        self._operator_steps: list[Annotation] = []
+        self._steps_annotated = False
         self._cpu_ops: list[tuple[int, int]] = []
         self._spans: list[tuple[int, int]] = []
         self._marks: dict[str, int] = {}
@@ -145,7 +148,7 @@ class Collector:
             if _COMMS_BYTES in text:
                 for event in [e for e in events if e.name == _COMMS]:
                     self._host(event)
-            if _STEP_BYTES in text:
+            if not self._steps_annotated and b"#" in text and _STEP_BYTES in text:
                 for event in [e for e in events if e.cat in skipped and bytes(e.name).startswith(_STEP_BYTES)]:
                     self._host(event)
         work = [e for e in rest if e.cat in device]
@@ -319,7 +322,7 @@ class Collector:
             if call is not None:
                 self._by_external[args.external_id] = call
         elif raw.startswith(_STEP_BYTES) and event.cat in _OPERATORS:
-            self._annotation(event, self._cpu, -1)
+            self._annotation(event, self._operator_steps, -1)
         elif self._keep_cpu and event.cat in _OPERATORS and event.ph == "X":
             times = self._times(event)
             if times is not None:
@@ -344,7 +347,10 @@ class Collector:
             name = self._name_of(event)
             if name is None:
                 self._problems.add("unnamed_annotation")
-            elif self._comm[name] or STEP.fullmatch(self._texts[name]):
+            elif STEP.fullmatch(self._texts[name]):
+                self._steps_annotated = True
+                self._annotation(event, self._cpu, -1)
+            elif self._comm[name]:
                 self._annotation(event, self._cpu, -1)
         elif event.cat == "Trace":
             if event.ph == "X":
@@ -403,7 +409,7 @@ class Collector:
         return Recorded(
             device=columns,
             gpu_annotations=_distinct(self._gpu),
-            cpu_annotations=_distinct(self._cpu),
+            cpu_annotations=_distinct(self._cpu if self._steps_annotated else self._cpu + self._operator_steps),
             record_start_ns=min(starts, default=None),
             record_end_ns=max(ends, default=None),
             cpu_ops=self._cpu_ops,

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from wirecost.errors import WirecostError
 from wirecost.trace.problems import Problems
 
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 17
 _CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
 
 GZIP, ZSTD, SQLITE, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\0", b"PK\x03\x04"

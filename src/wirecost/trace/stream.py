@@ -19,7 +19,7 @@ from wirecost.trace.problems import Problems
 from wirecost.trace.recovery import Recovery, scan_value
 from wirecost.trace.source import TraceError
 
-SLICE_BYTES = 1 << 18  # fits a core's second-level cache; larger slices decode slower
+SLICE_BYTES = 1 << 17  # with its events fits a core's second-level cache; larger slices decode slower
 MAX_ELEMENT_BYTES = 1 << 24
 MAX_METADATA_BYTES = 1 << 28
 
