@@ -53,8 +53,7 @@ def _parse(text: object, table: dict[str, float] | dict[str, int], kind: str, ex
         )  # fmt: skip
     number, unit = float(match[1]), match[2]
     if unit not in table:
-        known = ", ".join(dict.fromkeys(u for u in table if u))
-        raise ValueError(f"'{text}' needs a unit for a {kind}, like '{example}'; known units: {known}")
+        raise ValueError(f"'{text}' needs a unit that a {kind} has, as in '{example}'")
     value = number * table[unit]
     if not math.isfinite(value):
         raise ValueError(f"'{text}' is not a finite {kind}")

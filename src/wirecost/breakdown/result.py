@@ -63,7 +63,8 @@ class Collective(_Frozen):
 
     `bytes` is the total size S of measurement.md summed over calls; None where it isn't known, never 0.
     `duration_ns` is what a kernel or call took; of that `wait_ns` went by before the last rank arrived and
-    `transfer_ns` after. `expected_ns` is the transfer that bytes and the measured link rate give.
+    `transfer_ns` after. `transfer_median_ns` is the median over the calls where they are alike.
+    `expected_ns` is the transfer that bytes and the measured link rate give.
     """
 
     rank: NonNegativeInt | None = None
@@ -75,6 +76,7 @@ class Collective(_Frozen):
     duration_ns: NonNegativeInt
     wait_ns: NonNegativeInt | None = None
     transfer_ns: NonNegativeInt | None = None
+    transfer_median_ns: NonNegativeInt | None = None
     busbw_Bps: float | None = None
     expected_ns: NonNegativeInt | None = None
 

@@ -11,11 +11,11 @@ import signal
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from wirecost._version import __version__
 from wirecost.errors import WirecostError
+from wirecost.text import printable
 
 app = typer.Typer(
     name="wirecost",
@@ -61,11 +61,13 @@ def main(argv: list[str] | None = None) -> None:
     try:
         app(args=argv, prog_name="wirecost")
     except WirecostError as error:
-        click.echo(f"wirecost: {error}", err=True)
+        typer.echo(f"wirecost: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        click.echo("wirecost: interrupted", err=True)
-        sys.exit(128 + signal.SIGINT)
+    except SystemExit as ending:
+        # The library turns Ctrl-C into a silent exit code.
+        if ending.code == 128 + signal.SIGINT:
+            typer.echo("wirecost: interrupted", err=True)
+        raise
     except BrokenPipeError:
         # The reader of our output went away (`wirecost ... | head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

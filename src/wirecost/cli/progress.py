@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from wirecost.spec import Experiment
 from wirecost.study import Status
 from wirecost.study.store import Outcome
+from wirecost.text import printable
 from wirecost.units import format_duration_s
 
 
@@ -64,7 +65,7 @@ class StudyProgress:
         took = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
         line = f"{self.number + 1}/{self.experiments} {_short(experiment)}: {outcome.status}{took}"
         if outcome.status is not Status.DONE and outcome.reason:
-            line += f" ({outcome.reason})"
+            line += f" ({printable(outcome.reason)})"
         self._say(line)
 
     def _say(self, line: str) -> None:

@@ -83,7 +83,8 @@ class SpeedUp:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The measured transfer of an all-reduce after backward beside bytes / measured link rate."""
+    """The measured transfer of one all-reduce after backward (each rank's median over calls, the mean over
+    ranks) beside bytes / measured link rate."""
 
     cell: Cell
     bytes_per_call: float
@@ -170,9 +171,9 @@ class StudyReport:
             if cell.breakdown is None or cell.result.experiment.plan.data_parallel is not DataParallel.ALL_REDUCE:
                 continue
             known = [
-                (c.count, c.bytes, c.transfer_ns, c.expected_ns)
+                (c.count, c.bytes, c.transfer_median_ns, c.expected_ns)
                 for c in cell.breakdown.collectives
-                if c.bytes is not None and c.transfer_ns is not None and c.expected_ns is not None
+                if c.bytes is not None and c.transfer_median_ns is not None and c.expected_ns is not None
             ]
             calls = sum(count for count, *_ in known)
             if calls:
@@ -180,7 +181,7 @@ class StudyReport:
                     Expectation(
                         cell,
                         sum(size for _, size, *_ in known) / calls,
-                        sum(transfer for *_, transfer, _ in known) / calls,
+                        sum(transfer for *_, transfer, _ in known) / len(known),
                         sum(expected for *_, expected in known) / calls,
                         known[0][0],
                     )

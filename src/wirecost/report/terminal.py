@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
-from wirecost.units import format_ns, format_rate_bps, format_size_bytes
+from wirecost.text import printable
+from wirecost.units import format_ns, format_rate_bps
 
 
 def print_report(report: StudyReport, console: Console | None = None) -> None:
@@ -30,13 +31,15 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
         console.print(
             Text(
                 f"{outcome.status}: {cell.workload} on {cell.network}, {cell.plan}, {cell.scale.label}: "
-                f"{outcome.reason or 'no reason known'}",
+                f"{printable(outcome.reason or 'no reason known')}",
                 style="red",
             ),
             soft_wrap=True,
         )
     for code, message, count in report.warnings():
-        console.print(Text(f"note [{code}, {count} experiments]: {message}", style="yellow"), soft_wrap=True)
+        console.print(
+            Text(f"note [{code}, {count} experiments]: {printable(message)}", style="yellow"), soft_wrap=True
+        )
 
 
 def fractions(report: StudyReport, plan: str) -> Table:
@@ -66,10 +69,8 @@ def fractions(report: StudyReport, plan: str) -> Table:
 
 def links(report: StudyReport) -> Table:
     """What each network gave, measured after shaping with every host sending at once."""
-    table = Table(
-        title="Links as measured (TCP between emulated hosts)", box=box.SIMPLE_HEAD, title_justify="left"
-    )
-    for name in ("network", "nominal", "measured, slowest of all runs", "fastest"):
+    table = _table("Links: nominal, and measured after shaping with every host sending at once (TCP)")
+    for name in ("network", "nominal", "slowest run", "fastest run"):
         table.add_column(name, justify="left" if name == "network" else "right")
     for link in report.links():
         table.add_row(
@@ -117,14 +118,13 @@ def expectations(report: StudyReport) -> Table:
     )
     for name in ("workload", "network", "scale"):
         table.add_column(name)
-    for name in ("size", "measured", "expected", "deviation"):
+    for name in ("measured", "expected", "deviation"):
         table.add_column(name, justify="right")
     for e in found:
         table.add_row(
             Text(e.cell.workload),
             Text(e.cell.network),
             Text(e.cell.scale.label),
-            format_size_bytes(e.bytes_per_call, 3),
             format_ns(e.measured_ns, 3),
             format_ns(e.expected_ns, 3),
             Text(f"{e.deviation:+.1%}", style="" if e.holds else "red"),

@@ -31,12 +31,14 @@ MEASUREMENTS = 3
 GRACE_S = 2.0
 """How long the other ranks may take to tell why they failed too: the first to die is not always the cause."""
 LOG_LINES = 20
+BUSY_SAMPLE_S = 0.3
 POLL_S = 0.05
 
 
 def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
     """Runs the experiment in `directory` to its end."""
     experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
+    (directory / "machine.json").write_text(json.dumps({"busy_fraction_before": _busy_fraction()}))
     with ExitStack() as stack:
         hosts = None
         if experiment.fabric.emulate is not None:
@@ -51,6 +53,23 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
                     return Outcome(status=Status.SKIPPED, reason=reason)
         ranks = stack.enter_context(_Ranks(experiment, directory, hosts, worker))
         return ranks.watch()
+
+
+def _busy_fraction() -> float | None:
+    """How much of all cores others use, before anything of ours runs; None where the kernel doesn't tell."""
+
+    def read() -> tuple[int, int]:
+        # user nice system idle iowait irq softirq steal (proc_stat(5))
+        times = [int(t) for t in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return sum(times), times[3] + times[4]
+
+    try:
+        total, idle = read()
+        time.sleep(BUSY_SAMPLE_S)
+        later_total, later_idle = read()
+    except (OSError, ValueError, IndexError):
+        return None
+    return 1 - (later_idle - idle) / (later_total - total) if later_total > total else None
 
 
 def _measure(hosts: EmulatedHosts) -> LinkMeasurement:

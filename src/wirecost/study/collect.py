@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from wirecost.breakdown import (
 from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Experiment
 from wirecost.study.traffic import ring_transfer_s
+
+BUSY = 0.15
+"""The share of all cores that other programs may use before a result says so."""
 
 
 class IncompleteSamplesError(ValueError):
@@ -67,7 +71,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             measured_rate_bps=link.rate_bps if link else None,
         ),
         tokens_per_iteration=experiment.tokens_per_iteration,
-        warnings=tuple(_warnings(experiment, cores, collectives, link)),
+        warnings=tuple(_warnings(experiment, cores, collectives, link) + _busy(directory)),
     )
 
 
@@ -115,11 +119,26 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                 duration_ns=duration,
                 wait_ns=wait,
                 transfer_ns=transfer,
+                transfer_median_ns=round(statistics.median(c["duration"] - c["wait"] for c in calls)),
                 busbw_Bps=total * factor / (transfer * 1e-9) if transfer else None,
                 expected_ns=round(ring_transfer_s(op, total, ranks, link.rate_bps) * 1e9) if link else None,
             )
         )
     return collectives
+
+
+def _busy(directory: Path) -> list[ResultWarning]:
+    path = directory / "machine.json"
+    busy = json.loads(path.read_bytes())["busy_fraction_before"] if path.exists() else None
+    if busy is None or busy <= BUSY:
+        return []
+    return [
+        ResultWarning(
+            code="busy_machine",
+            message="other programs kept the processors busy when the experiment began: its times are too long, "
+            "most of all compute; run it again on a quiet machine",
+        )
+    ]
 
 
 def _warnings(

@@ -70,7 +70,7 @@ def run_study(
     check_runnable(study)
     store = Store(out)
     if not resume and store.experiments.is_dir() and any(store.experiments.iterdir()):
-        raise StoreError(f"{out}: holds results already; go on with --resume, or choose another --out")
+        raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
     with store.locked():
         store.sweep()
         _prepare_corpus(study, store.corpus)

@@ -6,6 +6,7 @@
         experiment.yaml              everything needed to run it again
         environment.json             versions, hardware, commit
         link.json                    what the links gave, measured after shaping
+        machine.json                 how busy the machine was before
         samples/rank-R.jsonl         every iteration of every rank, raw
         logs/rank-R.log, cell.log    what the processes printed
         breakdown.json               the result (only when done)

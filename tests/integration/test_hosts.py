@@ -1,0 +1,160 @@
+"""Emulated hosts in real namespaces: shaped, measured, and gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from wirecost.fabric.isolate import Isolated
+
+pytestmark = pytest.mark.needs_root
+
+MEASURE = """\
+import sys
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.fabric.probe import measure_links
+from wirecost.spec import Emulation
+rate = sys.argv[2]
+with EmulatedHosts(int(sys.argv[1]), Emulation(rate=rate) if rate != "none" else Emulation()) as hosts:
+    print(measure_links(hosts).model_dump_json())
+"""
+
+
+def isolated(code: str, *arguments: str, tmp_path: Path) -> str:
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as output,
+        Isolated([sys.executable, "-c", code, *arguments], network=True, output=output) as run,
+    ):
+        code_ = run.wait(120)
+    assert code_ == 0, log.read_text()
+    return log.read_text()
+
+
+@pytest.mark.parametrize(("hosts", "rate", "bps"), [("2", "200 Mb/s", 200e6), ("3", "50 Mb/s", 50e6)])
+def test_links_are_shaped_in_both_directions(hosts: str, rate: str, bps: float, tmp_path: Path) -> None:
+    measured = json.loads(isolated(MEASURE, hosts, rate, tmp_path=tmp_path))
+    assert measured["nominal_rate_bps"] == bps
+    assert len(measured["rates_bps"]) == int(hosts)
+    # A busy machine may measure less; more than the cap is a shaper that does not shape.
+    assert all(0 < got < 1.02 * bps for got in measured["rates_bps"])
+    assert measured["round_trip_ns"] > 0
+
+
+def test_many_to_one_shares_the_receivers_link(tmp_path: Path) -> None:
+    """Three senders of 100 Mb/s each into one host: its own link caps what arrives."""
+    code = """\
+import multiprocessing, socket, time
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.spec import Emulation
+context = multiprocessing.get_context("fork")
+with EmulatedHosts(4, Emulation(rate="100 Mb/s")) as hosts:
+    def send(host):
+        hosts.enter(host)
+        with socket.create_connection((hosts.address(0), 9), timeout=20) as s:
+            s.sendall(bytes(3_000_000))
+    with hosts.inside(0):
+        listener = socket.create_server(("0.0.0.0", 9))
+    senders = [context.Process(target=send, args=(h,)) for h in (1, 2, 3)]
+    start = time.perf_counter()
+    [s.start() for s in senders]
+    connections = [listener.accept()[0] for _ in senders]
+    total = 0
+    for c in connections:
+        while got := len(c.recv(1 << 20)):
+            total += got
+    print(total, total * 8 / (time.perf_counter() - start))
+"""
+    total, rate = isolated(code, tmp_path=tmp_path).split()
+    assert int(total) == 9_000_000
+    assert float(rate) < 105e6
+
+
+def test_without_root(tmp_path: Path) -> None:
+    """As nobody, in a user namespace; skipped where the kernel forbids those."""
+    code = f"""\
+import os, sys
+sys.argv = ["-c", "2", "200 Mb/s"]
+import wirecost.fabric.hosts, wirecost.fabric.probe, multiprocessing.synchronize, multiprocessing.heap
+import multiprocessing.popen_fork, multiprocessing.resource_tracker, encodings.idna
+from pyroute2 import IPRoute
+IPRoute().close()
+from wirecost.errors import UnsupportedError
+from wirecost.fabric.kernel import enter_isolation
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+import ctypes
+ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: dropping root took /proc/self away from us
+try:
+    enter_isolation()
+except UnsupportedError as error:
+    print("refused:", error)
+    sys.exit(0)
+if os.fork() == 0:
+    exec({MEASURE!r})
+    os._exit(0) if sys.stdout.flush() is None else None
+os.wait()
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    if run.stdout.startswith("refused:"):
+        pytest.skip(f"needs_root: {run.stdout.strip()}")
+    assert run.stdout, run.stderr
+    assert json.loads(run.stdout)["nominal_rate_bps"] == 200e6
+
+
+def test_a_rate_that_the_shaper_cannot_count_is_refused(tmp_path: Path) -> None:
+    code = """\
+from wirecost.errors import UnsupportedError
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.spec import Emulation
+try:
+    EmulatedHosts(2, Emulation(rate="100 Gb/s"))
+except UnsupportedError as error:
+    print(error)
+"""
+    assert "can't be shaped to 100 Gb/s" in isolated(code, tmp_path=tmp_path)
+
+
+def test_everything_dies_with_the_caller(tmp_path: Path) -> None:
+    """SIGKILL of the process that holds the lifeline kills a grandchild that ignores every signal it can."""
+    pids = tmp_path / "pids"
+    stubborn = (
+        "import os, signal, time, pathlib\n"
+        "[signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]\n"
+        "os.setsid()\n"
+        f"pathlib.Path({str(pids)!r}).write_text(os.readlink('/proc/self'))\n"
+        "time.sleep(600)\n"
+    )
+    caller = (
+        "import sys, time\n"
+        "from wirecost.fabric.isolate import Isolated\n"
+        f"inner = [sys.executable, '-c', {stubborn!r}]\n"
+        "outer = [sys.executable, '-c', f'import subprocess, time; subprocess.Popen({inner!r}); time.sleep(600)']\n"
+        "with open('/dev/null', 'wb') as null, Isolated(outer, network=True, output=null):\n"
+        "    time.sleep(600)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", caller])
+    try:
+        deadline = time.monotonic() + 60
+        while not (pids.exists() and pids.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        pid = int(pids.read_text())
+        os.kill(pid, 0)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, "the grandchild is still there"
+        time.sleep(0.05)

@@ -1,0 +1,271 @@
+"""Whole studies: real processes, real namespaces, real training."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from support.studies import faulty_worker, network_namespaces, processes_about, start, wait_until_gone, write_study
+from wirecost.breakdown import Breakdown, Phase
+from wirecost.spec import Study, load
+from wirecost.study import Result, Status, Store, run_study
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.needs_root, pytest.mark.slow]
+
+
+def only(results: list[Result]) -> Result:
+    (result,) = results
+    return result
+
+
+def done(result: Result) -> Breakdown:
+    assert result.outcome.status is Status.DONE, result.outcome
+    assert result.breakdown is not None
+    return result.breakdown
+
+
+def losses(breakdown: Breakdown) -> list[float]:
+    """The global batch's mean loss by iteration: ranks have equal shares."""
+    return [
+        sum(i.loss for i in group if i.loss is not None) / len(group)
+        for group in breakdown.by_iteration().values()
+    ]
+
+
+def test_one_study_end_to_end(tmp_path: Path) -> None:
+    before = network_namespaces()
+    study = load(Study, write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp, all-reduce-bf16]")))
+    results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}
+    wait_until_gone(tmp_path, before)
+
+    flat = done(results["all-reduce"])
+    folder = results["all-reduce"].directory
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "breakdown.json", "environment.json", "experiment.yaml", "link.json", "logs", "machine.json",
+        "samples", "status.json",
+    ]  # fmt: skip
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["packages"]["torch"]
+    assert environment["cores"] >= 1
+    assert "PATH" not in json.dumps(environment)
+    for rank in (0, 1):
+        lines = (folder / "samples" / f"rank-{rank}.jsonl").read_text().splitlines()
+        assert [json.loads(line)["warmup"] for line in lines] == [True, False, False, False]
+
+    # 512 x 64 tied tokens, 32 x 64 positions, one layer of 12 h^2 + 13 h, a last norm of 2 h: in FP32.
+    parameters = (512 + 32) * 64 + 12 * 64**2 + 13 * 64 + 2 * 64
+    for call in flat.collectives:
+        assert (call.op, call.group_size, call.count) == ("all_reduce", 2, 3)
+        assert call.bytes == 3 * 4 * parameters
+        assert call.wait_ns is not None
+        assert call.transfer_ns is not None
+        assert call.wait_ns + call.transfer_ns == call.duration_ns
+    for i in flat.iterations:
+        assert sum(i.phases.values()) == i.parts.window_ns
+        assert i.parts.exposed_comm_ns <= i.phases[Phase.GRAD_SYNC]
+        assert i.parts.overlapped_ns == 0
+    # The whole buffer can't cross a capped link faster than the cap, but for what fits the shaper's bucket.
+    assert flat.network is not None
+    assert flat.network.emulated
+    assert flat.network.measured_rate_bps is not None
+    assert flat.network.measured_rate_bps < 1.02 * 200e6
+
+    ddp = done(results["ddp"])
+    assert sum(c.bytes or 0 for c in ddp.collectives) == sum(c.bytes or 0 for c in flat.collectives)
+    assert losses(ddp) == pytest.approx(losses(flat), rel=1e-5)
+    half = done(results["all-reduce-bf16"])
+    assert sum(c.bytes or 0 for c in half.collectives) * 2 == sum(c.bytes or 0 for c in flat.collectives)
+    assert losses(half) == pytest.approx(losses(flat), rel=0.02)
+
+
+def test_the_loss_does_not_depend_on_the_number_of_ranks_and_falls(tmp_path: Path) -> None:
+    study = load(Study, write_study(tmp_path, ("[2]", "[1, 2, 4]"), ("iterations: 3", "iterations: 12")))
+    by_ranks = {r.experiment.ranks: losses(done(r)) for r in run_study(study, tmp_path / "out")}
+    assert by_ranks[2] == pytest.approx(by_ranks[1], rel=1e-4)
+    assert by_ranks[4] == pytest.approx(by_ranks[1], rel=1e-4)
+    assert by_ranks[1][-1] < by_ranks[1][0] - 0.1
+
+
+def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
+    whole = load(Study, write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp]")))
+    parts = load(
+        Study,
+        write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp]"), ("batch: 4", "batch: 4, micro_batch: 1")),
+    )
+    reference = done(run_study(whole, tmp_path / "a")[0])
+    expected, whole_bytes = losses(reference), {c.bytes for c in reference.collectives}
+    for result in run_study(parts, tmp_path / "b"):
+        assert result.experiment.accumulation == 2
+        breakdown = done(result)
+        assert losses(breakdown) == pytest.approx(expected, rel=1e-5)
+        # Only the last micro-batch synchronizes: no more bytes than without accumulation.
+        assert {c.bytes for c in breakdown.collectives} == whole_bytes
+
+
+def test_killed_at_any_moment_it_resumes_without_losing_or_repeating(tmp_path: Path) -> None:
+    before = network_namespaces()
+    study = write_study(tmp_path, ("hosts: [2]", "hosts: [1, 2]"), ("[all-reduce]", "[all-reduce, ddp]"))
+    out = tmp_path / "out"
+    for number in range(8):
+        run = start(study, out, "--resume")
+        # Each time a little later: while experiments start, train, finish, and in between.
+        time.sleep(2.0 + 1.7 * number)
+        finished = {p.parent.name: p.stat().st_ino for p in out.glob("experiments/[!.]*/status.json")}
+        ended = run.poll() is not None
+        run.send_signal(signal.SIGKILL)
+        run.communicate()
+        for name, inode in finished.items():
+            assert (out / "experiments" / name / "status.json").stat().st_ino == inode
+        if ended:
+            break
+    wait_until_gone(out, before)
+    finished = {p.parent.name: p.stat().st_ino for p in out.glob("experiments/[!.]*/status.json")}
+    results = run_study(load(Study, study), out, resume=True)
+    assert len(results) == 4
+    assert {r.outcome.status for r in results} == {Status.DONE}
+    for name, inode in finished.items():
+        assert (out / "experiments" / name / "status.json").stat().st_ino == inode
+    assert not list(out.glob("experiments/.partial-*"))
+
+
+def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
+    before = network_namespaces()
+    out = tmp_path / "out"
+    run = start(write_study(tmp_path, ("iterations: 3", "iterations: 100000")), out)
+    wait_for_samples(out)
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert err.splitlines()[-1] == "wirecost: interrupted"
+    assert "Traceback" not in err
+    assert processes_about(out) == []
+    wait_until_gone(out, before)
+
+
+def wait_for_samples(out: Path) -> Path:
+    deadline = time.monotonic() + 120
+    while True:
+        for samples in out.glob("experiments/.partial-*/samples/rank-0.jsonl"):
+            if samples.stat().st_size:
+                return samples.parents[1]
+        assert time.monotonic() < deadline, "no iteration was trained"
+        time.sleep(0.05)
+
+
+def test_a_rank_that_raises_fails_the_experiment_with_its_traceback_and_the_study_goes_on(tmp_path: Path) -> None:
+    body = """\
+if os.environ["RANK"] == "1" and "ddp" not in sys.argv[1]:
+    original = loop.Batches.share
+    def share(self, iteration, rank, ranks):
+        if iteration == 2:
+            raise LookupError("the moon is in the wrong phase")
+        return original(self, iteration, rank, ranks)
+    loop.Batches.share = share
+"""
+    study = load(Study, write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp]")))
+    first, second = run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body))
+    assert first.outcome.status is Status.FAILED
+    assert first.outcome.rank == 1
+    assert first.outcome.reason == "rank 1: LookupError: the moon is in the wrong phase"
+    assert "in share" in (first.outcome.traceback or "")
+    assert any("moon" in line for line in first.outcome.log_tail)
+    assert second.outcome.status is Status.DONE
+
+
+def test_a_rank_that_is_killed_fails_the_experiment_within_30_s(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = start(write_study(tmp_path, ("iterations: 3", "iterations: 100000")), out)
+    directory = wait_for_samples(out)
+    victim = next(
+        int(pid)
+        for pid in os.listdir("/proc")
+        if pid.isdigit() and b"RANK=1\0" in read(f"/proc/{pid}/environ") and str(directory) in cmdline(pid)
+    )
+    os.kill(victim, signal.SIGKILL)
+    killed = time.monotonic()
+    run.communicate(timeout=30)
+    assert time.monotonic() - killed < 30
+    assert run.returncode == 1
+    outcome = only(Store(out).results()).outcome
+    assert outcome.status is Status.FAILED
+    assert (outcome.reason or "").startswith("rank 1 was killed by SIGKILL")
+
+
+def read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def cmdline(pid: str) -> str:
+    return read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode()
+
+
+def test_out_of_memory_is_an_outcome(tmp_path: Path) -> None:
+    body = """\
+import resource, torch
+if os.environ["RANK"] == "0":
+    used = int(open("/proc/self/statm").read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), used + (1 << 30)))
+"""
+    text = ("hidden: 64, heads: 2", "hidden: 8192, heads: 2")
+    study = load(Study, write_study(tmp_path, text))
+    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
+    assert result.outcome.status is Status.OOM, result.outcome
+    assert result.outcome.rank == 0
+
+
+def test_a_diverging_loss_stops_the_run_and_names_the_iteration(tmp_path: Path) -> None:
+    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\noptimizer: {learning_rate: 1.0e+30}")))
+    result = only(run_study(study, tmp_path / "out"))
+    assert result.outcome.status is Status.FAILED
+    assert "NonFiniteLossError: the loss is nan at iteration 1" in (result.outcome.reason or "")
+
+
+def test_a_rank_that_hangs_is_ended_and_says_where_it_was(tmp_path: Path) -> None:
+    body = """\
+import time
+if os.environ["RANK"] == "1":
+    original = loop.Batches.share
+    def share(self, iteration, rank, ranks):
+        while iteration == 1:
+            time.sleep(0.05)
+        return original(self, iteration, rank, ranks)
+    loop.Batches.share = share
+"""
+    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\ntimeout: 20 s")))
+    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
+    assert result.outcome.status is Status.FAILED
+    assert "not finished after 20 s; rank 0 had completed 1 of 4 iterations" in (result.outcome.reason or "")
+    log = (result.directory / "logs" / "rank-1.log").read_text()
+    assert "in share" in log
+
+
+def test_more_than_the_machine_reaches_is_skipped_with_what_it_does(tmp_path: Path) -> None:
+    study = load(Study, write_study(tmp_path, ("200 Mb/s", "100 Gb/s")))
+    result = only(run_study(study, tmp_path / "out"))
+    assert result.outcome.status is Status.SKIPPED
+    assert "can't be shaped to 100 Gb/s" in (result.outcome.reason or "")
+
+
+def test_two_runs_in_one_place(tmp_path: Path) -> None:
+    study, out = write_study(tmp_path, ("iterations: 3", "iterations: 100000")), tmp_path / "out"
+    first = start(study, out)
+    wait_for_samples(out)
+    second = start(study, out, "--resume")
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert err == f"wirecost: {out}: another run is writing here; wait for it or use --out\n"
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    third = start(study, out)
+    _, err = third.communicate(timeout=60)
+    assert third.returncode == 2
+    assert "holds an earlier run; go on with --resume" in err

@@ -1,0 +1,85 @@
+"""A study's store made of invented results, for tests of what reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from wirecost.breakdown import Breakdown, Collective, Iteration, Network, Parts, Phase, ResultWarning, Source
+from wirecost.spec import Experiment, Study, parse_yaml, validate
+from wirecost.study import Status, Store
+from wirecost.study.store import Outcome
+
+STUDY = """\
+name: invented
+workloads:
+  - {name: small, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}
+  - {name: large, layers: 2, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}
+fabrics: [emulated-100m, emulated-1g]
+plans: [all-reduce]
+hosts: [2, 4]
+scaling: [{kind: strong, global_batch: 16}, {kind: weak, micro_batch: 4}]
+"""
+
+MS = 1_000_000
+COMPUTE_MS = 40
+
+
+def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
+    """40 ms of compute; an all-reduce of 1 MB that takes `stretch` times what bytes and rate give."""
+    assert e.fabric.emulate is not None
+    assert e.fabric.emulate.rate is not None
+    rate = 0.99 * e.fabric.emulate.rate
+    expected = round(2 * (e.ranks - 1) / e.ranks * 8e6 / rate * 1e9)
+    transfer = round(expected * stretch)
+    iterations = []
+    for n in range(4):
+        comm = transfer + n * 1000
+        parts = Parts(
+            window_ns=COMPUTE_MS * MS + comm, compute_only_ns=COMPUTE_MS * MS, overlapped_ns=0,
+            exposed_comm_ns=comm, exposed_memory_ns=0, idle_ns=0,
+        )  # fmt: skip
+        phases = {Phase.FORWARD: 15 * MS, Phase.BACKWARD: 25 * MS, Phase.GRAD_SYNC: comm, Phase.OTHER: 0}
+        iterations += [
+            Iteration(rank=r, name=str(n), parts=parts, phases=phases, loss=5 - n / 10) for r in range(e.ranks)
+        ]
+    collectives = [
+        Collective(
+            rank=r, op="all_reduce", group="data_parallel", group_size=e.ranks, count=4, bytes=4_000_000,
+            duration_ns=4 * transfer, wait_ns=0, transfer_ns=4 * transfer, transfer_median_ns=transfer,
+            expected_ns=4 * expected,
+        )
+        for r in range(e.ranks)
+    ]  # fmt: skip
+    return Breakdown(
+        source=Source.MEASURED,
+        title=e.slug,
+        world_size=e.ranks,
+        iterations=tuple(iterations),
+        collectives=tuple(collectives),
+        network=Network(
+            name=e.fabric.name,
+            emulated=True,
+            transport="tcp",
+            nominal_rate_bps=e.fabric.emulate.rate,
+            measured_rate_bps=rate,
+        ),
+        tokens_per_iteration=e.tokens_per_iteration,
+        warnings=(ResultWarning(code="shared_cores", message="ranks <share> cores"),) if e.ranks > 2 else (),
+    )
+
+
+def invented_store(root: Path, *, outcomes: dict[int, Outcome] | None = None, text: str = STUDY) -> Store:
+    """A store in which every experiment of the study is done, but for `outcomes` by number."""
+    study = validate(Study, parse_yaml(text, "study"), "study")
+    store = Store(root)
+    with store.locked():
+        store.save_study(study)
+        for number, experiment in enumerate(study.experiments()):
+            outcome = (outcomes or {}).get(number, Outcome(status=Status.DONE, seconds=1.0))
+            directory = store.begin(experiment)
+            (directory / "experiment.json").unlink()
+            (directory / "environment.json").write_text(json.dumps({"cores": 2, "packages": {"torch": None}}))
+            done = outcome.status is Status.DONE
+            store.publish(experiment, outcome, invented_breakdown(experiment) if done else None)
+    return store

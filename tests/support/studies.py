@@ -1,0 +1,90 @@
+"""A study small enough to run in a test, and ways to run and disturb it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+STUDY = """\
+name: small
+workloads:
+  - {name: nano, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}
+fabrics:
+  - {name: capped, emulate: {rate: 200 Mb/s}}
+plans: [all-reduce]
+hosts: [2]
+scaling: [{kind: strong, global_batch: 4}]
+iterations: 3
+warmup: 1
+"""
+
+# A rank's command that does something else first; the experiment's directory is its last argument.
+FAULTY = """\
+import os, sys
+import wirecost.train.worker as worker
+import wirecost.train.loop as loop
+{body}
+sys.exit(worker.main())
+"""
+
+
+def write_study(folder: Path, *changes: tuple[str, str]) -> Path:
+    text = STUDY
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+def start(study: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "wirecost", "study", "run", str(study), "--out", str(out), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def faulty_worker(folder: Path, body: str) -> list[str]:
+    path = folder / "faulty.py"
+    path.write_text(FAULTY.format(body=body))
+    return [sys.executable, str(path)]
+
+
+def network_namespaces() -> set[int]:
+    """Every network namespace that a process of this machine is in."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                found.add(os.stat(f"/proc/{entry}/ns/net").st_ino)
+            except OSError:
+                continue
+    return found
+
+
+def processes_about(path: Path) -> list[str]:
+    """Command lines of running processes that name a path."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if str(path) in line:
+                found.append(line)
+    return found
+
+
+def wait_until_gone(path: Path, before: set[int]) -> None:
+    """Until no process names a path and no network namespace is left beyond those before."""
+    deadline = time.monotonic() + 30
+    while processes_about(path) or network_namespaces() - before:
+        assert time.monotonic() < deadline, (processes_about(path), network_namespaces() - before)
+        time.sleep(0.1)

@@ -1,0 +1,89 @@
+"""The command line: fast help, one line for every refusal, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "numpy", "pydantic", "polars", "altair", "rich", "jinja2", "pyroute2", "msgspec", "yaml")
+
+
+def wirecost(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "wirecost", *arguments], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, contextlib, io\n"
+        "from wirecost.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    main(['--help'])\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_version_and_help() -> None:
+    assert wirecost("--version").stdout.startswith("wirecost 0.")
+    for command in ((), ("study",), ("study", "run"), ("report",), ("demo",)):
+        run = wirecost(*command, "--help")
+        assert run.returncode == 0
+        assert "Usage: wirecost" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("study", "run", "none.yaml"), "none.yaml: no such file"),
+        (("study", "run", "dmeo"), "dmeo: no such file, and no shipped study; those are: demo"),
+        (("report", "."), "no study was run here"),
+        (("report", "nowhere"), "no study was run here"),
+    ],
+)
+def test_refusals_are_one_line_and_exit_2(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    run = wirecost(*arguments, cwd=tmp_path)
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert message in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("workloads: [gpt-2-medium, gpt-x]", "workloads[1]: unknown workload 'gpt-x'"),
+        ("plans: [{name: p, tensor_parallel: 2}]", "plans[0]: plan 'p': the engine runs tensor_parallel 1, not 2"),
+        ("plans: [{name: p, data_parallel: zero3}]", "the engine runs data_parallel all_reduce or ddp, not zero3"),
+        ("plans: [{name: p, precision: fp16}]", "the engine runs precision fp32 or bf16, not fp16"),
+        ("data: {corpus: nowhere.txt}", "data.corpus: no such file 'nowhere.txt'"),
+        (
+            "workloads: [{name: b, family: bert, layers: 2, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 8}]",
+            "the engine trains family gpt, not bert",
+        ),
+        ("fabrics: [{name: real, native: {interface: eth0}}]", "native network"),
+    ],
+)
+def test_a_study_that_cannot_run_is_refused_before_anything_starts(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    lines = {
+        "name": "name: s",
+        "workloads": "workloads: [gpt-tiny]",
+        "fabrics": "fabrics: [emulated-1g]",
+        "plans": "plans: [all-reduce]",
+        "scaling": "scaling: [{kind: weak, micro_batch: 2}]",
+    }
+    lines[line.split(":")[0]] = line
+    (tmp_path / "s.yaml").write_text("\n".join(lines.values()))
+    run = wirecost("study", "run", "s.yaml", "--out", "out", cwd=tmp_path)
+    assert run.returncode == 2, run.stderr
+    assert message in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert not list((tmp_path / "out").glob("experiments/*"))

@@ -1,0 +1,154 @@
+"""The report on invented results: layout, arithmetic, labels, escaping."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from support.results import COMPUTE_MS, STUDY, invented_store
+from wirecost.report import read_report
+from wirecost.report.data import to_csv, to_json
+from wirecost.report.figures import write_figures
+from wirecost.report.page import render_page
+from wirecost.report.terminal import print_report
+from wirecost.study import Status
+from wirecost.study.store import Outcome, StoreError
+
+ALL_REDUCE_MS = {(2, "emulated-1g"): 8 / 0.99, (4, "emulated-1g"): 12 / 0.99, (2, "emulated-100m"): 80 / 0.99}
+
+
+def shown(root: Path) -> str:
+    console = Console(file=io.StringIO(), width=100, highlight=False, force_terminal=True, color_system=None)
+    print_report(read_report(root), console)
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def test_fractions_stand_where_the_reference_study_has_them(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    report = read_report(tmp_path)
+    assert report.networks == ("emulated-1g", "emulated-100m")  # the fastest first
+    assert [str(s) for s in report.scales("all-reduce")] == ["<2, 16>", "<4, 16>", "<2, 8>", "<4, 16>"]
+    for (ranks, network), comm_ms in ALL_REDUCE_MS.items():
+        scale = next(s for s in report.scales("all-reduce") if s.ranks == ranks)
+        cell = report.cell("small", network, "all-reduce", scale)
+        assert cell is not None
+        assert cell.comm_fraction is not None
+        assert cell.comm_fraction.median == pytest.approx(comm_ms / (COMPUTE_MS + comm_ms), rel=1e-3)
+    lines = shown(tmp_path).splitlines()
+    header = next(i for i, line in enumerate(lines) if line.split()[:2] == ["workload", "network"])
+    assert lines[header - 1].split() == ["strong", "strong", "weak", "weak"]
+    row = next(line for line in lines if "small" in line and "emulated-100m" in line)
+    assert row.split()[2] == "0.67"
+
+
+def test_speed_ups_have_their_n_and_spread(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    ups = read_report(tmp_path).speed_ups()
+    assert len(ups) == 2 * 4
+    assert {(u.fast, u.slow) for u in ups} == {("emulated-1g", "emulated-100m")}
+    assert ups[0].ratio.value == pytest.approx((40 + 80 / 0.99) / (40 + 8 / 0.99), rel=1e-3)
+    assert ups[0].ratio.low <= ups[0].ratio.value <= ups[0].ratio.high
+    assert (ups[0].ratio.n_numerator, ups[0].ratio.n_denominator) == (4, 4)
+
+
+def test_communication_that_is_not_what_bytes_and_rate_say_is_pointed_out(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    assert all(e.holds for e in read_report(tmp_path).expectations())
+    first = next(p for p in sorted(store.experiments.iterdir()))
+    path = first / "breakdown.json"
+    data = json.loads(path.read_text())
+    for collective in data["collectives"]:
+        collective["transfer_median_ns"] = round(collective["transfer_median_ns"] * 1.16)
+    path.write_text(json.dumps(data))
+    broken = [e for e in read_report(tmp_path).expectations() if not e.holds]
+    assert [e.deviation for e in broken] == [pytest.approx(0.16, abs=0.001)]
+    assert "15 of 16 runs within 15%" in shown(tmp_path)
+
+
+def test_what_did_not_finish_is_shown_with_its_reason(tmp_path: Path) -> None:
+    outcomes = {
+        0: Outcome(status=Status.OOM, reason="rank 0: OutOfMemoryError: too big"),
+        1: Outcome(
+            status=Status.FAILED, reason="rank 1: ValueError: [bold]x[/bold]\x1b[31m", traceback="<b>trace</b>"
+        ),
+        2: Outcome(status=Status.SKIPPED, reason="too fast"),
+    }
+    invented_store(tmp_path, outcomes=outcomes)
+    text = shown(tmp_path)
+    for expected in ("OOM", "failed", "skipped", "OutOfMemoryError: too big", "too fast", "[bold]x[/bold]"):
+        assert expected in text
+    assert "\x1b[31m" not in text
+    page = render_page(read_report(tmp_path))
+    assert "<b>trace</b>" not in page
+    assert "&lt;b&gt;trace&lt;/b&gt;" in page
+
+
+def test_names_from_a_store_are_data(tmp_path: Path) -> None:
+    store = invented_store(
+        tmp_path, outcomes={0: Outcome(status=Status.FAILED, reason="<script>alert(1)</script>")}
+    )
+    environment = next(iter(sorted(store.experiments.iterdir()))) / "environment.json"
+    environment.write_text(json.dumps({"cores": "<img src=x onerror=alert(2)>", "packages": {}}))
+    page = render_page(read_report(tmp_path))
+    assert "<script" not in page
+    assert "<img" not in page
+    assert "ranks &lt;share&gt; cores" in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/", "")
+
+
+def test_json_and_csv_say_the_same(tmp_path: Path) -> None:
+    invented_store(tmp_path, outcomes={3: Outcome(status=Status.OOM)})
+    report = read_report(tmp_path)
+    data = json.loads(to_json(report))
+    table = list(csv.DictReader(io.StringIO(to_csv(report))))
+    assert data["format_version"] == 1
+    assert len(data["experiments"]) == len(table) == 16
+    for one, other in zip(data["experiments"], table, strict=True):
+        assert one["status"] == other["status"]
+        if one["comm_fraction"] is None:
+            assert other["comm_fraction"] == ""
+        else:
+            assert float(other["comm_fraction"]) == pytest.approx(one["comm_fraction"])
+            assert one["forward_ms"] == 15
+            assert one["tokens_per_s"] == pytest.approx(one["global_batch"] * 32 / (one["iteration_ms"] / 1e3))
+            assert one["emulated"] is True
+
+
+def test_figures_are_pictures(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    paths = write_figures(read_report(tmp_path), tmp_path / "figures")
+    assert [p.name for p in paths] == ["breakdown.png", "breakdown.svg", "comm_fraction.png", "comm_fraction.svg"]
+    for path in paths:
+        start = path.read_bytes()[:8]
+        assert start == b"\x89PNG\r\n\x1a\n" if path.suffix == ".png" else start.startswith(b"<svg")
+    assert "gradient sync" in paths[1].read_text()
+
+
+def test_a_broken_store_is_one_clear_line(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    victim = next(iter(sorted(store.experiments.iterdir())))
+    (victim / "breakdown.json").write_text('{"schema_version": 2}')
+    with pytest.raises(StoreError, match="can't be read as a result") as error:
+        read_report(tmp_path)
+    assert str(victim) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    (tmp_path / "experiments").mkdir()
+    with pytest.raises(StoreError, match="no experiment has finished here yet"):
+        read_report(tmp_path)
+
+
+def test_the_study_decides_the_order(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    names = [c.workload for c in read_report(tmp_path).cells]
+    assert names == [w for _ in range(2) for w in ["small"] * 4 + ["large"] * 4]
+    assert STUDY.index("small") < STUDY.index("large")

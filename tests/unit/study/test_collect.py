@@ -1,0 +1,100 @@
+"""From raw samples to a breakdown: matching over ranks, wait and transfer, warnings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.results import STUDY
+from wirecost.fabric.probe import LinkMeasurement
+from wirecost.spec import Study, parse_yaml, validate
+from wirecost.study.collect import IncompleteSamplesError, collect
+
+EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0].model_copy(
+    update={"iterations": 2, "warmup": 1}
+)  # fmt: skip
+
+
+def sample(number: int, start: int, comm_start: int, end: int, *, size: int = 10_000_000) -> dict[str, Any]:
+    return {
+        "iteration": number,
+        "warmup": number == 0,
+        "loss": 1.0,
+        "start_ns": start,
+        "end_ns": end,
+        "phases": {"forward": comm_start - start, "grad_sync": end - comm_start, "other": 0},
+        "parts": {
+            "window_ns": end - start, "compute_only_ns": comm_start - start, "overlapped_ns": 0,
+            "exposed_comm_ns": end - comm_start, "exposed_memory_ns": 0, "idle_ns": 0,
+        },
+        "communications": [
+            {"op": "all_reduce", "group": "data_parallel", "group_size": 2, "size_bytes": size,
+             "start_ns": comm_start, "end_ns": end},
+        ],
+    }  # fmt: skip
+
+
+def write(folder: Path, *ranks: list[dict[str, Any]], link: bool = True) -> Path:
+    (folder / "samples").mkdir()
+    for rank, samples in enumerate(ranks):
+        (folder / "samples" / f"rank-{rank}.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
+    if link:
+        measured = LinkMeasurement(
+            nominal_rate_bps=1e9, rates_bps=(0.99e9, 0.8e9), round_trip_ns=20_000, unshaped_bytes=250_000
+        )
+        (folder / "link.json").write_text(measured.model_dump_json())
+    return folder
+
+
+def test_wait_ends_when_the_last_rank_starts(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [sample(0, 0, 1, 2), sample(1, 100, 200, 500), sample(2, 600, 900, 1000)],
+        [sample(0, 0, 1, 2), sample(1, 100, 300, 510), sample(2, 600, 700, 1000)],
+    )
+    breakdown = collect(EXPERIMENT, tmp_path, cores=8)
+    first, second = breakdown.collectives
+    # Rank 0 waits 100 ns for rank 1, which waits 200 ns in the next iteration; the warm-up counts nowhere.
+    assert (first.wait_ns, first.transfer_ns) == (100, 200 + 100)
+    assert (second.wait_ns, second.transfer_ns) == (200, 210 + 100)
+    assert (first.count, first.bytes) == (2, 20_000_000)
+    assert first.transfer_median_ns == 150
+    assert first.busbw_Bps == pytest.approx(20_000_000 / 300e-9)
+    # Two all-reduces of 10 MB over the slowest link, 0.8 Gb/s: n = 2 sends each byte once.
+    assert first.expected_ns == pytest.approx(2 * 10e6 * 8 / 0.8)
+    assert breakdown.iteration_times_ns() == [410, 400]
+    assert breakdown.warnings == ()
+
+
+def test_short_messages_and_shared_cores_are_pointed_out(tmp_path: Path) -> None:
+    rank = [sample(n, 0, 10, 20, size=100_000) for n in range(3)]
+    codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=1).warnings}
+    assert codes == {"short_messages", "shared_cores"}
+
+
+@pytest.mark.parametrize(("busy", "codes"), [(0.5, {"busy_machine"}), (0.05, set()), (None, set())])
+def test_a_busy_machine_is_pointed_out(tmp_path: Path, busy: float | None, codes: set[str]) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    (tmp_path / "machine.json").write_text(json.dumps({"busy_fraction_before": busy}))
+    assert {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings} == codes
+
+
+def test_ranks_that_never_talked_are_shouted_about(tmp_path: Path) -> None:
+    rank = [sample(n, 0, 10, 20) | {"communications": []} for n in range(3)]
+    codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings}
+    assert "no_communication" in codes
+
+
+def test_missing_iterations_are_an_error(tmp_path: Path) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    with pytest.raises(IncompleteSamplesError, match="rank 1 left 2 of 3 iterations"):
+        collect(EXPERIMENT, write(tmp_path, rank, rank[:2]), cores=8)
+
+
+def test_without_a_measured_link_nothing_is_expected(tmp_path: Path) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    breakdown = collect(EXPERIMENT, write(tmp_path, rank, rank, link=False), cores=8)
+    assert {c.expected_ns for c in breakdown.collectives} == {None}

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.results import invented_store
+from wirecost.study import Status, Store
+from wirecost.study.store import PARTIAL, Outcome, StoreError
+
+
+def test_what_is_not_published_does_not_exist(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    results = store.results()
+    experiment = results[0].experiment
+    with store.locked():
+        store.begin(experiment)
+    assert len(list(store.experiments.glob(f"{PARTIAL}*"))) == 1
+    assert store.results() == results
+    with store.locked():
+        store.sweep()
+    assert not list(store.experiments.glob(f"{PARTIAL}*"))
+    assert store.results() == results
+
+
+def test_publishing_again_replaces(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    experiment = store.results()[0].experiment
+    with store.locked():
+        store.begin(experiment)
+        store.publish(experiment, Outcome(status=Status.SKIPPED, reason="why not"), None)
+    assert store.results()[0].outcome.reason == "why not"
+    assert len(store.results()) == 16
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    with (
+        Store(tmp_path).locked(),
+        pytest.raises(StoreError, match="another run is writing here"),
+        Store(tmp_path).locked(),
+    ):
+        pass
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="can't be written"), Store(tmp_path / "file").locked():
+        pass

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from wirecost.spec import Workload
+from wirecost.spec.presets import named
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(("name", "published"), [("gpt-2-medium", 354.8e6), ("gpt-2-large", 774.0e6)])
+def test_parameter_counts_are_the_published_ones(name: str, published: float) -> None:
+    """GPT-2's released checkpoints: 354,823,168 and 774,030,080 parameters."""
+    from wirecost.train.models import build_model
+
+    with torch.device("meta"):
+        model = build_model(Workload(**named("workload", name)))
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(published, rel=1e-3)
+
+
+def test_the_model_is_causal_and_starts_at_chance() -> None:
+    from wirecost.train.models import build_model
+    from wirecost.train.models.gpt import GPT
+
+    torch.manual_seed(0)
+    workload = Workload(name="t", layers=2, hidden=32, heads=2, vocab_size=100, sequence_length=16)
+    model = build_model(workload)
+    assert isinstance(model, GPT)
+    ids = torch.randint(0, 100, (2, 17))
+    assert model(ids).item() == pytest.approx(torch.log(torch.tensor(100.0)).item(), rel=0.05)
+    first = model.tokens(ids[:, :-1])
+    x = first
+    for layer in model.layers:
+        x = layer(x)
+    changed = first.clone()
+    changed[:, 10:] += 1
+    y = changed
+    for layer in model.layers:
+        y = layer(y)
+    assert torch.equal(x[:, :10], y[:, :10])
+    assert not torch.equal(x[:, 10:], y[:, 10:])
+
+
+def test_master_weights_move_by_steps_that_16_bits_would_lose() -> None:
+    from wirecost.spec import Optimizer
+    from wirecost.train.adam import MasterAdamW
+
+    half, single = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    single.load_state_dict(half.state_dict())
+    half.to(torch.bfloat16)
+    settings = Optimizer(learning_rate=1e-5, weight_decay=0)
+    optimizers = [MasterAdamW(m, settings) for m in (half, single)]
+    start = optimizers[0].masters[0].detach().clone()
+    for _ in range(10):
+        for model, optimizer in zip((half, single), optimizers, strict=True):
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            optimizer.step()
+    moved = start - optimizers[0].masters[0]
+    assert torch.allclose(moved, torch.full_like(moved, 1e-4), rtol=1e-2)
+    assert half.weight.dtype == torch.bfloat16
+    assert torch.equal(half.weight, optimizers[0].masters[0].to(torch.bfloat16))
