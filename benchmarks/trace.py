@@ -66,15 +66,15 @@ def stretched(source: bytes, path: Path, mib: float, rank: int = 0) -> int:
     with path.open("wb") as out:
         out.write(head)
         for copy in range(copies):
-            text = body
-            if copy:
-                text = re.sub(rb'("ts": )(\d+)', lambda m: b"%s%d" % (m[1], int(m[2]) + copy * shift), text)  # noqa: B023
-                text = re.sub(
-                    rb"(ProfilerStep#)(\d+)", lambda m: b"%s%d" % (m[1], int(m[2]) + copy * renumber), text
-                )  # noqa: B023
+            text = _moved(body, copy * shift, copy * renumber) if copy else body
             out.write((b"," if copy else b"") + text)
         out.write(source[end:])
     return path.stat().st_size
+
+
+def _moved(body: bytes, shift_us: int, renumber: int) -> bytes:
+    later = re.sub(rb'("ts": )(\d+)', lambda m: b"%s%d" % (m[1], int(m[2]) + shift_us), body)
+    return re.sub(rb"(ProfilerStep#)(\d+)", lambda m: b"%s%d" % (m[1], int(m[2]) + renumber), later)
 
 
 def measure(command: list[str]) -> Measured:

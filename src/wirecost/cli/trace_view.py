@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wirecost.breakdown import Parts
-from wirecost.cli.terminal import printable
+from wirecost.text import printable
 
 if TYPE_CHECKING:
     from wirecost.trace import TraceSet
@@ -48,6 +48,10 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
             name, justify="left" if number < left else "right", no_wrap=number >= left, overflow="ellipsis"
         )
     return table
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _add(table: Table, cells: Iterable[str]) -> None:
@@ -210,7 +214,7 @@ def _exposed(traces: TraceSet) -> Table:
         _add(
             table,
             [
-                e.op, e.group, printable(e.after or "–", 44), str(e.ordinal + 1), _share(e.position),
+                e.op, e.group, _short(e.after or "–", 44), str(e.ordinal + 1), _share(e.position),
                 _ms(e.exposed_ns), _share(e.share), _ms(e.duration_ns), _bytes(e.bytes), str(e.worst_rank),
             ],
         )  # fmt: skip
@@ -233,5 +237,5 @@ def _problems(traces: TraceSet) -> Table:
         found = grouped[code]
         count = sum(n for _, n, _ in found)
         lead = "LOST: " if order[code] else ""
-        _add(table, [lead + found[0][2], str(len(found)), str(count), printable(found[0][0], 36)])
+        _add(table, [lead + found[0][2], str(len(found)), str(count), _short(found[0][0], 36)])
     return table

@@ -14,8 +14,9 @@ from wirecost.breakdown.intervals import Intervals
 from wirecost.trace.source import TraceError
 
 if TYPE_CHECKING:
+    from wirecost.trace.match import Int64
     from wirecost.trace.rank import RankTrace
-    from wirecost.trace.result import Int64, TraceSet
+    from wirecost.trace.result import TraceSet
 
 # Calls that a rank's tooltips know: the longest; a page with all calls of a long trace would be too large to open.
 _MAX_CALLS = 2000

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from support.tracefiles import make_job
 from wirecost.cli import app
-from wirecost.cli.terminal import printable
 from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.html import render_html
 
@@ -103,12 +102,6 @@ def test_the_terminal_sees_no_escape(hostile: Path) -> None:
     assert "\u202e" not in result.output
     assert "\x07" not in result.output
     assert "[bold]" in result.output
-
-
-def test_printable() -> None:
-    assert printable("a\x1b[31mb\u202e\ud800\n") == "a\\x1b[31mb\\u202e\\ud800\\n"
-    assert printable("plain é 漢") == "plain é 漢"
-    assert printable("abcdef", 4) == "abc…"
 
 
 def test_json_has_the_documented_form(tmp_path: Path) -> None:
