@@ -282,7 +282,13 @@ def _step(name: object) -> bool:
 
 def _span(event: dict[str, Any]) -> tuple[int, int] | None:
     start, length = _ns(event.get("ts")), _ns(event.get("dur"))
-    if start is None or length is None or length < 0 or abs(start) > 2**62 or abs(start + length) > 2**62:
+    if (
+        start is None
+        or length is None
+        or length < 0
+        or max(abs(start), abs(start + length)) > 2**61
+        or length > 2**50
+    ):
         return None
     return floor(start), floor(start + length)
 

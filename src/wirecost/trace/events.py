@@ -24,7 +24,7 @@ from wirecost.trace.classify import (
     operation,
     total_bytes,
 )
-from wirecost.trace.numbers import LIMIT_NS, NS_OF_FRACTION, NotANumber, OutOfRange, exact_ns, span_ns
+from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS, NS_OF_FRACTION, NotANumber, OutOfRange, exact_ns, span_ns
 from wirecost.trace.problems import Problems
 from wirecost.trace.stream import Event, Slice
 
@@ -38,6 +38,7 @@ _COMMS = msgspec.Raw(_COMMS_BYTES)
 _PHASES = frozenset("BEXiICbnestfSTpFPNODMVvRc(),=")
 _ANNOTATION = 3  # beside the kinds of device work
 _UNKNOWN_GROUP = "unknown"
+_MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -175,7 +176,7 @@ class Collector:
         except (ValueError, KeyError):
             return False
         end = [s + n for s, n in zip(start, length, strict=True)]
-        if max(end) > LIMIT_NS:
+        if max(end) > LIMIT_NS or max(length) > LONGEST_NS:
             return False
         kinds = [DEVICE_CATEGORIES[e.cat] for e in work]  # pyright: ignore[reportArgumentType]
         tables = self._names
@@ -305,7 +306,7 @@ class Collector:
     def _count(self, value: object) -> int | None:
         if value is None:
             return None
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LIMIT_NS:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_ELEMENTS:
             return value
         self._problems.add("bad_argument")
         return None

@@ -15,6 +15,7 @@ import numpy as np
 
 from wirecost.trace.classify import COPY, FILL, KERNEL, Classifier, operation
 from wirecost.trace.events import Annotation, Call, Columns, Recorded
+from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS
 from wirecost.trace.problems import Problems
 from wirecost.trace.source import TraceError
 
@@ -24,7 +25,6 @@ _TABLES = (
     ("CUPTI_ACTIVITY_KIND_MEMSET", FILL),
 )
 _PUSH_POP, _START_END = 59, 60  # NVTX_EVENTS.eventType of ranges
-_LIMIT_NS = 2**62
 _COPY_NAMES = {COPY: "Memcpy", FILL: "Memset"}
 
 
@@ -102,7 +102,7 @@ class _Export:
                 count += 1
                 if not (isinstance(start, int) and isinstance(end, int)):
                     problems.add("bad_time")
-                elif not (abs(start) < _LIMIT_NS and abs(end) < _LIMIT_NS):
+                elif not (abs(start) < LIMIT_NS and abs(end) < LIMIT_NS and end - start <= LONGEST_NS):
                     problems.add("out_of_range")
                 elif end < start:
                     problems.add("negative_duration")
@@ -154,7 +154,12 @@ class _Export:
             if process is not None and isinstance(tid, int) and tid // 0x1000000 * 0x1000000 != process:
                 continue
             label = name if isinstance(name, str) else strings.get(number)
-            if label and isinstance(start, int) and isinstance(end, int) and 0 <= start <= end < _LIMIT_NS:
+            if (
+                label
+                and isinstance(start, int)
+                and isinstance(end, int)
+                and 0 <= start <= end < min(LIMIT_NS, start + LONGEST_NS)
+            ):
                 yield Annotation(label, start, end, -1)
 
     def _metadata(self) -> dict[str, Any]:

@@ -16,8 +16,11 @@ NS_OF_FRACTION: dict[bytes, int] = {b"": 0} | {
     for value in range(10**digits)
 }
 
-# Sums of a start and a base time must stay in int64 as well.
-LIMIT_NS = 2**62
+# Far enough from 2**63 that a start plus a base time, and a difference of two of those, stay in int64;
+# the clock of the Unix epoch gets there in 2043.
+LIMIT_NS = 2**61
+# 13 days: no event lasts longer, and sums of many stay in int64.
+LONGEST_NS = 2**50
 
 _NUMBER = re.compile(rb"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 _MAX_DIGITS = 400
@@ -36,7 +39,7 @@ def exact_ns(text: bytes) -> Fraction:
 
     Raises:
         NotANumber: for anything but a JSON number.
-        OutOfRange: beyond +-2**62 ns, or with absurdly many digits.
+        OutOfRange: beyond +-2**61 ns, or with absurdly many digits.
     """
     match = _NUMBER.fullmatch(text)
     if match is None:
@@ -64,10 +67,12 @@ def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
     so that intervals that touch still touch and none is turned around.
 
     Raises:
-        NotANumber, OutOfRange: see `exact_ns`.
+        NotANumber: see `exact_ns`.
+        OutOfRange: see `exact_ns`; and for durations beyond 2**50 ns.
     """
     start = exact_ns(ts)
-    end = start + exact_ns(dur)
-    if abs(end) > LIMIT_NS:
+    length = exact_ns(dur)
+    end = start + length
+    if abs(end) > LIMIT_NS or length > LONGEST_NS:
         raise OutOfRange(dur[:40])
     return start.__floor__(), end.__floor__(), start.denominator == 1 and end.denominator == 1

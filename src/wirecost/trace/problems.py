@@ -36,7 +36,7 @@ MESSAGES = {
     "no_device_events": "files without a single device event: nothing to split",
     "nsys_inferred": "communication kernels from an Nsight Systems export: operation inferred from the name, "
     "process group and bytes unknown",
-    "out_of_range": "events left out: times beyond 64-bit nanoseconds",
+    "out_of_range": "events left out: times beyond 64-bit nanoseconds, or durations beyond 13 days",
     "overlap_on_stream": "kernels start before the one before them on the same stream ends (programmatic "
     "launch, or impossible durations)",
     "rank_unknown": "ranks are numbered in the order of files and processes, since nothing tells them",

@@ -15,6 +15,7 @@ from wirecost.breakdown.intervals import Intervals, measure_before, merge, subtr
 from wirecost.trace.classify import KERNEL, UNKNOWN, Classifier, operation
 from wirecost.trace.events import Annotation, Call, Collector, Columns, Recorded
 from wirecost.trace.identity import distributed_info, rank_by_name
+from wirecost.trace.numbers import LIMIT_NS
 from wirecost.trace.problems import Problem, Problems
 from wirecost.trace.source import SQLITE, Progress, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
@@ -229,7 +230,7 @@ def _base_ns(metadata: dict[str, Any], problems: Problems) -> tuple[int, bool]:
     base = metadata.get("baseTimeNanoseconds")
     if base is None:
         return 0, False
-    if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < 2**62:
+    if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < LIMIT_NS:
         return base, True
     problems.add("broken_metadata", detail="baseTimeNanoseconds")
     return 0, False

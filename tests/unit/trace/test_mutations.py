@@ -6,6 +6,7 @@ plain second opinion (tests/support/tracefiles.py) says of it. Each seed stands 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
@@ -13,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from support.tracefiles import make_job, opinion
-from wirecost.trace import TraceError, recovery, stream
+from wirecost.trace import TraceError, read, recovery, stream
+from wirecost.trace.html import render_html
 from wirecost.trace.problems import LOSSES
 from wirecost.trace.rank import Options, RankTrace, read_file
+from wirecost.trace.tables import NAMES
 
 MUTATIONS = int(os.environ.get("WIRECOST_MUTATIONS", "10000"))
 BATCHES = 20
@@ -174,3 +177,23 @@ def test_the_bases_are_sound(tmp_path: Path) -> None:
         (trace,) = read_file(path, Options())
         assert {p.code for p in trace.problems} <= {"bytes_unknown"}
         judge(text, trace)
+
+
+def test_whatever_is_read_can_be_shown(tmp_path: Path) -> None:
+    """The way to the end for a few of them, two ranks at a time: JSON, breakdown, tables, page, sentences."""
+    shown = 0
+    for seed in range(300):
+        for rank in (0, 1):
+            (tmp_path / f"r{rank}.json").write_bytes(mutated(2 * seed + rank))
+        try:
+            traces = read(tmp_path, ranks=["r0.json=0", "r1.json=1"], timeline=True)
+        except TraceError:
+            continue
+        json.dumps(traces.to_dict(), allow_nan=False)
+        assert traces.breakdown.iterations or all(t.parts is None for t in traces.traces)
+        for name in NAMES:
+            traces.table(name)
+        if any(t.timeline for t in traces.traces):
+            render_html(traces)
+        shown += 1
+    assert shown > 200

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirecost.trace.numbers import LIMIT_NS, NS_OF_FRACTION, NotANumber, OutOfRange, exact_ns, span_ns
+from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS, NS_OF_FRACTION, NotANumber, OutOfRange, exact_ns, span_ns
 
 digits = st.text("0123456789", min_size=1, max_size=14)
 whole = digits.map(lambda d: d.lstrip("0") or "0")
@@ -38,7 +38,7 @@ def test_no_digit_is_lost_where_a_double_loses_it() -> None:
 def test_both_ends_of_an_interval_are_rounded_down(a: str, b: str, c: str, d: str) -> None:
     ts, dur = f"{a}.{b}", f"{c}.{d}"
     start, end = Fraction(ts) * 1000, (Fraction(ts) + Fraction(dur)) * 1000
-    if end > LIMIT_NS:
+    if end > LIMIT_NS or end - start > LONGEST_NS:
         with pytest.raises(OutOfRange):
             span_ns(ts.encode(), dur.encode())
         return
