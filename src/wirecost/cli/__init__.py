@@ -44,11 +44,13 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
-    from wirecost.cli import demo, presets, report, study
+    from wirecost.cli import compare, demo, presets, report, study, trace
 
     app.command("demo")(demo.demo)
     app.add_typer(study.app, name="study")
     app.command("report")(report.report)
+    app.command("trace")(trace.trace)
+    app.command("compare")(compare.compare)
     app.command("presets")(presets.presets)
 
 
