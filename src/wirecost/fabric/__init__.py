@@ -1,0 +1,1 @@
+"""The network under a job: which one was used, what a machine offers, emulated hosts."""
