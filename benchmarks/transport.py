@@ -35,18 +35,21 @@ def connections(comm: int) -> Iterator[str]:
         base = f"ncclCommInitRank comm 0x5{comm:03x}{rank:04x}0 rank {rank} nranks {ranks} cudaDev {gpu} "
         tail = f"nvmlDev {gpu} busId {gpu + 1}1000 commId 0xabc{comm:04x}"
         yield f"{who}{base}{tail} - Init START"
-        after, before = (rank + 1) % ranks, (rank - 1) % ranks
-        for channel in range(16):
-            if gpu == GPUS - 1:
-                yield f"{who}Channel {channel:02d}/0 : {rank}[{gpu}] -> {after}[0] [send] via "
-                f"NET/IB/{channel % 8}/GDRDMA"
-            else:
-                yield f"{who}Channel {channel:02d}/0 : {rank}[{gpu}] -> {after}[{gpu + 1}] via P2P/CUMEM"
-            if gpu == 0:
-                yield (
-                    f"{who}Channel {channel:02d}/0 : {before}[7] -> {rank}[0] [receive] via "
-                    f"NET/IB/{channel % 8}/GDRDMA"
-                )
+        host_number, last = rank // GPUS, GPUS - 1
+        # Rings, then the double binary tree over hosts (parent and two children), over 16 channels.
+        peers = [rank + 1] if gpu < last else [(rank + 1) % ranks]
+        peers += [rank - 1] if gpu > 0 else []
+        if gpu == 0:
+            peers += [p * GPUS for p in ((host_number - 1) // 2, 2 * host_number + 1, 2 * host_number + 2)]
+        for peer in peers:
+            for channel in range(16):
+                index, pair = f"Channel {channel:02d}/0 : ", f"{rank}[{gpu}] -> {peer}[{peer % GPUS}]"
+                if peer // GPUS == host_number:
+                    yield f"{who}{index}{pair} via P2P/CUMEM"
+                    continue
+                back = f"{peer}[{peer % GPUS}] -> {rank}[{gpu}]"
+                yield f"{who}{index}{back} [receive] via NET/IB/{gpu}/GDRDMA"
+                yield f"{who}{index}{pair} [send] via NET/IB/{gpu}/GDRDMA"
         yield f"{who}{base}{tail} - Init COMPLETE"
 
 

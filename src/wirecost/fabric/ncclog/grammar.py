@@ -75,6 +75,9 @@ _COLLNET = re.compile(
     rb"(?: comm (?P<comm>0x[0-9a-f]+) nRanks (?P<nranks>\d+))?\s*$"
 )
 _NET = re.compile(rb"(NET|COLLNET)/([^/]+)/(\d+)(?:\(\d+\))?(/GDRDMA(?:\(PCI\))?)?(/Shared)?$")
+# What stays certain where the end of the line is lost, or another line is glued to it.
+_NET_CUT = re.compile(rb"(NET|COLLNET)/([^/]+)/(\d+)(?:\(\d+\))?(/GDRDMA)?")
+_INSIDE_CUT = re.compile(rb"(?:P2P/)(IPC|CUMEM|MNNVL|direct pointer|indirect)|(?:SHM/)(direct|CE)")
 _INIT = re.compile(
     rb"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+) cudaDev (\d+)(?: nvmlDev -?\d+)?(?: busId ([0-9a-f]+))?(.*?)"
     rb"- ?Init (START|COMPLETE)"
@@ -102,7 +105,9 @@ def parse_edge(tail: bytes, *, cut: bool = False) -> Edge | None:
     if m is None:
         return None
     via, side = m["via"], m["side"]
-    if (net := _NET.match(via)) is not None:
+    if cut and (word := _INSIDE_CUT.match(via)) is not None:
+        via = word[0]
+    if (net := (_NET_CUT if cut else _NET).match(via)) is not None:
         kind, network, device = net[1].decode(), text(net[2]), int(net[3])
         gdr: bool | None = True if net[4] else (None if cut else False)
         if side is None:

@@ -120,23 +120,30 @@ class LogReader:
     def _take(self, lines: list[bytes]) -> None:
         by_head = self._by_head
         seen_lines = 0
+        head, rest, length = b"\n", b"", 0  # of the last connection line; no line starts with a line end
         for line in lines:
+            # Channels of one connection mostly follow each other: the same but for two digits.
+            if line.startswith(head) and line.endswith(rest) and len(line) == length:
+                seen_lines += 1
+                continue
             at = line.find(b" NCCL INFO ")
             if at >= 0:
                 seen_lines += 1
                 word = line[at + 11 : at + 15]
                 if word == b"Chan":
-                    thread = by_head.get(line[:at])
+                    head, rest, length = line[:at], line[at + 21 :], len(line)
+                    thread = by_head.get(head)
                     # Behind "Channel NN": the same connection on another channel says nothing new.
                     if thread is None:
                         self._slow(line)
-                        self._remember(line[:at])
-                    elif (key := line[at + 21 :]) not in thread.seen:
-                        if b" NCCL " in key:
+                        self._remember(head)
+                    elif rest not in thread.seen:
+                        if b" NCCL " in rest:
                             self._slow(line)
                         else:
                             self._connection(thread, line[at + 11 :], cut=False)
                 elif word in _MESSAGES:
+                    head = b"\n"  # an Init line changes whom a connection belongs to
                     self._slow(line)
             elif b"CCL " in line:
                 seen_lines += 1
@@ -163,8 +170,8 @@ class LogReader:
             self._message(line, cut=cut)
 
     def _starts(self, line: bytes) -> list[int]:
-        """Where each message in a line starts. A host name glued to the message before it ("NET/IB/0beta") is found
-        where the log names that host elsewhere too; else the host isn't known."""
+        """Where each message in a line starts. A host name glued to the message before it ("NET/IB/0beta") is
+        found where the log names that host elsewhere too; else the host isn't known."""
         starts: list[int] = []
         for m in _PREFIXED.finditer(line):
             known = [len(h) for h in self._hosts if m[1].endswith(h)]
