@@ -44,9 +44,11 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
+    from wirecost.cli.monitor import monitor
     from wirecost.cli.transport import transport
 
     app.command()(transport)
+    app.command(context_settings={"allow_interspersed_args": False})(monitor)
 
 
 _register()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +54,8 @@ def _print(verdict: Verdict) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    # Not on a terminal nothing is folded to its width, so that words can be searched for.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200, soft_wrap=True)
     name = verdict.verdict.value
     line = Text(f"Transport: {name}", style="bold")
     console.print(line.append(f"  {verdict.reason or _MEANING[name]}", style="not bold"))
