@@ -50,7 +50,7 @@ class Watched:
             raise WirecostError(f"can't run '{command[0]}': {error.strerror or error}") from None
 
     def wait(self, child: subprocess.Popen[bytes], on_tick: Callable[[], None] = lambda: None) -> int:
-        """Waits for the child, passing signals on. Its exit code, or 128 + n if signal n ended it, as shells do."""
+        """Waits for the child, passing signals on. Its exit code; 128 + n if signal n ended it."""
         while (code := child.poll()) is None:
             info = signal.sigtimedwait({*_PASSED_ON, signal.SIGCHLD}, _TICK_S)
             # What the terminal sends (SI_KERNEL, positive) has reached the child too: it shares our process group.

@@ -19,7 +19,7 @@ class JsonlWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         import msgspec
 
-        self._encode = msgspec.json.Encoder().encode
+        self._encode = msgspec.json.Encoder().encode_lines
         try:
             self._file = Path(path).open("wb")  # noqa: SIM115 (closed by close)
         except OSError as error:
@@ -27,9 +27,7 @@ class JsonlWriter:
         self._flush_ns = time.monotonic_ns() + _FLUSH_EVERY_NS
 
     def write(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._file.write(self._encode(row))
-            self._file.write(b"\n")
+        self._file.write(self._encode(rows))
         if time.monotonic_ns() >= self._flush_ns:
             self._file.flush()
             self._flush_ns = time.monotonic_ns() + _FLUSH_EVERY_NS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: see Reading. Nobody changes a row once it is made.
+@dataclass(slots=True)
 class Row:
     """A device at one sample. None is "not known", never 0.
 

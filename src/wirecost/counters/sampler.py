@@ -88,7 +88,7 @@ class Sampler:
         self.stop()
 
     def start(self) -> None:
-        """Takes the first sample unless `sample` has, so that everything from here on counts; goes on in a thread."""
+        """Goes on in a thread, after a first sample if there was none: everything from here on counts."""
         if self.samples == 0:
             self.sample()
         self._thread = threading.Thread(target=self.run, name="wirecost-sampler", daemon=True)
@@ -181,41 +181,43 @@ class Sampler:
     def _row(self, key: tuple[str, str], r: Reading, unix_offset_ns: int, late_ns: int) -> Row:
         device = self._devices.get(key)
         if device is None:
-            device = self._devices[key] = _Device(first_ns=r.t_ns)
-        seconds = None if device.t_ns is None else (r.t_ns - device.t_ns) * 1e-9
-        # Wire speed, and a quarter on top for the uncertainty of the moments.
-        most = None if r.link_Bps is None or not seconds else 1.25 * r.link_Bps * seconds / r.unit_bytes + 1e6
-        rx = device.rx.step(r.rx, most) if r.rx is not None else None
-        tx = device.tx.step(r.tx, most) if r.tx is not None else None
-        rx_Bps = rx * r.unit_bytes / seconds if rx is not None and seconds else None
-        tx_Bps = tx * r.unit_bytes / seconds if tx is not None and seconds else None
-        device.has_rx |= r.rx is not None
-        device.has_tx |= r.tx is not None
-        device.unit_bytes, device.link_Bps = r.unit_bytes, r.link_Bps
-        device.t_ns = device.last_ns = r.t_ns
+            device = self._devices[key] = _Device(first_ns=r.t_ns, unit_bytes=r.unit_bytes)
+        t_ns, last_ns = r.t_ns, device.t_ns
+        device.t_ns = device.last_ns = t_ns
         device.samples += 1
-        note = device.rx.note or device.tx.note
-        device.resets += note == "reset"
+        row = Row(t_ns, t_ns + unix_offset_ns, r.kind, r.device, link_Bps=r.link_Bps, late_ns=late_ns)
+        if r.gauges:
+            for name, value in r.gauges:
+                setattr(row, name, value)
+        if r.rx is None and r.tx is None:
+            return row
+        device.link_Bps = r.link_Bps
+        # Bytes over nanoseconds; None for the first reading and for two at one moment.
+        scale = None if last_ns is None or t_ns <= last_ns else r.unit_bytes * 1e9 / (t_ns - last_ns)
+        # Units that wire speed allows, and a quarter on top for the uncertainty of the moments.
+        most = None if scale is None or r.link_Bps is None else 1.25 * r.link_Bps / scale + 1e6
         # The last sample can follow the one before at once; what passed in a moment is no peak of anything.
-        if seconds is not None and seconds * 2e9 >= self.every_ns:
-            if rx_Bps is not None:
-                device.rx_peak = max(device.rx_peak or 0.0, rx_Bps)
-            if tx_Bps is not None:
-                device.tx_peak = max(device.tx_peak or 0.0, tx_Bps)
-        return Row(
-            t_ns=r.t_ns,
-            unix_ns=r.t_ns + unix_offset_ns,
-            kind=r.kind,
-            device=r.device,
-            rx_bytes=device.rx.total * r.unit_bytes if r.rx is not None else None,
-            tx_bytes=device.tx.total * r.unit_bytes if r.tx is not None else None,
-            rx_Bps=rx_Bps,
-            tx_Bps=tx_Bps,
-            link_Bps=r.link_Bps,
-            late_ns=late_ns,
-            note=note,
-            **dict(r.gauges),
-        )
+        peaks = last_ns is not None and (t_ns - last_ns) * 2 >= self.every_ns
+        if r.rx is not None:
+            device.has_rx = True
+            delta = device.rx.step(r.rx, most)
+            row.rx_bytes = device.rx.total * r.unit_bytes
+            row.note = device.rx.note
+            if delta is not None and scale is not None:
+                row.rx_Bps = rate = delta * scale
+                if peaks and (device.rx_peak is None or rate > device.rx_peak):
+                    device.rx_peak = rate
+        if r.tx is not None:
+            device.has_tx = True
+            delta = device.tx.step(r.tx, most)
+            row.tx_bytes = device.tx.total * r.unit_bytes
+            row.note = row.note or device.tx.note
+            if delta is not None and scale is not None:
+                row.tx_Bps = rate = delta * scale
+                if peaks and (device.tx_peak is None or rate > device.tx_peak):
+                    device.tx_peak = rate
+        device.resets += row.note == "reset"
+        return row
 
 
 def default_sources() -> list[CounterSource]:

@@ -17,8 +17,8 @@ _SOFTIRQ = 7  # column of a "cpu" line in /proc/stat: user nice system idle iowa
 
 
 class SoftirqSource:
-    """`softirq_cores`: cores' worth of time in softirqs (0.5: half a core). `softirq_busiest_core`: the share of
-    the busiest core. `net_rx_per_s`, `net_tx_per_s`: network softirqs a second. `root` stands in for / in tests."""
+    """`softirq_cores`: cores' worth of time in softirqs (0.5: half a core). `softirq_busiest_core`: the busiest
+    core's share. `net_rx_per_s`, `net_tx_per_s`: network softirqs a second. `root` stands in for / in tests."""
 
     def __init__(self, root: Path = Path("/"), ticks_per_s: int | None = None) -> None:
         self._stat = open_if_there(root / "proc/stat")
