@@ -44,10 +44,12 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
+    from wirecost.cli.doctor import doctor
     from wirecost.cli.monitor import monitor
     from wirecost.cli.transport import transport
 
     app.command()(transport)
+    app.command()(doctor)
     app.command(context_settings={"allow_interspersed_args": False})(monitor)
 
 
