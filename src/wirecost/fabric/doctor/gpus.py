@@ -92,7 +92,7 @@ def _links(gpus: list[Gpu]) -> Iterator[Finding]:
                 AREA,
                 Level.WARNING,
                 f"no peer access between GPUs {shown}: NCCL goes through shared memory there",
-                "disable ACS on PCIe switches and the IOMMU (or boot with iommu=pt); consumer GPUs don't offer it at all",
+                "disable ACS on PCIe switches and the IOMMU (or boot with iommu=pt); consumer GPUs don't offer it",
             )
         else:
             yield Finding(AREA, Level.OK, "every GPU has peer access to every other")

@@ -91,7 +91,7 @@ def probe(machine: Machine, nics: list[Nic]) -> Iterator[Finding]:
                 AREA,
                 Level.WARNING,
                 f"{nic.name}: IPoIB in datagram mode with an MTU of {nic.mtu}",
-                f"use connected mode where the driver has it (echo connected > /sys/class/net/{nic.name}/mode), or "
+                f"use connected mode if the driver has it (echo connected > /sys/class/net/{nic.name}/mode), or "
                 "an MTU of 4092",
             )
     asked = machine.environment.get("NCCL_SOCKET_IFNAME")
