@@ -124,7 +124,7 @@ def _print_summary(summary: tuple[DeviceSummary, ...], samples: int, late: int) 
     console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
     table = _table("kind", "device", "received", "sent", "rx mean", "tx mean", "rx peak", "tx peak", "link")
     links = [d for d in sorted(summary, key=lambda d: (d.kind, d.device)) if d.kind != "cpu"]
-    busy = [d for d in links if d.rx_bytes or d.tx_bytes]
+    busy = [d for d in links if d.rx_bytes or d.tx_bytes or d.rx_peak_Bps or d.tx_peak_Bps]
     for d in busy or links:
         table.add_row(
             d.kind, _text(d.device), _size(d.rx_bytes), _size(d.tx_bytes), _rate(d.rx_mean_Bps),

@@ -27,7 +27,7 @@ class Reading:
 
 class CounterSource(Protocol):
     """Reads all devices of one kind. A device that vanishes is left out of the next answer, one that appears is in
-    it; neither is an error."""
+    it; neither is an error. A source that is dear to read has `pace_ns`, the least time between two readings."""
 
     def read(self) -> list[Reading]: ...
 

@@ -9,6 +9,9 @@ from wirecost.counters.rows import Row
 from wirecost.errors import MissingExtraError, WirecostError
 
 
+_STALE_NS = 10_000_000_000
+
+
 class PrometheusExporter:
     """Serves `wirecost_*` metrics over HTTP from the moment it is made. A sink of the sampler.
 
@@ -32,7 +35,10 @@ class PrometheusExporter:
         self.port: int = self._server.server_port
 
     def write(self, rows: Sequence[Row]) -> None:
-        self._rows = {(r.kind, r.device): r for r in rows}
+        # Kept for a while after its last sample: sources that are dear to read don't answer every time.
+        now = max((r.t_ns for r in rows), default=0)
+        kept = {k: r for k, r in self._rows.items() if r.t_ns > now - _STALE_NS}
+        self._rows = kept | {(r.kind, r.device): r for r in rows}
 
     def close(self) -> None:
         self._server.shutdown()

@@ -75,6 +75,8 @@ class Sampler:
         self._only = tuple(only)
         self._clock_ns = clock_ns
         self._devices: dict[tuple[str, str], _Device] = {}
+        self._due_ns: dict[int, int] = {}  # of sources with a pace of their own
+        self._keys: dict[int, set[tuple[str, str]]] = {}  # their devices, as last seen
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -105,7 +107,7 @@ class Sampler:
         self._closed = True
         try:
             if self._error is None:
-                self.sample()
+                self.sample(every_source=True)
         finally:
             for part in (*self.sources, *self.sinks):
                 part.close()
@@ -125,15 +127,23 @@ class Sampler:
         except BaseException as error:  # noqa: BLE001 (handed to the caller by `stop`)
             self._error = error
 
-    def sample(self, late_ns: int = 0) -> list[Row]:
-        """Reads every source once. `late_ns`: how long after its due time."""
+    def sample(self, late_ns: int = 0, *, every_source: bool = False) -> list[Row]:
+        """Reads every source once, those that are dear to read only if they are due or with `every_source`.
+        `late_ns`: how long after its due time."""
         self.samples += 1
         self.late_samples += late_ns >= self.every_ns
         unix_offset_ns = time.time_ns() - time.monotonic_ns()
         rows = []
         present = set()
-        for source in self.sources:
-            for reading in source.read():
+        for number, source in enumerate(self.sources):
+            if not every_source and time.monotonic_ns() < self._due_ns.get(number, 0):
+                present |= self._keys.get(number, set())
+                continue
+            readings = source.read()
+            if (pace_ns := getattr(source, "pace_ns", 0)) > self.every_ns:
+                self._due_ns[number] = time.monotonic_ns() + pace_ns
+                self._keys[number] = {(r.kind, r.device) for r in readings}
+            for reading in readings:
                 if self._only and not any(fnmatch(reading.device, pattern) for pattern in self._only):
                     continue
                 key = (reading.kind, reading.device)
@@ -190,6 +200,7 @@ class Sampler:
             for name, value in r.gauges:
                 setattr(row, name, value)
         if r.rx is None and r.tx is None:
+            _raise_peaks(device, row)
             return row
         device.link_Bps = r.link_Bps
         # Bytes over nanoseconds; None for the first reading and for two at one moment.
@@ -197,27 +208,32 @@ class Sampler:
         # Units that wire speed allows, and a quarter on top for the uncertainty of the moments.
         most = None if scale is None or r.link_Bps is None else 1.25 * r.link_Bps / scale + 1e6
         # The last sample can follow the one before at once; what passed in a moment is no peak of anything.
-        peaks = last_ns is not None and (t_ns - last_ns) * 2 >= self.every_ns
+        fair = last_ns is not None and (t_ns - last_ns) * 2 >= self.every_ns
         if r.rx is not None:
             device.has_rx = True
             delta = device.rx.step(r.rx, most)
             row.rx_bytes = device.rx.total * r.unit_bytes
             row.note = device.rx.note
             if delta is not None and scale is not None:
-                row.rx_Bps = rate = delta * scale
-                if peaks and (device.rx_peak is None or rate > device.rx_peak):
-                    device.rx_peak = rate
+                row.rx_Bps = delta * scale
         if r.tx is not None:
             device.has_tx = True
             delta = device.tx.step(r.tx, most)
             row.tx_bytes = device.tx.total * r.unit_bytes
             row.note = row.note or device.tx.note
             if delta is not None and scale is not None:
-                row.tx_Bps = rate = delta * scale
-                if peaks and (device.tx_peak is None or rate > device.tx_peak):
-                    device.tx_peak = rate
+                row.tx_Bps = delta * scale
+        if fair:
+            _raise_peaks(device, row)
         device.resets += row.note == "reset"
         return row
+
+
+def _raise_peaks(device: _Device, row: Row) -> None:
+    if row.rx_Bps is not None and (device.rx_peak is None or row.rx_Bps > device.rx_peak):
+        device.rx_peak = row.rx_Bps
+    if row.tx_Bps is not None and (device.tx_peak is None or row.tx_Bps > device.tx_peak):
+        device.tx_peak = row.tx_Bps
 
 
 def default_sources() -> list[CounterSource]:

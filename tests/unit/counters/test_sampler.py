@@ -98,6 +98,19 @@ def test_two_readings_at_one_moment_give_no_rate() -> None:
     assert sampler.sample()[0].rx_Bps is None
 
 
+def test_a_source_that_is_dear_to_read_keeps_its_own_pace() -> None:
+    class Dear(Script):
+        pace_ns = 3600 * S
+
+    dear = Dear([eth(0, 0, 0, "gpu0")], [eth(S, 100, 0, "gpu0")])
+    sampler = Sampler(sources=[dear, Script([eth(0, 0, 0)])])
+    assert [r.device for r in sampler.sample()] == ["gpu0", "eth0"]
+    assert [r.device for r in sampler.sample()] == ["eth0"]
+    assert ("ethernet", "gpu0") in sampler.latest  # not due is not gone
+    sampler.stop()  # the last sample asks everybody, so that totals are whole
+    assert [(r.rx_bytes, r.rx_Bps) for r in sampler.rows if r.device == "gpu0"] == [(0, None), (100, 100.0)]
+
+
 def test_only_some_devices() -> None:
     sampler = Sampler(
         sources=[Script([eth(0, 0, 0), eth(0, 0, 0, "veth9"), eth(0, 0, 0, "lo")])], only=["eth*", "lo"]

@@ -123,6 +123,7 @@ class FakeNvml:
         self.unsupported: set[int] = set()
         self.lost = False
         self.open = 0
+        self.now_us = 0
 
     def nvmlInit(self) -> None:
         self.open += 1
@@ -139,12 +140,15 @@ class FakeNvml:
     def nvmlDeviceGetFieldValues(self, handle: int, fields: list[tuple[int, int]]) -> list[SimpleNamespace]:
         if self.lost and handle == 1:
             raise self.NVMLError
-        self.asked = fields
+        self.asked += fields
+        self.now_us += 1000
+        self.values[198] += 500
         return [
             SimpleNamespace(
                 nvmlReturn=3 if field in self.unsupported else 0,
-                valueType=3,
-                value=SimpleNamespace(ullVal=self.values[field]),
+                valueType=3 if field < 190 else 1,
+                timestamp=self.now_us,
+                value=SimpleNamespace(ullVal=self.values[field], uiVal=self.values[field] % 2**32),
             )
             for field, _ in fields
         ]
@@ -152,15 +156,19 @@ class FakeNvml:
 
 def test_nvlink_and_pcie() -> None:
     nvml = FakeNvml()
+    nvml.values[198] = 2**32 - 600  # wraps within the reading
     source = NvmlSource(nvml)
-    readings = {(r.kind, r.device): (r.rx, r.tx, r.unit_bytes) for r in source.read()}
-    assert readings == {
-        ("nvlink", "gpu0"): (1024, 2048, 1024),  # a counter in KiB, not DCGM's rate
-        ("nvlink", "gpu1"): (1024, 2048, 1024),
-        ("pcie", "gpu0"): (60, 70, 1),
-        ("pcie", "gpu1"): (60, 70, 1),
-    }
+    readings = source.read()
+    assert [(r.kind, r.device, r.rx, r.tx, r.unit_bytes) for r in readings] == [
+        ("nvlink", "gpu0", 1024, 2048, 1024),  # a counter in KiB, not DCGM's rate
+        ("nvlink", "gpu1", 1024, 2048, 1024),
+        ("pcie", "gpu0", None, None, 1),  # 32 bits: no total
+        ("pcie", "gpu1", None, None, 1),
+    ]
+    # Four calls lie between a GPU's two, each 500 bytes and 1,000 us.
+    assert dict(readings[2].gauges) == {"rx_Bps": 500_000.0, "tx_Bps": 0.0}
     assert (138, ALL_LINKS) in nvml.asked
+    assert source.pace_ns > 0
     nvml.unsupported = {138, 139}
     assert {r.kind for r in source.read()} == {"pcie"}
     nvml.lost = True

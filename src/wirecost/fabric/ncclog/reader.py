@@ -245,6 +245,7 @@ class LogReader:
             self._hosts.add(prefix.host.encode())
         if key.endswith(b"]"):
             self._threads[key] = thread = Thread(process, prefix.device)
+            process.threads.append(thread)
             return thread
         return Thread(process, prefix.device)  # a WARN line's head ends in file:line; it carries no connections
 

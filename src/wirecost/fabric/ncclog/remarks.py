@@ -234,14 +234,16 @@ def _inside(state: LogState, inside: list[JudgedEdge]) -> Iterator[LogWarning]:
     net = [e for e in inside if e.edge.kind == "NET"]
     if net:
         hosts = sorted({h for e in net for h in e.hosts if h})
-        yield LogWarning(
-            "net_inside_host",
-            f"ranks of one host{f' ({hosts[0]})' if hosts else ''} talk over {_names(net)}: peer "
-            f"access and shared "
-            "memory between them are lost, as when each GPU sits in its own container. Give one "
-            "container all GPUs, "
-            "or share /dev/shm, the PID and IPC namespaces and NCCL_HOSTID between them",
-        )
+        if all(_environment(state, f"NCCL_{name}_DISABLE") & {"1"} for name in ("P2P", "SHM")):
+            why = "NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 are set; unset them"
+        else:
+            why = (
+                "as when each GPU sits in its own container. Give one container all GPUs, or share /dev/shm, the "
+                "PID and IPC namespaces and NCCL_HOSTID between them"
+            )
+        where = f"ranks of one host ({hosts[0]})" if hosts else "ranks of one host"
+        lost = "peer access and shared memory between them are lost"
+        yield LogWarning("net_inside_host", f"{where} talk over {_names(net)}: {lost}, {why}")
     shm = [e for e in inside if e.edge.kind == "SHM"]
     if shm:
         partly = any(e.edge.kind == "P2P" for e in inside)

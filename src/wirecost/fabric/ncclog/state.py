@@ -1,7 +1,8 @@
 """What a log said so far, by process and thread, and which communicator a connection line belongs to.
 
 A connection line names no communicator (RCCL's excepted). It belongs to the one that its thread is setting up,
-else to one of its process whose rank in it is the line's own rank; where several fit, which one isn't known.
+else to one of its process that exists by then, in which the process has the line's own rank, and which has not
+printed this connection before: a communicator makes each once. Where several fit, which one isn't known.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Process:
     addresses: set[str] = field(default_factory=set)
     environment: dict[str, str] = field(default_factory=dict)
     provider: str | None = None  # libfabric's
+    threads: list[Thread] = field(default_factory=list)
+    shows_start: bool = False  # Init START lines, from 2.17
 
     @property
     def host_identity(self) -> str | None:
@@ -96,13 +99,16 @@ class LogState:
         elif thread.setting_up is not None:
             home = thread.setting_up.edges
         else:
-            home = thread.pending
+            home = self._home(thread, edge)
+            if home is None:
+                return
         before = len(home)
         home.add(edge)
         self.edges += len(home) - before
 
     def add_init(self, thread: Thread, line: InitLine) -> None:
         process = thread.process
+        process.shows_start |= not line.complete
         member = next(
             (m for m in reversed(process.memberships) if m.comm == line.comm and m.rank == line.rank), None
         )
@@ -125,7 +131,19 @@ class LogState:
         if not thread.anonymous:
             self._set_aside(thread)
             thread.setting_up = None if line.complete else member
-            thread.seen.clear()
+            # From here on a line that was seen before can mean another communicator.
+            for other in process.threads:
+                other.seen.clear()
+
+    def _home(self, thread: Thread, edge: Edge) -> set[Edge] | None:
+        """Where an edge outside of any set-up goes; None if every communicator in question has it already."""
+        if not thread.process.shows_start:
+            return thread.pending  # up to 2.16 the Init line follows its connections
+        fits = self.candidates(thread.process, thread.device, edge)
+        lacking = [m for m in fits if edge not in m.edges]
+        if len(lacking) == 1:
+            return lacking[0].edges
+        return None if fits and not lacking else thread.pending
 
     def finish(self, threads: list[Thread]) -> None:
         """After the last line: what no Init line claimed goes to the process, then to the membership that fits."""

@@ -151,6 +151,30 @@ def test_connections_made_after_init(version: str) -> None:
     assert [c.id for c in verdict.communicators] == ["0x9e3779b97f4a7c15"]
 
 
+def test_several_communicators_connected_after_init() -> None:
+    """Each makes every connection once: the second time that a process prints one, it is the newer communicator's.
+    Send and receive connections (/1) could be either's."""
+    lines = []
+    for rank in range(2):
+        who = f"alpha:{10 + rank}:{20 + rank} [{rank}] NCCL INFO "
+        head = f"rank {rank} nranks 2 cudaDev {rank} nvmlDev {rank} busId {rank + 1}7000"
+        edges = [f"{who}Channel 0{c}/0 : {rank}[{rank}] -> {1 - rank}[{1 - rank}] via P2P/CUMEM" for c in range(2)]
+        for comm, identity in (("0xa0", "commId 0x77"), ("0xa1", "parent 0xa0 splitCount 1 color 5 key 0")):
+            name = "ncclCommSplit" if "parent" in identity else "ncclCommInitRankConfig"
+            lines += [
+                f"{who}{name} comm {comm}{rank} {head} {identity} - Init {word}" for word in ("START", "COMPLETE")
+            ]
+            lines += [line.replace("0xa0 ", f"0xa0{rank} ") for line in edges]
+        lines.append(f"{who}Channel 00/1 : {rank}[{rank}] -> {1 - rank}[{1 - rank}] via P2P/CUMEM")
+    verdict = read_text("\n".join(line.replace("parent 0xa0 ", "parent 0xa00 ") for line in lines) + "\n")
+    assert verdict.verdict is Transport.P2P
+    first = verdict.communicators[0]
+    assert (first.id, first.ranks_seen, [p.edges for p in first.pairs]) == ("0x77", 2, [2])
+    assert all(c.verdict is Transport.P2P for c in verdict.communicators)
+    assert verdict.communicators[-1].id is None
+    assert verdict.warning("edges_without_communicator") is not None
+
+
 def _colour(line: str) -> str:
     return f"\x1b[32m{line}\x1b[0m"
 
