@@ -45,6 +45,16 @@ def test_unknown_is_an_answer_and_a_missing_file_an_error(tmp_path: Path) -> Non
     assert missing.stderr.count("\n") == 1 and "none.log" in missing.stderr
 
 
+def test_expect_marks_a_job_on_another_transport(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.log"
+    path.write_text(LOG)
+    assert call("transport", str(path), "--expect", "ipoib").returncode == 0
+    other = call("transport", str(path), "--expect", "rdma-gdr")
+    assert (other.returncode, other.stderr) == (1, "wirecost: asked for rdma-gdr and got ipoib\n")
+    wrong = call("transport", str(path), "--expect", "rdma-gdx")
+    assert wrong.returncode == 2 and "did you mean 'rdma-gdr'?" in wrong.stderr
+
+
 def test_imports_nothing_heavy() -> None:
     """It runs on compute nodes, inside containers with few packages."""
     code = (

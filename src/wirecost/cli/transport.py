@@ -23,16 +23,26 @@ def transport(
         list[str], typer.Argument(metavar="LOG...", help="Log files, directories of them, .gz too; - for stdin.")
     ],
     output: Annotated[_Format, typer.Option("--format", help="How to print the answer.")] = _Format.TEXT,
+    expect: Annotated[
+        str | None,
+        typer.Option(metavar="TRANSPORT", help="Exit with 1 unless the job used this: rdma-gdr, tcp, ..."),
+    ] = None,
 ) -> None:
     """Say which transport a job used, from its NCCL or RCCL log (NCCL_DEBUG=INFO): RDMA with or without GPUDirect,
     TCP, IPoIB, EFA, shared memory or peer access; and warn of what such logs make people believe wrongly."""
-    from wirecost.fabric.ncclog import read_logs
+    from wirecost.errors import WirecostError, one_of
+    from wirecost.fabric.ncclog import Transport, not_as_asked, read_logs
 
+    if expect is not None and expect not in list(Transport):
+        raise WirecostError(one_of("transport", expect, list(Transport)))
     verdict = read_logs(logs)
     if output is _Format.JSON:
         typer.echo(json.dumps(verdict.as_json(), indent=2))
     else:
         _print(verdict)
+    if expect is not None and (warning := not_as_asked(verdict, expect)) is not None:
+        typer.echo(f"wirecost: {warning.message}", err=True)
+        raise typer.Exit(1)
 
 
 # What each verdict means, for those who don't know our words.

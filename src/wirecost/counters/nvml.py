@@ -1,10 +1,10 @@
 """NVLink and PCIe traffic of NVIDIA GPUs, from NVML.
 
 NVML's NVLink throughput fields are counters in KiB since the driver was loaded (checked on an H200: 16 GiB copied
-from one GPU to another count as exactly 16,777,216). DCGM's fields of the same purpose (1011, 1012) are rates: never
-mix the two. NVML's PCIe counters count bytes on the wire, packet headers included, in 32 bits (seen on the same
-machine), which a fast link fills in under 100 ms: their total can't be known, so that a rate is taken over a few
-milliseconds.
+from one GPU to another count as exactly 16,777,216). DCGM's fields of the same purpose (1011, 1012) are rates:
+never mix the two. NVML's PCIe counters count bytes on the wire, packet headers included, in 32 bits (seen on the
+same machine), which a fast link fills in under 100 ms: their total can't be known, so that a rate is taken over a
+few milliseconds.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Any
 from wirecost.counters.rows import Row
 from wirecost.errors import MissingExtraError, WirecostError
 
-
 _STALE_NS = 10_000_000_000
 
 

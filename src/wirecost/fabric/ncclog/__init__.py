@@ -9,6 +9,7 @@ from wirecost.fabric.ncclog.result import (
     Transport,
     Verdict,
     Where,
+    not_as_asked,
 )
 from wirecost.fabric.ncclog.sources import read_logs, read_text
 
@@ -21,6 +22,7 @@ __all__ = [
     "Transport",
     "Verdict",
     "Where",
+    "not_as_asked",
     "read_logs",
     "read_text",
 ]

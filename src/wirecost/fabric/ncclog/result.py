@@ -111,6 +111,19 @@ class Verdict:
         return answer
 
 
+def not_as_asked(verdict: Verdict, asked: Transport | str) -> LogWarning | None:
+    """The mark of a run that asked for one transport and used another, or None where it used what it asked for.
+
+    An unknown verdict doesn't confirm anything, so that it is marked too. Raises ValueError for an unknown name.
+    """
+    wanted = Transport(asked)
+    if verdict.verdict is wanted:
+        return None
+    got = verdict.verdict.value
+    why = f" ({verdict.reason})" if verdict.reason else ""
+    return LogWarning("transport_not_as_asked", f"asked for {wanted.value} and got {got}{why}")
+
+
 def _communicator_json(c: CommunicatorVerdict) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "id": c.id,
