@@ -51,6 +51,10 @@ class JudgedEdge:
 def judge(reader: LogReader) -> Verdict:
     """The verdict on everything that a reader has read."""
     state = reader.state
+    providers = {p.provider for p in state.processes.values() if p.provider is not None}
+    if len(providers) == 1:  # what all processes that say it agree on goes for those that don't
+        for process in state.processes.values():
+            process.provider = process.provider or next(iter(providers))
     judged = [(c, [_judge_edge(c, p, e) for p, e in c.edges]) for c in communicators_of(state)]
     verdicts = tuple(_communicator(c, edges) for c, edges in judged)
     every = [e for _, edges in judged for e in edges]
@@ -98,7 +102,8 @@ def final_kind(edges: list[JudgedEdge]) -> Transport:
 
 def gpudirect_of(edges: list[JudgedEdge]) -> GpuDirect:
     """GPUDirect on both ends, one, or none. An end that no line speaks of follows the other; a line that may have
-    lost its end counts only where nothing else is known."""
+    lost its end counts only where nothing else is known. "On one end only" takes a rank or an edge that shows both
+    ends; else the ranks just differ."""
     sides = {
         side: {e.edge.gdr for e in edges if e.edge.side == side and e.edge.gdr is not None}
         for side in ("send", "receive")
@@ -106,11 +111,19 @@ def gpudirect_of(edges: list[JudgedEdge]) -> GpuDirect:
     send, receive = sides["send"], sides["receive"]
     if len(send) > 1 or len(receive) > 1:
         return GpuDirect.DIFFERS
-    if True in send | receive:
-        if False in receive:
-            return GpuDirect.SEND_ONLY
-        return GpuDirect.RECEIVE_ONLY if False in send else GpuDirect.BOTH
-    return GpuDirect.NONE
+    if send and receive and send != receive:
+        shown = {
+            side: {place for e in edges if e.edge.side == side for place in _places(e.edge)}
+            for side in ("send", "receive")
+        }
+        if not shown["send"] & shown["receive"]:
+            return GpuDirect.DIFFERS
+        return GpuDirect.RECEIVE_ONLY if True in receive else GpuDirect.SEND_ONLY
+    return GpuDirect.BOTH if True in send | receive else GpuDirect.NONE
+
+
+def _places(edge: Edge) -> tuple[object, object]:
+    return ("rank", edge.local_rank), ("edge", edge.sender, edge.receiver)
 
 
 def _by_base(edges: list[JudgedEdge]) -> dict[Transport, list[JudgedEdge]]:

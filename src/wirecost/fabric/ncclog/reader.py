@@ -34,6 +34,7 @@ _MESSAGES = frozenset(
 _FRAGMENTS = frozenset((b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"Usin", b"NET/", b"GPU ", b"RCCL"))
 # A block of text with none of these says nothing about transports.
 _TELLING = (b"CCL ", b" via ", b"NET/", b"Using ", b"Init ", b"GPU Direct")
+_DOCKER = b'{"log":"'  # docker's json-file driver wraps each line
 _PREFIXED = re.compile(rb"([^\s:]+):\d+:\d+ \[-?\d+\] NCCL (?:INFO|WARN) ")
 _VERSION = re.compile(rb"([NR]CCL) version :?\s*([0-9][^\s]*)")
 _SELECTED = re.compile(rb"(?:Using (?:internal )?[Nn]etwork|Assigned NET plugin) (.+?)(?: to comm)?\s*$")
@@ -161,6 +162,8 @@ class LogReader:
 
     def _slow(self, line: bytes, *, cut: bool = False) -> None:
         """A line that may hold something new. Lines of several processes can run together in one."""
+        if line.startswith(_DOCKER):
+            line = line[len(_DOCKER) :].partition(b'\\n"')[0].partition(b'","stream"')[0]
         if line.count(b" NCCL ") > 1 and len(starts := self._starts(line)) > 1:
             self.cut_lines += 1
             bounds = [0, *starts[1:], len(line)]

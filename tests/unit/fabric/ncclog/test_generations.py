@@ -192,6 +192,10 @@ PREFIXES: dict[str, Callable[[int, str], str]] = {
     "ray": lambda i, line: f"(RayTrainWorker pid={i % 4}, ip=10.0.0.{i % 4}) {line}",
     "nccl-timestamp": lambda i, line: f"[2025-03-04 05:06:{i % 60:02d}] {line}",
     "colour": lambda i, line: _colour(line),
+    "docker-json": lambda i, line: (
+        f'{{"log":"{line}\\n","stream":"stdout","time":"2025-03-04T05:06:{i % 60:02d}Z"}}'
+    ),
+    "syslog": lambda i, line: f"Mar  4 05:06:{i % 60:02d} alpha train[77]: {line}",
     "windows": lambda i, line: line + "\r",
     "noise": lambda i, line: f"step {i}: loss 2.3 via the usual path\n{line}",
 }

@@ -103,6 +103,19 @@ def test_gpudirect_on_send_only() -> None:
     assert (verdict.verdict, "gdr_send_only" in codes(verdict)) == (Transport.RDMA, True)
 
 
+def test_ranks_that_differ_are_not_called_one_sided() -> None:
+    """Rank 0 receives without GPUDirect, rank 7 sends with it: its GPU is nearer to the NIC."""
+    lines = [
+        "Ring 00 : 15[41000] -> 0[1b000] [receive] via NET/IB/0",
+        "Ring 00 : 7[41000] -> 8[1b000] [send] via NET/IB/0/GDRDMA",
+    ]
+    verdict = read_text("\n".join(lines) + "\n")
+    assert verdict.verdict is Transport.MIXED
+    assert "mixed_transports" in codes(verdict) and "gdr_send_only" not in codes(verdict)
+    one_edge = [lines[1], "Ring 00 : 7[41000] -> 8[1b000] [receive] via NET/IB/0"]
+    assert "gdr_send_only" in codes(read_text("\n".join(one_edge) + "\n"))
+
+
 def test_one_end_alone_is_said_to_be_one() -> None:
     verdict = read_text(TWO + f"{A}Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA\n")
     assert verdict.verdict is Transport.RDMA_GDR
@@ -165,6 +178,11 @@ def test_libfabric_is_efa_only_with_the_efa_provider(
     assert verdict.verdict is expected
     assert ("efa_provider_not_efa" in codes(verdict)) == (expected is Transport.TCP)
     assert (verdict.reason is not None) == (expected is Transport.UNKNOWN)
+
+
+def test_a_provider_that_one_process_names_goes_for_all() -> None:
+    verdict = read_text(TWO + f"{A}NET/OFI Selected Provider is tcp\n" + edges("NET/AWS Libfabric/0"))
+    assert verdict.verdict is Transport.TCP
 
 
 def test_libfabric_without_provider_line() -> None:
