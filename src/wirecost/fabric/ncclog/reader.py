@@ -67,6 +67,7 @@ class LogReader:
         self.skipped: list[str] = []
         self._threads: dict[bytes, Thread] = {}  # by "host:pid:tid [device]", as it stands in the log
         self._hosts: set[bytes] = set()
+        self._host_lengths: set[int] = set()
         self._by_head: dict[bytes, Thread] = {}
         self._anonymous: Thread | None = None
         self._rest = b""
@@ -177,7 +178,7 @@ class LogReader:
         found where the log names that host elsewhere too; else the host isn't known."""
         starts: list[int] = []
         for m in _PREFIXED.finditer(line):
-            known = [len(h) for h in self._hosts if m[1].endswith(h)]
+            known = [n for n in self._host_lengths if m[1][-n:] in self._hosts]
             starts.append(m.end(1) - max(known, default=0) if starts else m.start(1))
         return starts
 
@@ -246,6 +247,7 @@ class LogReader:
         process = self.state.process(prefix.host, prefix.pid, self.sources)
         if prefix.host is not None and len(self._hosts) < 10_000:
             self._hosts.add(prefix.host.encode())
+            self._host_lengths.add(len(prefix.host.encode()))
         if key.endswith(b"]"):
             self._threads[key] = thread = Thread(process, prefix.device)
             process.threads.append(thread)
