@@ -9,6 +9,7 @@ a bus id in the bracket before 2.18 and a device index after; `/GDRDMA(PCI)` fro
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -61,6 +62,7 @@ class Prefix(NamedTuple):
 
     host: str | None
     pid: int
+    tid: int
     device: int | None
 
 
@@ -86,7 +88,7 @@ _NODES = re.compile(rb"comm (0x[0-9a-f]+) rank (\d+) nRanks \d+ nNodes (\d+)")
 _COMM_ID = re.compile(rb" commId (0x[0-9a-f]+)")
 _SPLIT = re.compile(rb" parent (0x[0-9a-f]+)(?: splitCount (\d+))? color (-?\d+)")
 # A host name holds no colon, so that whatever a launcher puts before it ("[1,4]<stdout>:", "[rank0]:") falls away.
-_PREFIX = re.compile(rb"([^\s:/]*):(\d+):\d+(?:\s+\[(-?\d+)\])?(?:\s+\S+:\d+)?(?: \(\S+\))?\s*$")
+_PREFIX = re.compile(rb"([^\s:/]*):(\d+):(\d+)(?:\s+\[(-?\d+)\])?(?:\s+\S+:\d+)?(?: \(\S+\))?\s*$")
 
 
 def text(raw: bytes) -> str:
@@ -104,35 +106,43 @@ def parse_edge(tail: bytes, *, cut: bool = False) -> Edge | None:
     m = (_COLLNET if collnet else _EDGE).match(tail)
     if m is None:
         return None
-    via, side = m["via"], m["side"]
+    if collnet:
+        conn, sender, side, via, comm, nranks = m.groups()
+        receiver, sender_device, receiver_device = sender, None, None
+    else:
+        conn, sender, sender_device, receiver, receiver_device, side, via, comm, nranks = m.groups()
+    medium = _medium(via, cut)
+    if medium is None or (medium[0] in ("NET", "COLLNET") and side is None):
+        return None
+    kind, network, net_device, gdr = medium
+    return Edge(
+        int(sender),
+        int(receiver),
+        sender_device.decode() if sender_device else None,
+        receiver_device.decode() if receiver_device else None,
+        int(conn or 0),
+        side.decode() if side else None,
+        kind,
+        network,
+        net_device,
+        gdr,
+        comm.decode() if comm else None,
+        int(nranks) if nranks else None,
+    )
+
+
+@lru_cache(maxsize=4096)  # a job of any size has few of them
+def _medium(via: bytes, cut: bool) -> tuple[str, str, int | None, bool | None] | None:
+    """(kind, network, device of the network, GPUDirect) behind the word `via`, or None for anything else."""
     if cut and (word := _INSIDE_CUT.match(via)) is not None:
         via = word[0]
     if (net := (_NET_CUT if cut else _NET).match(via)) is not None:
-        kind, network, device = net[1].decode(), text(net[2]), int(net[3])
-        gdr: bool | None = True if net[4] else (None if cut else False)
-        if side is None:
-            return None
-    elif via.startswith(b"P2P/") and len(via) > 4:
-        kind, network, device, gdr = "P2P", text(via[4:]), None, None
-    elif via.startswith(b"SHM/") or via == b"direct shared memory":
-        kind, network, device, gdr = "SHM", text(via[4:]) if via.startswith(b"SHM/") else "direct", None, None
-    else:
-        return None
-    sender = int(m["a"])
-    return Edge(
-        sender=sender,
-        receiver=sender if collnet else int(m["b"]),
-        sender_device=None if collnet or m["adev"] is None else m["adev"].decode(),
-        receiver_device=None if collnet or m["bdev"] is None else m["bdev"].decode(),
-        connection=int(m["conn"] or 0),
-        side=side.decode() if side else None,
-        kind=kind,
-        network=network,
-        net_device=device,
-        gdr=gdr,
-        comm=m["comm"].decode() if m["comm"] else None,
-        nranks=int(m["nranks"]) if m["nranks"] else None,
-    )
+        return net[1].decode(), text(net[2]), int(net[3]), True if net[4] else (None if cut else False)
+    if via.startswith(b"P2P/") and len(via) > 4:
+        return "P2P", text(via[4:]), None, None
+    if via.startswith(b"SHM/") or via == b"direct shared memory":
+        return "SHM", text(via[4:]) if via.startswith(b"SHM/") else "direct", None, None
+    return None
 
 
 def parse_init(tail: bytes) -> InitLine | None:
@@ -162,4 +172,4 @@ def parse_prefix(head: bytes) -> Prefix | None:
     m = _PREFIX.search(head)
     if m is None:
         return None
-    return Prefix(text(m[1]) or None, int(m[2]), int(m[3]) if m[3] else None)
+    return Prefix(text(m[1]) or None, int(m[2]), int(m[3]), int(m[4]) if m[4] else None)

@@ -22,6 +22,7 @@ from wirecost.fabric.ncclog.state import LogState, Process, Thread
 
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LONGEST_LINE_BYTES = 1 << 16  # NCCL's own buffer is 4 KiB; longer "lines" are not text
+_MOST_KEYS = 100_000
 _INFO = b"NCCL INFO "
 # First four bytes of the messages that are read, besides the two that the fast path takes.
 _MESSAGES = frozenset(
@@ -68,7 +69,6 @@ class LogReader:
         self._threads: dict[bytes, Thread] = {}  # by "host:pid:tid [device]", as it stands in the log
         self._hosts: set[bytes] = set()
         self._host_lengths: set[int] = set()
-        self._by_head: dict[bytes, Thread] = {}
         self._anonymous: Thread | None = None
         self._rest = b""
         self._in_source = False
@@ -83,7 +83,7 @@ class LogReader:
         if b"\x1b" in data:
             data = _ANSI.sub(b"", data)
         if b"\r" in data:
-            data = data.replace(b"\r", b"\n")  # a progress bar's line, or a Windows line end
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # Windows' line end; a progress bar's line
         body, newline, self._rest = data.rpartition(b"\n")
         if newline:
             self.lines += body.count(b"\n") + 1
@@ -111,7 +111,7 @@ class LogReader:
         from wirecost.fabric.ncclog.judge import judge
 
         self.end_source()
-        self.state.finish(list(self._threads.values()))
+        self.state.finish()
         return judge(self)
 
     def _begin_source(self) -> None:
@@ -120,7 +120,7 @@ class LogReader:
             self.sources += 1
 
     def _take(self, lines: list[bytes]) -> None:
-        by_head = self._by_head
+        threads = self._threads
         seen_lines = 0
         head, rest, length = b"\n", b"", 0  # of the last connection line; no line starts with a line end
         for line in lines:
@@ -133,17 +133,16 @@ class LogReader:
                 seen_lines += 1
                 word = line[at + 11 : at + 15]
                 if word == b"Chan":
-                    head, rest, length = line[:at], line[at + 21 :], len(line)
-                    thread = by_head.get(head)
                     # Behind "Channel NN": the same connection on another channel says nothing new.
-                    if thread is None:
+                    head, rest, length = line[:at], line[at + 21 :], len(line)
+                    thread = threads.get(head)
+                    if thread is None:  # a launcher's prefix or a time stamp comes first
+                        space = max(head.rfind(b" "), 0)
+                        thread = threads.get(head[head.rfind(b" ", 0, space) + 1 :])
+                    if thread is None or b" NCCL " in rest:
                         self._slow(line)
-                        self._remember(head)
                     elif rest not in thread.seen:
-                        if b" NCCL " in rest:
-                            self._slow(line)
-                        else:
-                            self._connection(thread, line[at + 11 :], cut=False)
+                        self._connection(thread, line[at + 11 :], cut=False)
                 elif word in _MESSAGES:
                     head = b"\n"  # an Init line changes whom a connection belongs to
                     self._slow(line)
@@ -153,13 +152,6 @@ class LogReader:
             elif line[:4] in _FRAGMENTS or b" via " in line:
                 self._slow(line)
         self.nccl_lines += seen_lines
-
-    def _remember(self, head: bytes) -> None:
-        """So that a line with this head finds its thread in one lookup (one with a time stamp never recurs)."""
-        if len(self._by_head) >= 10_000:
-            self._by_head.clear()
-        if (thread := self._threads.get(_last_two_words(head))) is not None:
-            self._by_head[head] = thread
 
     def _slow(self, line: bytes, *, cut: bool = False) -> None:
         """A line that may hold something new. Lines of several processes can run together in one."""
@@ -245,14 +237,22 @@ class LogReader:
                 self._anonymous = Thread(process, None, anonymous=True)
             return self._anonymous
         process = self.state.process(prefix.host, prefix.pid, self.sources)
+        if not key.endswith(b"]"):
+            return Thread(
+                process, prefix.device
+            )  # a WARN line's head ends in file:line; it carries no connections
         if prefix.host is not None and len(self._hosts) < 10_000:
             self._hosts.add(prefix.host.encode())
             self._host_lengths.add(len(prefix.host.encode()))
-        if key.endswith(b"]"):
-            self._threads[key] = thread = Thread(process, prefix.device)
+        # A launcher's prefix without a space ("[rank0]:host:pid:tid") makes another key of the same thread.
+        place = (prefix.host, prefix.pid, prefix.tid, prefix.device)
+        thread = next((t for t in process.threads if t.place == place), None)
+        if thread is None:
+            thread = Thread(process, prefix.device, place=place)
             process.threads.append(thread)
-            return thread
-        return Thread(process, prefix.device)  # a WARN line's head ends in file:line; it carries no connections
+        if len(self._threads) < _MOST_KEYS:
+            self._threads[key] = thread
+        return thread
 
     def _fact(self, thread: Thread, tail: bytes) -> None:
         process, state = thread.process, self.state

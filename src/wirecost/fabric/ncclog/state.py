@@ -64,6 +64,7 @@ class Thread:
     process: Process
     device: int | None
     anonymous: bool = False  # several real threads may hide behind a cut-off prefix
+    place: object = None  # host, pid, tid and device
     setting_up: Membership | None = None
     pending: set[Edge] = field(default_factory=set)
     seen: set[bytes] = field(default_factory=set)  # raw lines already understood since the last Init line
@@ -145,11 +146,11 @@ class LogState:
             return lacking[0].edges
         return None if fits and not lacking else thread.pending
 
-    def finish(self, threads: list[Thread]) -> None:
+    def finish(self) -> None:
         """After the last line: what no Init line claimed goes to the process, then to the membership that fits."""
-        for thread in threads:
-            self._set_aside(thread)
         for process in self.processes.values():
+            for thread in process.threads:
+                self._set_aside(thread)
             for device, edges in process.loose_edges.items():
                 for edge in list(edges):
                     fits = self.candidates(process, device, edge)
