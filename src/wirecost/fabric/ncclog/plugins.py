@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Wire(StrEnum):
@@ -28,6 +29,7 @@ _RDMA_PROVIDERS = {"cxi", "verbs", "psm2", "psm3", "opx", "gni"}
 _TCP_PROVIDERS = {"tcp", "sockets", "udp", "net"}
 
 
+@lru_cache(maxsize=1024)
 def wire_of(network: str) -> Wire:
     """The wire behind a NET plugin's name."""
     name = _VERSION.sub("", network)

@@ -207,7 +207,7 @@ class LogReader:
 
     def _connection(self, thread: Thread, tail: bytes, *, cut: bool) -> None:
         key = tail[10:] if tail[:8] == b"Channel " else tail
-        if not cut and key in thread.seen:
+        if (not cut and key in thread.seen) or self.state.is_full_for(tail):
             return
         if not cut and tail in self._parsed:
             edge = self._parsed[tail]

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from wirecost.fabric.ncclog.grammar import Edge, InitLine
 
-# Above this a log is summarised without its further edges, so that memory stays bounded whatever is fed in: some
-# 400 bytes each. A rank of a job of 1,000 GPUs with every pair connected prints 2,000 distinct ones.
-MAX_EDGES = 400_000
+# Above this, further edges count only if their kind of connection is new, so that memory stays bounded whatever is
+# fed in: an edge takes some 700 bytes until the verdict is there. A job of 300 GPUs with every pair connected is
+# below it.
+MAX_EDGES = 200_000
+_MAX_KINDS = 1_000  # further ones, above MAX_EDGES
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +85,7 @@ class LogState:
         self.ib_devices: set[str] = set()
         self.edges = 0
         self.edges_left_out = 0
+        self._late_kinds: set[bytes] = set()
 
     def process(self, host: str | None, pid: int | None, source: int) -> Process:
         key: object = ("cut", source) if pid is None else (host, pid)
@@ -91,10 +94,18 @@ class LogState:
             found = self.processes[key] = Process(host, pid, source)
         return found
 
+    def is_full_for(self, tail: bytes) -> bool:
+        """Whether a connection line needs no look any more: there are enough edges, and others of its kind."""
+        if self.edges < MAX_EDGES:
+            return False
+        kind = tail[max(tail.find(b" via ") - len(" [receive]"), 0) :]
+        if kind not in self._late_kinds and len(self._late_kinds) < _MAX_KINDS:
+            self._late_kinds.add(kind)
+            return False
+        self.edges_left_out += 1
+        return True
+
     def add_edge(self, thread: Thread, edge: Edge) -> None:
-        if self.edges >= MAX_EDGES:
-            self.edges_left_out += 1
-            return
         if thread.anonymous:
             home = thread.process.loose_edges.setdefault(None, set())
         elif thread.setting_up is not None:

@@ -188,12 +188,15 @@ def test_memory_stays_bounded_without_line_ends() -> None:
 
 def test_more_edges_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wirecost.fabric.ncclog.state.MAX_EDGES", 10)
-    log = "".join(
-        f"alpha:1:2 [0] NCCL INFO Channel 00/1 : 0[0] -> {peer}[0] [send] via NET/IB/0/GDRDMA\n"
-        for peer in range(1, 50)
-    )
+
+    def line(peer: int, via: str) -> str:
+        return f"alpha:1:2 [0] NCCL INFO Channel 00/1 : 0[0] -> {peer}[0] [send] via {via}\n"
+
+    log = "".join(line(peer, "NET/IB/0/GDRDMA") for peer in range(1, 50))
     verdict = read_text(log)
     assert verdict.verdict is Transport.RDMA_GDR
     warning = verdict.warning("edges_left_out")
-    assert warning is not None and warning.message.startswith("39 ")
-    assert sum(p.edges for c in verdict.communicators for p in c.pairs) == 10
+    assert warning is not None and warning.message.startswith("38 ")
+    assert sum(p.edges for c in verdict.communicators for p in c.pairs) == 11
+    # One of another kind counts, however late it comes.
+    assert read_text(log + line(60, "NET/Socket/0")).verdict is Transport.MIXED
