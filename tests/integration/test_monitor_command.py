@@ -96,6 +96,15 @@ def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk_ends_the_recording_and_not_the_command(tmp_path: Path) -> None:
+    full = tmp_path / "full.jsonl"
+    full.symlink_to("/dev/full")
+    done = call("-q", "--every", "10ms", "--out", str(full), "--", "sh", "-c", "sleep 0.2; echo done; exit 4")
+    assert (done.returncode, done.stdout) == (4, "done\n")
+    assert done.stderr == f"wirecost: the recording ended early: can't write '{full}': No space left on device\n"
+    assert call("-q", "--for", "50ms", "--out", str(full)).returncode == 2
+
+
 def test_recording_in_a_process_of_its_own(tmp_path: Path) -> None:
     out = tmp_path / "run.jsonl"
     before = time.monotonic_ns()

@@ -66,21 +66,25 @@ def monitor(
     if command and for_ is not None:
         raise WirecostError("--for and a command exclude each other: the command's end is the monitor's")
     display = _Live() if not quiet and not command and sys.stdout.isatty() else None
-    result = run(
-        command or (),
-        every_ns=every_ns,
-        out=out,
-        prometheus=endpoint(prometheus) if prometheus else None,
-        only=only or (),
-        seconds=duration_ns(for_, "--for") * 1e-9 if for_ else None,
-        on_start=display.start if display else _announce if not command else lambda _: None,
-        on_tick=display.show if display else lambda _: None,
-    )
-    if display:
-        display.stop()
+    try:
+        result = run(
+            command or (),
+            every_ns=every_ns,
+            out=out,
+            prometheus=endpoint(prometheus) if prometheus else None,
+            only=only or (),
+            seconds=duration_ns(for_, "--for") * 1e-9 if for_ else None,
+            on_start=display.start if display else _announce if not command else lambda _: None,
+            on_tick=display.show if display else lambda _: None,
+        )
+    finally:
+        if display:
+            display.stop()
     if not quiet:
         _print_summary(result.summary, result.samples, result.late_samples)
-    raise typer.Exit(result.exit_code)
+    if result.error is not None:
+        typer.echo(f"wirecost: the recording ended early: {result.error}", err=True)
+    raise typer.Exit(result.exit_code or (2 if result.error is not None and not command else 0))
 
 
 def _announce(_: Sampler) -> None:

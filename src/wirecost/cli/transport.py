@@ -65,7 +65,8 @@ def _print(verdict: Verdict) -> None:
     from rich.text import Text
 
     # Not on a terminal nothing is folded to its width, so that words can be searched for.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200, soft_wrap=True)
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if terminal else 200, soft_wrap=not terminal)
     name = verdict.verdict.value
     line = Text(f"Transport: {name}", style="bold")
     console.print(line.append(f"  {verdict.reason or _MEANING[name]}", style="not bold"))

@@ -19,21 +19,31 @@ class JsonlWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         import msgspec
 
+        self._path = os.fspath(path)
         self._encode = msgspec.json.Encoder().encode_lines
         try:
             self._file = Path(path).open("wb")  # noqa: SIM115 (closed by close)
         except OSError as error:
-            raise WirecostError(f"can't write '{os.fspath(path)}': {error.strerror or error}") from None
+            raise self._error(error) from None
         self._flush_ns = time.monotonic_ns() + _FLUSH_EVERY_NS
 
     def write(self, rows: Sequence[Row]) -> None:
-        self._file.write(self._encode(rows))
-        if time.monotonic_ns() >= self._flush_ns:
-            self._file.flush()
-            self._flush_ns = time.monotonic_ns() + _FLUSH_EVERY_NS
+        try:
+            self._file.write(self._encode(rows))
+            if time.monotonic_ns() >= self._flush_ns:
+                self._file.flush()
+                self._flush_ns = time.monotonic_ns() + _FLUSH_EVERY_NS
+        except OSError as error:
+            raise self._error(error) from None
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._error(error) from None
+
+    def _error(self, error: OSError) -> WirecostError:
+        return WirecostError(f"can't write '{self._path}': {error.strerror or error}")
 
 
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Row]:

@@ -18,9 +18,11 @@ from wirecost.errors import WirecostError
 
 @dataclass(frozen=True, slots=True)
 class MonitorResult:
-    """`exit_code` is the command's (128 + n if signal n ended it), 0 without a command."""
+    """`exit_code` is the command's (128 + n if signal n ended it), 0 without one. `error` says what ended the
+    recording early, such as a full disk: it doesn't end the command."""
 
     exit_code: int
+    error: str | None
     summary: tuple[DeviceSummary, ...]
     samples: int
     late_samples: int
@@ -87,9 +89,14 @@ def monitor(
                 child.wait()
             raise
         finally:
-            sampler.stop()
+            error = None
+            try:
+                sampler.stop()
+            except WirecostError as stopped:
+                error = str(stopped)
     return MonitorResult(
         exit_code=code,
+        error=error,
         summary=tuple(sampler.summary()),
         samples=sampler.samples,
         late_samples=sampler.late_samples,

@@ -12,6 +12,7 @@ from typing import Protocol
 from wirecost.counters.interface import CounterSource, Reading
 from wirecost.counters.rows import DeviceSummary, Row
 from wirecost.counters.unwrap import Counter
+from wirecost.errors import WirecostError
 
 
 class Sink(Protocol):
@@ -108,9 +109,14 @@ class Sampler:
         try:
             if self._error is None:
                 self.sample(every_source=True)
+        except WirecostError as error:
+            self._error = error
         finally:
             for part in (*self.sources, *self.sinks):
-                part.close()
+                try:
+                    part.close()
+                except WirecostError as error:
+                    self._error = self._error or error
         if self._error is not None:
             raise self._error
 
