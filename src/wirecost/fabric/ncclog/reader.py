@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from wirecost.fabric.ncclog.grammar import (
     Edge,
@@ -23,6 +24,8 @@ from wirecost.fabric.ncclog.state import LogState, Process, Thread
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LONGEST_LINE_BYTES = 1 << 16  # NCCL's own buffer is 4 KiB; longer "lines" are not text
 _MOST_KEYS = 100_000
+_MOST_SEEN = 50_000
+_MOST_FACTS = 500  # a thread; bounds that only a hostile log reaches
 _INFO = b"NCCL INFO "
 # First four bytes of the messages that are read, besides the two that the fast path takes.
 _MESSAGES = frozenset(
@@ -132,9 +135,9 @@ class LogReader:
             if at >= 0:
                 seen_lines += 1
                 word = line[at + 11 : at + 15]
-                if word == b"Chan":
-                    # Behind "Channel NN": the same connection on another channel says nothing new.
-                    head, rest, length = line[:at], line[at + 21 :], len(line)
+                if word in (b"Chan", b"Ring"):
+                    # Behind "Channel NN" or "Ring NN": the same connection on another channel says nothing new.
+                    head, rest, length = line[:at], line[at + (21 if word == b"Chan" else 18) :], len(line)
                     thread = threads.get(head)
                     if thread is None:  # a launcher's prefix or a time stamp comes first
                         space = max(head.rfind(b" "), 0)
@@ -186,13 +189,16 @@ class LogReader:
         if start in (b"Chan", b"Ring", b"Coll"):
             self._connection(thread, tail, cut=cut)
         elif start in (b"comm", b"nccl", b"[Ran"):
-            if (init := parse_init(tail)) is not None:
+            if (init := _cached_init(tail)) is not None:
                 self.state.add_init(thread, init)
             elif (nodes := parse_nodes(tail)) is not None:
                 for member in thread.process.memberships:
                     if member.comm == nodes.comm and member.rank == nodes.rank:
                         member.nodes = nodes.nodes
-        else:
+        elif tail not in thread.facts_seen:
+            # A selection belongs to the communicator of the moment; anything else is true once and for all.
+            if len(thread.facts_seen) < _MOST_FACTS and start not in (b"Usin", b"Assi"):
+                thread.facts_seen.add(tail)
             self._fact(thread, tail)
 
     @staticmethod
@@ -206,7 +212,7 @@ class LogReader:
         return line
 
     def _connection(self, thread: Thread, tail: bytes, *, cut: bool) -> None:
-        key = tail[10:] if tail[:8] == b"Channel " else tail
+        key = tail[10:] if tail[:8] == b"Channel " else tail[7:]  # behind "Channel NN", "Ring NN" or "CollNet"
         if (not cut and key in thread.seen) or self.state.is_full_for(tail):
             return
         if not cut and tail in self._parsed:
@@ -224,6 +230,8 @@ class LogReader:
             self.state.add_edge(thread, edge)
         elif tail.count(b" -> ") == 1:  # "Ring 00 : 7 -> 0 -> 1" is topology, not a connection
             self.cut_lines += 1
+        elif not cut and len(thread.seen) < _MOST_SEEN:
+            thread.seen.add(key)  # ring order, or topology
 
     def _thread(self, head: bytes) -> Thread:
         key = _last_two_words(head)
@@ -289,6 +297,9 @@ class LogReader:
         for number, interface, address in _INTERFACE.findall(tail)[:64]:
             process.interfaces[int(number)] = text(interface)
             process.addresses.add(text(address).rsplit("%", 1)[0])
+
+
+_cached_init = lru_cache(maxsize=20_000)(parse_init)
 
 
 def _last_two_words(head: bytes) -> bytes:

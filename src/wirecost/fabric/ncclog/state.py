@@ -34,6 +34,8 @@ class Membership:
     nodes: int | None = None
     selected: list[str] = field(default_factory=list)
     edges: set[Edge] = field(default_factory=set)
+    seen: set[bytes] = field(default_factory=set)  # raw lines understood while it was set up
+    complete: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,14 @@ class Thread:
     place: object = None  # host, pid, tid and device
     setting_up: Membership | None = None
     pending: set[Edge] = field(default_factory=set)
-    seen: set[bytes] = field(default_factory=set)  # raw lines already understood since the last Init line
+    seen: set[bytes] = field(default_factory=set)  # raw lines already understood, in the present state
+    own_seen: set[bytes] = field(
+        default_factory=set
+    )  # those outside of any set-up, since the last new communicator
+    facts_seen: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.seen = self.own_seen
 
 
 class LogState:
@@ -143,9 +152,12 @@ class LogState:
         if not thread.anonymous:
             self._set_aside(thread)
             thread.setting_up = None if line.complete else member
-            # From here on a line that was seen before can mean another communicator.
-            for other in process.threads:
-                other.seen.clear()
+            thread.seen = thread.own_seen if line.complete else member.seen
+            if not member.complete:
+                # From here on a line that was seen before can mean another communicator.
+                for other in process.threads:
+                    other.own_seen.clear()
+            member.complete |= line.complete
 
     def _home(self, thread: Thread, edge: Edge) -> set[Edge] | None:
         """Where an edge outside of any set-up goes; None if every communicator in question has it already."""
