@@ -34,6 +34,8 @@ _MESSAGES = frozenset(
         b"Fail", b"P2P ",
     )
 )  # fmt: skip
+# Those of them that are true once and for all: the same words again say nothing new.
+_FACTS = frozenset((b"NET/", b"NCCL", b"RCCL", b"GPU ", b"Fail", b"P2P "))
 # Where a pasted fragment may start when even "NCCL INFO" was cut off.
 _FRAGMENTS = frozenset((b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"Usin", b"NET/", b"GPU ", b"RCCL"))
 # A block of text with none of these says nothing about transports.
@@ -146,7 +148,11 @@ class LogReader:
                         self._slow(line)
                     elif rest not in thread.seen:
                         self._connection(thread, line[at + 11 :], cut=False)
-                elif word in _MESSAGES:
+                elif word in _FACTS:
+                    thread = threads.get(line[:at])
+                    if thread is None or line[at + 11 :] not in thread.facts_seen:
+                        self._slow(line)
+                elif word in _MESSAGES and (word != b"nccl" or line[at + 15 : at + 19] == b"Comm"):
                     head = b"\n"  # an Init line changes whom a connection belongs to
                     self._slow(line)
             elif b"CCL " in line:
