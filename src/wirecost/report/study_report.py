@@ -19,14 +19,17 @@ EXPECTATION_TOLERANCE = 0.15
 
 @dataclass(frozen=True, order=True)
 class Scale:
-    """A column of the reference study's table: <ranks, global batch> under a scaling rule."""
+    """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch in
+    other micro-batches is a column of its own."""
 
     scaling: Scaling
     ranks: int
     global_batch: int
+    accumulation: int = 1
 
     def __str__(self) -> str:
-        return f"<{self.ranks}, {self.global_batch}>"
+        accumulated = f" in {self.accumulation} micro-batches" if self.accumulation > 1 else ""
+        return f"<{self.ranks}, {self.global_batch}>{accumulated}"
 
     @property
     def label(self) -> str:
@@ -227,7 +230,8 @@ def read_report(directory: Path) -> StudyReport:
 
 def _cell(result: Result) -> Cell:
     e: Experiment = result.experiment
-    return Cell(e.workload.name, e.fabric.name, e.plan.name, Scale(e.scaling, e.ranks, e.global_batch), result)
+    scale = Scale(e.scaling, e.ranks, e.global_batch, e.accumulation)
+    return Cell(e.workload.name, e.fabric.name, e.plan.name, scale, result)
 
 
 def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:

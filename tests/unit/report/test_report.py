@@ -48,6 +48,22 @@ def test_fractions_stand_where_the_reference_study_has_them(tmp_path: Path) -> N
     assert row.split()[2] == "0.67"
 
 
+def test_one_batch_in_other_micro_batches_is_a_column_of_its_own(tmp_path: Path) -> None:
+    both = "global_batch: 16}, {kind: strong, global_batch: 16, micro_batch: 2}"
+    store = invented_store(tmp_path, text=STUDY.replace("global_batch: 16}", both))
+    report = read_report(tmp_path)
+    assert len(report.cells) == len(store.results()) == 24
+    found = [
+        report.cell(w, n, "all-reduce", s)
+        for w in report.workloads
+        for n in report.networks
+        for s in report.scales("all-reduce")
+    ]
+    assert {c.result.directory for c in found if c} == {c.result.directory for c in report.cells}
+    assert len(report.speed_ups()) == 12
+    assert "<2, 16> in 4 micro-batches" in [str(s) for s in report.scales("all-reduce")]
+
+
 def test_speed_ups_have_their_n_and_spread(tmp_path: Path) -> None:
     invented_store(tmp_path)
     ups = read_report(tmp_path).speed_ups()
