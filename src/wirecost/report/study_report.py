@@ -12,6 +12,7 @@ from wirecost.breakdown import Breakdown, Phase, Ratio, Spread, ratio_of_medians
 from wirecost.spec import DataParallel, Experiment, Scaling
 from wirecost.study import Result, Status, Store
 from wirecost.study.store import StoreError
+from wirecost.units import format_rate_bps
 
 EXPECTATION_TOLERANCE = 0.15
 """How far a measured transfer may lie from bytes / measured rate before the report says so."""
@@ -65,12 +66,20 @@ class Cell:
 
 @dataclass(frozen=True)
 class Links:
-    """What a network gave over all its runs; None where it has no cap or wasn't measured."""
+    """What a network gave over all its runs; None where it wasn't measured. `nominal_bps` None: without a cap, or
+    a native network, whose rate nobody stated."""
 
     network: str
+    emulated: bool
     nominal_bps: float | None
     slowest_bps: float | None
     fastest_bps: float | None
+
+    @property
+    def nominal(self) -> str:
+        if self.nominal_bps:
+            return format_rate_bps(self.nominal_bps, 3)
+        return "uncapped" if self.emulated else "unknown"
 
 
 @dataclass(frozen=True)
@@ -133,23 +142,23 @@ class StudyReport:
 
     @property
     def emulated(self) -> bool:
-        return any(c.breakdown and c.breakdown.network and c.breakdown.network.emulated for c in self.cells)
+        return any(c.result.experiment.fabric.emulate is not None for c in self.cells)
 
     def links(self) -> list[Links]:
         found = []
         for network in self.networks:
             known = [c.breakdown.network for c in self.cells if c.network == network and c.breakdown]
             rates = [k.measured_rate_bps for k in known if k and k.measured_rate_bps]
-            nominal = next((k.nominal_rate_bps for k in known if k and k.nominal_rate_bps), None)
-            found.append(Links(network, nominal, min(rates, default=None), max(rates, default=None)))
+            emulation = next(c.result.experiment.fabric.emulate for c in self.cells if c.network == network)
+            nominal = emulation.rate if emulation else None
+            emulated = emulation is not None
+            found.append(Links(network, emulated, nominal, min(rates, default=None), max(rates, default=None)))
         return found
 
     def network_label(self, network: str) -> str:
-        """The name with what was measured, and `emulated` where it is."""
-        for cell in self.cells:
-            if cell.network == network and cell.breakdown and (known := cell.breakdown.network):
-                return f"{network}{' (emulated)' if known.emulated and 'emulated' not in network else ''}"
-        return network
+        """The name, with `emulated` where it is, results or not."""
+        emulated = any(c.result.experiment.fabric.emulate for c in self.cells if c.network == network)
+        return f"{network} (emulated)" if emulated and "emulated" not in network else network
 
     def speed_ups(self) -> list[SpeedUp]:
         """The fastest network against every other, cell by cell; cells without a result are left out."""

@@ -75,7 +75,7 @@ def links(report: StudyReport) -> Table:
     for link in report.links():
         table.add_row(
             Text(report.network_label(link.network)),
-            format_rate_bps(link.nominal_bps, 3) if link.nominal_bps else "uncapped",
+            link.nominal,
             format_rate_bps(link.slowest_bps, 3) if link.slowest_bps else "unknown",
             format_rate_bps(link.fastest_bps, 3) if link.fastest_bps else "unknown",
         )
@@ -95,7 +95,7 @@ def speed_ups(report: StudyReport) -> Table:
     table.add_column("workload")
     table.add_column("scale")
     for network in slower:
-        table.add_column(Text(f"over {network}"), justify="right")
+        table.add_column(Text(f"over {report.network_label(network)}"), justify="right")
     for (plan, workload, scale), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale)):
         by_network = {s.slow: s.ratio for s in group}
         name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
@@ -123,7 +123,7 @@ def expectations(report: StudyReport) -> Table:
     for e in found:
         table.add_row(
             Text(e.cell.workload),
-            Text(e.cell.network),
+            Text(report.network_label(e.cell.network)),
             Text(e.cell.scale.label),
             format_ns(e.measured_ns, 3),
             format_ns(e.expected_ns, 3),

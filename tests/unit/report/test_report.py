@@ -106,6 +106,21 @@ def test_what_did_not_finish_is_shown_with_its_reason(tmp_path: Path) -> None:
     assert "&lt;b&gt;trace&lt;/b&gt;" in page
 
 
+def test_a_network_without_a_result_keeps_its_rate_and_its_label(tmp_path: Path) -> None:
+    slow = "{name: slow, emulate: {rate: 40 Mb/s}}"
+    failed = {n: Outcome(status=Status.FAILED, reason="no") for n in range(0, 16, 2)}
+    invented_store(tmp_path, outcomes=failed, text=STUDY.replace("emulated-100m", slow))
+    report = read_report(tmp_path)
+    assert [(link.network, link.nominal, link.slowest_bps) for link in report.links()] == [
+        ("emulated-1g", "1 Gb/s", pytest.approx(0.99e9)),
+        ("slow", "40 Mb/s", None),
+    ]
+    assert report.network_label("slow") == "slow (emulated)"
+    row = next(line for line in shown(tmp_path).splitlines() if "slow (emulated)" in line and "unknown" in line)
+    assert "uncapped" not in row
+    assert "uncapped" not in render_page(report)
+
+
 def test_names_from_a_store_are_data(tmp_path: Path) -> None:
     store = invented_store(
         tmp_path, outcomes={0: Outcome(status=Status.FAILED, reason="<script>alert(1)</script>")}
