@@ -261,7 +261,13 @@ def _environment(result: Result) -> dict[str, object]:
     import json
 
     path = result.directory / "environment.json"
-    return json.loads(path.read_bytes()) if path.exists() else {}
+    try:
+        found = json.loads(path.read_bytes()) if path.exists() else {}
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: can't be read as JSON: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("packages", {}), dict):
+        raise StoreError(f"{path}: isn't a description of an environment")
+    return found
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -34,6 +35,8 @@ from wirecost.errors import WirecostError
 from wirecost.spec import Experiment, Study, load, to_yaml
 
 PARTIAL = ".partial-"
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Status(StrEnum):
@@ -110,7 +113,8 @@ class Store:
         return (self.experiments / experiment.slug / "status.json").exists()
 
     def outcome(self, experiment: Experiment) -> Outcome:
-        return Outcome.model_validate_json((self.experiments / experiment.slug / "status.json").read_bytes())
+        """Raises StoreError, naming the file, if it can't be read."""
+        return _read_json(Outcome, self.experiments / experiment.slug / "status.json")
 
     def sweep(self) -> None:
         """Removes what an earlier run left half done. Only under the lock."""
@@ -157,18 +161,25 @@ class Store:
         return (self.root / "study.yaml").exists()
 
     def _read(self, directory: Path) -> Result:
-        path = directory / "status.json"
-        try:
-            outcome = Outcome.model_validate_json(path.read_bytes())
-            experiment = load(Experiment, directory / "experiment.yaml")
-            breakdown = None
-            if outcome.status is Status.DONE:
-                path = directory / "breakdown.json"
-                breakdown = Breakdown.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            first = str(error).splitlines()
-            raise StoreError(f"{path}: can't be read as a result: {' '.join(first[:3])[:200]}") from error
+        outcome = _read_json(Outcome, directory / "status.json")
+        experiment = load(Experiment, directory / "experiment.yaml")
+        done = outcome.status is Status.DONE
+        breakdown = _read_json(Breakdown, directory / "breakdown.json") if done else None
         return Result(experiment, outcome, breakdown, directory)
+
+
+def _read_json(model: type[M], path: Path) -> M:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        reason = str(error.strerror)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = ": ".join([*map(str, first["loc"]), first["msg"]])[:200]
+    raise StoreError(
+        f"{path}: can't be read as a result ({reason}); to run this experiment again, delete "
+        f"{path.parent} and use --resume"
+    )
 
 
 def _write(path: Path, text: str) -> None:

@@ -172,6 +172,16 @@ def test_a_broken_store_is_one_clear_line(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("content", ["", "[1]", '{"packages": [1]}', "[" * 100_000])
+def test_a_broken_environment_is_one_clear_line(tmp_path: Path, content: str) -> None:
+    invented_store(tmp_path)
+    for path in tmp_path.glob("experiments/*/environment.json"):
+        path.write_text(content)
+    with pytest.raises(StoreError, match=r"environment\.json: ") as error:
+        read_report(tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_an_empty_store(tmp_path: Path) -> None:
     (tmp_path / "experiments").mkdir()
     with pytest.raises(StoreError, match="no experiment has finished here yet"):

@@ -33,6 +33,22 @@ def test_publishing_again_replaces(tmp_path: Path) -> None:
     assert len(store.results()) == 16
 
 
+@pytest.mark.parametrize("content", [b"", b'{"status": "fai', b"\xff\xfe", b"[]", None])
+def test_a_status_that_cannot_be_read_is_one_line_that_names_it(tmp_path: Path, content: bytes | None) -> None:
+    store = invented_store(tmp_path)
+    result = store.results()[0]
+    path = result.directory / "status.json"
+    path.unlink()
+    path.mkdir() if content is None else path.write_bytes(content)
+    for read in (lambda: store.outcome(result.experiment), store.results):
+        with pytest.raises(StoreError) as refusal:
+            read()
+        assert str(refusal.value).startswith(f"{path}: can't be read as a result (")
+        assert "--resume" in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+        assert "pydantic" not in str(refusal.value)
+
+
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with (
         Store(tmp_path).locked(),
