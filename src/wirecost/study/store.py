@@ -22,7 +22,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -139,11 +139,25 @@ class Store:
         if breakdown is not None:
             _write(partial / "breakdown.json", breakdown.model_dump_json(indent=1))
         _write(partial / "status.json", outcome.model_dump_json(indent=1))
-        if final.exists():
-            shutil.rmtree(final)
-        partial.rename(final)
-        _sync(self.experiments)
+        with self._replaced(experiment):
+            partial.rename(final)
+            _sync(self.experiments)
         return final
+
+    def forget(self, experiment: Experiment) -> None:
+        """Removes an experiment's result, if there is one. Only under the lock."""
+        with self._replaced(experiment):
+            pass
+
+    @contextmanager
+    def _replaced(self, experiment: Experiment) -> Iterator[None]:
+        """Takes a result away in one step: one that is half removed would still look finished."""
+        old = self.experiments / f"{PARTIAL}old-{experiment.slug}"
+        with suppress(FileNotFoundError):
+            (self.experiments / experiment.slug).rename(old)
+        yield
+        if old.exists():
+            shutil.rmtree(old)
 
     def results(self) -> list[Result]:
         """Every finished experiment, in the study's order where the study has it.
