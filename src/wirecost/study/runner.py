@@ -214,9 +214,10 @@ def _judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tu
     path = directory / "outcome.json"
     if not path.exists():
         tail = (directory / "logs" / "cell.log").read_text(errors="replace").splitlines()[-LOG_LINES:]
+        said = f": {tail[-1].strip()[:300]}" if tail else ""
         return Outcome(
             status=Status.FAILED,
-            reason=f"the experiment's process ended with exit code {code} before its ranks did",
+            reason=f"the experiment's process ended with exit code {code} before its ranks did{said}",
             log_tail=tuple(tail),
         ), None
     outcome = Outcome.model_validate_json(path.read_bytes())

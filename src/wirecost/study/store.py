@@ -18,6 +18,7 @@ a study killed at any moment has lost no finished experiment and holds no half o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -86,7 +87,7 @@ class Store:
         """Holds the store for one run.
 
         Raises:
-            StoreError: if another run holds it, or it can't be written.
+            StoreError: if another run holds it, or it can't be written, then or meanwhile.
         """
         try:
             self.experiments.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,15 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StoreError(f"{self.root}: another run is writing here; wait for it or use --out") from error
-            yield
+            try:
+                yield
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                raise StoreError(
+                    f"{error.filename or self.root}: can't be written: {error.strerror}; finished experiments "
+                    "are kept, make room and go on with --resume"
+                ) from error
 
     def save_study(self, study: Study) -> None:
         _write(self.root / "study.yaml", to_yaml(study))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from importlib.resources import files
 from pathlib import Path
 
@@ -102,6 +103,16 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
         Store(tmp_path).locked(),
     ):
         pass
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"big: can't be written: No space left on device; .*--resume"),
+        Store(tmp_path).locked(),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device", "big")
+    with pytest.raises(PermissionError), Store(tmp_path).locked():
+        raise PermissionError(errno.EACCES, "another thing")
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
