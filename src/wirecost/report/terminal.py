@@ -94,15 +94,18 @@ def speed_ups(report: StudyReport) -> Table:
     )
     table.add_column("workload")
     table.add_column("scale")
+    if len(fast) > 1:
+        table.add_column("of")
     for network in slower:
         table.add_column(Text(f"over {report.network_label(network)}"), justify="right")
-    for (plan, workload, scale), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale)):
+    for (plan, workload, scale, of), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
         by_network = {s.slow: s.ratio for s in group}
         name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
         ratios = [by_network.get(n) for n in slower]
         table.add_row(
             Text(name),
             Text(scale.label),
+            *([Text(of)] if len(fast) > 1 else []),
             *(Text(f"{r.value:.2f}x ({r.low:.2f}-{r.high:.2f})" if r else "-") for r in ratios),
         )
     return table

@@ -74,6 +74,16 @@ def test_speed_ups_have_their_n_and_spread(tmp_path: Path) -> None:
     assert (ups[0].ratio.n_numerator, ups[0].ratio.n_denominator) == (4, 4)
 
 
+def test_where_the_fastest_network_has_no_result_the_table_says_which_is_compared(tmp_path: Path) -> None:
+    three = STUDY.replace("emulated-100m", "emulated-100m, emulated-300m")
+    invented_store(tmp_path, text=three, outcomes={2: Outcome(status=Status.SKIPPED, reason="too fast")})
+    report = read_report(tmp_path)
+    assert report.networks == ("emulated-1g", "emulated-300m", "emulated-100m")
+    table = shown(tmp_path).split("Speed-up of")[1].split("Expected from")[0]
+    rows = [line.split() for line in table.splitlines() if line.startswith(" small") or line.startswith("small")]
+    assert [row[4] for row in rows] == ["emulated-300m", "emulated-1g", "emulated-1g", "emulated-1g"]
+
+
 def test_communication_that_is_not_what_bytes_and_rate_say_is_pointed_out(tmp_path: Path) -> None:
     store = invented_store(tmp_path)
     assert all(e.holds for e in read_report(tmp_path).expectations())
