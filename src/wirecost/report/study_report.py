@@ -122,6 +122,8 @@ class StudyReport:
     cells: tuple[Cell, ...]
     networks: tuple[str, ...]
     environment: dict[str, object]
+    not_shown: int = 0
+    """Results that lie here and belong to no experiment of the study as last run."""
 
     @property
     def plans(self) -> tuple[str, ...]:
@@ -208,7 +210,11 @@ class StudyReport:
             for warning in cell.breakdown.warnings if cell.breakdown else ():
                 key = (warning.code, warning.message)
                 counts[key] = counts.get(key, 0) + 1
-        return [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+        found = [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+        if self.not_shown:
+            message = "results of an earlier version of the study lie here too; they are kept and not shown"
+            found.append(("earlier_study", message, self.not_shown))
+        return found
 
     def unfinished(self) -> list[Cell]:
         """Cells that failed or were skipped, or ran out of memory."""
@@ -227,14 +233,19 @@ def read_report(directory: Path) -> StudyReport:
         StoreError: if it holds no results, or a broken one.
     """
     store = Store(directory)
-    results = store.results()
+    found = results = store.results()
+    if (directory / "study.yaml").exists():
+        # A study that was edited and run again must not mix with what it was before.
+        slugs = {e.slug for e in store.study().experiments()}
+        results = [r for r in found if r.directory.name in slugs]
     if not results:
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
         )
     cells = tuple(_cell(r) for r in results)
     name = store.study().name if (directory / "study.yaml").exists() else directory.name
-    return StudyReport(name, cells, _by_speed(cells), _environment(results[0]))
+    not_shown = len(found) - len(results)
+    return StudyReport(name, cells, _by_speed(cells), _environment(results[0]), not_shown)
 
 
 def _cell(result: Result) -> Cell:

@@ -192,6 +192,16 @@ def test_a_broken_environment_is_one_clear_line(tmp_path: Path, content: str) ->
     assert "\n" not in str(error.value)
 
 
+def test_results_of_a_study_before_it_was_edited_are_not_mixed_in(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    store = invented_store(tmp_path, text=STUDY + "iterations: 5\n")
+    assert len(store.results()) == 32
+    report = read_report(tmp_path)
+    assert {c.result.experiment.iterations for c in report.cells} == {5}
+    assert len(report.cells) == len(report.expectations()) == 16
+    assert ("earlier_study", 16) in [(code, n) for code, _, n in report.warnings()]
+
+
 def test_an_empty_store(tmp_path: Path) -> None:
     (tmp_path / "experiments").mkdir()
     with pytest.raises(StoreError, match="no experiment has finished here yet"):
