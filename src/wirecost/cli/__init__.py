@@ -6,7 +6,6 @@ A command lives in its own module here and imports what it calls inside its func
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from typing import Annotated
@@ -72,7 +71,3 @@ def main(argv: list[str] | None = None) -> None:
         if ending.code == 128 + signal.SIGINT:
             typer.echo("wirecost: interrupted", err=True)
         raise
-    except BrokenPipeError:
-        # The reader of our output went away (`wirecost ... | head`): not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

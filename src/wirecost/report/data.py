@@ -50,6 +50,7 @@ def _row(cell: Cell) -> dict[str, Any]:
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
     row["tokens_per_s"] = b.tokens_per_s() if b else None
     known = b.network if b else None
+    row["transport"] = known.transport if known else None
     row["emulated"] = known.emulated if known else None
     row["nominal_rate_Gbps"] = known.nominal_rate_bps / 1e9 if known and known.nominal_rate_bps else None
     row["measured_rate_Gbps"] = known.measured_rate_bps / 1e9 if known and known.measured_rate_bps else None

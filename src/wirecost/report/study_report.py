@@ -56,11 +56,16 @@ class Cell:
         return self.breakdown.comm_fraction() if self.breakdown else None
 
     @property
+    def other_transport(self) -> bool:
+        """The run asked for one transport and got another: its numbers are not those of its network."""
+        return bool(self.breakdown) and any(w.code == "transport_not_as_asked" for w in self.breakdown.warnings)
+
+    @property
     def text(self) -> str:
-        """The fraction, or what came instead of it."""
+        """The fraction, or what came instead of it; `!` marks a run over another transport than asked for."""
         fraction = self.comm_fraction
         if fraction is not None:
-            return f"{fraction.median:.2f}"
+            return f"{fraction.median:.2f}{'!' if self.other_transport else ''}"
         return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
 
 
@@ -74,6 +79,12 @@ class Links:
     nominal_bps: float | None
     slowest_bps: float | None
     fastest_bps: float | None
+    transports: tuple[str, ...] = ()
+    """As reported in use (by NCCL's log); more than one where runs differ."""
+
+    @property
+    def transport(self) -> str:
+        return ", ".join(self.transports) or "unknown"
 
     @property
     def nominal(self) -> str:
@@ -154,7 +165,9 @@ class StudyReport:
             emulation = next(c.result.experiment.fabric.emulate for c in self.cells if c.network == network)
             nominal = emulation.rate if emulation else None
             emulated = emulation is not None
-            found.append(Links(network, emulated, nominal, min(rates, default=None), max(rates, default=None)))
+            used = tuple(sorted({k.transport for k in known if k and k.transport}))
+            slowest, fastest = min(rates, default=None), max(rates, default=None)
+            found.append(Links(network, emulated, nominal, slowest, fastest, used))
         return found
 
     def network_label(self, network: str) -> str:

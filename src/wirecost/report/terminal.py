@@ -70,11 +70,12 @@ def fractions(report: StudyReport, plan: str) -> Table:
 def links(report: StudyReport) -> Table:
     """What each network gave, measured after shaping with every host sending at once."""
     table = _table("Links: nominal, and measured after shaping with every host sending at once (TCP)")
-    for name in ("network", "nominal", "slowest run", "fastest run"):
-        table.add_column(name, justify="left" if name == "network" else "right")
+    for name in ("network", "transport", "nominal", "slowest run", "fastest run"):
+        table.add_column(name, justify="left" if name in ("network", "transport") else "right")
     for link in report.links():
         table.add_row(
             Text(report.network_label(link.network)),
+            Text(link.transport),
             link.nominal,
             format_rate_bps(link.slowest_bps, 3) if link.slowest_bps else "unknown",
             format_rate_bps(link.fastest_bps, 3) if link.fastest_bps else "unknown",

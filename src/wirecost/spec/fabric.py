@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from wirecost.spec.base import Spec
@@ -45,6 +47,7 @@ class Native(Spec):
 class Fabric(Spec):
     """A network by name. Where it has both, the emulation is used on one machine and the native form on a
     cluster. `inside` is a network inside one host (NVLink, shared memory): all ranks are placed there.
+    `transport` is what NCCL must report using natively; a run that used another says so.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -52,6 +55,7 @@ class Fabric(Spec):
     emulate: Emulation | None = None
     native: Native | None = None
     inside: bool = False
+    transport: Literal["rdma-gdr", "rdma", "tcp", "ipoib", "efa", "shm", "p2p"] | None = None
 
     @model_validator(mode="after")
     def _can_be_had(self) -> Fabric:
