@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from wirecost.trace.classify import (
     COPY,
     CPU_ANNOTATION,
     DEVICE_CATEGORIES,
+    FILL,
     GPU_ANNOTATION,
     KERNEL,
     OTHER_CATEGORIES,
@@ -38,6 +38,8 @@ _COMMS = msgspec.Raw(_COMMS_BYTES)
 _PHASES = frozenset("BEXiICbnestfSTpFPNODMVvRc(),=")
 _ANNOTATION = 3  # beside the kinds of device work
 _UNKNOWN_GROUP = "unknown"
+_MOST_LENGTHS = 100_000
+_BY_KIND = [(kind, {c for c, k in DEVICE_CATEGORIES.items() if k == kind}) for kind in (KERNEL, COPY, FILL)]
 _MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
 
 
@@ -120,9 +122,10 @@ class Collector:
         self._texts: list[str] = []
         self._comm: list[bool] = []
         self._streams: dict[tuple[bytes, bytes], int] = {}
-        self._start, self._end = array("q"), array("q")
-        self._kind, self._name, self._stream = array("b"), array("q"), array("q")
-        self._flag, self._check = array("b"), array("q")
+        # Device events in pieces of (start, end, kind, name, stream, communication, check) by events.
+        self._pieces: list[Int64] = []
+        self._count_taken = 0
+        self._lengths: dict[bytes, int] = {}  # durations as written -> ns; the same few come again and again
         self._calls: dict[int, tuple[Call, object]] = {}
         self._by_external: dict[object, Call] = {}
         self._gpu: list[Annotation] = []
@@ -139,7 +142,7 @@ class Collector:
 
     def add(self, slice_: Slice) -> None:
         events, text = slice_
-        skipped, device = OTHER_CATEGORIES, DEVICE_CATEGORIES
+        skipped = OTHER_CATEGORIES
         rest = [e for e in events if e.cat not in skipped]
         if self._keep_cpu:
             for event in events:
@@ -152,16 +155,19 @@ class Collector:
             if not self._steps_annotated and b"#" in text and _STEP_BYTES in text:
                 for event in [e for e in events if e.cat in skipped and bytes(e.name).startswith(_STEP_BYTES)]:
                     self._host(event)
-        work = [e for e in rest if e.cat in device]
-        if work and not self._batch(work):
-            for event in work:
-                self._device(event, device[event.cat or ""])
-        if len(work) < len(rest):
-            for event in [e for e in rest if e.cat not in device]:
+        taken = 0
+        for kind, categories in _BY_KIND:
+            work = [e for e in rest if e.cat in categories]
+            taken += len(work)
+            if work and not self._batch(work, kind):
+                for event in work:
+                    self._device(event, kind)
+        if taken < len(rest):
+            for event in [e for e in rest if e.cat not in DEVICE_CATEGORIES]:
                 self._other(event)
 
-    def _batch(self, work: list[Event]) -> bool:
-        """Takes device events together, column by column, which is several times faster than one by one.
+    def _batch(self, work: list[Event], kind: int) -> bool:
+        """Takes device events of one kind together, by columns: several times faster than one by one.
 
         False, with nothing taken, where any of them is in the least unusual.
         """
@@ -169,39 +175,40 @@ class Collector:
         digits = b"".join(starts) + b"".join(lengths)
         if b"-" in digits or [e.ph for e in work] != ["X"] * len(work):
             return False
-        in_ns = NS_OF_FRACTION
+        in_ns, known = NS_OF_FRACTION, self._lengths
+        if len(known) > _MOST_LENGTHS:
+            known.clear()
         try:
-            start = [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in starts]]
-            length = [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in lengths]]
-        except (ValueError, KeyError):
+            start = np.array(
+                [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in starts]], dtype=np.int64
+            )
+            for text in set(lengths).difference(known):
+                whole, _, part = text.partition(b".")
+                known[text] = int(whole) * 1000 + in_ns[part]
+            length = np.array([known[t] for t in lengths], dtype=np.int64)
+        except (ValueError, KeyError, OverflowError):
             return False
-        end = [s + n for s, n in zip(start, length, strict=True)]
-        if max(end) > LIMIT_NS or max(length) > LONGEST_NS:
+        if start.max() > LIMIT_NS - LONGEST_NS or length.max() > LONGEST_NS:
             return False
-        kinds = [DEVICE_CATEGORIES[e.cat] for e in work]  # pyright: ignore[reportArgumentType]
-        tables = self._names
-        names = [tables[k].get(n) for k, n in zip(kinds, [bytes(e.name) for e in work], strict=True)]
+        table = self._names[kind]
+        names = [table.get(n) for n in [bytes(e.name) for e in work]]
         if None in names:
-            for event, kind in zip(work, kinds, strict=True):
-                if self._name_of(event, kind) is None:
-                    return False
-            names = [tables[k][bytes(e.name)] for k, e in zip(kinds, work, strict=True)]
-        comm = self._comm
-        flags = [comm[n] for n in names]  # pyright: ignore[reportArgumentType, reportCallIssue]
-        if True in flags:
-            row = len(self._start)
-            for offset in [i for i, flag in enumerate(flags) if flag]:
-                self._calls[row + offset] = self._call(work[offset], self._texts[names[offset]])  # pyright: ignore
-        self._start.extend(start)
-        self._end.extend(end)
-        self._kind.extend(kinds)
-        self._name.extend(names)  # pyright: ignore[reportArgumentType]
+            names = [self._name_of(e, kind) for e in work]
+            if None in names:
+                return False
         streams = [self._streams.get(k) for k in [(bytes(e.pid), bytes(e.tid)) for e in work]]
         if None in streams:
             streams = [self._stream_of(e) for e in work]
-        self._stream.extend(streams)  # pyright: ignore[reportArgumentType]
-        self._flag.extend(flags)
-        self._check.extend([hash(bytes(e.args)) for e in work])
+        piece = np.empty((7, len(work)), dtype=np.int64)
+        columns: list[Any] = [start, start + length, kind, names, streams]
+        for row, column in enumerate(columns):
+            piece[row] = column
+        piece[5] = [self._comm[n] for n in names]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        piece[6] = [hash(bytes(e.args)) for e in work]
+        for row in np.flatnonzero(piece[5]):
+            self._calls[self._count_taken + int(row)] = self._call(work[row], self._texts[piece[3, row]])
+        self._pieces.append(piece)
+        self._count_taken += len(work)
         self._fractions = self._fractions or b"." in digits
         return True
 
@@ -256,15 +263,12 @@ class Collector:
         if name is None:
             self._problems.add("unnamed_event")
             return
-        if self._comm[name]:
-            self._calls[len(self._start)] = self._call(event, self._texts[name])
-        self._start.append(times[0])
-        self._end.append(times[1])
-        self._kind.append(kind)
-        self._name.append(name)
-        self._stream.append(self._stream_of(event))
-        self._flag.append(self._comm[name])
-        self._check.append(hash(bytes(event.args)))
+        comm = self._comm[name]
+        if comm:
+            self._calls[self._count_taken] = self._call(event, self._texts[name])
+        row = [*times, kind, name, self._stream_of(event), comm, hash(bytes(event.args))]
+        self._pieces.append(np.array(row, dtype=np.int64).reshape(7, 1))
+        self._count_taken += 1
 
     def _call(self, event: Event, name: str) -> tuple[Call, object]:
         raw = bytes(event.args)
@@ -392,17 +396,25 @@ class Collector:
                     described.group_size,
                 )
                 call.bytes, call.dtype, call.sequence = described.bytes, described.dtype, described.sequence
-        start, end, check = (np.array(c, dtype=np.int64) for c in (self._start, self._end, self._check))
-        name, stream = np.array(self._name, dtype=np.int64), np.array(self._stream, dtype=np.int64)
-        kind, comm = np.array(self._kind, dtype=np.int8), np.array(self._flag, dtype=np.bool_)
-        keep = ~_duplicates(start, end, name, stream, kind.astype(np.int64), check)
+        taken = np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((7, 0), dtype=np.int64)
+        self._pieces.clear()
+        start, end, kind, name, stream, comm, check = taken
+        keep = ~_duplicates(start, end, name, stream, kind, check)
         self._problems.add("duplicate_event", int((~keep).sum()))
         rows = np.flatnonzero(keep)
-        renumbered = {int(old): new for new, old in enumerate(rows)}
-        calls = {renumbered[row]: call for row, (call, _) in self._calls.items() if row in renumbered}
+        renumbered = np.cumsum(keep) - 1
+        calls = {int(renumbered[row]): call for row, (call, _) in self._calls.items() if keep[row]}
         streams = [(_label(pid), _label(tid)) for pid, tid in self._streams]
         columns = Columns(
-            start[rows], end[rows], kind[rows], name[rows], stream[rows], comm[rows], self._texts, streams, calls
+            start[rows],
+            end[rows],
+            kind[rows].astype(np.int8),
+            name[rows],
+            stream[rows],
+            comm[rows].astype(np.bool_),
+            self._texts,
+            streams,
+            calls,
         )
         self._problems.add("zero_duration", int((columns.start_ns == columns.end_ns).sum()))
         starts = [s for s, _ in self._spans] + [t for n, t in self._marks.items() if n.startswith("Iter")]
