@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from wirecost.trace.arguments import Arguments
 from wirecost.trace.classify import (
     COPY,
     CPU_ANNOTATION,
@@ -21,11 +21,10 @@ from wirecost.trace.classify import (
     OTHER_CATEGORIES,
     UNKNOWN,
     Classifier,
-    operation,
-    total_bytes,
 )
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS, NS_OF_FRACTION, NotANumber, OutOfRange, exact_ns, span_ns
 from wirecost.trace.problems import Problems
+from wirecost.trace.recorded import Annotation, Call, Columns, Int64, Recorded
 from wirecost.trace.stream import Event, Slice
 
 STEP = re.compile(r"ProfilerStep#\d{1,18}")
@@ -37,79 +36,8 @@ _COMMS = msgspec.Raw(_COMMS_BYTES)
 # (kineto's process names and window marks).
 _PHASES = frozenset("BEXiICbnestfSTpFPNODMVvRc(),=")
 _ANNOTATION = 3  # beside the kinds of device work
-_UNKNOWN_GROUP = "unknown"
 _MOST_LENGTHS = 100_000
 _BY_KIND = [(kind, {c for c, k in DEVICE_CATEGORIES.items() if k == kind}) for kind in (KERNEL, COPY, FILL)]
-_MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
-
-
-class _Args(msgspec.Struct, gc=False):
-    """Arguments of a communication kernel (PyTorch, torch/csrc/distributed/c10d/ParamCommsUtils.hpp)."""
-
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
-    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
-    dtype: Any = None
-    group_size: Any = msgspec.field(default=None, name="Group size")
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    description: Any = msgspec.field(default=None, name="Process Group Description")
-    members: Any = msgspec.field(default=None, name="Process Group Ranks")
-    sequence: Any = msgspec.field(default=None, name="Seq")
-    external_id: Any = msgspec.field(default=None, name="External id")
-
-
-@dataclass(slots=True)
-class Call:
-    """What a communication event says of itself; None is unknown. `group` is the process group's name."""
-
-    op: str = UNKNOWN
-    group: str = _UNKNOWN_GROUP
-    members: str = ""
-    group_size: int | None = None
-    bytes: int | None = None
-    dtype: str | None = None
-    sequence: int | None = None
-    op_source: str = "name"
-
-
-Int64 = npt.NDArray[np.int64]
-
-
-@dataclass
-class Columns:
-    """Device events of one file: int64 nanoseconds, without the base time."""
-
-    start_ns: Int64
-    end_ns: Int64
-    kind: npt.NDArray[np.int8]
-    name: Int64  # index into `names`
-    stream: Int64  # index into `streams`
-    comm: npt.NDArray[np.bool_]
-    names: list[str]
-    streams: list[tuple[str, str]]  # (device, stream)
-    calls: dict[int, Call]  # by row, for communication
-
-
-@dataclass
-class Annotation:
-    name: str
-    start_ns: int
-    end_ns: int
-    stream: int  # index into the streams; -1 on the CPU
-
-
-@dataclass
-class Recorded:
-    """Everything of one file that the answer is computed from."""
-
-    device: Columns
-    gpu_annotations: list[Annotation] = field(default_factory=list)
-    cpu_annotations: list[Annotation] = field(default_factory=list)
-    record_start_ns: int | None = None
-    record_end_ns: int | None = None
-    cpu_ops: list[tuple[int, int]] = field(default_factory=list)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    sub_microsecond: bool = True
 
 
 class Collector:
@@ -137,7 +65,7 @@ class Collector:
         self._spans: list[tuple[int, int]] = []
         self._marks: dict[str, int] = {}
         self._decode_name = msgspec.json.Decoder(str).decode
-        self._decode_args = msgspec.json.Decoder(_Args).decode
+        self._arguments = Arguments(problems)
         self._fractions = False
 
     def add(self, slice_: Slice) -> None:
@@ -206,7 +134,9 @@ class Collector:
         piece[5] = [self._comm[n] for n in names]  # pyright: ignore[reportArgumentType, reportCallIssue]
         piece[6] = [hash(bytes(e.args)) for e in work]
         for row in np.flatnonzero(piece[5]):
-            self._calls[self._count_taken + int(row)] = self._call(work[row], self._texts[piece[3, row]])
+            self._calls[self._count_taken + int(row)] = self._arguments.call(
+                bytes(work[row].args), self._texts[piece[3, row]]
+            )
         self._pieces.append(piece)
         self._count_taken += len(work)
         self._fractions = self._fractions or b"." in digits
@@ -265,67 +195,18 @@ class Collector:
             return
         comm = self._comm[name]
         if comm:
-            self._calls[self._count_taken] = self._call(event, self._texts[name])
+            self._calls[self._count_taken] = self._arguments.call(bytes(event.args), self._texts[name])
         row = [*times, kind, name, self._stream_of(event), comm, hash(bytes(event.args))]
         self._pieces.append(np.array(row, dtype=np.int64).reshape(7, 1))
         self._count_taken += 1
-
-    def _call(self, event: Event, name: str) -> tuple[Call, object]:
-        raw = bytes(event.args)
-        if not raw:
-            return Call(op=operation(name)), None
-        try:
-            args = self._decode_args(raw)
-        except (msgspec.MsgspecError, RecursionError):
-            self._problems.add("bad_argument")
-            return Call(op=operation(name)), None
-        external = args.external_id if isinstance(args.external_id, int) else None
-        call = self._described(args)
-        if call is None:
-            return Call(op=operation(name)), external
-        if call.op == UNKNOWN:
-            call.op = operation(name)
-            call.op_source = "name"
-        return call, external
-
-    def _described(self, args: _Args) -> Call | None:
-        """The call that arguments describe; None where they describe none."""
-        if not isinstance(args.collective, str) or not args.collective:
-            return None
-        size, count_in, count_out = (
-            self._count(v) for v in (args.group_size, args.elements_in, args.elements_out)
-        )
-        if size == 0:
-            size = None
-        op = operation(args.collective)
-        dtype = args.dtype if isinstance(args.dtype, str) else None
-        total = total_bytes(op, count_in, count_out, dtype)
-        sequence = self._count(args.sequence)
-        group = args.group if isinstance(args.group, str) and args.group else _UNKNOWN_GROUP
-        if isinstance(args.description, str) and args.description not in ("", "undefined", group):
-            group = f"{group} ({args.description})"
-        members = args.members if isinstance(args.members, str) else ""
-        return Call(op, group, members, size, total, dtype, sequence, "args")
-
-    def _count(self, value: object) -> int | None:
-        if value is None:
-            return None
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_ELEMENTS:
-            return value
-        self._problems.add("bad_argument")
-        return None
 
     def _host(self, event: Event) -> None:
         """Host events that matter whatever their category: profiler steps and descriptions of collectives."""
         raw = bytes(event.name)
         if raw == _COMMS_BYTES:
-            try:
-                args = self._decode_args(bytes(event.args))
-            except (msgspec.MsgspecError, RecursionError):
-                return
-            call = self._described(args) if isinstance(args.external_id, int) else None
-            if call is not None:
-                self._by_external[args.external_id] = call
+            found = self._arguments.description(bytes(event.args))
+            if found is not None:
+                self._by_external[found[0]] = found[1]
         elif raw.startswith(_STEP_BYTES) and event.cat in _OPERATORS:
             self._annotation(event, self._operator_steps, -1)
         elif self._keep_cpu and event.cat in _OPERATORS and event.ph == "X":
@@ -454,6 +335,3 @@ def _distinct(annotations: Iterable[Annotation]) -> list[Annotation]:
     """In order of start; an annotation that is there twice counts once."""
     unique = {(a.name, a.start_ns, a.end_ns, a.stream): a for a in annotations}
     return sorted(unique.values(), key=lambda a: (a.start_ns, -a.end_ns, a.name))
-
-
-__all__ = ["COPY", "KERNEL", "Annotation", "Call", "Collector", "Columns", "Recorded"]
