@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from support.studies import processes_about
 from wirecost.fabric.isolate import Isolated
 
 pytestmark = pytest.mark.needs_root
@@ -127,12 +128,12 @@ except UnsupportedError as error:
 
 def test_everything_dies_with_the_caller(tmp_path: Path) -> None:
     """SIGKILL of the process that holds the lifeline kills a grandchild that ignores every signal it can."""
-    pids = tmp_path / "pids"
+    marker = tmp_path / "started"
     stubborn = (
         "import os, signal, time, pathlib\n"
         "[signal.signal(s, signal.SIG_IGN) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]\n"
         "os.setsid()\n"
-        f"pathlib.Path({str(pids)!r}).write_text(os.readlink('/proc/self'))\n"
+        f"pathlib.Path({str(marker)!r}).touch()\n"
         "time.sleep(600)\n"
     )
     caller = (
@@ -146,15 +147,38 @@ def test_everything_dies_with_the_caller(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", caller])
     try:
         deadline = time.monotonic() + 60
-        while not (pids.exists() and pids.read_text()):
+        while not marker.exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        pid = int(pids.read_text())
-        os.kill(pid, 0)
+        assert processes_about(marker)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < deadline, "the grandchild is still there"
+    while left := processes_about(marker):
+        assert time.monotonic() < deadline, left
         time.sleep(0.05)
+
+
+def test_processes_see_their_own_proc(tmp_path: Path) -> None:
+    """CUDA finds itself through /proc by its process id."""
+    code = "import os; print(os.getpid(), os.readlink('/proc/self'))"
+    inner, shown = isolated(code, tmp_path=tmp_path).split()
+    assert inner == shown
+
+
+def test_every_host_has_a_name_of_its_own(tmp_path: Path) -> None:
+    code = """\
+import os, socket, sys
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.spec import Emulation
+with EmulatedHosts(2, Emulation()) as hosts:
+    for host in (0, 1):
+        if os.fork() == 0:
+            hosts.enter(host)
+            print(socket.gethostname(), flush=True)
+            os._exit(0)
+        os.wait()
+print(socket.gethostname())
+"""
+    assert isolated(code, tmp_path=tmp_path).split() == ["host0", "host1", socket.gethostname()]

@@ -44,15 +44,14 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
-    from wirecost.cli import demo, report, study
-    from wirecost.cli.compare import compare
-    from wirecost.cli.trace import trace
+    from wirecost.cli import compare, demo, presets, report, study, trace
 
     app.command("demo")(demo.demo)
     app.add_typer(study.app, name="study")
     app.command("report")(report.report)
-    app.command("trace")(trace)
-    app.command("compare")(compare)
+    app.command("trace")(trace.trace)
+    app.command("compare")(compare.compare)
+    app.command("presets")(presets.presets)
 
 
 _register()

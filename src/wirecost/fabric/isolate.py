@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO
 
 from wirecost.errors import UnsupportedError
-from wirecost.fabric.kernel import enter_isolation
+from wirecost.fabric.kernel import enter_isolation, mount_own_proc
 
 EXIT_REFUSED = 120
 """The isolation could not be had; the reason is the last line on stderr."""
@@ -86,6 +86,9 @@ def main(argv: Sequence[str]) -> int:
             return EXIT_REFUSED
     init = os.fork()
     if init == 0:
+        if mode == "netns":
+            with suppress(OSError):  # only CUDA needs it, and says so itself
+                mount_own_proc()
         os._exit(_init(int(lifeline), command))
     _, status = os.waitpid(init, 0)
     return os.waitstatus_to_exitcode(status) if not os.WIFSIGNALED(status) else 128 + os.WTERMSIG(status)

@@ -11,9 +11,14 @@ from wirecost.errors import UnsupportedError
 
 # include/uapi/linux/sched.h
 CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
+
+# include/uapi/linux/mount.h
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,8 +39,19 @@ def setns(fd: int, flags: int = 0) -> None:
     _check(_libc.setns(fd, flags), "setns")
 
 
+def mount_own_proc() -> None:
+    """Gives this process and its children a /proc that shows their PID namespace, which CUDA needs to start.
+
+    For the first process of a PID namespace, in a mount namespace of its own. Raises OSError: some containers
+    forbid it.
+    """
+    _check(_libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount")
+    _check(_libc.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None), "mount")
+
+
 def enter_isolation() -> None:
-    """Moves this single-threaded process into new network and PID namespaces (for its children the latter).
+    """Moves this single-threaded process into new network and mount namespaces, its children into a new PID
+    namespace.
 
     As root directly; otherwise inside a new user namespace in which the caller is root.
 
@@ -45,11 +61,11 @@ def enter_isolation() -> None:
     uid, gid = os.geteuid(), os.getegid()
     try:
         try:
-            unshare(CLONE_NEWNET | CLONE_NEWPID)
+            unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID)
             return
         except PermissionError:
             # Also root can lack the right, in a container; a user namespace may still be allowed.
-            unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID)
+            unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID)
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
@@ -230,9 +231,11 @@ def _cell(result: Result) -> Cell:
 
 
 def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """Networks by their measured rate, those never measured last."""
+    """Networks by their measured rate: those inside a host first, those never measured last."""
 
     def rate(network: str, of: list[Cell]) -> float:
+        if any(c.result.experiment.fabric.inside for c in of):
+            return -math.inf
         rates = [c.breakdown.network.measured_rate_bps or 0.0 for c in of if c.breakdown and c.breakdown.network]
         return -max(rates, default=0.0)
 

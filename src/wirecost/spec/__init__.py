@@ -1,7 +1,7 @@
 """What to run, as plain validated data: Workload, Plan, Cluster, Fabric, Experiment, Study."""
 
 from wirecost.spec.cluster import GPU, Cluster, Link
-from wirecost.spec.experiment import Data, Experiment, Optimizer, Scaling
+from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Scaling
 from wirecost.spec.fabric import Emulation, Fabric, Native
 from wirecost.spec.plan import DataParallel, PipelineSchedule, Plan, Precision, Recompute
 from wirecost.spec.study import ScalingRule, Study
@@ -13,6 +13,7 @@ __all__ = [
     "Cluster",
     "Data",
     "DataParallel",
+    "Device",
     "Emulation",
     "Experiment",
     "Fabric",

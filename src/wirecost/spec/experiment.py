@@ -24,6 +24,13 @@ class Scaling(StrEnum):
     WEAK = "weak"  # the micro-batch stays, the global batch grows
 
 
+class Device(StrEnum):
+    """What a rank computes on; `cuda` communicates over NCCL, `cpu` over gloo."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 class Data(Spec):
     """The text and the tokenizer.
 
@@ -58,6 +65,7 @@ class Experiment(Spec):
     iterations: PositiveInt = 8
     warmup: NonNegativeInt = 2
     seed: NonNegativeInt = 1
+    device: Device = Device.CPU
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
     timeout: TimeS = Seconds(600)

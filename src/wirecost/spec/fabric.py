@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from wirecost.spec.base import Spec
 from wirecost.units import Rate, TimeS
@@ -11,11 +11,15 @@ from wirecost.units import Rate, TimeS
 class Emulation(Spec):
     """Every emulated host gets a link of `rate` in each direction (none: as fast as the machine goes).
 
-    `delay` is one-way and needs the kernel's netem.
+    `delay` is one-way and needs the kernel's netem. NCCL opens `socket_threads` x `sockets_per_thread`
+    connections between two hosts (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD); one alone is too slow for a
+    fast network.
     """
 
     rate: Rate | None = None
     delay: TimeS | None = None
+    socket_threads: PositiveInt = 4
+    sockets_per_thread: PositiveInt = 4
 
 
 class Native(Spec):
@@ -26,13 +30,20 @@ class Native(Spec):
 
 
 class Fabric(Spec):
+    """A network by name. Where it has both, the emulation is used on one machine and the native form on a
+    cluster. `inside` is a network inside one host (NVLink, shared memory): all ranks are placed there.
+    """
+
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     description: str = ""
     emulate: Emulation | None = None
     native: Native | None = None
+    inside: bool = False
 
     @model_validator(mode="after")
     def _can_be_had(self) -> Fabric:
         if self.emulate is None and self.native is None:
             raise ValueError("a fabric needs 'emulate' or 'native'")
+        if self.inside and self.emulate is not None:
+            raise ValueError("a network inside a host ('inside') is never emulated: leave 'emulate' out")
         return self

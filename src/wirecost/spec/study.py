@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.spec.experiment import Data, Experiment, Optimizer, Scaling
+from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Scaling
 from wirecost.spec.fabric import Fabric
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
@@ -72,6 +72,7 @@ class Study(Spec):
     iterations: PositiveInt = 8
     warmup: NonNegativeInt = 2
     seed: NonNegativeInt = 1
+    device: Device = Device.CPU
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
     timeout: TimeS = Seconds(600)
@@ -115,7 +116,7 @@ class Study(Spec):
         ranks = hosts * self.ranks_per_host
         shared: dict[str, Any] = {
             key: getattr(self, key)
-            for key in ("ranks_per_host", "iterations", "warmup", "seed", "data", "optimizer", "timeout")
+            for key in ("iterations", "warmup", "seed", "device", "data", "optimizer", "timeout")
         }
         try:
             if ranks % plan.model_parallel:
@@ -126,7 +127,8 @@ class Study(Spec):
                 plan=plan,
                 fabric=fabric,
                 scaling=rule.kind,
-                hosts=hosts,
+                hosts=1 if fabric.inside else hosts,
+                ranks_per_host=ranks if fabric.inside else self.ranks_per_host,
                 global_batch=global_batch,
                 micro_batch=micro_batch,
                 **shared,

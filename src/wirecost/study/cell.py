@@ -19,7 +19,7 @@ from pathlib import Path
 from wirecost.errors import WirecostError
 from wirecost.fabric.hosts import INTERFACE, EmulatedHosts
 from wirecost.fabric.probe import LinkMeasurement, measure_links
-from wirecost.spec import Experiment
+from wirecost.spec import Device, Experiment
 from wirecost.study.store import Outcome, Status
 from wirecost.units import format_rate_bps
 
@@ -108,10 +108,9 @@ class _Ranks:
         port = MASTER_PORT if hosts else _free_port()
         for rank in range(experiment.ranks):
             host = rank // experiment.ranks_per_host
-            native = experiment.fabric.native
             environment = {
                 **os.environ,
-                **(native.environment if native else {}),
+                **_network_environment(experiment, host, emulated=hosts is not None),
                 "RANK": str(rank),
                 "WORLD_SIZE": str(experiment.ranks),
                 "LOCAL_RANK": str(rank % experiment.ranks_per_host),
@@ -121,9 +120,13 @@ class _Ranks:
                 "OMP_NUM_THREADS": str(per_rank),
                 "PYTHONUNBUFFERED": "1",
             }
-            interface = INTERFACE if hosts else native.interface if native else None
-            if interface:
-                environment["GLOO_SOCKET_IFNAME"] = environment["NCCL_SOCKET_IFNAME"] = interface
+            if experiment.device is Device.CUDA:
+                # What NCCL says there labels the result with the transport that was really used.
+                environment |= {
+                    "NCCL_DEBUG": "INFO",
+                    "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P",
+                    "NCCL_DEBUG_FILE": str(directory / "logs" / f"nccl-{rank}.log"),
+                }
             with (directory / "logs" / f"rank-{rank}.log").open("wb") as log:
                 self.processes.append(
                     subprocess.Popen(
@@ -204,6 +207,26 @@ class _Ranks:
     def _log_tail(self, rank: int) -> tuple[str, ...]:
         text = (self.directory / "logs" / f"rank-{rank}.log").read_text(errors="replace")
         return tuple(text.splitlines()[-LOG_LINES:])
+
+
+def _network_environment(experiment: Experiment, host: int, *, emulated: bool) -> dict[str, str]:
+    """What makes NCCL and gloo use the experiment's network."""
+    emulation, native = experiment.fabric.emulate, experiment.fabric.native
+    if not emulated or emulation is None:
+        chosen = dict(native.environment) if native else {}
+        interface = native.interface if native else None
+    else:
+        chosen = {
+            # Ranks with another host id are on another host to NCCL: no peer access, no shared memory.
+            "NCCL_HOSTID": f"wirecost-host-{host}",
+            "NCCL_NET": "Socket",
+            "NCCL_SOCKET_NTHREADS": str(emulation.socket_threads),
+            "NCCL_NSOCKS_PERTHREAD": str(emulation.sockets_per_thread),
+        }
+        interface = INTERFACE
+    if interface:
+        chosen |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return chosen
 
 
 def _count_lines(path: Path) -> int:

@@ -100,6 +100,8 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                         "wait": min(last_start, call["end_ns"]) - call["start_ns"],
                     }
                 )
+    # Without a cap there is no rate to expect: it depends on how many connections share the processors.
+    rate = link.rate_bps if link and link.nominal_rate_bps else None
     collectives = []
     for (rank, op, group), calls in found.items():
         total = sum(c["bytes"] for c in calls)
@@ -121,7 +123,7 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                 transfer_ns=transfer,
                 transfer_median_ns=round(statistics.median(c["duration"] - c["wait"] for c in calls)),
                 busbw_Bps=total * factor / (transfer * 1e-9) if transfer else None,
-                expected_ns=round(ring_transfer_s(op, total, ranks, link.rate_bps) * 1e9) if link else None,
+                expected_ns=round(ring_transfer_s(op, total, ranks, rate) * 1e9) if rate else None,
             )
         )
     return collectives

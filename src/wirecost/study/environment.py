@@ -29,6 +29,7 @@ def describe_environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _cpuinfo("model name"),
         "cores": len(os.sched_getaffinity(0)),
+        "gpus": _gpus(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "variables": {k: v for k, v in sorted(os.environ.items()) if TELLING.match(k)},
     }
@@ -48,6 +49,15 @@ def _cpuinfo(key: str) -> str | None:
         return None
     match = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1] if match else None
+
+
+def _gpus(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
+    """NVIDIA GPUs by model, as the kernel driver names them."""
+    models = []
+    for path in sorted(driver.glob("*/information")):
+        match = re.search(r"^Model:\s*(.+)$", path.read_text(errors="replace"), re.MULTILINE)
+        models.append(match[1].strip() if match else "unknown")
+    return models
 
 
 def _commit() -> str | None:

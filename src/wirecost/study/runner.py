@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from wirecost.breakdown import Breakdown
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
-from wirecost.spec import Data, Experiment, Study, Workload, load, validate
+from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
 from wirecost.spec.presets import named, names
 from wirecost.study.cell import LOG_LINES
 from wirecost.study.collect import collect
@@ -108,6 +109,8 @@ def check_runnable(study: Study) -> None:
         for number, entry in enumerate(entries):
             if reason := refusal(entry):  # type: ignore[arg-type]
                 raise SpecError(f"{study.name}: {key}[{number}]: {reason}")
+    if study.device is Device.CUDA:
+        _check_gpus(study)
     for number, fabric in enumerate(study.fabrics):
         if fabric.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.fabric == fabric):
             raise SpecError(
@@ -116,6 +119,23 @@ def check_runnable(study: Study) -> None:
             )
     if any(f.emulate is not None for f in study.fabrics):
         _check_isolation()
+
+
+def _check_gpus(study: Study) -> None:
+    """Every rank needs a GPU of its own: two that share one measure each other."""
+    run = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    have = int(run.stdout) if run.returncode == 0 and run.stdout.strip().isdigit() else 0
+    need = max(e.ranks for e in study.experiments())
+    if have < need:
+        raise UnsupportedError(
+            f"{study.name}: device cuda needs a GPU for each rank: {need}, and PyTorch finds {have} here; "
+            "use fewer hosts, or device: cpu"
+        )
 
 
 def _check_isolation() -> None:

@@ -42,17 +42,25 @@ def run_rank(directory: Path, rank: int) -> None:
     import torch.distributed as dist
 
     from wirecost.corpus import load_tokens
-    from wirecost.spec import Experiment
+    from wirecost.spec import Device, Experiment
     from wirecost.train.loop import train
 
     experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
     tokens_path = Path(json.loads((directory / "tokens.json").read_bytes())["path"])
     tokens = load_tokens(tokens_path, experiment.workload.sequence_length)
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=float(experiment.timeout)))
+    timeout = datetime.timedelta(seconds=float(experiment.timeout))
+    if experiment.device is Device.CUDA:
+        # One machine's GPUs are dealt out to the ranks, whichever host each of them plays.
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", timeout=timeout, device_id=device)
+    else:
+        device = torch.device("cpu")
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        dist.init_process_group("gloo", timeout=timeout)
     try:
         with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
-            for done in train(experiment, tokens):
+            for done in train(experiment, tokens, device):
                 sample = done.sample
                 line = {
                     "iteration": done.index,

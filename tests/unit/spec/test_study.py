@@ -67,7 +67,7 @@ def test_shipped_studies_are_valid(name: str) -> None:
         ("30 Mb/s", "0 Mb/s", "fabrics[1].emulate.rate: a rate must be positive, not '0 Mb/s'"),
         ("30 Mb/s", "30", "fabrics[1].emulate.rate: '30' needs a unit"),
         ("30 Mb/s", "fast", "fabrics[1].emulate.rate: a rate is written like '1 Gb/s', not 'fast'"),
-        ("rate", "rat", "fabrics[1].emulate: unknown key 'rat' (did you mean 'rate'?); allowed: delay, rate"),
+        ("rate", "rat", "fabrics[1].emulate: unknown key 'rat' (did you mean 'rate'?); allowed: delay, rate, socket"),
         ("batch: 16", "batch: 15", "global_batch 15 does not divide over 2 data-parallel ranks; nearest that does: 14 or 16"),
         ("[2, 4]", "[2, 96]", "96 emulated hosts can't exist; at most 64 do"),
         ("[2, 4]", "[2, 0]", "hosts[1]: input should be greater than 0, not '0'"),

@@ -94,7 +94,12 @@ def test_missing_iterations_are_an_error(tmp_path: Path) -> None:
         collect(EXPERIMENT, write(tmp_path, rank, rank[:2]), cores=8)
 
 
-def test_without_a_measured_link_nothing_is_expected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", [False, True])
+def test_without_a_capped_and_measured_link_nothing_is_expected(tmp_path: Path, link: bool) -> None:
     rank = [sample(n, 0, 10, 20) for n in range(3)]
-    breakdown = collect(EXPERIMENT, write(tmp_path, rank, rank, link=False), cores=8)
+    folder = write(tmp_path, rank, rank, link=link)
+    if link:
+        uncapped = json.loads((folder / "link.json").read_text()) | {"nominal_rate_bps": None}
+        (folder / "link.json").write_text(json.dumps(uncapped))
+    breakdown = collect(EXPERIMENT, folder, cores=8)
     assert {c.expected_ns for c in breakdown.collectives} == {None}

@@ -29,7 +29,8 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 @lru_cache
-def _text(kind: str, name: str) -> str:
+def text(kind: str, name: str) -> str:
+    """A preset's YAML as it ships."""
     return (files(__name__) / KINDS[kind] / f"{name}.yaml").read_text(encoding="utf-8")
 
 
@@ -43,5 +44,5 @@ def named(kind: str, value: Any) -> Any:
         return value
     if value not in names(kind):
         raise ValueError(one_of(kind, value, names(kind)))
-    data = parse_yaml(_text(kind, value), f"preset {kind} {value}")
+    data = parse_yaml(text(kind, value), f"preset {kind} {value}")
     return {"name": value, **data}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from time import perf_counter_ns
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from wirecost.breakdown import Phase
-from wirecost.train.clock import Recorder
+from wirecost.train.recorder import Recorder
 
 
 class FlatAllReduce:
@@ -41,4 +40,4 @@ class FlatAllReduce:
         with self.recorder.phase(Phase.GRAD_SYNC):
             call = self.recorder.launch("all_reduce", "data_parallel", ranks, self.buffer.nbytes)
             dist.all_reduce(self.buffer)
-            call.end_ns = perf_counter_ns()
+            self.recorder.ended(call)

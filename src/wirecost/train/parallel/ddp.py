@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from wirecost.train.clock import Recorder
+from wirecost.train.recorder import Recorder
 
 
 class OverlappedDDP:
@@ -28,7 +27,7 @@ class OverlappedDDP:
             return self._all_reduce(bucket.buffer())
 
         self.ddp.register_comm_hook(None, hook)
-        self._last_launch_ns: int | None = None
+        self._last_launch: Any = None
 
     def zero_grad(self) -> None:
         self.ddp.zero_grad(set_to_none=False)
@@ -39,17 +38,17 @@ class OverlappedDDP:
     def after_backward(self) -> None:
         # The last bucket becomes ready when backward has no gradient left to compute; from then on
         # backward only waits for the buckets in flight.
-        if self._last_launch_ns is not None:
-            self.recorder.blocked_until_now(self._last_launch_ns)
-            self._last_launch_ns = None
+        if self._last_launch is not None:
+            self.recorder.blocked_until_now(self._last_launch)
+            self._last_launch = None
 
     def _all_reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         call = self.recorder.launch("all_reduce", "data_parallel", self.ranks, buffer.nbytes)
-        self._last_launch_ns = call.start_ns
+        self._last_launch = call.start
         work: Any = dist.all_reduce(buffer, async_op=True)
 
         def ended(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            call.end_ns = perf_counter_ns()
+            self.recorder.ended(call)
             return future.value()[0]
 
         return work.get_future().then(ended)

@@ -8,10 +8,10 @@ from torch import nn
 
 from wirecost.errors import SpecError
 from wirecost.spec import DataParallel, Plan
-from wirecost.train.clock import Recorder
 from wirecost.train.parallel.all_reduce import FlatAllReduce
 from wirecost.train.parallel.base import GradientSync
 from wirecost.train.parallel.ddp import OverlappedDDP
+from wirecost.train.recorder import Recorder
 
 STRATEGIES: dict[DataParallel, Callable[[nn.Module, Recorder], GradientSync]] = {
     DataParallel.ALL_REDUCE: FlatAllReduce,
