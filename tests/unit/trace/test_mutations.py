@@ -213,7 +213,7 @@ def test_real_traces_mutated(shared: Path, tmp_path: Path, name: str, count: int
         text = mutated(seed, [base])
         path.write_bytes(text)
         try:
-            (trace,) = read_file(path, Options(window="cpu"))
+            (trace,) = read_file(path, Options())
         except TraceError:
             continue
         answered += 1
