@@ -32,6 +32,7 @@ def _row(cell: Cell) -> dict[str, Any]:
         "ranks": cell.scale.ranks,
         "global_batch": cell.scale.global_batch,
         "micro_batch": cell.result.experiment.micro_batch,
+        "accumulation": cell.scale.accumulation,
         "status": str(cell.result.outcome.status),
         "reason": cell.result.outcome.reason,
     }
@@ -87,6 +88,7 @@ def to_json(report: StudyReport) -> str:
                     "scaling": str(s.scale.scaling),
                     "ranks": s.scale.ranks,
                     "global_batch": s.scale.global_batch,
+                    "accumulation": s.scale.accumulation,
                     "fast": s.fast,
                     "slow": s.slow,
                     "speed_up": s.ratio.value,
@@ -105,6 +107,7 @@ def to_json(report: StudyReport) -> str:
                     "scaling": str(e.cell.scale.scaling),
                     "ranks": e.cell.scale.ranks,
                     "global_batch": e.cell.scale.global_batch,
+                    "accumulation": e.cell.scale.accumulation,
                     "bytes": round(e.bytes_per_call),
                     "measured_ms": e.measured_ns * 1e-6,
                     "expected_ms": e.expected_ns * 1e-6,

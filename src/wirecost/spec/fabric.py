@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.units import Rate, TimeS
+from wirecost.units import BitsPerSecond, Rate, TimeS, format_rate_bps
+
+MIN_RATE_BPS = 64e3
+"""Below this the shaper's smallest bucket (64 KiB) is more than eight seconds of the rate, and shapes nothing."""
 
 
 class Emulation(Spec):
@@ -20,6 +23,16 @@ class Emulation(Spec):
     delay: TimeS | None = None
     socket_threads: PositiveInt = 4
     sockets_per_thread: PositiveInt = 4
+
+    @field_validator("rate")
+    @classmethod
+    def _can_be_measured(cls, rate: BitsPerSecond | None) -> BitsPerSecond | None:
+        if rate is not None and rate < MIN_RATE_BPS:
+            raise ValueError(
+                f"{format_rate_bps(rate)} is slower than links are emulated; "
+                f"at least {format_rate_bps(MIN_RATE_BPS)}"
+            )
+        return rate
 
 
 class Native(Spec):

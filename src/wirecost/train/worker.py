@@ -19,6 +19,8 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 EXIT_FAILED = 3
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
+"""What gloo says when a connection ends: on reading, or on writing (strerror of ECONNRESET and EPIPE)."""
 
 
 def main() -> int:
@@ -90,7 +92,7 @@ def classify(error: BaseException) -> str:
         return "oom"
     if type(error).__name__ == "NonFiniteLossError":
         return "diverged"
-    if any(sign in text for sign in ("Connection closed by peer", "Connection reset by peer", "Socket closed")):
+    if any(sign in text for sign in LOST_PEER):
         return "lost_peer"
     return "error"
 

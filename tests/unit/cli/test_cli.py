@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.results import invented_store
 from wirecost.spec import Fabric, parse_yaml, validate
 
 HEAVY = ("torch", "numpy", "pydantic", "polars", "altair", "rich", "jinja2", "pyroute2", "msgspec", "yaml")
@@ -100,3 +101,12 @@ def test_presets_are_listed_and_shown_as_yaml() -> None:
         run = wirecost(*arguments)
         assert run.returncode == 2
         assert "did you mean" in run.stderr
+
+
+def test_a_page_is_written_though_figures_cannot_be(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    (tmp_path / "figures").write_text("in the way")
+    run = wirecost("report", str(tmp_path), "--html", str(tmp_path / "page.html"))
+    assert run.returncode == 2
+    assert (tmp_path / "page.html").exists()
+    assert "figures: can't be written: File exists; --figures names another folder" in run.stderr
