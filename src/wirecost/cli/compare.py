@@ -72,6 +72,8 @@ def _show(c: Comparison) -> None:
         return "–" if value is None else f"{value:.1%}"
 
     console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=160)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("per iteration and rank")
     for side, source in (("before", c.before_source), ("after", c.after_source)):

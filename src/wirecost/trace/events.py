@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from wirecost.trace.arguments import Arguments
 from wirecost.trace.classify import (
     COPY,
     CPU_ANNOTATION,
     DEVICE_CATEGORIES,
+    FILL,
     GPU_ANNOTATION,
     KERNEL,
     OTHER_CATEGORIES,
     UNKNOWN,
     Classifier,
-    operation,
-    total_bytes,
 )
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS, NS_OF_FRACTION, NotANumber, OutOfRange, exact_ns, span_ns
 from wirecost.trace.problems import Problems
+from wirecost.trace.recorded import Annotation, Call, Columns, Int64, Recorded
 from wirecost.trace.stream import Event, Slice
 
 STEP = re.compile(r"ProfilerStep#\d{1,18}")
@@ -37,77 +36,8 @@ _COMMS = msgspec.Raw(_COMMS_BYTES)
 # (kineto's process names and window marks).
 _PHASES = frozenset("BEXiICbnestfSTpFPNODMVvRc(),=")
 _ANNOTATION = 3  # beside the kinds of device work
-_UNKNOWN_GROUP = "unknown"
-_MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
-
-
-class _Args(msgspec.Struct, gc=False):
-    """Arguments of a communication kernel (PyTorch, torch/csrc/distributed/c10d/ParamCommsUtils.hpp)."""
-
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
-    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
-    dtype: Any = None
-    group_size: Any = msgspec.field(default=None, name="Group size")
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    description: Any = msgspec.field(default=None, name="Process Group Description")
-    members: Any = msgspec.field(default=None, name="Process Group Ranks")
-    sequence: Any = msgspec.field(default=None, name="Seq")
-    external_id: Any = msgspec.field(default=None, name="External id")
-
-
-@dataclass(slots=True)
-class Call:
-    """What a communication event says of itself; None is unknown. `group` is the process group's name."""
-
-    op: str = UNKNOWN
-    group: str = _UNKNOWN_GROUP
-    members: str = ""
-    group_size: int | None = None
-    bytes: int | None = None
-    dtype: str | None = None
-    sequence: int | None = None
-    op_source: str = "name"
-
-
-Int64 = npt.NDArray[np.int64]
-
-
-@dataclass
-class Columns:
-    """Device events of one file: int64 nanoseconds, without the base time."""
-
-    start_ns: Int64
-    end_ns: Int64
-    kind: npt.NDArray[np.int8]
-    name: Int64  # index into `names`
-    stream: Int64  # index into `streams`
-    comm: npt.NDArray[np.bool_]
-    names: list[str]
-    streams: list[tuple[str, str]]  # (device, stream)
-    calls: dict[int, Call]  # by row, for communication
-
-
-@dataclass
-class Annotation:
-    name: str
-    start_ns: int
-    end_ns: int
-    stream: int  # index into the streams; -1 on the CPU
-
-
-@dataclass
-class Recorded:
-    """Everything of one file that the answer is computed from."""
-
-    device: Columns
-    gpu_annotations: list[Annotation] = field(default_factory=list)
-    cpu_annotations: list[Annotation] = field(default_factory=list)
-    record_start_ns: int | None = None
-    record_end_ns: int | None = None
-    cpu_ops: list[tuple[int, int]] = field(default_factory=list)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    sub_microsecond: bool = True
+_MOST_LENGTHS = 100_000
+_BY_KIND = [(kind, {c for c, k in DEVICE_CATEGORIES.items() if k == kind}) for kind in (KERNEL, COPY, FILL)]
 
 
 class Collector:
@@ -120,9 +50,10 @@ class Collector:
         self._texts: list[str] = []
         self._comm: list[bool] = []
         self._streams: dict[tuple[bytes, bytes], int] = {}
-        self._start, self._end = array("q"), array("q")
-        self._kind, self._name, self._stream = array("b"), array("q"), array("q")
-        self._flag, self._check = array("b"), array("q")
+        # Device events in pieces of (start, end, kind, name, stream, communication, check) by events.
+        self._pieces: list[Int64] = []
+        self._count_taken = 0
+        self._lengths: dict[bytes, int] = {}  # durations as written -> ns; the same few come again and again
         self._calls: dict[int, tuple[Call, object]] = {}
         self._by_external: dict[object, Call] = {}
         self._gpu: list[Annotation] = []
@@ -134,12 +65,12 @@ class Collector:
         self._spans: list[tuple[int, int]] = []
         self._marks: dict[str, int] = {}
         self._decode_name = msgspec.json.Decoder(str).decode
-        self._decode_args = msgspec.json.Decoder(_Args).decode
+        self._arguments = Arguments(problems)
         self._fractions = False
 
     def add(self, slice_: Slice) -> None:
         events, text = slice_
-        skipped, device = OTHER_CATEGORIES, DEVICE_CATEGORIES
+        skipped = OTHER_CATEGORIES
         rest = [e for e in events if e.cat not in skipped]
         if self._keep_cpu:
             for event in events:
@@ -152,16 +83,19 @@ class Collector:
             if not self._steps_annotated and b"#" in text and _STEP_BYTES in text:
                 for event in [e for e in events if e.cat in skipped and bytes(e.name).startswith(_STEP_BYTES)]:
                     self._host(event)
-        work = [e for e in rest if e.cat in device]
-        if work and not self._batch(work):
-            for event in work:
-                self._device(event, device[event.cat or ""])
-        if len(work) < len(rest):
-            for event in [e for e in rest if e.cat not in device]:
+        taken = 0
+        for kind, categories in _BY_KIND:
+            work = [e for e in rest if e.cat in categories]
+            taken += len(work)
+            if work and not self._batch(work, kind):
+                for event in work:
+                    self._device(event, kind)
+        if taken < len(rest):
+            for event in [e for e in rest if e.cat not in DEVICE_CATEGORIES]:
                 self._other(event)
 
-    def _batch(self, work: list[Event]) -> bool:
-        """Takes device events together, column by column, which is several times faster than one by one.
+    def _batch(self, work: list[Event], kind: int) -> bool:
+        """Takes device events of one kind together, by columns: several times faster than one by one.
 
         False, with nothing taken, where any of them is in the least unusual.
         """
@@ -169,39 +103,42 @@ class Collector:
         digits = b"".join(starts) + b"".join(lengths)
         if b"-" in digits or [e.ph for e in work] != ["X"] * len(work):
             return False
-        in_ns = NS_OF_FRACTION
+        in_ns, known = NS_OF_FRACTION, self._lengths
+        if len(known) > _MOST_LENGTHS:
+            known.clear()
         try:
-            start = [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in starts]]
-            length = [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in lengths]]
-        except (ValueError, KeyError):
+            start = np.array(
+                [int(w) * 1000 + in_ns[f] for w, _, f in [t.partition(b".") for t in starts]], dtype=np.int64
+            )
+            for text in set(lengths).difference(known):
+                whole, _, part = text.partition(b".")
+                known[text] = int(whole) * 1000 + in_ns[part]
+            length = np.array([known[t] for t in lengths], dtype=np.int64)
+        except (ValueError, KeyError, OverflowError):
             return False
-        end = [s + n for s, n in zip(start, length, strict=True)]
-        if max(end) > LIMIT_NS or max(length) > LONGEST_NS:
+        if start.max() > LIMIT_NS - LONGEST_NS or length.max() > LONGEST_NS:
             return False
-        kinds = [DEVICE_CATEGORIES[e.cat] for e in work]  # pyright: ignore[reportArgumentType]
-        tables = self._names
-        names = [tables[k].get(n) for k, n in zip(kinds, [bytes(e.name) for e in work], strict=True)]
+        table = self._names[kind]
+        names = [table.get(n) for n in [bytes(e.name) for e in work]]
         if None in names:
-            for event, kind in zip(work, kinds, strict=True):
-                if self._name_of(event, kind) is None:
-                    return False
-            names = [tables[k][bytes(e.name)] for k, e in zip(kinds, work, strict=True)]
-        comm = self._comm
-        flags = [comm[n] for n in names]  # pyright: ignore[reportArgumentType, reportCallIssue]
-        if True in flags:
-            row = len(self._start)
-            for offset in [i for i, flag in enumerate(flags) if flag]:
-                self._calls[row + offset] = self._call(work[offset], self._texts[names[offset]])  # pyright: ignore
-        self._start.extend(start)
-        self._end.extend(end)
-        self._kind.extend(kinds)
-        self._name.extend(names)  # pyright: ignore[reportArgumentType]
+            names = [self._name_of(e, kind) for e in work]
+            if None in names:
+                return False
         streams = [self._streams.get(k) for k in [(bytes(e.pid), bytes(e.tid)) for e in work]]
         if None in streams:
             streams = [self._stream_of(e) for e in work]
-        self._stream.extend(streams)  # pyright: ignore[reportArgumentType]
-        self._flag.extend(flags)
-        self._check.extend([hash(bytes(e.args)) for e in work])
+        piece = np.empty((7, len(work)), dtype=np.int64)
+        columns: list[Any] = [start, start + length, kind, names, streams]
+        for row, column in enumerate(columns):
+            piece[row] = column
+        piece[5] = [self._comm[n] for n in names]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        piece[6] = [hash(bytes(e.args)) for e in work]
+        for row in np.flatnonzero(piece[5]):
+            self._calls[self._count_taken + int(row)] = self._arguments.call(
+                bytes(work[row].args), self._texts[piece[3, row]]
+            )
+        self._pieces.append(piece)
+        self._count_taken += len(work)
         self._fractions = self._fractions or b"." in digits
         return True
 
@@ -256,72 +193,20 @@ class Collector:
         if name is None:
             self._problems.add("unnamed_event")
             return
-        if self._comm[name]:
-            self._calls[len(self._start)] = self._call(event, self._texts[name])
-        self._start.append(times[0])
-        self._end.append(times[1])
-        self._kind.append(kind)
-        self._name.append(name)
-        self._stream.append(self._stream_of(event))
-        self._flag.append(self._comm[name])
-        self._check.append(hash(bytes(event.args)))
-
-    def _call(self, event: Event, name: str) -> tuple[Call, object]:
-        raw = bytes(event.args)
-        if not raw:
-            return Call(op=operation(name)), None
-        try:
-            args = self._decode_args(raw)
-        except (msgspec.MsgspecError, RecursionError):
-            self._problems.add("bad_argument")
-            return Call(op=operation(name)), None
-        external = args.external_id if isinstance(args.external_id, int) else None
-        call = self._described(args)
-        if call is None:
-            return Call(op=operation(name)), external
-        if call.op == UNKNOWN:
-            call.op = operation(name)
-            call.op_source = "name"
-        return call, external
-
-    def _described(self, args: _Args) -> Call | None:
-        """The call that arguments describe; None where they describe none."""
-        if not isinstance(args.collective, str) or not args.collective:
-            return None
-        size, count_in, count_out = (
-            self._count(v) for v in (args.group_size, args.elements_in, args.elements_out)
-        )
-        if size == 0:
-            size = None
-        op = operation(args.collective)
-        dtype = args.dtype if isinstance(args.dtype, str) else None
-        total = total_bytes(op, count_in, count_out, dtype)
-        sequence = self._count(args.sequence)
-        group = args.group if isinstance(args.group, str) and args.group else _UNKNOWN_GROUP
-        if isinstance(args.description, str) and args.description not in ("", "undefined", group):
-            group = f"{group} ({args.description})"
-        members = args.members if isinstance(args.members, str) else ""
-        return Call(op, group, members, size, total, dtype, sequence, "args")
-
-    def _count(self, value: object) -> int | None:
-        if value is None:
-            return None
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_ELEMENTS:
-            return value
-        self._problems.add("bad_argument")
-        return None
+        comm = self._comm[name]
+        if comm:
+            self._calls[self._count_taken] = self._arguments.call(bytes(event.args), self._texts[name])
+        row = [*times, kind, name, self._stream_of(event), comm, hash(bytes(event.args))]
+        self._pieces.append(np.array(row, dtype=np.int64).reshape(7, 1))
+        self._count_taken += 1
 
     def _host(self, event: Event) -> None:
         """Host events that matter whatever their category: profiler steps and descriptions of collectives."""
         raw = bytes(event.name)
         if raw == _COMMS_BYTES:
-            try:
-                args = self._decode_args(bytes(event.args))
-            except (msgspec.MsgspecError, RecursionError):
-                return
-            call = self._described(args) if isinstance(args.external_id, int) else None
-            if call is not None:
-                self._by_external[args.external_id] = call
+            found = self._arguments.description(bytes(event.args))
+            if found is not None:
+                self._by_external[found[0]] = found[1]
         elif raw.startswith(_STEP_BYTES) and event.cat in _OPERATORS:
             self._annotation(event, self._operator_steps, -1)
         elif self._keep_cpu and event.cat in _OPERATORS and event.ph == "X":
@@ -392,17 +277,25 @@ class Collector:
                     described.group_size,
                 )
                 call.bytes, call.dtype, call.sequence = described.bytes, described.dtype, described.sequence
-        start, end, check = (np.array(c, dtype=np.int64) for c in (self._start, self._end, self._check))
-        name, stream = np.array(self._name, dtype=np.int64), np.array(self._stream, dtype=np.int64)
-        kind, comm = np.array(self._kind, dtype=np.int8), np.array(self._flag, dtype=np.bool_)
-        keep = ~_duplicates(start, end, name, stream, kind.astype(np.int64), check)
+        taken = np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((7, 0), dtype=np.int64)
+        self._pieces.clear()
+        start, end, kind, name, stream, comm, check = taken
+        keep = ~_duplicates(start, end, name, stream, kind, check)
         self._problems.add("duplicate_event", int((~keep).sum()))
         rows = np.flatnonzero(keep)
-        renumbered = {int(old): new for new, old in enumerate(rows)}
-        calls = {renumbered[row]: call for row, (call, _) in self._calls.items() if row in renumbered}
+        renumbered = np.cumsum(keep) - 1
+        calls = {int(renumbered[row]): call for row, (call, _) in self._calls.items() if keep[row]}
         streams = [(_label(pid), _label(tid)) for pid, tid in self._streams]
         columns = Columns(
-            start[rows], end[rows], kind[rows], name[rows], stream[rows], comm[rows], self._texts, streams, calls
+            start[rows],
+            end[rows],
+            kind[rows].astype(np.int8),
+            name[rows],
+            stream[rows],
+            comm[rows].astype(np.bool_),
+            self._texts,
+            streams,
+            calls,
         )
         self._problems.add("zero_duration", int((columns.start_ns == columns.end_ns).sum()))
         starts = [s for s, _ in self._spans] + [t for n, t in self._marks.items() if n.startswith("Iter")]
@@ -442,6 +335,3 @@ def _distinct(annotations: Iterable[Annotation]) -> list[Annotation]:
     """In order of start; an annotation that is there twice counts once."""
     unique = {(a.name, a.start_ns, a.end_ns, a.stream): a for a in annotations}
     return sorted(unique.values(), key=lambda a: (a.start_ns, -a.end_ns, a.name))
-
-
-__all__ = ["COPY", "KERNEL", "Annotation", "Call", "Collector", "Columns", "Recorded"]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from wirecost.trace.classify import COPY, FILL, KERNEL, Classifier, operation
-from wirecost.trace.events import Annotation, Call, Columns, Recorded
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS
 from wirecost.trace.problems import Problems
+from wirecost.trace.recorded import Annotation, Call, Columns, Recorded
 from wirecost.trace.source import TraceError
 
 _TABLES = (

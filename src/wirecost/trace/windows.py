@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from wirecost.trace.events import STEP, Annotation, Recorded
+from wirecost.trace.events import STEP
 from wirecost.trace.problems import Problems
+from wirecost.trace.recorded import Annotation, Recorded
 from wirecost.trace.source import TraceError
 
 AUTO, GPU, CPU, WHOLE, NAME = "auto", "gpu", "cpu", "whole", "name:"

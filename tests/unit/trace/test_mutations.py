@@ -6,6 +6,7 @@ plain second opinion (tests/support/tracefiles.py) says of it. Each seed stands 
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -111,9 +112,9 @@ def rename(draw: random.Random, text: bytes) -> bytes:
 KINDS = (truncate, flip, splice, reorder, duplicate, rename)
 
 
-def mutated(seed: int) -> bytes:
+def mutated(seed: int, bases: list[bytes] = _BASES) -> bytes:
     draw = random.Random(seed)
-    text = draw.choice(_BASES)
+    text = draw.choice(bases)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         text = draw.choice(KINDS)(draw, text) or b"{"
     return text
@@ -197,3 +198,27 @@ def test_whatever_is_read_can_be_shown(tmp_path: Path) -> None:
             render_html(traces)
         shown += 1
     assert shown > 200
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("cpu-op-with-stream.json.gz", 1000), ("dlrm-8-ranks/worker0_step_12.1694128201545.pt.trace.json.gz", 150)],
+)
+def test_real_traces_mutated(shared: Path, tmp_path: Path, name: str, count: int) -> None:
+    base = gzip.decompress((shared / "traces" / name).read_bytes())
+    path = tmp_path / "trace.json"
+    answered = 0
+    for seed in range(count):
+        text = mutated(seed, [base])
+        path.write_bytes(text)
+        try:
+            (trace,) = read_file(path, Options())
+        except TraceError:
+            continue
+        answered += 1
+        try:
+            judge(text, trace)
+        except (AssertionError, ValueError) as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+    assert answered > 0.7 * count
