@@ -18,9 +18,9 @@ from wirecost.breakdown import (
     ResultWarning,
     Source,
 )
+from wirecost.collectives.traffic import ring_transfer_s
 from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Experiment
-from wirecost.study.traffic import ring_transfer_s
 
 BUSY = 0.15
 """The share of all cores that other programs may use before a result says so."""
