@@ -44,11 +44,12 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
-    from wirecost.cli import demo, report, study
+    from wirecost.cli import bench, demo, report, study
 
     app.command("demo")(demo.demo)
     app.add_typer(study.app, name="study")
     app.command("report")(report.report)
+    app.command("bench")(bench.bench)
 
 
 _register()
