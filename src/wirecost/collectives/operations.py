@@ -211,7 +211,8 @@ def collective_name(text: str) -> str:
         SpecError: for a name that is none, with those that are.
     """
     name = text.strip().lower().removesuffix("_perf").replace("-", "_")
-    name = ALIASES.get(name.replace("_", ""), name)
+    if name not in COLLECTIVES and name != BARRIER:
+        name = ALIASES.get(name.replace("_", ""), name)
     if name not in COLLECTIVES and name != BARRIER:
         raise SpecError(one_of("collective", text, [*COLLECTIVES, BARRIER]))
     return name

@@ -48,10 +48,14 @@ class GlooCommunicator:
         dist.all_to_all_single(receive, send, group=self.group)
 
     def exchange(self, receive: torch.Tensor, send: torch.Tensor, *, to: int, source: int) -> None:
-        sending = dist.isend(send, self.ranks[to], group=self.group)
-        dist.recv(receive, self.ranks[source], group=self.group)
-        if sending is not None:
-            sending.wait()
+        # Receives first: what arrives before its receive is posted waits for it.
+        pending = [
+            dist.irecv(receive, self.ranks[source], group=self.group),
+            dist.isend(send, self.ranks[to], group=self.group),
+        ]
+        for work in pending:
+            if work is not None:
+                work.wait()
 
     def send(self, buffer: torch.Tensor, to: int) -> None:
         dist.send(buffer, self.ranks[to], group=self.group)
