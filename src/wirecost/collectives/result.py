@@ -13,6 +13,8 @@ from wirecost.collectives.request import BenchRequest, Mode
 
 P95_SAMPLES, P99_SAMPLES = 20, 100
 """Of fewer messages the percentile would only be the slowest one by another name."""
+PING_PONG_BUCKETS = 40
+"""From so many bucketfuls on, the one at each end of the link are 5 % of a message."""
 
 
 class _Model(BaseModel):
@@ -49,7 +51,7 @@ class Row(_Model):
     p99_ns: float | None = None
     wait_ns: float | None = None
     unshaped: bool = False
-    """What each rank sends fits into the shaper's bucket: the cap does not apply to it."""
+    """The shaper's bucket takes so much of what each rank sends that the row is no measure of the cap."""
 
 
 class Network(_Model):
@@ -100,11 +102,11 @@ def combine(request: BenchRequest, network: Network, case: dict[str, Any], ranks
         p95_ns=percentile(messages, 95) if len(messages) >= P95_SAMPLES else None,
         p99_ns=percentile(messages, 99) if len(messages) >= P99_SAMPLES else None,
         wait_ns=statistics.median(slowest["waits"]),
-        unshaped=bool(network.unshaped_bytes and factor and size and size * factor < network.unshaped_bytes),
+        unshaped=_escapes(network, size * factor, slowest["per_run"]) if factor else False,
     )
 
 
-def _group_times(members: list[dict[str, Any]]) -> dict[str, list[float]]:
+def _group_times(members: list[dict[str, Any]]) -> dict[str, Any]:
     """Of one group: each round's time for a message, each message's time and wait, in ns."""
     per_run = members[0]["messages_per_run"]
     per_round = members[0]["per_round"]
@@ -130,7 +132,14 @@ def _group_times(members: list[dict[str, Any]]) -> dict[str, list[float]]:
         else:
             messages.append(min(durations) / per_run)
             waits.append(max(durations) - min(durations))
-    return {"rounds": rounds, "messages": messages, "waits": waits}
+    return {"rounds": rounds, "messages": messages, "waits": waits, "per_run": per_run}
+
+
+def _escapes(network: Network, sent_bytes: float, messages_per_run: int) -> bool:
+    """Whether the shaper's bucket hides its cap. A stream empties the bucket once; in a ping-pong it fills up
+    again with every turn, and makes each message look shorter by itself."""
+    bucket = network.unshaped_bytes
+    return bucket is not None and sent_bytes < bucket * (PING_PONG_BUCKETS if messages_per_run > 1 else 1)
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:

@@ -101,7 +101,7 @@ def footer(rows: Sequence[Row], collective: str, *, checked: bool) -> Iterator[s
         yield "# single messages: time without the wait for the last rank; wait is the first rank's for the last"
         for row in sorted(rows, key=lambda r: (r.mode is Mode.IN_PLACE, r.size_bytes)):
             mode = "in-place" if row.mode is Mode.IN_PLACE else "out-of-place"
-            mark = "  within the shaper's bucket: not held to the cap" if row.unshaped else ""
+            mark = "  mostly within the shaper's bucket: not held to the cap" if row.unshaped else ""
             yield f"# {format_size_bytes(row.size_bytes):>10}  {mode:>12}  {_percentiles(row)}{mark}"
         yield "#"
     wrong = sum(r.wrong or 0 for r in rows)
