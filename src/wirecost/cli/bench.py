@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -68,9 +69,29 @@ def bench(
     place: Annotated[Place, typer.Option(help="Buffers: in place, out of place, both.")] = Place.BOTH,
     timeout: Annotated[str, typer.Option(help="How long a rank may take to come, or for one size.")] = "60 s",
     seed: Annotated[int, typer.Option(help="Of the random data.")] = 1,
+    read: Annotated[
+        list[Path] | None,
+        typer.Option(help="Measure nothing: read results of nccl-tests (text, JSON) or OSU. Repeatable."),
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(help="With --read: ranks in the group, where the file doesn't tell.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write bus bandwidth over size with the fit, .png or .svg.")
+    ] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Write the fit into this cluster's YAML as its network efficiency.")
+    ] = None,
     output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
 ) -> None:
     """Measure what a network gives, per collective, size and group, with nccl-tests' options and columns."""
+    from wirecost.cli._bench_output import check_outputs, read_and_print, run_and_print
+
+    check_outputs(plot, cluster)
+    as_json = output_format is Format.JSON
+    if read:
+        read_and_print(read, ranks, as_json=as_json, plot=plot, cluster=cluster)
+        return
     from wirecost.collectives.options import request_from
 
     request = request_from(
@@ -93,7 +114,5 @@ def bench(
         timeout=timeout,
         seed=seed,
     )
-    from wirecost.cli._bench_output import run_and_print
-
-    if not run_and_print(request, as_json=output_format is Format.JSON):
+    if not run_and_print(request, as_json=as_json, plot=plot, cluster=cluster):
         raise typer.Exit(1)

@@ -13,8 +13,8 @@ from wirecost.collectives.request import BenchRequest, Mode
 
 P95_SAMPLES, P99_SAMPLES = 20, 100
 """Of fewer messages the percentile would only be the slowest one by another name."""
-PING_PONG_BUCKETS = 40
-"""From so many bucketfuls on, the one at each end of the link are 5 % of a message."""
+BUCKET_SHARE, BUSY_SHARE = 0.025, 0.5
+"""There is a bucket at each end of a link: two of 2.5 % make 5 % of a message's time."""
 
 
 class _Model(BaseModel):
@@ -102,7 +102,7 @@ def combine(request: BenchRequest, network: Network, case: dict[str, Any], ranks
         p95_ns=percentile(messages, 95) if len(messages) >= P95_SAMPLES else None,
         p99_ns=percentile(messages, 99) if len(messages) >= P99_SAMPLES else None,
         wait_ns=statistics.median(slowest["waits"]),
-        unshaped=_escapes(network, size * factor, slowest["per_run"]) if factor else False,
+        unshaped=bool(factor) and _escapes(network, size * factor, len(messages), time_ns, slowest["per_run"]),
     )
 
 
@@ -135,11 +135,17 @@ def _group_times(members: list[dict[str, Any]]) -> dict[str, Any]:
     return {"rounds": rounds, "messages": messages, "waits": waits, "per_run": per_run}
 
 
-def _escapes(network: Network, sent_bytes: float, messages_per_run: int) -> bool:
-    """Whether the shaper's bucket hides its cap. A stream empties the bucket once; in a ping-pong it fills up
-    again with every turn, and makes each message look shorter by itself."""
-    bucket = network.unshaped_bytes
-    return bucket is not None and sent_bytes < bucket * (PING_PONG_BUCKETS if messages_per_run > 1 else 1)
+def _escapes(network: Network, sent_bytes: float, messages: int, time_ns: float, per_run: int) -> bool:
+    """Whether the shaper's bucket hides its cap: it holds more than a little of what the link carried without a
+    pause, and without it the link would have been busy.
+
+    A stream empties the bucket once. In a ping-pong each end's fills up again while the other one sends.
+    """
+    bucket, rate = network.unshaped_bytes, network.measured_rate_bps
+    if bucket is None or rate is None:
+        return False
+    carried = sent_bytes if per_run > 1 else sent_bytes * messages
+    return bucket > BUCKET_SHARE * carried and sent_bytes * 8e9 / time_ns > BUSY_SHARE * rate
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:

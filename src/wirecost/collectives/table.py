@@ -5,9 +5,10 @@ Everything beyond nccl-tests' columns stands on lines that begin with `#`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from wirecost._version import __version__
+from wirecost.collectives.efficiency import Fitted
 from wirecost.collectives.operations import BARRIER, COLLECTIVES
 from wirecost.collectives.request import BenchRequest, Mode
 from wirecost.collectives.result import Network, Row
@@ -57,12 +58,16 @@ def header(request: BenchRequest, network: Network, collective: str) -> list[str
     ]
     if many > 1:
         lines.append(f"# busbw is the slowest group's alone; {many} groups share each host's link")
+    return [*lines, *columns()]
+
+
+def columns() -> list[str]:
+    """nccl-tests' column titles."""
     row = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {}"
     kinds = f"{'out-of-place':^31}  {'in-place':^31}"
     cells = f"{'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
     units = f"{'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}  {'':>6}"
     return [
-        *lines,
         "#",
         row.format("", "", "", "", "", kinds).rstrip(),
         row.format("size", "count", "type", "redop", "root", f"{cells}  {cells}"),
@@ -115,6 +120,30 @@ def footer(rows: Sequence[Row], collective: str, *, checked: bool) -> Iterator[s
     yield "#"
 
 
+def fit_lines(fitted: Sequence[Fitted]) -> Iterator[str]:
+    """What each fit says, and how far to trust it."""
+    for one in fitted:
+        mode = "in-place" if one.mode is Mode.IN_PLACE else "out-of-place"
+        start = f"# fit {one.collective}, {one.ranks} ranks, {mode}"
+        aside = (
+            f"; {one.left_aside} sizes left aside, the shaper's bucket falsifies them" if one.left_aside else ""
+        )
+        if one.fit is None or one.bus_bandwidth_Bps is None:
+            yield f"{start}: {one.refusal}{aside}"
+            continue
+        low, high = one.fit.slope_interval
+        latency = " to ".join(format_ns(max(0.0, v), 3) for v in one.fit.latency_interval_ns)
+        bandwidth = " to ".join(f"{one.factor / slope:.4g}" for slope in (high, low))
+        breaks = ", ".join(format_size_bytes(b) for b in one.fit.curve.breaks) or "none"
+        yield f"{start}: {len(one.fit.sizes)} sizes, breakpoints: {breaks}{aside}"
+        yield f"#   latency        {format_ns(one.fit.latency_ns, 3)} (90 % interval {latency})"
+        yield f"#   bus bandwidth  {one.bus_bandwidth_Bps * 1e-9:.4g} GB/s (90 % interval {bandwidth})"
+        yield (
+            f"#   error          {100 * one.fit.error:.1f} % median on sizes left out one at a time, largest "
+            f"{100 * max(map(abs, one.fit.left_out)):.0f} %"
+        )
+
+
 def _percentiles(row: Row) -> str:
     shown = {"p50": row.p50_ns, "p95": row.p95_ns, "p99": row.p99_ns, "wait": row.wait_ns}
     times = "  ".join(f"{name} {'-' if v is None else format_ns(v, 3):>8}" for name, v in shown.items())
@@ -124,15 +153,14 @@ def _percentiles(row: Row) -> str:
     return f"{times}  n {row.messages or '?'}{spread}"
 
 
-def table(request: BenchRequest, network: Network, rows: Iterable[Row]) -> Iterator[str]:
-    """All lines of a finished benchmark."""
-    rows = list(rows)
-    for name in dict.fromkeys(r.collective for r in rows):
-        mine = [r for r in rows if r.collective == name]
+def read_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Rows that another tool measured."""
+    for name, ranks in dict.fromkeys((r.collective, r.ranks) for r in rows):
+        mine = [r for r in rows if (r.collective, r.ranks) == (name, ranks)]
+        yield f"# wirecost {__version__} bench: {name} over unknown, {ranks} ranks, read"
         if name == BARRIER:
-            yield barrier_line(mine[0])
+            yield f"# barrier: {format_ns(mine[0].time_ns, 3)}"
             continue
-        yield from header(request, network, name)
+        yield from columns()
         for size in dict.fromkeys(r.size_bytes for r in mine):
             yield line([r for r in mine if r.size_bytes == size])
-        yield from footer(mine, name, checked=request.check)
