@@ -13,7 +13,7 @@ from wirecost.collectives.bench import run_bench
 from wirecost.collectives.efficiency import Fitted, efficiency, fit_rows, write_to_cluster
 from wirecost.collectives.operations import BARRIER, COLLECTIVES
 from wirecost.collectives.readers import read_results
-from wirecost.collectives.request import BenchRequest
+from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import Network, Row
 from wirecost.errors import SpecError
 from wirecost.spec import Cluster, load
@@ -85,7 +85,7 @@ def run_and_print(request: BenchRequest, *, as_json: bool, plot: Path | None, cl
     else:
         network, rows = run_bench(request, on_start=live.started, on_row=live.row)
         live.finish()
-    fitted = fit_rows(rows, groups=len(request.groups))
+    fitted = fit_rows(rows, groups=len(request.groups), medians=request.backend is not Backend.NCCL)
     if as_json:
         typer.echo(json.dumps(document(request, network, rows, fitted), indent=1))
     wrong = [r for r in rows if r.wrong]
@@ -113,20 +113,13 @@ def read_and_print(
     rows = [row for reading in readings for row in reading.rows]
     fitted = fit_rows(rows)
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    "format_version": 1,
-                    "read": [
-                        {"path": str(p), "hosts": r.hosts, "ignored": r.ignored}
-                        for p, r in zip(paths, readings, strict=True)
-                    ],
-                    "rows": [row.model_dump(mode="json") for row in rows],
-                    "fits": fits_document(fitted),
-                },
-                indent=1,
-            )
-        )
+        content = {
+            "format_version": 1,
+            "read": [{"path": r.source, "hosts": r.hosts, "ignored": r.ignored} for r in readings],
+            "rows": [row.model_dump(mode="json") for row in rows],
+            "fits": fits_document(fitted),
+        }
+        typer.echo(json.dumps(content, indent=1))
     else:
         for line in table.read_table(rows):
             typer.echo(line)

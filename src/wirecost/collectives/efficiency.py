@@ -34,7 +34,8 @@ class Fitted:
     groups: int
     fit: Fit | None
     refusal: str | None
-    rows: tuple[Row, ...]
+    points: tuple[tuple[int, float], ...]
+    """Size in bytes and time in ns, as they went into the fit."""
     left_aside: int
     """Rows that the shaper's bucket falsifies."""
 
@@ -47,20 +48,26 @@ class Fitted:
         return COLLECTIVES[self.collective].bus_factor(self.ranks)
 
 
-def fit_rows(rows: Sequence[Row], *, groups: int = 1) -> list[Fitted]:
-    """Fits each collective and number of ranks; in place where that was measured, as training does it."""
+def fit_rows(rows: Sequence[Row], *, groups: int = 1, medians: bool = False) -> list[Fitted]:
+    """Fits each collective and number of ranks; in place where that was measured, as training does it.
+
+    Args:
+        medians: fit each size's median single message where it is known instead of the stream's time, which on
+            processors holds whatever else they do meanwhile.
+    """
     found = []
     for collective, ranks in dict.fromkeys((r.collective, r.ranks) for r in rows if r.collective != BARRIER):
         mine = [r for r in rows if (r.collective, r.ranks) == (collective, ranks)]
         mode = Mode.IN_PLACE if any(r.mode is Mode.IN_PLACE for r in mine) else Mode.OUT_OF_PLACE
         chosen = [r for r in mine if r.mode is mode]
         usable = [r for r in chosen if not r.unshaped]
+        points = tuple((r.size_bytes, r.p50_ns if medians and r.p50_ns else r.time_ns) for r in usable)
         try:
-            result, refusal = fit([r.size_bytes for r in usable], [r.time_ns for r in usable]), None
+            result, refusal = fit([size for size, _ in points], [time for _, time in points]), None
         except FitRefusedError as error:
             result, refusal = None, str(error)
         aside = len(chosen) - len(usable)
-        found.append(Fitted(collective, ranks, mode, groups, result, refusal, tuple(usable), aside))
+        found.append(Fitted(collective, ranks, mode, groups, result, refusal, points, aside))
     return found
 
 

@@ -24,7 +24,7 @@ def bandwidth_chart(fitted: Sequence[Fitted], title: str) -> Any:
     for one in fitted:
         name = f"{one.collective}, {one.ranks} ranks"
         points += [
-            {"series": name, "size": r.size_bytes, "busbw": r.busbw_Bps * 1e-9} for r in one.rows if r.busbw_Bps
+            {"series": name, "size": size, "busbw": size * one.factor / time_ns} for size, time_ns in one.points
         ]
         if one.fit is not None:
             for size in np.geomspace(one.fit.sizes[0], one.fit.sizes[-1], STEPS):
