@@ -43,12 +43,24 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
-    from wirecost.cli import compare, demo, doctor, monitor, presets, report, study, trace, transport
+    from wirecost.cli import (
+        bench,
+        compare,
+        demo,
+        doctor,
+        monitor,
+        presets,
+        report,
+        study,
+        trace,
+        transport,
+    )
 
     app.command("demo")(demo.demo)
     app.add_typer(study.app, name="study")
     app.command("report")(report.report)
     app.command("trace")(trace.trace)
+    app.command("bench")(bench.bench)
     app.command("transport")(transport.transport)
     app.command("monitor", context_settings={"allow_interspersed_args": False})(monitor.monitor)
     app.command("doctor")(doctor.doctor)

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from wirecost.fabric.hosts import EmulatedHosts, burst_bytes
+from wirecost.units import format_rate_bps
 
 PORT = 7077
 CHUNK = 256 << 10
@@ -21,6 +22,9 @@ RAMP_S = 0.4
 MEASURE_S = 0.8
 PINGS = 200
 TIMEOUT_S = 30.0
+RATE_TOLERANCE = 0.05
+"""A link that gives less than its nominal rate by more than this is not the network that was asked for."""
+MEASUREMENTS = 3
 
 
 class LinkMeasurement(BaseModel):
@@ -85,6 +89,27 @@ def measure_links(hosts: EmulatedHosts) -> LinkMeasurement:
         rates_bps=tuple(rates),
         round_trip_ns=round(statistics.median(trips)),
         unshaped_bytes=None if rate is None else burst_bytes(rate),
+    )
+
+
+def measure_best(hosts: EmulatedHosts) -> LinkMeasurement:
+    """The best of a few measurements: a busy machine makes a link look slower, nothing makes it look faster."""
+    best = measure_links(hosts)
+    for _ in range(MEASUREMENTS - 1):
+        if too_slow(best) is None:
+            break
+        best = max(best, measure_links(hosts), key=lambda m: m.rate_bps)
+    return best
+
+
+def too_slow(link: LinkMeasurement) -> str | None:
+    """Why a link is not the network that was asked for; None if it is."""
+    nominal = link.nominal_rate_bps
+    if nominal is None or link.rate_bps >= nominal * (1 - RATE_TOLERANCE):
+        return None
+    return (
+        f"this machine reaches {format_rate_bps(link.rate_bps, 3)} between {len(link.rates_bps)} emulated hosts, "
+        f"not {format_rate_bps(nominal, 3)}; use a slower fabric, fewer hosts, or a less busy machine"
     )
 
 

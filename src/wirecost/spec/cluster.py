@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from wirecost.spec.base import Spec
+from wirecost.spec.efficiency import NetworkEfficiency
 from wirecost.spec.plan import Precision
 from wirecost.units import Rate, TimeS
 
@@ -39,6 +40,7 @@ class Cluster(Spec):
     inter_node: Link
     nics_per_node: PositiveInt = 1
     dollars_per_gpu_hour: NonNegativeFloat | None = None
+    network_efficiency: NetworkEfficiency | None = None
 
     @property
     def gpus(self) -> int:

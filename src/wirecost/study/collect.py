@@ -19,10 +19,10 @@ from wirecost.breakdown import (
     ResultWarning,
     Source,
 )
+from wirecost.collectives.traffic import ring_transfer_s
 from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Device, Experiment
-from wirecost.study.traffic import ring_transfer_s
 
 BUSY = 0.15
 """The share of all cores that other programs may use before a result says so."""

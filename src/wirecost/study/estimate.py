@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wirecost.collectives.traffic import ring_transfer_s
 from wirecost.spec import Experiment
-from wirecost.study.traffic import ring_transfer_s
 
 START_S = 8.0
 """Starting processes and measuring links, before experience is there."""

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from wirecost.breakdown import Breakdown
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
+from wirecost.fabric.launch import LOG_LINES
 from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
 from wirecost.spec.presets import named, names
-from wirecost.study.cell import LOG_LINES
 from wirecost.study.collect import collect
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft

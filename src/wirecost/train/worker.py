@@ -7,36 +7,17 @@ MASTER_ADDR, MASTER_PORT, as torchrun sets them); appends one JSON line for each
 
 from __future__ import annotations
 
-import ctypes
 import datetime
-import faulthandler
 import json
 import os
-import signal
 import sys
-import traceback
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-EXIT_FAILED = 3
-LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
-"""What gloo says when a connection ends: on reading, or on writing (strerror of ECONNRESET and EPIPE)."""
+from wirecost.fabric.rank import run_as_rank
 
 
 def main() -> int:
-    # A rank outlives its launcher in no case, however that dies.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The launcher asks a rank that hangs where it is.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    directory, rank = Path(sys.argv[1]), int(os.environ["RANK"])
-    try:
-        run_rank(directory, rank)
-    except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported with its traceback
-        report_failure(directory, rank, error)
-        # Straight out: interpreter shutdown can hang or abort in a library's threads after a failure.
-        sys.stderr.flush()
-        os._exit(EXIT_FAILED)
-    return 0
+    return run_as_rank(Path(sys.argv[1]), run_rank)
 
 
 def run_rank(directory: Path, rank: int) -> None:
@@ -79,38 +60,6 @@ def run_rank(directory: Path, rank: int) -> None:
     finally:
         # Without it some gloo ranks abort at exit.
         dist.destroy_process_group()
-
-
-def classify(error: BaseException) -> str:
-    """`oom`, `diverged`, `lost_peer` (another rank went away first) or `error`."""
-    text = str(error)
-    if (
-        isinstance(error, MemoryError)
-        or "can't allocate memory" in text
-        or type(error).__name__ == "OutOfMemoryError"
-    ):
-        return "oom"
-    if type(error).__name__ == "NonFiniteLossError":
-        return "diverged"
-    if any(sign in text for sign in LOST_PEER):
-        return "lost_peer"
-    return "error"
-
-
-def report_failure(directory: Path, rank: int, error: BaseException) -> None:
-    text = "".join(traceback.format_exception(error))
-    sys.stderr.write(text)
-    folder = directory / "failures"
-    folder.mkdir(exist_ok=True)
-    failure = {
-        "rank": rank,
-        "kind": classify(error),
-        "reason": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}",
-        "traceback": text,
-    }
-    partial = folder / f".rank-{rank}.json"
-    partial.write_text(json.dumps(failure))
-    partial.rename(folder / f"rank-{rank}.json")
 
 
 if __name__ == "__main__":

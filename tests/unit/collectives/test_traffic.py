@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from wirecost.study.traffic import ring_bytes_sent, ring_transfer_s
+from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
 
 
 @pytest.mark.parametrize(

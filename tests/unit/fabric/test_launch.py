@@ -10,23 +10,17 @@ from typing import Any
 
 import pytest
 
-from support.results import STUDY
-from wirecost.spec import Study, parse_yaml, validate
-from wirecost.study import Status
-from wirecost.study.cell import _Ranks
-from wirecost.study.store import Outcome
-from wirecost.train.worker import classify
-
-EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
+from wirecost.fabric.launch import End, Ending, Ranks
+from wirecost.fabric.rank import classify
 
 
-def judge(folder: Path, *ends: str, told: dict[int, str]) -> Outcome:
+def judge(folder: Path, *ends: str, told: dict[int, str]) -> Ending:
     """Ranks that ended as told: 'killed', 'failed' or, only after the first was seen, 'later'."""
     (folder / "logs").mkdir()
     (folder / "failures").mkdir()
     commands = {"killed": "import os; os.kill(os.getpid(), 9)", "failed": "raise SystemExit(3)"}
-    ranks = _Ranks.__new__(_Ranks)
-    ranks.experiment, ranks.directory = EXPERIMENT, folder
+    ranks = Ranks.__new__(Ranks)
+    ranks.directory = folder
     later = "import time; time.sleep(0.5); raise SystemExit(3)"
     ranks.processes = [subprocess.Popen([sys.executable, "-c", commands.get(e, later)]) for e in ends]
     for rank, process in enumerate(ranks.processes):
@@ -42,13 +36,13 @@ def judge(folder: Path, *ends: str, told: dict[int, str]) -> Outcome:
 
 def test_a_killed_rank_is_the_cause_whatever_the_others_say_later(tmp_path: Path) -> None:
     outcome = judge(tmp_path, "later", "killed", told={0: "error"})
-    assert (outcome.status, outcome.rank) == (Status.FAILED, 1)
+    assert (outcome.end, outcome.rank) == (End.FAILED, 1)
     assert "rank 1 was killed by SIGKILL" in (outcome.reason or "")
 
 
 def test_a_rank_that_raised_is_the_cause_and_not_one_that_lost_it(tmp_path: Path) -> None:
     outcome = judge(tmp_path, "failed", "failed", told={0: "lost_peer", 1: "oom"})
-    assert (outcome.status, outcome.rank, outcome.reason) == (Status.OOM, 1, "rank 1: oom")
+    assert (outcome.end, outcome.rank, outcome.reason) == (End.OOM, 1, "rank 1: oom")
 
 
 @pytest.mark.parametrize("sign", ["Connection reset by peer", "Broken pipe", "Connection closed by peer"])

@@ -1,0 +1,1 @@
+"""Collective benchmarks: run, read from other tools, fitted to what prediction needs."""

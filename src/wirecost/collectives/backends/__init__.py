@@ -1,0 +1,1 @@
+"""Communication libraries behind one interface; each is imported only where it is used."""

@@ -1,0 +1,173 @@
+"""NCCL, called directly: a call through torch.distributed costs more time than a small message takes.
+
+The library is the one that PyTorch has loaded. Signatures and numbers are those of nccl.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+
+from wirecost.errors import UnsupportedError
+
+UNIQUE_ID_BYTES = 128  # NCCL_UNIQUE_ID_BYTES
+OPS = {"sum": 0, "max": 2, "min": 3}  # ncclRedOp_t
+SUM = OPS["sum"]
+UINT8 = 1  # ncclDataType_t
+
+
+class NcclError(RuntimeError):
+    """A call that NCCL refused or that failed."""
+
+
+class _UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_byte * UNIQUE_ID_BYTES)]
+
+
+def load() -> ctypes.CDLL:
+    """Raises UnsupportedError where there is no NCCL."""
+    try:
+        library = ctypes.CDLL("libnccl.so.2")
+    except OSError as error:
+        raise UnsupportedError(
+            "backend nccl needs libnccl.so.2, which PyTorch for CUDA brings along; "
+            "install that, or use --backend gloo"
+        ) from error
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    signatures = {
+        "ncclGetUniqueId": [ctypes.POINTER(_UniqueId)],
+        "ncclCommInitRank": [ctypes.POINTER(pointer), number, _UniqueId, number],
+        "ncclCommDestroy": [pointer],
+        "ncclAllReduce": [pointer, pointer, size, number, number, pointer, pointer],
+        "ncclBroadcast": [pointer, pointer, size, number, number, pointer, pointer],
+        "ncclReduce": [pointer, pointer, size, number, number, number, pointer, pointer],
+        "ncclAllGather": [pointer, pointer, size, number, pointer, pointer],
+        "ncclReduceScatter": [pointer, pointer, size, number, number, pointer, pointer],
+        "ncclSend": [pointer, size, number, number, pointer, pointer],
+        "ncclRecv": [pointer, size, number, number, pointer, pointer],
+        "ncclGroupStart": [],
+        "ncclGroupEnd": [],
+    }
+    for name, arguments in signatures.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, number
+    library.ncclGetErrorString.argtypes, library.ncclGetErrorString.restype = [number], ctypes.c_char_p
+    return library
+
+
+class NcclCommunicator:
+    """Implements `Communicator` on the current CUDA device and stream.
+
+    Args:
+        share: gives rank 0's bytes to every rank of the group.
+        nccl_dtype: ncclDataType_t of every tensor that will be passed.
+    """
+
+    def __init__(
+        self, rank: int, size: int, share: Callable[[bytes | None], bytes], nccl_dtype: int, redop: str
+    ) -> None:
+        self.rank, self.size = rank, size
+        self._lib = load()
+        self._dtype, self._op = nccl_dtype, OPS[redop]
+        self._stream = torch.cuda.current_stream().cuda_stream
+        unique = _UniqueId()
+        if rank == 0:
+            self._check(self._lib.ncclGetUniqueId(ctypes.byref(unique)))
+        told = share(bytes(unique) if rank == 0 else None)
+        unique = _UniqueId.from_buffer_copy(told)
+        comm = ctypes.c_void_p()
+        self._check(self._lib.ncclCommInitRank(ctypes.byref(comm), size, unique, rank))
+        self._comm = comm.value
+        self._token = torch.zeros(1, dtype=torch.uint8, device="cuda")
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise NcclError(f"NCCL: {self._lib.ncclGetErrorString(code).decode()} (NCCL_DEBUG=WARN tells more)")
+
+    def all_reduce(self, receive: torch.Tensor, send: torch.Tensor) -> None:
+        self._check(
+            self._lib.ncclAllReduce(
+                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, self._op, self._comm, self._stream
+            )
+        )
+
+    def all_gather(self, receive: torch.Tensor, send: torch.Tensor) -> None:
+        self._check(
+            self._lib.ncclAllGather(
+                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, self._comm, self._stream
+            )
+        )
+
+    def reduce_scatter(self, receive: torch.Tensor, send: torch.Tensor) -> None:
+        self._check(
+            self._lib.ncclReduceScatter(
+                send.data_ptr(),
+                receive.data_ptr(),
+                receive.numel(),
+                self._dtype,
+                self._op,
+                self._comm,
+                self._stream,
+            )
+        )
+
+    def broadcast(self, receive: torch.Tensor, send: torch.Tensor, root: int) -> None:
+        self._check(
+            self._lib.ncclBroadcast(
+                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, root, self._comm, self._stream
+            )
+        )
+
+    def reduce(self, receive: torch.Tensor, send: torch.Tensor, root: int) -> None:
+        self._check(
+            self._lib.ncclReduce(
+                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, self._op, root,
+                self._comm, self._stream,
+            )
+        )  # fmt: skip
+
+    def all_to_all(self, receive: torch.Tensor, send: torch.Tensor) -> None:
+        # Older versions of NCCL have no call of their own for it: a send and a receive for each pair.
+        part = send.numel() // self.size
+        step = part * send.element_size()
+        self._check(self._lib.ncclGroupStart())
+        for peer in range(self.size):
+            at = peer * step
+            self._check(
+                self._lib.ncclSend(send.data_ptr() + at, part, self._dtype, peer, self._comm, self._stream)
+            )
+            self._check(
+                self._lib.ncclRecv(receive.data_ptr() + at, part, self._dtype, peer, self._comm, self._stream)
+            )
+        self._check(self._lib.ncclGroupEnd())
+
+    def exchange(self, receive: torch.Tensor, send: torch.Tensor, *, to: int, source: int) -> None:
+        self._check(self._lib.ncclGroupStart())
+        self.send(send, to)
+        self.receive(receive, source)
+        self._check(self._lib.ncclGroupEnd())
+
+    def send(self, buffer: torch.Tensor, to: int) -> None:
+        self._check(
+            self._lib.ncclSend(buffer.data_ptr(), buffer.numel(), self._dtype, to, self._comm, self._stream)
+        )
+
+    def receive(self, buffer: torch.Tensor, source: int) -> None:
+        self._check(
+            self._lib.ncclRecv(buffer.data_ptr(), buffer.numel(), self._dtype, source, self._comm, self._stream)
+        )
+
+    def barrier(self) -> None:
+        # NCCL has none; what stands in for it everywhere is an all-reduce of one byte that the host waits for.
+        at = self._token.data_ptr()
+        self._check(self._lib.ncclAllReduce(at, at, 1, UINT8, SUM, self._comm, self._stream))
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        torch.cuda.current_stream().synchronize()
+
+    def close(self) -> None:
+        torch.cuda.synchronize()
+        self._check(self._lib.ncclCommDestroy(self._comm))

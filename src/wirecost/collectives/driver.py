@@ -1,0 +1,178 @@
+"""What every rank does: for each collective and size warm up, time, check, and hand the samples to rank 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+import torch
+
+from wirecost.collectives.backends.base import Communicator
+from wirecost.collectives.operations import BARRIER, COLLECTIVES, Collective
+from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp
+from wirecost.collectives.timing import MAX_MESSAGES, ROUNDS, Samples, Timer
+
+BUDGET_S = 0.25
+"""What the timed messages of one size may take, unless even one for each round takes longer."""
+MIN_DEVICE_PER_ROUND = 20
+"""nccl-tests' default: the host's wait at the end of a round is spread over so many messages."""
+
+
+class Control(Protocol):
+    """What the ranks agree on beside the measured messages."""
+
+    def barrier(self) -> None: ...
+    def maximum(self, value: int) -> int: ...
+    def gather(self, value: Any) -> list[Any] | None:
+        """All ranks' values on rank 0, None on the others."""
+        ...
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One rank's part in the benchmark; `comm` is None for a rank in no group."""
+
+    request: BenchRequest
+    rank: int
+    group: int | None
+    comm: Communicator | None
+    control: Control
+    timer: Timer
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Case:
+    collective: str
+    size_bytes: int
+    mode: Mode
+
+
+def cases(request: BenchRequest) -> Iterator[Case]:
+    """Every measurement of a benchmark, in order."""
+    for name in request.collectives:
+        if name == BARRIER:
+            yield Case(name, 0, Mode.IN_PLACE)
+            continue
+        possible = [m for m in request.modes if m is Mode.OUT_OF_PLACE or COLLECTIVES[name].in_place]
+        for size in request.sizes_bytes:
+            for mode in possible or [Mode.OUT_OF_PLACE]:
+                yield Case(name, size, mode)
+
+
+def measure(setup: Setup, case: Case) -> list[dict[str, Any]] | None:
+    """One case; on rank 0 every rank's samples."""
+    if case.collective == BARRIER:
+        run = setup.comm.barrier if setup.comm else _nothing
+        buffers = None
+        messages_per_run = 1
+    else:
+        collective = COLLECTIVES[case.collective]
+        buffers = Buffers(setup, collective, case) if setup.comm else None
+        run = buffers.run if buffers else _nothing
+        messages_per_run = collective.messages_per_run
+    align = setup.comm.barrier if setup.comm else _nothing
+    per_round = _warm_up(setup, run)
+    samples = setup.timer.measure(run, per_round, align) if setup.comm else Samples(per_round)
+    wrong = buffers.wrong() if buffers and setup.request.check else None
+    return setup.control.gather(
+        {
+            "rank": setup.rank,
+            "group": setup.group,
+            "wrong": wrong,
+            "messages_per_run": messages_per_run,
+            **vars(samples),
+        }
+    )
+
+
+def _nothing() -> None:
+    pass
+
+
+def _warm_up(setup: Setup, run: Callable[[], None]) -> int:
+    """Warms up at this very size; returns the messages of a round, the same on every rank."""
+    setup.control.barrier()
+    start = 0
+    for i in range(setup.request.warmup):
+        if i == min(1, setup.request.warmup - 1):
+            # The first call connects.
+            if setup.comm:
+                setup.comm.synchronize()
+            start = perf_counter_ns()
+        run()
+    if setup.comm:
+        setup.comm.synchronize()
+    took_ns = setup.control.maximum((perf_counter_ns() - start) // max(1, setup.request.warmup - 1))
+    if setup.request.iterations is not None:
+        return setup.request.iterations
+    fitting = int(BUDGET_S * 1e9 / ROUNDS / max(1, took_ns))
+    least = MIN_DEVICE_PER_ROUND if setup.request.backend is Backend.NCCL else 1
+    return max(least, min(MAX_MESSAGES // ROUNDS, fitting))
+
+
+class Buffers:
+    """A case's memory and data."""
+
+    def __init__(self, setup: Setup, collective: Collective, case: Case) -> None:
+        assert setup.comm is not None
+        self.comm, self.collective, self.request = setup.comm, collective, setup.request
+        self.device, self.size_bytes = setup.device, case.size_bytes
+        self.element = setup.request.element
+        self.dtype: torch.dtype = getattr(torch, self.element.torch)
+        ranks = self.comm.size
+        self.total = collective.elements(case.size_bytes, self.element.item_bytes, ranks)
+        sent, received = collective.send_count(self.total, ranks), collective.receive_count(self.total, ranks)
+        if case.mode is Mode.OUT_OF_PLACE:
+            self.send, self.receive = self._empty(sent), self._empty(received)
+        else:
+            whole = self._empty(max(sent, received))
+            part = whole[self.comm.rank * (self.total // ranks) :][: self.total // ranks]
+            self.send = part if collective.sends_part else whole
+            self.receive = part if collective.receives_part else whole
+        self.send.copy_(self._data(self.comm.rank))
+
+    def _empty(self, count: int) -> torch.Tensor:
+        return torch.zeros(count, dtype=self.dtype, device=self.device)
+
+    def run(self) -> None:
+        self.collective.run(self.comm, self.receive, self.send)
+
+    def _data(self, rank: int) -> torch.Tensor:
+        """What a rank of the group sends: random integers that sum exactly in any order, from rank and seed."""
+        count = self.collective.send_count(self.total, self.comm.size)
+        summed = self.collective.reduces and self.request.redop is ReduceOp.SUM
+        largest = max(1, self.element.exact_to // (self.comm.size if summed else 1))
+        if summed and rank >= self.element.exact_to:
+            return self._empty(count)
+        generator = torch.Generator(device=self.device)
+        generator.manual_seed((self.request.seed * 1_000_003 + self.size_bytes) * 65_537 + rank)
+        lowest = 0 if self.element.name == "uint8" else -largest
+        return torch.randint(
+            lowest, largest + 1, (count,), dtype=self.dtype, device=self.device, generator=generator
+        )
+
+    def _reduced(self, data: Callable[[int], torch.Tensor], ranks: int) -> torch.Tensor:
+        total = data(0)
+        for rank in range(1, ranks):
+            if self.request.redop is ReduceOp.SUM:
+                total += data(rank)
+            elif self.request.redop is ReduceOp.MAX:
+                total = torch.maximum(total, data(rank))
+            else:
+                total = torch.minimum(total, data(rank))
+        return total
+
+    def wrong(self) -> int:
+        """Runs once more on fresh data and counts elements that aren't what they must be."""
+        if self.receive is not self.send:
+            self.receive.zero_()
+        self.send.copy_(self._data(self.comm.rank))
+        self.run()
+        self.comm.synchronize()
+        expected = self.collective.expected(self.comm.rank, self.comm.size, self._data, self._reduced)
+        if expected is None:
+            return 0
+        return int((self.receive != expected).sum().item())

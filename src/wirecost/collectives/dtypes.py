@@ -1,0 +1,47 @@
+"""Element types, by nccl-tests' names and by PyTorch's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wirecost.errors import SpecError, one_of
+
+
+@dataclass(frozen=True)
+class DType:
+    """`exact_to`: every integer up to it is representable, so that sums below it are exact in any order.
+
+    `nccl` is ncclDataType_t's number (nccl.h).
+    """
+
+    name: str
+    torch: str
+    item_bytes: int
+    exact_to: int
+    nccl: int
+
+
+DTYPES = {
+    d.name: d
+    for d in (
+        DType("int8", "int8", 1, 2**7 - 1, 0),
+        DType("uint8", "uint8", 1, 2**8 - 1, 1),
+        DType("int32", "int32", 4, 2**31 - 1, 2),
+        DType("int64", "int64", 8, 2**53, 4),
+        DType("half", "float16", 2, 2**11, 6),
+        DType("float", "float32", 4, 2**24, 7),
+        DType("double", "float64", 8, 2**53, 8),
+        DType("bfloat16", "bfloat16", 2, 2**8, 9),
+    )
+}
+ALIASES = {"fp32": "float", "fp64": "double", "fp16": "half", "bf16": "bfloat16"} | {
+    d.torch: d.name for d in DTYPES.values()
+}
+
+
+def dtype_named(text: str) -> DType:
+    """Raises SpecError for a type that no backend here moves."""
+    name = ALIASES.get(text.strip().lower(), text.strip().lower())
+    if name not in DTYPES:
+        raise SpecError(one_of("dtype", text, DTYPES))
+    return DTYPES[name]

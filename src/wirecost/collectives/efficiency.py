@@ -1,0 +1,188 @@
+"""From rows to a cluster's network efficiency, and into its YAML."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from wirecost.collectives.fit import Fit, FitRefusedError, fit
+from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.collectives.request import Mode
+from wirecost.collectives.result import Row
+from wirecost.errors import SpecError
+from wirecost.spec.cluster import Cluster
+from wirecost.spec.efficiency import CollectiveEfficiency, Interval, NetworkEfficiency, RankLatency, Segment
+from wirecost.spec.yaml import load, parse_yaml, validate
+
+MIN_RANK_COUNTS = 3
+"""A line over the number of ranks has two parameters."""
+KEY = "network_efficiency"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The fit of one collective over groups of one size; `refusal` says why there is none."""
+
+    collective: str
+    ranks: int
+    mode: Mode
+    groups: int
+    fit: Fit | None
+    refusal: str | None
+    points: tuple[tuple[int, float], ...]
+    """Size in bytes and time in ns, as they went into the fit."""
+    left_aside: int
+    """Rows that the shaper's bucket falsifies."""
+
+    @property
+    def bus_bandwidth_Bps(self) -> float | None:
+        return None if self.fit is None else self.factor * 1e9 / self.fit.slope_ns_per_byte
+
+    @property
+    def factor(self) -> float:
+        return COLLECTIVES[self.collective].bus_factor(self.ranks)
+
+
+def fit_rows(rows: Sequence[Row], *, groups: int = 1, medians: bool = False) -> list[Fitted]:
+    """Fits each collective and number of ranks; in place where that was measured, as training does it.
+
+    Args:
+        medians: fit each size's median single message where it is known instead of the stream's time, which on
+            processors holds whatever else they do meanwhile.
+    """
+    found = []
+    for collective, ranks in dict.fromkeys((r.collective, r.ranks) for r in rows if r.collective != BARRIER):
+        mine = [r for r in rows if (r.collective, r.ranks) == (collective, ranks)]
+        mode = Mode.IN_PLACE if any(r.mode is Mode.IN_PLACE for r in mine) else Mode.OUT_OF_PLACE
+        chosen = [r for r in mine if r.mode is mode]
+        usable = [r for r in chosen if not r.unshaped]
+        points = tuple((r.size_bytes, r.p50_ns if medians and r.p50_ns else r.time_ns) for r in usable)
+        try:
+            result, refusal = fit([size for size, _ in points], [time for _, time in points]), None
+        except FitRefusedError as error:
+            result, refusal = None, str(error)
+        aside = len(chosen) - len(usable)
+        found.append(Fitted(collective, ranks, mode, groups, result, refusal, points, aside))
+    return found
+
+
+def efficiency(
+    fitted: Sequence[Fitted],
+    *,
+    source: str,
+    hosts: int | None = None,
+    network: str | None = None,
+    emulated: bool | None = None,
+) -> NetworkEfficiency:
+    """What a cluster's description keeps of fits; refused ones are left out."""
+    entries = []
+    for one in fitted:
+        if one.fit is None or one.bus_bandwidth_Bps is None:
+            continue
+        low, high = one.fit.slope_interval
+        entries.append(
+            CollectiveEfficiency(
+                collective=one.collective,
+                ranks=one.ranks,
+                hosts=hosts,
+                groups=one.groups,
+                smallest_bytes=one.fit.sizes[0],
+                largest_bytes=one.fit.sizes[-1],
+                segments=tuple(
+                    Segment(from_bytes=round(at), intercept_ns=intercept, bandwidth_Bps=1e9 / slope)
+                    for at, intercept, slope in one.fit.curve.pieces()
+                ),
+                latency_ns=one.fit.latency_ns,
+                latency_interval_ns=Interval(
+                    low=one.fit.latency_interval_ns[0], high=one.fit.latency_interval_ns[1]
+                ),
+                bus_bandwidth_Bps=one.bus_bandwidth_Bps,
+                bus_bandwidth_interval_Bps=Interval(low=one.factor * 1e9 / high, high=one.factor * 1e9 / low),
+                error=one.fit.error,
+                points=len(one.fit.sizes),
+                source=source,
+            )
+        )
+    return NetworkEfficiency(
+        network=network,
+        emulated=emulated,
+        collectives=tuple(entries),
+        latency_over_ranks=tuple(_over_ranks(fitted)),
+    )
+
+
+def _over_ranks(fitted: Sequence[Fitted]) -> list[RankLatency]:
+    found = []
+    for collective in dict.fromkeys(f.collective for f in fitted):
+        latencies = {f.ranks: f.fit.latency_ns for f in fitted if f.collective == collective and f.fit}
+        try:
+            found.append(latency_over_ranks(collective, latencies))
+        except FitRefusedError:
+            continue
+    return found
+
+
+def latency_over_ranks(collective: str, latencies_ns: dict[int, float]) -> RankLatency:
+    """Fits latency over the number of ranks, as a ring's steps or a tree's levels, whichever errs less.
+
+    Raises:
+        FitRefusedError: for fewer than three numbers of ranks.
+    """
+    import numpy as np
+
+    if len(latencies_ns) < MIN_RANK_COUNTS:
+        raise FitRefusedError(
+            f"no latency over ranks from {len(latencies_ns)} group sizes: at least {MIN_RANK_COUNTS} are needed"
+        )
+    ranks = np.array(sorted(latencies_ns), float)
+    times = np.array([latencies_ns[int(n)] for n in ranks])
+    best: RankLatency | None = None
+    for shape, steps in (("ring", ranks - 1), ("tree", np.log2(ranks))):
+        slope = max(0.0, float(np.polyfit(steps, times, 1)[0]))
+        base = float(np.mean(times - slope * steps))
+        error = float(np.median(np.abs((base + slope * steps) / times - 1)))
+        if best is None or error < best.error:
+            best = RankLatency(
+                collective=collective,
+                shape=shape,
+                base_ns=base,
+                step_ns=slope,
+                error=error,
+                rank_counts=tuple(int(n) for n in ranks),
+            )
+    assert best is not None and math.isfinite(best.error)
+    return best
+
+
+def write_to_cluster(path: Path, found: NetworkEfficiency) -> None:
+    """Puts an efficiency into a cluster's YAML beside what it holds for other collectives; the rest of the file,
+    comments included, stays as it is.
+
+    Raises:
+        SpecError: if it is no cluster's file, or can't be written.
+    """
+    cluster = load(Cluster, path)
+    if not found.collectives:
+        raise SpecError(f"{path}: nothing to write: no fit succeeded")
+    merged = (cluster.network_efficiency or NetworkEfficiency()).merged(found)
+    block = yaml.safe_dump(
+        {KEY: merged.model_dump(mode="json", exclude_none=True)}, sort_keys=False, allow_unicode=True, width=100
+    )
+    text = path.read_text(encoding="utf-8")
+    # A top-level key's block goes on until the next line that begins with something else.
+    text = re.sub(
+        rf"^{KEY}:.*\n(?:[ \t-].*\n|\s*\n)*", "", text + ("" if text.endswith("\n") else "\n"), flags=re.M
+    )
+    text = text.rstrip("\n") + "\n" + block
+    validate(Cluster, parse_yaml(text, str(path)), str(path))
+    try:
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.rename(path)
+    except OSError as error:
+        raise SpecError(f"{path}: can't be written: {error.strerror}") from error

@@ -1,0 +1,109 @@
+"""From the words of a command line to a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wirecost.collectives.bench import default_backend
+from wirecost.collectives.dtypes import dtype_named
+from wirecost.collectives.operations import BARRIER, COLLECTIVES, collective_name
+from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp, group_lists, size_range
+from wirecost.errors import SpecError, one_of
+from wirecost.spec import load, validate
+from wirecost.spec.fabric import Fabric
+from wirecost.spec.presets import named, names
+from wirecost.units import parse_size_bytes, parse_time_s
+
+MODES = {"both": (Mode.OUT_OF_PLACE, Mode.IN_PLACE), "in": (Mode.IN_PLACE,), "out": (Mode.OUT_OF_PLACE,)}
+
+
+def request_from(
+    *,
+    collectives: Sequence[str],
+    smallest: str,
+    largest: str | None,
+    factor: int | None,
+    step: str | None,
+    hosts: int,
+    ranks_per_host: int | None,
+    fabric: str | None,
+    groups: str,
+    backend: str | None,
+    dtype: str,
+    redop: str,
+    iterations: int | None,
+    warmup: int,
+    check: bool,
+    place: str,
+    timeout: str,
+    seed: int,
+) -> BenchRequest:
+    """Raises SpecError: one line that names the option and what is allowed."""
+    for option, value in (("--hosts", hosts), ("--ranks-per-host", ranks_per_host or 1), ("-w", warmup)):
+        if value < 1:
+            raise SpecError(f"{option}: at least 1, not {value}")
+    per_host = ranks_per_host or (1 if hosts > 1 else 2)
+    chosen = Backend(backend) if backend else default_backend()
+    least = _size("-b", smallest)
+    most = _size("-e", largest) if largest is not None else least
+    if redop not in list(ReduceOp):
+        raise SpecError(f"-o: {one_of('operation', redop, list(ReduceOp))}")
+    words = [w for text in collectives for w in text.split(",") if w] or ["all_reduce"]
+    everything = [*COLLECTIVES, BARRIER]
+    request: dict[str, Any] = {
+        "collectives": list(dict.fromkeys(everything if words == ["all"] else map(collective_name, words))),
+        "sizes_bytes": size_range(
+            least, most, factor=factor, step_bytes=None if step is None else _size("-i", step)
+        ),
+        "backend": chosen,
+        "fabric": fabric_named(fabric, chosen, hosts),
+        "hosts": hosts,
+        "ranks_per_host": per_host,
+        "groups": group_lists(groups, hosts, per_host),
+        "dtype": dtype_named(dtype).name,
+        "redop": redop,
+        "modes": MODES[place],
+        "iterations": iterations,
+        "warmup": warmup,
+        "check": check,
+        "seed": seed,
+        "timeout_s": _time("--timeout", timeout),
+    }
+    return validate(BenchRequest, request, "bench")
+
+
+def fabric_named(name: str | None, backend: Backend, hosts: int) -> Fabric:
+    """A network by a preset's name or a file; without one, what is inside this machine.
+
+    Raises:
+        SpecError
+    """
+    if name is None:
+        if hosts > 1:
+            raise SpecError(
+                f"{hosts} hosts need a network between them: --fabric, one of "
+                f"{', '.join(n for n in names('fabric') if n.startswith('emulated'))}"
+            )
+        name = "nvlink" if backend is Backend.NCCL else "loopback"
+    if name in names("fabric"):
+        return validate(Fabric, named("fabric", name), f"fabric {name}")
+    path = Path(name)
+    if path.exists() or path.suffix in {".yaml", ".yml"}:
+        return load(Fabric, path)
+    raise SpecError(one_of("fabric", name, names("fabric")))
+
+
+def _size(option: str, text: str) -> int:
+    try:
+        return parse_size_bytes(text)
+    except ValueError as error:
+        raise SpecError(f"{option}: {error}") from error
+
+
+def _time(option: str, text: str) -> float:
+    try:
+        return parse_time_s(text)
+    except ValueError as error:
+        raise SpecError(f"{option}: {error}") from error

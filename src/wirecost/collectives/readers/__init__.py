@@ -1,0 +1,40 @@
+"""Results of other benchmarks, as rows: nccl-tests' text and JSON, OSU's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wirecost.collectives.readers import nccl_json, nccl_text, osu
+from wirecost.collectives.readers.base import Reading, ResultFileError
+
+__all__ = ["Reading", "ResultFileError", "read_results"]
+
+MAX_BYTES = 64 << 20
+"""A benchmark's output is kilobytes; a whole job's log may be more."""
+
+
+def read_results(path: Path, *, ranks: int | None = None) -> Reading:
+    """Reads one file, whichever of the formats it has.
+
+    Args:
+        ranks: the size of the process group, for a file that does not tell it (OSU's never do).
+
+    Raises:
+        ResultFileError: one line that names the file and what is wrong with it.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ResultFileError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no benchmark's output is")
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ResultFileError(f"{path}: {error.strerror}") from error
+    return parse_results(text, str(path), ranks=ranks)
+
+
+def parse_results(text: str, where: str, *, ranks: int | None = None) -> Reading:
+    """`read_results` on text; `where` names it in errors."""
+    if text.lstrip()[:1] == "{":
+        return nccl_json.parse(text, where, ranks=ranks)
+    if osu.TITLE.search(text):
+        return osu.parse(text, where, ranks=ranks)
+    return nccl_text.parse(text, where, ranks=ranks)

@@ -1,0 +1,151 @@
+"""What to measure: collectives, sizes, groups, backend and network, checked before anything is started."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from wirecost.collectives.dtypes import DType, dtype_named
+from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.errors import SpecError
+from wirecost.spec.base import Spec
+from wirecost.spec.experiment import MAX_EMULATED_HOSTS
+from wirecost.spec.fabric import Fabric
+
+MAX_SIZES = 1000
+
+
+class Backend(StrEnum):
+    GLOO = "gloo"
+    NCCL = "nccl"
+    MPI = "mpi"
+
+
+class Mode(StrEnum):
+    OUT_OF_PLACE = "out_of_place"
+    IN_PLACE = "in_place"
+
+
+class ReduceOp(StrEnum):
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+
+
+class BenchRequest(Spec):
+    """`groups` lists the ranks of each process group; all of them run at once. Rank r is on host
+    r // ranks_per_host. `iterations` is for each of five rounds; None takes what the time allows.
+    """
+
+    collectives: tuple[str, ...] = ("all_reduce",)
+    sizes_bytes: tuple[PositiveInt, ...]
+    backend: Backend
+    fabric: Fabric
+    hosts: PositiveInt = 1
+    ranks_per_host: PositiveInt = 1
+    groups: tuple[tuple[NonNegativeInt, ...], ...]
+    dtype: str = "float"
+    redop: ReduceOp = ReduceOp.SUM
+    modes: tuple[Mode, ...] = (Mode.OUT_OF_PLACE, Mode.IN_PLACE)
+    iterations: PositiveInt | None = None
+    warmup: PositiveInt = 5
+    check: bool = True
+    seed: NonNegativeInt = 1
+    timeout_s: float = Field(default=60.0, gt=0)
+
+    @model_validator(mode="after")
+    def _possible(self) -> BenchRequest:
+        listed = [rank for group in self.groups for rank in group]
+        if len({len(g) for g in self.groups}) != 1 or len(self.groups[0]) < 2:
+            raise ValueError("groups: every group needs the same number of ranks, at least two")
+        if len(set(listed)) != len(listed) or max(listed) >= self.ranks:
+            raise ValueError(f"groups: each of the ranks 0..{self.ranks - 1} can be in one group at most")
+        if self.fabric.emulate is None and self.hosts > 1:
+            raise ValueError(
+                f"fabric '{self.fabric.name}' is a native network, which this machine alone has with one host; "
+                "take --hosts 1, or an emulated fabric"
+            )
+        if self.hosts > MAX_EMULATED_HOSTS:
+            raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
+        return self
+
+    @property
+    def ranks(self) -> int:
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def group_size(self) -> int:
+        return len(self.groups[0])
+
+    @property
+    def element(self) -> DType:
+        return dtype_named(self.dtype)
+
+    @property
+    def largest_bytes(self) -> int:
+        return max(self.sizes_bytes)
+
+    def check_sizes(self) -> None:
+        """Raises SpecError for the first size that a collective can't have."""
+        for name in self.collectives:
+            if name != BARRIER:
+                for size in self.sizes_bytes:
+                    COLLECTIVES[name].elements(size, self.element.item_bytes, self.group_size)
+            if name in COLLECTIVES and COLLECTIVES[name].pairs and self.group_size % 2:
+                raise SpecError(f"{name} needs pairs: groups of {self.group_size} ranks leave one over")
+
+
+def size_range(
+    smallest: int, largest: int, *, factor: int | None = None, step_bytes: int | None = None
+) -> list[int]:
+    """nccl-tests' sizes: from smallest to largest by factor or by step; without either, doubling.
+
+    Raises:
+        SpecError: for a range that can't be.
+    """
+    if smallest < 1 or largest < smallest:
+        raise SpecError(f"sizes go from a smaller one (-b {smallest}) to a larger one (-e {largest})")
+    if factor is not None and step_bytes is not None:
+        raise SpecError("sizes grow by a factor (-f) or by a step (-i), not both")
+    if factor is not None and factor < 2:
+        raise SpecError(f"a factor (-f) is 2 or more, not {factor}")
+    if step_bytes is not None and step_bytes < 1:
+        raise SpecError(f"a step (-i) is 1 B or more, not {step_bytes}")
+    sizes = [smallest]
+    while True:
+        following = sizes[-1] + step_bytes if step_bytes else sizes[-1] * (factor or 2)
+        if following > largest:
+            return sizes
+        sizes.append(following)
+        if len(sizes) > MAX_SIZES:
+            raise SpecError(f"more than {MAX_SIZES} sizes; take a larger step (-i) or a factor (-f 2)")
+
+
+def group_lists(text: str, hosts: int, ranks_per_host: int) -> tuple[tuple[int, ...], ...]:
+    """Process groups from '2' (two rings that each span all hosts, k-th rank of each host in ring k mod 2) or
+    from lists of ranks ('0,2:1,3').
+
+    Raises:
+        SpecError: if it is neither, or the ranks don't divide.
+    """
+    ranks = hosts * ranks_per_host
+    if text.strip().isdigit():
+        count = int(text)
+        if count < 1 or (ranks_per_host % count and ranks % count):
+            raise SpecError(f"{ranks} ranks don't divide into {count} groups")
+        if hosts > 1 and ranks_per_host % count:
+            raise SpecError(
+                f"{count} rings that share every host need a multiple of {count} ranks on each "
+                f"(--ranks-per-host), not {ranks_per_host}"
+            )
+        if hosts > 1:
+            return tuple(
+                tuple(r for r in range(ranks) if r % ranks_per_host % count == group) for group in range(count)
+            )
+        size = ranks // count
+        return tuple(tuple(range(group * size, (group + 1) * size)) for group in range(count))
+    try:
+        return tuple(tuple(int(rank) for rank in part.split(",")) for part in text.split(":"))
+    except ValueError as error:
+        raise SpecError(f"groups are a number or lists of ranks like 0,2:1,3, not '{text}'") from error

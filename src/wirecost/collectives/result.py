@@ -1,0 +1,157 @@
+"""What a benchmark found: one row for each collective, size and mode, from whatever tool measured it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.collectives.request import BenchRequest, Mode
+
+P95_SAMPLES, P99_SAMPLES = 20, 100
+"""Of fewer messages the percentile would only be the slowest one by another name."""
+BUCKET_SHARE, BUSY_SHARE = 0.025, 0.5
+"""There is a bucket at each end of a link: two of 2.5 % make 5 % of a message's time."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Row(_Model):
+    """One measurement.
+
+    `time_ns` is one message's time in a stream of them: the median over `rounds_ns`. Percentiles are over
+    single messages, from the last rank's arrival to the last rank's end where the ranks share a clock, else the
+    shortest over the ranks; `wait_ns` is the median of what a message's first rank waited for its last.
+    With several groups at once, everything is the slowest group's and `groups_ns` has each one's time.
+    None is unknown.
+    """
+
+    collective: str
+    size_bytes: int
+    count: int
+    dtype: str
+    redop: str | None
+    root: int | None
+    mode: Mode
+    ranks: int
+    time_ns: float
+    algbw_Bps: float | None
+    busbw_Bps: float | None
+    wrong: int | None = None
+    messages: int | None = None
+    rounds_ns: tuple[float, ...] = ()
+    groups_ns: tuple[float, ...] = ()
+    p50_ns: float | None = None
+    p95_ns: float | None = None
+    p99_ns: float | None = None
+    wait_ns: float | None = None
+    unshaped: bool = False
+    """The shaper's bucket takes so much of what each rank sends that the row is no measure of the cap."""
+
+
+class Network(_Model):
+    """`transports` is what NCCL reported using; None where nothing reports it."""
+
+    name: str | None
+    emulated: bool | None
+    nominal_rate_bps: float | None = None
+    measured_rate_bps: float | None = None
+    round_trip_ns: int | None = None
+    unshaped_bytes: int | None = None
+    transports: tuple[str, ...] | None = None
+
+
+def combine(request: BenchRequest, network: Network, case: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> Row:
+    """One row from every rank's samples of one case."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for sample in ranks:
+        if sample["group"] is not None:
+            groups.setdefault(sample["group"], []).append(sample)
+    timed = {number: _group_times(members) for number, members in sorted(groups.items())}
+    groups_ns = tuple(statistics.median(t["rounds"]) for t in timed.values())
+    slowest = max(timed.values(), key=lambda t: statistics.median(t["rounds"]))
+    time_ns = max(groups_ns)
+    messages = sorted(slowest["messages"])
+    size, n = case["size_bytes"], request.group_size
+    checks = [s["wrong"] for members in groups.values() for s in members]
+    collective = COLLECTIVES.get(case["collective"])
+    algbw = size / time_ns * 1e9 if size and time_ns else None
+    factor = collective.bus_factor(n) if collective else None
+    return Row(
+        collective=case["collective"],
+        size_bytes=size,
+        count=collective.shown_count(size // request.element.item_bytes, n) if collective else 0,
+        dtype=request.element.name,
+        redop=str(request.redop) if collective and collective.reduces else None,
+        root=0 if collective and collective.rooted else None,
+        mode=Mode(case["mode"]),
+        ranks=n,
+        time_ns=time_ns,
+        algbw_Bps=algbw,
+        busbw_Bps=algbw * factor if algbw and factor else None,
+        wrong=None if None in checks or collective is None else sum(checks),
+        messages=len(messages),
+        rounds_ns=tuple(slowest["rounds"]),
+        groups_ns=groups_ns,
+        p50_ns=percentile(messages, 50),
+        p95_ns=percentile(messages, 95) if len(messages) >= P95_SAMPLES else None,
+        p99_ns=percentile(messages, 99) if len(messages) >= P99_SAMPLES else None,
+        wait_ns=statistics.median(slowest["waits"]),
+        unshaped=bool(factor) and _escapes(network, size * factor, len(messages), time_ns, slowest["per_run"]),
+    )
+
+
+def _group_times(members: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of one group: each round's time for a message, each message's time and wait, in ns."""
+    per_run = members[0]["messages_per_run"]
+    per_round = members[0]["per_round"]
+    rounds, messages, waits = [], [], []
+    shared = members[0]["common_clock"]
+    if shared:
+        for k in range(len(members[0]["rounds_ns"])):
+            first, last = k * per_round, (k + 1) * per_round - 1
+            span = max(m["ends_ns"][last] for m in members) - max(m["starts_ns"][first] for m in members)
+            rounds.append(span / per_round / per_run)
+    else:
+        # The last to start did not wait for the others, so its span is the messages' own.
+        spans = zip(*(m["rounds_ns"] for m in members), strict=True)
+        rounds = [min(span) / per_round / per_run for span in spans]
+    for i in range(len(members[0]["starts_ns"])):
+        starts, ends = [m["starts_ns"][i] for m in members], [m["ends_ns"][i] for m in members]
+        durations = [end - start for start, end in zip(starts, ends, strict=True)]
+        if shared:
+            last_start = max(starts)
+            # A rank can be done before another begins: a broadcast's root only sends.
+            messages.append(max(max(ends) - last_start, 0) / per_run)
+            waits.append(max(min(last_start, e) - s for s, e in zip(starts, ends, strict=True)))
+        else:
+            messages.append(min(durations) / per_run)
+            waits.append(max(durations) - min(durations))
+    return {"rounds": rounds, "messages": messages, "waits": waits, "per_run": per_run}
+
+
+def _escapes(network: Network, sent_bytes: float, messages: int, time_ns: float, per_run: int) -> bool:
+    """Whether the shaper's bucket hides its cap: it holds more than a little of what the link carried without a
+    pause, and without it the link would have been busy.
+
+    A stream empties the bucket once. In a ping-pong each end's fills up again while the other one sends.
+    """
+    bucket, rate = network.unshaped_bytes, network.measured_rate_bps
+    if bucket is None or rate is None:
+        return False
+    carried = sent_bytes if per_run > 1 else sent_bytes * messages
+    return bucket > BUCKET_SHARE * carried and sent_bytes * 8e9 / time_ns > BUSY_SHARE * rate
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """The nearest-rank percentile of sorted values: one that was really measured."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+
+
+def is_barrier(row: Row) -> bool:
+    return row.collective == BARRIER

@@ -1,0 +1,166 @@
+"""The terminal table in nccl-tests' columns, so that what reads those goes on working.
+
+Everything beyond nccl-tests' columns stands on lines that begin with `#`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from wirecost._version import __version__
+from wirecost.collectives.efficiency import Fitted
+from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.collectives.request import BenchRequest, Mode
+from wirecost.collectives.result import Network, Row
+from wirecost.text import printable
+from wirecost.units import format_ns, format_rate_bps, format_size_bytes
+
+NAME_WIDTH = 12
+
+
+def number(value: float | None, width: int) -> str:
+    """A value in `width` characters with as many decimals as fit, two at most; N/A if unknown."""
+    if value is None:
+        return f"{'N/A':>{width}}"
+    for decimals in (2, 1, 0):
+        text = f"{value:>{width}.{decimals}f}"
+        if len(text) <= width:
+            return text
+    return f"{value:>{width}.{1 if width >= 7 else 0}e}"
+
+
+def network_line(network: Network) -> str:
+    """Says what the network is, and what was measured of it."""
+    name = printable(network.name or "unknown")
+    text = f"network: {name} ({'emulated on this machine' if network.emulated else 'native'})"
+    if network.nominal_rate_bps:
+        text += f", nominal {format_rate_bps(network.nominal_rate_bps)}"
+    if network.measured_rate_bps:
+        text += f", TCP goodput measured {format_rate_bps(network.measured_rate_bps, 3)}"
+    if network.round_trip_ns:
+        text += f", round trip {format_ns(network.round_trip_ns, 3)}"
+    if network.transports is not None:
+        text += f", NCCL reported {', '.join(map(printable, network.transports)) or 'no channel'}"
+    return text
+
+
+def header(request: BenchRequest, network: Network, collective: str) -> list[str]:
+    iterations = request.iterations or "auto"
+    many = len(request.groups)
+    groups = f"{many} groups of {request.group_size} ranks at once" if many > 1 else f"{request.ranks} ranks"
+    lines = [
+        f"# wirecost {__version__} bench: {collective} over {request.backend}, {groups} on {request.hosts} "
+        f"{'hosts' if request.hosts > 1 else 'host'}",
+        f"# nThread 1 nGpus 1 minBytes {min(request.sizes_bytes)} maxBytes {max(request.sizes_bytes)} "
+        f"warmup iters: {request.warmup} iters: {iterations} validation: {int(request.check)} graph: 0",
+        "#",
+        f"# {network_line(network)}",
+    ]
+    if many > 1:
+        lines.append(f"# busbw is the slowest group's alone; {many} groups share each host's link")
+    return [*lines, *columns()]
+
+
+def columns() -> list[str]:
+    """nccl-tests' column titles."""
+    row = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {}"
+    kinds = f"{'out-of-place':^31}  {'in-place':^31}"
+    cells = f"{'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
+    units = f"{'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}  {'':>6}"
+    return [
+        "#",
+        row.format("", "", "", "", "", kinds).rstrip(),
+        row.format("size", "count", "type", "redop", "root", f"{cells}  {cells}"),
+        row.format("(B)", "(elements)", "", "", "", f"{units}  {units}").rstrip(),
+    ]
+
+
+def line(rows: Sequence[Row]) -> str:
+    """One size: both modes side by side, N/A for one that wasn't measured."""
+    first = rows[0]
+    by_mode = {row.mode: row for row in rows}
+    start = (
+        f"{first.size_bytes:>12}  {first.count:>12}  {first.dtype:>8}  {first.redop or 'none':>6}  "
+        f"{-1 if first.root is None else first.root:>6}"
+    )
+    return start + "".join(_cells(by_mode.get(mode)) for mode in (Mode.OUT_OF_PLACE, Mode.IN_PLACE))
+
+
+def _cells(row: Row | None) -> str:
+    if row is None:
+        return f"  {number(None, 7)}  {number(None, 6)}  {number(None, 6)}  {'N/A':>6}"
+    wrong = "N/A" if row.wrong is None else str(row.wrong)
+    algbw = None if row.algbw_Bps is None else row.algbw_Bps * 1e-9
+    busbw = None if row.busbw_Bps is None else row.busbw_Bps * 1e-9
+    return f"  {number(row.time_ns * 1e-3, 7)}  {number(algbw, 6)}  {number(busbw, 6)}  {wrong:>6}"
+
+
+def barrier_line(row: Row) -> str:
+    return f"# barrier: {_percentiles(row)}"
+
+
+def footer(rows: Sequence[Row], collective: str, *, checked: bool) -> Iterator[str]:
+    """nccl-tests' last lines, after the messages' percentiles."""
+    if any(r.p50_ns is not None for r in rows):
+        yield "#"
+        yield "# single messages: time without the wait for the last rank; wait is the first rank's for the last"
+        for row in sorted(rows, key=lambda r: (r.mode is Mode.IN_PLACE, r.size_bytes)):
+            mode = "in-place" if row.mode is Mode.IN_PLACE else "out-of-place"
+            mark = "  mostly within the shaper's bucket: not held to the cap" if row.unshaped else ""
+            yield f"# {format_size_bytes(row.size_bytes):>10}  {mode:>12}  {_percentiles(row)}{mark}"
+        yield "#"
+    wrong = sum(r.wrong or 0 for r in rows)
+    if checked:
+        yield f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}"
+    bandwidths = [r.busbw_Bps for r in rows if r.busbw_Bps is not None]
+    if bandwidths:
+        yield f"# {'Avg bus bandwidth':<20} : {sum(bandwidths) / len(bandwidths) * 1e-9:g} "
+    yield "#"
+    yield f"# Collective test concluded: {COLLECTIVES[collective].perf_name}"
+    yield "#"
+
+
+def fit_lines(fitted: Sequence[Fitted]) -> Iterator[str]:
+    """What each fit says, and how far to trust it."""
+    for one in fitted:
+        mode = "in-place" if one.mode is Mode.IN_PLACE else "out-of-place"
+        start = f"# fit {one.collective}, {one.ranks} ranks, {mode}"
+        aside = (
+            f"; {one.left_aside} sizes left aside, the shaper's bucket falsifies them" if one.left_aside else ""
+        )
+        if one.fit is None or one.bus_bandwidth_Bps is None:
+            yield f"{start}: {one.refusal}{aside}"
+            continue
+        low, high = one.fit.slope_interval
+        latency = " to ".join(format_ns(max(0.0, v), 3) for v in one.fit.latency_interval_ns)
+        bandwidth = " to ".join(f"{one.factor / slope:.4g}" for slope in (high, low))
+        breaks = ", ".join(format_size_bytes(b) for b in one.fit.curve.breaks) or "none"
+        yield f"{start}: {len(one.fit.sizes)} sizes, breakpoints: {breaks}{aside}"
+        yield f"#   latency        {format_ns(one.fit.latency_ns, 3)} (90 % interval {latency})"
+        yield f"#   bus bandwidth  {one.bus_bandwidth_Bps * 1e-9:.4g} GB/s (90 % interval {bandwidth})"
+        yield (
+            f"#   error          {100 * one.fit.error:.1f} % median on sizes left out one at a time, largest "
+            f"{100 * max(map(abs, one.fit.left_out)):.0f} %"
+        )
+
+
+def _percentiles(row: Row) -> str:
+    shown = {"p50": row.p50_ns, "p95": row.p95_ns, "p99": row.p99_ns, "wait": row.wait_ns}
+    times = "  ".join(f"{name} {'-' if v is None else format_ns(v, 3):>8}" for name, v in shown.items())
+    spread = ""
+    if len(row.rounds_ns) > 1:
+        spread = f"  rounds {format_ns(min(row.rounds_ns), 3)} to {format_ns(max(row.rounds_ns), 3)}"
+    return f"{times}  n {row.messages or '?'}{spread}"
+
+
+def read_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Rows that another tool measured."""
+    for name, ranks in dict.fromkeys((r.collective, r.ranks) for r in rows):
+        mine = [r for r in rows if (r.collective, r.ranks) == (name, ranks)]
+        yield f"# wirecost {__version__} bench: {name} over unknown, {ranks} ranks, read"
+        if name == BARRIER:
+            yield f"# barrier: {format_ns(mine[0].time_ns, 3)}"
+            continue
+        yield from columns()
+        for size in dict.fromkeys(r.size_bytes for r in mine):
+            yield line([r for r in mine if r.size_bytes == size])

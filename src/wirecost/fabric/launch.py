@@ -1,0 +1,206 @@
+"""Starts the processes of a distributed job on emulated or real hosts of this machine, and watches them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from wirecost.fabric.hosts import INTERFACE, EmulatedHosts
+from wirecost.spec.fabric import Fabric
+
+MASTER_PORT = 29500
+GRACE_S = 2.0
+"""How long the other ranks may take to tell why they failed too: the first to die is not always the cause."""
+LOG_LINES = 20
+POLL_S = 0.05
+
+
+class End(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    OOM = "oom"
+    REFUSED = "refused"  # a rank found that what was asked for can't be
+    LATE = "late"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the ranks ended; `rank` is the one that caused it."""
+
+    end: End
+    reason: str | None = None
+    rank: int | None = None
+    traceback: str | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+class Ranks:
+    """`count` processes of one job, `per_host` on each host, with torchrun's environment variables.
+
+    Args:
+        command: what each rank runs.
+        directory: holds `logs/` (made by the caller) for rank-R.log, and `failures/` where ranks report
+            (`wirecost.fabric.rank.report_failure`).
+        hosts: emulated hosts; None puts all ranks on this one.
+        nccl_log: have NCCL write what it does to logs/nccl-R.log.
+
+    Leaving the context kills whatever still runs.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        count: int,
+        *,
+        per_host: int,
+        fabric: Fabric,
+        hosts: EmulatedHosts | None,
+        nccl_log: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.processes: list[subprocess.Popen[bytes]] = []
+        threads = max(1, len(os.sched_getaffinity(0)) // count)
+        address = hosts.address(0) if hosts else "127.0.0.1"
+        port = MASTER_PORT if hosts else free_port()
+        for rank in range(count):
+            host = rank // per_host
+            environment = {
+                **os.environ,
+                **network_environment(fabric, host, emulated=hosts is not None),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(count),
+                "LOCAL_RANK": str(rank % per_host),
+                "LOCAL_WORLD_SIZE": str(per_host),
+                "MASTER_ADDR": address,
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": str(threads),
+                "PYTHONUNBUFFERED": "1",
+            }
+            if nccl_log:
+                # What NCCL says there labels the result with the transport that was really used.
+                environment |= {
+                    "NCCL_DEBUG": "INFO",
+                    "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P",
+                    "NCCL_DEBUG_FILE": str(directory / "logs" / f"nccl-{rank}.log"),
+                }
+            with (directory / "logs" / f"rank-{rank}.log").open("wb") as log:
+                self.processes.append(
+                    subprocess.Popen(
+                        list(command),
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        preexec_fn=(lambda h=host: hosts.enter(h)) if hosts else None,  # noqa: PLW1509
+                    )
+                )
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.wait()
+
+    def watch(self, timeout_s: float, done: Callable[[int], int], *, renew: bool = False) -> Ending:
+        """Waits for the end: of all ranks, or of the first that fails, or of the time allowed.
+
+        Args:
+            done: how many steps a rank has completed.
+            renew: the time allowed is for each step instead of for everything.
+
+        `LATE` names the rank with the fewest steps as `rank`; the caller says what that means.
+        """
+        deadline = time.monotonic() + timeout_s
+        before: list[int] = []
+        while True:
+            codes = [p.poll() for p in self.processes]
+            if any(codes):
+                return self._failed()
+            if all(code == 0 for code in codes):
+                return Ending(End.DONE)
+            if renew and (now := [done(r) for r in range(len(self.processes))]) != before:
+                before, deadline = now, time.monotonic() + timeout_s
+            if time.monotonic() > deadline:
+                return self._late([done(r) for r in range(len(self.processes))])
+            time.sleep(POLL_S)
+
+    def _failed(self) -> Ending:
+        died_first = {r for r, p in enumerate(self.processes) if p.returncode}
+        end = time.monotonic() + GRACE_S
+        while time.monotonic() < end and any(p.poll() is None for p in self.processes):
+            time.sleep(POLL_S)
+        told = [
+            json.loads(path.read_bytes()) for path in sorted((self.directory / "failures").glob("rank-*.json"))
+        ]
+        killed = [r for r in died_first if (self.processes[r].returncode or 0) < 0]
+        # A rank that lost its peer tells nothing of why; one that was killed can't tell.
+        causes = [f for f in told if f["kind"] != "lost_peer"]
+        causes.sort(key=lambda f: (f["rank"] not in died_first, f["rank"]))
+        if killed and not any(f["rank"] in died_first for f in causes):
+            rank = min(killed)
+            number = -(self.processes[rank].returncode or 0)
+            hint = "; the kernel kills so when memory runs out" if number == signal.SIGKILL else ""
+            reason = f"rank {rank} was killed by {signal.Signals(number).name}{hint}"
+            return Ending(End.FAILED, reason, rank, log_tail=self._log_tail(rank))
+        if not causes and not told:
+            rank = min(died_first)
+            reason = f"rank {rank} ended with exit code {self.processes[rank].returncode} and no traceback"
+            return Ending(End.FAILED, reason, rank, log_tail=self._log_tail(rank))
+        first = (causes or told)[0]
+        end_kind = {"oom": End.OOM, "refused": End.REFUSED}.get(first["kind"], End.FAILED)
+        reason = first["reason"] if end_kind is End.REFUSED else f"rank {first['rank']}: {first['reason']}"
+        return Ending(end_kind, reason, first["rank"], first["traceback"], self._log_tail(first["rank"]))
+
+    def _late(self, done: Sequence[int]) -> Ending:
+        slowest = done.index(min(done))
+        # Every rank writes where it is into its log.
+        for process in self.processes:
+            process.send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        return Ending(End.LATE, None, slowest, log_tail=self._log_tail(slowest))
+
+    def _log_tail(self, rank: int) -> tuple[str, ...]:
+        text = (self.directory / "logs" / f"rank-{rank}.log").read_text(errors="replace")
+        return tuple(text.splitlines()[-LOG_LINES:])
+
+
+def network_environment(fabric: Fabric, host: int, *, emulated: bool) -> dict[str, str]:
+    """What makes NCCL and gloo use a network."""
+    emulation, native = fabric.emulate, fabric.native
+    if not emulated or emulation is None:
+        chosen = dict(native.environment) if native else {}
+        interface = native.interface if native else None
+    else:
+        chosen = {
+            # Ranks with another host id are on another host to NCCL: no peer access, no shared memory.
+            "NCCL_HOSTID": f"wirecost-host-{host}",
+            "NCCL_NET": "Socket",
+            "NCCL_SOCKET_NTHREADS": str(emulation.socket_threads),
+            "NCCL_NSOCKS_PERTHREAD": str(emulation.sockets_per_thread),
+        }
+        interface = INTERFACE
+    if interface:
+        chosen |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return chosen
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

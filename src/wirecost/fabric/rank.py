@@ -1,0 +1,73 @@
+"""What every rank process does for its launcher: dies with it, says where it hangs, reports why it failed."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from wirecost.errors import WirecostError
+
+PR_SET_PDEATHSIG = 1
+EXIT_FAILED = 3
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
+"""What gloo says when a connection ends: on reading, or on writing (strerror of ECONNRESET and EPIPE)."""
+
+
+def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> int:
+    """Runs `body(directory, rank)`; the rank is RANK's. Returns an exit code, or does not return."""
+    # A rank outlives its launcher in no case, however that dies.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The launcher asks a rank that hangs where it is.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    rank = int(os.environ["RANK"])
+    try:
+        body(directory, rank)
+    except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported with its traceback
+        report_failure(directory, rank, error)
+        # Straight out: interpreter shutdown can hang or abort in a library's threads after a failure.
+        sys.stderr.flush()
+        os._exit(EXIT_FAILED)
+    return 0
+
+
+def classify(error: BaseException) -> str:
+    """`oom`, `diverged`, `refused` (a user can mend it), `lost_peer` (another rank went away first) or `error`."""
+    text = str(error)
+    if (
+        isinstance(error, MemoryError)
+        or "can't allocate memory" in text
+        or type(error).__name__ == "OutOfMemoryError"
+    ):
+        return "oom"
+    if isinstance(error, WirecostError):
+        return "refused"
+    if type(error).__name__ == "NonFiniteLossError":
+        return "diverged"
+    if any(sign in text for sign in LOST_PEER):
+        return "lost_peer"
+    return "error"
+
+
+def report_failure(directory: Path, rank: int, error: BaseException) -> None:
+    text = "".join(traceback.format_exception(error))
+    sys.stderr.write(text)
+    folder = directory / "failures"
+    folder.mkdir(exist_ok=True)
+    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    kind = classify(error)
+    failure = {
+        "rank": rank,
+        "kind": kind,
+        "reason": first if kind == "refused" else f"{type(error).__name__}: {first}",
+        "traceback": text,
+    }
+    partial = folder / f".rank-{rank}.json"
+    partial.write_text(json.dumps(failure))
+    partial.rename(folder / f"rank-{rank}.json")

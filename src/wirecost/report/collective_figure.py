@@ -1,0 +1,73 @@
+"""Bus bandwidth over message size, measured, with the fitted curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wirecost.collectives.efficiency import Fitted
+from wirecost.errors import SpecError
+
+STEPS = 200
+# Okabe & Ito's palette, told apart with colour-blind eyes too.
+PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
+
+
+def bandwidth_chart(fitted: Sequence[Fitted], title: str) -> Any:
+    """Points are measured, lines fitted; both axes logarithmic."""
+    import altair as alt
+    import numpy as np
+
+    points: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    for one in fitted:
+        name = f"{one.collective}, {one.ranks} ranks"
+        points += [
+            {"series": name, "size": size, "busbw": size * one.factor / time_ns} for size, time_ns in one.points
+        ]
+        if one.fit is not None:
+            for size in np.geomspace(one.fit.sizes[0], one.fit.sizes[-1], STEPS):
+                busbw = size * one.factor / float(one.fit.curve(float(size)))
+                curves.append({"series": name, "size": float(size), "busbw": busbw})
+    label = (
+        "datum.value >= 1073741824 ? datum.value / 1073741824 + ' GiB' : datum.value >= 1048576 ? "
+        "datum.value / 1048576 + ' MiB' : datum.value >= 1024 ? datum.value / 1024 + ' KiB' : datum.value + ' B'"
+    )
+    x = alt.X(
+        "size:Q",
+        scale=alt.Scale(type="log", base=2, nice=False),
+        title="message size",
+        axis=alt.Axis(labelExpr=label, labelOverlap=True, tickCount=12),
+    )
+    y = alt.Y("busbw:Q", scale=alt.Scale(type="log", base=10), title="bus bandwidth (GB/s)")
+    names = list(dict.fromkeys(p["series"] for p in points))
+    colour = alt.Color("series:N", scale=alt.Scale(domain=names, range=PALETTE), title=None)
+    chart = alt.layer(
+        alt.Chart(alt.Data(values=curves)).mark_line(strokeWidth=2).encode(x=x, y=y, color=colour),
+        alt.Chart(alt.Data(values=points))
+        .mark_point(filled=True, size=40, opacity=1)
+        .encode(x=x, y=y, color=colour),
+    )
+    subtitle = ["points measured, lines fitted", title]
+    return chart.properties(
+        width=560, height=320, title=alt.TitleParams("Bus bandwidth", subtitle=subtitle, anchor="start")
+    )
+
+
+def write_bandwidth_figure(fitted: Sequence[Fitted], title: str, path: Path) -> None:
+    """Writes .png or .svg by the path's ending.
+
+    Raises:
+        SpecError: if it can't be written.
+    """
+    import vl_convert
+
+    spec = bandwidth_chart(fitted, title).to_json()
+    try:
+        if path.suffix == ".svg":
+            path.write_text(vl_convert.vegalite_to_svg(spec))
+        else:
+            path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+    except OSError as error:
+        raise SpecError(f"{path}: can't be written: {error.strerror}") from error
