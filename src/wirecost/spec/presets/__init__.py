@@ -15,13 +15,15 @@ KINDS = {
     "plan": "plans",
     "cluster": "clusters",
     "gpu": "gpus",
+    "link": "links",
+    "stack": "stacks",
     "study": "studies",
 }
 
 
 @lru_cache
 def names(kind: str) -> tuple[str, ...]:
-    """The presets of a kind ('workload', 'fabric', 'plan', 'cluster', 'gpu', 'study')."""
+    """The presets of a kind ('workload', 'fabric', 'plan', 'cluster', 'gpu', 'link', 'stack', 'study')."""
     folder = files(__name__) / KINDS[kind]
     if not folder.is_dir():
         return ()

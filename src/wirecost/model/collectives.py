@@ -1,0 +1,130 @@
+"""Time of collectives on rings and trees, inside a node, between nodes, and with rings sharing a node's NICs.
+
+The linear cost latency + bytes / bandwidth is Hockney's; bytes that a ring moves are Patarasuk & Yuan 2009
+(doi 10.1016/j.jpdc.2008.09.002), the double tree's latency Sanders et al. 2009 as in NCCL 2.4. What is fitted to
+benchmarks is a link's achieved rate, its latencies, and `half_bytes`: NCCL reaches its rate only with size
+(protocols LL, LL128, Simple), so that transfer time is bytes / rate x (1 + sqrt(half_bytes / size)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirecost.model.inputs import Machine, Number, has, where
+from wirecost.spec import Link
+
+DEFAULT_LATENCY_S = {"intra": 20e-6, "inter": 25e-6}
+DEFAULT_STEP_S = {"intra": 2e-6, "inter": 6e-6}
+DEFAULT_EFFICIENCY = {"intra": 0.8, "inter": 0.8}
+DEFAULT_HALF_BYTES = {"intra": 1e6, "inter": 1e6}
+TREE_EFFICIENCY = 0.85
+"""A tree's bandwidth relative to a ring's between nodes (NVIDIA, "Massively Scale Your Deep Learning Training with
+NCCL 2.4", figure of 24,576 GPUs on Summit)."""
+
+
+@dataclass(slots=True)
+class Group:
+    """A process group: `size` ranks, `per_node` of them in each node, `rings` such groups sharing a node's NICs."""
+
+    size: Number
+    per_node: Number
+    rings: Number
+
+    @property
+    def nodes(self) -> Number:
+        return self.size / self.per_node
+
+
+def group(size: Number, stride: Number, world: Number, machine: Machine) -> Group:
+    """The groups of `size` ranks whose neighbours lie `stride` ranks apart.
+
+    The rule for shared NICs: a node of g GPUs holds per_node = min(size, g / stride) ranks of a group, so
+    g / per_node groups run at once over the node's NICs, and each gets that part of the node's rate.
+    """
+    present = np.minimum(machine.gpus_per_node, world)
+    per_node = np.minimum(size, np.maximum(1.0, np.floor(present / stride)))
+    return Group(size, per_node, present / per_node)
+
+
+def rate_Bps(members: Group, machine: Machine) -> Number:
+    """What one ring of the group moves: the slower of a GPU's link and the ring's share of the node's NICs."""
+    intra = machine.intra_Bps * machine.intra_efficiency
+    inter = machine.node_Bps * machine.inter_efficiency / members.rings
+    return where(members.nodes > 1, np.minimum(intra, inter), intra)
+
+
+def _ramp(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    half = where(members.nodes > 1, machine.inter_half_bytes, machine.intra_half_bytes)
+    return 1 + np.sqrt(half / np.maximum(size_bytes, 1.0))
+
+
+def ring_steps_s(members: Group, machine: Machine) -> Number:
+    """Latency of once around a ring: every rank is a step, and the step into another node is the slower one."""
+    between = where(members.nodes > 1, members.nodes, 0.0)
+    return np.maximum(members.size - 1 - between, 0.0) * machine.intra_step_s + between * machine.inter_step_s
+
+
+def _fixed_s(members: Group, machine: Machine) -> Number:
+    return where(members.nodes > 1, machine.inter_latency_s, machine.intra_latency_s)
+
+
+def all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """The faster of ring and (between nodes) tree, as NCCL chooses. 0 for a group of one."""
+    n = members.size
+    wire = 2 * (n - 1) / n * size_bytes / rate_Bps(members, machine) * _ramp(size_bytes, members, machine)
+    ring = 2 * ring_steps_s(members, machine) + wire
+    best = ring
+    if has(members.nodes > 1):
+        levels = np.log2(np.maximum(members.nodes, 1.0))
+        climb = 2 * (levels * machine.inter_step_s + (members.per_node - 1) * machine.intra_step_s)
+        best = where(members.nodes > 1, np.minimum(ring, climb + wire / TREE_EFFICIENCY), ring)
+    return where(n > 1, _fixed_s(members, machine) + best, 0.0)
+
+
+def gather_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """All-gather or reduce-scatter of `size_bytes` in total, on a ring. 0 for a group of one."""
+    n = members.size
+    wire = (n - 1) / n * size_bytes / rate_Bps(members, machine) * _ramp(size_bytes, members, machine)
+    return where(n > 1, _fixed_s(members, machine) + ring_steps_s(members, machine) + wire, 0.0)
+
+
+def hierarchical_all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """Reduce-scatter inside nodes, all-reduce between them, all-gather inside (arXiv:1807.11205, section 4)."""
+    inside = Group(members.per_node, members.per_node, members.rings)
+    between = Group(members.nodes, np.ones_like(members.nodes), members.rings * members.per_node)
+    share = size_bytes / members.per_node
+    return 2 * gather_s(size_bytes, inside, machine) + all_reduce_s(share, between, machine)
+
+
+def all_to_all_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """Every rank sends `size_bytes` / n to each: what leaves the node shares its NICs among all its GPUs."""
+    n = members.size
+    inside = size_bytes * (members.per_node - 1) / n / (machine.intra_Bps * machine.intra_efficiency)
+    leaving = size_bytes * (n - members.per_node) / n
+    nic = machine.node_Bps * machine.inter_efficiency / (members.rings * members.per_node)
+    time = np.maximum(inside, where(members.nodes > 1, leaving / nic, 0.0)) * _ramp(size_bytes, members, machine)
+    return where(n > 1, _fixed_s(members, machine) + time, 0.0)
+
+
+def send_s(size_bytes: Number, between_nodes: Number, machine: Machine) -> Number:
+    """One point-to-point message; between nodes every GPU of the node sends at once and shares the NICs."""
+    inside = machine.intra_step_s + size_bytes / (machine.intra_Bps * machine.intra_efficiency)
+    nic = machine.node_Bps * machine.inter_efficiency / machine.gpus_per_node
+    outside = machine.inter_step_s + size_bytes / np.minimum(nic, machine.intra_Bps)
+    return between_nodes * outside + (1 - between_nodes) * inside
+
+
+def link_numbers(link: Link, kind: str) -> dict[str, float]:
+    """A link's efficiency, latencies and half-rate size with the defaults filled in. `kind`: intra or inter."""
+
+    def value(given: float | None, default: float) -> float:
+        return default if given is None else float(given)
+
+    return {
+        f"{kind}_efficiency": value(link.efficiency, DEFAULT_EFFICIENCY[kind]),
+        f"{kind}_latency_s": value(link.latency, DEFAULT_LATENCY_S[kind]),
+        f"{kind}_step_s": value(link.latency_per_step, DEFAULT_STEP_S[kind]),
+        f"{kind}_half_bytes": value(link.half_rate_bytes, DEFAULT_HALF_BYTES[kind]),
+    }
