@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -90,6 +91,7 @@ class Cluster(Spec):
         return self.inter_node.rate * self.nics_per_node / 8
 
 
+@lru_cache
 def gpu(name: str) -> GPU:
     """A GPU preset by name or alias, whatever the case.
 

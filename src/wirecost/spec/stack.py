@@ -39,6 +39,8 @@ class Stack(Spec):
     softmax_needs_multiple_of: int = Field(default=1, ge=1)  # heads x micro-batch that the fused softmax takes
     matrix_efficiency: float = Field(default=1.0, gt=0, le=1.3)  # this stack's products relative to the GPU's best
 
+    low_precision_efficiency: float = Field(default=0.75, gt=0, le=1)  # of FP8/FP4 products, scaling included
+
     # element-wise kernels
     hidden_bytes: NonNegativeFloat  # for each token and hidden feature, forward; backward moves twice that
     sharded_bytes: NonNegativeFloat  # for each token and MLP feature / 4, split by tensor parallelism

@@ -31,8 +31,9 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 @lru_cache
-def _text(kind: str, name: str) -> str:
-    return (files(__name__) / KINDS[kind] / f"{name}.yaml").read_text(encoding="utf-8")
+def _data(kind: str, name: str) -> dict[str, Any]:
+    text = (files(__name__) / KINDS[kind] / f"{name}.yaml").read_text(encoding="utf-8")
+    return parse_yaml(text, f"preset {kind} {name}")
 
 
 def named(kind: str, value: Any) -> Any:
@@ -45,5 +46,4 @@ def named(kind: str, value: Any) -> Any:
         return value
     if value not in names(kind):
         raise ValueError(one_of(kind, value, names(kind)))
-    data = parse_yaml(_text(kind, value), f"preset {kind} {value}")
-    return {"name": value, **data}
+    return {"name": value, **_data(kind, value)}
