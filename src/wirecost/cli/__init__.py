@@ -44,6 +44,9 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
+    from wirecost.cli import model
+
+    model.register(app)
 
 
 _register()

@@ -28,7 +28,8 @@ Values = dict[str, float]
 
 FREE: dict[str, dict[str, tuple[float, float]]] = {
     # property: the smallest and largest value that makes sense
-    "gpu": {"matrix_efficiency": (0.3, 0.92), "matrix_traffic": (0.05, 6.0), "memory_efficiency": (0.5, 0.95)},
+    "gpu": {"matrix_efficiency": (0.3, 0.92), "matrix_traffic": (0.05, 6.0), "memory_efficiency": (0.5, 0.95),
+            "power_throttle": (1e-3, 0.6)},
     "link": {
         "efficiency": (0.03, 0.98),
         "latency": (2e-6, 1e-3),
@@ -58,6 +59,8 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "gradient_sync_s": (1e-5, 0.1),
         "data_parallel_overlap": (0.02, 1.0),
         "shard_overlap": (0.02, 1.0),
+        "collective_sync_s": (1e-8, 1e-4),
+        "shard_messages": (1.0, 50.0),
         "tensor_overlap": (0.01, 0.9),
         "pipeline_exposed": (0.02, 6.0),
         "straggler": (1e-4, 0.1),
@@ -212,6 +215,13 @@ def usual_properties(rows: Sequence[Configuration]) -> list[str]:
     return list(found)
 
 
+def _seed(name: str, value: float) -> float:
+    """A property that is 0 (switched off) starts inside its range, where the fit can feel it."""
+    kind, _, prop = name.split()
+    low, high = FREE[kind][prop]
+    return value if value > 0 else (low * high) ** 0.5
+
+
 def fit(
     problem: Problem,
     properties: Sequence[str],
@@ -238,7 +248,7 @@ def fit(
     first.update({name: value for name, value in (start or {}).items() if name in first})
     bounds = [FREE[kind][prop] for kind, _, prop in map(split_property, properties)]
     low, high = np.log([b[0] for b in bounds]), np.log([b[1] for b in bounds])
-    x0 = np.clip(np.log([max(first[name], 1e-12) for name in properties]), low + 1e-6, high - 1e-6)
+    x0 = np.clip(np.log([_seed(name, first[name]) for name in properties]), low + 1e-6, high - 1e-6)
     weight = np.ones(len(problem.rows)) if weights is None else np.sqrt(weights)
 
     def residuals(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -45,12 +45,16 @@ def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
     """Device time of one layer without its communication."""
     stack = machine.stack
     memory = machine.memory_Bps * machine.memory_efficiency
-    products = matrix_s(work.matrix_flops, work.matrix_elements, machine)
+    cool = matrix_s(work.matrix_flops, work.matrix_elements, machine)
     skipped = 1 - shape.causal * (1 - stack.attention_work)
     half_precision = machine.attention_peak_flops * machine.matrix_efficiency * stack.attention_efficiency
     attention = work.attention_flops * skipped / half_precision
     core = attention + work.scores * stack.attention_bytes_forward / memory
     elementwise = (work.hidden_elements * stack.hidden_bytes + work.sharded_elements * stack.sharded_bytes) / memory
+    products = cool
+    if machine.power_throttle:
+        # Clocks fall at the power limit, and dense products are what draws the power.
+        products = cool * (1 + machine.power_throttle * cool / (cool + core + elementwise))
     # Backward of fused attention does 5 products where forward does 2 (arXiv:2205.14135, section 3.1).
     factor = 2.5 if stack.attention == "fused" else 2.0
     back = factor * attention + work.scores * stack.attention_bytes_backward / memory

@@ -83,7 +83,7 @@ def data_parallel(
             where(layout.node_sharding > 0, inside.per_node, members.per_node),
             members.rings,
         )
-    units = np.maximum(layers, 1.0)
+    units = np.maximum(layers, 1.0) * stack.shard_messages
     gather3 = several * units * gather_s(weights / units, shard, machine)
     scatter3 = several * units * gather_s(gradients / units, shard, machine)
     keeps = where(layout.sharding == 2, 1.0, 0.0)  # gathered once, kept through backward

@@ -88,6 +88,7 @@ class Machine:
     matrix_efficiency: float
     matrix_traffic: float
     memory_efficiency: float
+    power_throttle: float
     gpus_per_node: float
     intra_Bps: float
     intra_efficiency: float

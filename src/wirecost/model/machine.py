@@ -22,7 +22,7 @@ def stack_named(name: str) -> Stack:
 @lru_cache
 def pick_stack(framework: str, architecture: str, sharding: str = "") -> Stack:
     """The stack preset whose match fits most specifically; `generic` where none does."""
-    best, score = "generic", 0
+    best, score = "generic", (0, 0)
     for name in names("stack"):
         match = named("stack", name).get("match") or {}
         wanted = [
@@ -31,8 +31,10 @@ def pick_stack(framework: str, architecture: str, sharding: str = "") -> Stack:
             any(part in sharding.lower() for part in match.get("sharding", ())),
         ]
         asked = [bool(match.get(key)) for key in ("framework", "architecture", "sharding")]
-        if any(asked) and all(hit for hit, ask in zip(wanted, asked, strict=True) if ask) and sum(asked) > score:
-            best, score = name, sum(asked)
+        fits = any(asked) and all(hit for hit, ask in zip(wanted, asked, strict=True) if ask)
+        longest = max((len(part) for part in match.get("framework", ()) if part in framework.lower()), default=0)
+        if fits and (sum(asked), longest) > score:
+            best, score = name, (sum(asked), longest)
     return stack_named(best)
 
 
@@ -74,6 +76,7 @@ def build(
                                                    (MatrixPrecision.FP8, MatrixPrecision.FP4) else 1.0),
         matrix_traffic=gpu.matrix_traffic,
         memory_efficiency=gpu.memory_efficiency,
+        power_throttle=gpu.power_throttle,
         gpus_per_node=float(gpus_per_node),
         intra_Bps=intra.rate / 8,
         node_Bps=node_Bps or inter.rate / 8 * nics_per_node,

@@ -15,10 +15,11 @@ def layer_forward_s(tokens: Number, collectives: float, shape: Shape, layout: La
     members = group(layout.tensor, 1.0, layout.world, machine)
     size = tokens * shape.hidden * machine.element_bytes
     exposed = 1 - machine.stack.tensor_overlap
+    skew = machine.stack.collective_sync_s * (layout.tensor - 1)
     time = all_reduce_s(size, members, machine)
     if has(layout.sequence_parallel > 0):
         time = where(layout.sequence_parallel > 0, 2 * gather_s(size, members, machine), time)
-    return collectives * exposed * time
+    return collectives * (exposed * time + skew)
 
 
 def vocabulary_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:

@@ -24,7 +24,8 @@ class GPU(Spec):
     `peak_flops` is dense, per number format, in FLOP/s. `matrix_efficiency` is the share of the peak that large
     matrix products reach, `matrix_traffic` how many times a product's operands and result cross the memory at
     `memory_bandwidth_Bps` on top of that (small and thin products are slower), and `memory_efficiency` the share
-    of the memory bandwidth that element-wise kernels reach. These three are calibrated (`wirecost calibrate`).
+    of the memory bandwidth that element-wise kernels reach. `power_throttle` is how much longer products take where
+    nothing but products runs, since clocks fall at the power limit. These are calibrated (`wirecost calibrate`).
     """
 
     name: str
@@ -36,6 +37,7 @@ class GPU(Spec):
     matrix_efficiency: float = Field(default=0.75, gt=0, le=1)
     matrix_traffic: float = Field(default=0.5, ge=0, le=20)
     memory_efficiency: float = Field(default=0.85, gt=0, le=1)
+    power_throttle: float = Field(default=0.0, ge=0, le=1)
     source: str
     calibration: str | None = None
 
