@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from wirecost.errors import SpecError, one_of
 from wirecost.model.batch import choose_open, grouped, machine_for, stacked_layout, stacked_shape
-from wirecost.model.collectives import DEFAULT_EFFICIENCY, DEFAULT_HALF_BYTES, DEFAULT_LATENCY_S, DEFAULT_STEP_S
+from wirecost.model.collectives import DEFAULT_EFFICIENCY, DEFAULT_HALF_BYTES, DEFAULT_LATENCY_S, DEFAULT_SHARED, DEFAULT_STEP_S
 from wirecost.model.inputs import Layout, Machine, Shape
 from wirecost.model.iteration import iterate
 from wirecost.model.rows import Configuration, MachineKey
@@ -29,12 +29,13 @@ Values = dict[str, float]
 FREE: dict[str, dict[str, tuple[float, float]]] = {
     # property: the smallest and largest value that makes sense
     "gpu": {"matrix_efficiency": (0.3, 0.92), "matrix_traffic": (0.05, 6.0), "memory_efficiency": (0.5, 0.95),
-            "power_throttle": (1e-3, 0.6)},
+            "power_throttle": (1e-3, 0.6), "attention_efficiency": (0.2, 2.0)},
     "link": {
         "efficiency": (0.03, 0.98),
         "latency": (2e-6, 1e-3),
         "latency_per_step": (0.2e-6, 2e-4),
         "half_rate_bytes": (1e2, 1e8),
+        "shared_efficiency": (0.05, 1.0),
     },
     "stack": {
         "attention_efficiency": (0.05, 1.2),
@@ -72,6 +73,7 @@ _LINK_FIELDS = {
     "latency": ("latency_s", DEFAULT_LATENCY_S),
     "latency_per_step": ("step_s", DEFAULT_STEP_S),
     "half_rate_bytes": ("half_bytes", DEFAULT_HALF_BYTES),
+    "shared_efficiency": ("shared", {"intra": DEFAULT_SHARED, "inter": DEFAULT_SHARED}),
 }
 
 
@@ -131,7 +133,7 @@ def machine_with(key: MachineKey, values: Mapping[str, float]) -> Machine:
                 changes[prop] = value
         elif kind == "link":
             for side, used in (("intra", key.intra), ("inter", key.inter)):
-                if used == preset:
+                if used == preset and not (side == "intra" and prop == "shared_efficiency"):
                     changes[f"{side}_{_LINK_FIELDS[prop][0]}"] = value
         elif kind == "stack" and preset == key.stack:
             stack[prop] = value

@@ -19,6 +19,7 @@ DEFAULT_LATENCY_S = {"intra": 20e-6, "inter": 25e-6}
 DEFAULT_STEP_S = {"intra": 2e-6, "inter": 6e-6}
 DEFAULT_EFFICIENCY = {"intra": 0.8, "inter": 0.8}
 DEFAULT_HALF_BYTES = {"intra": 1e6, "inter": 1e6}
+DEFAULT_SHARED = 0.6
 TREE_EFFICIENCY = 0.85
 """A tree's bandwidth relative to a ring's between nodes (NVIDIA, "Massively Scale Your Deep Learning Training with
 NCCL 2.4", figure of 24,576 GPUs on Summit)."""
@@ -51,7 +52,11 @@ def group(size: Number, stride: Number, world: Number, machine: Machine) -> Grou
 def rate_Bps(members: Group, machine: Machine) -> Number:
     """What one ring of the group moves: the slower of a GPU's link and the ring's share of the node's NICs."""
     intra = machine.intra_Bps * machine.intra_efficiency
-    inter = machine.node_Bps * machine.inter_efficiency / members.rings
+    shared = 1.0
+    if machine.nics_per_node < machine.gpus_per_node:
+        # GPUs share NICs: rings that enter a node at one GPU and leave it at another meet on them.
+        shared = where((members.rings > 1) & (members.per_node > 1), machine.inter_shared, 1.0)
+    inter = machine.node_Bps * machine.inter_efficiency * shared / members.rings
     return where(members.nodes > 1, np.minimum(intra, inter), intra)
 
 
@@ -122,7 +127,8 @@ def link_numbers(link: Link, kind: str) -> dict[str, float]:
     def value(given: float | None, default: float) -> float:
         return default if given is None else float(given)
 
-    return {
+    shared = {"inter_shared": value(link.shared_efficiency, DEFAULT_SHARED)} if kind == "inter" else {}
+    return shared | {
         f"{kind}_efficiency": value(link.efficiency, DEFAULT_EFFICIENCY[kind]),
         f"{kind}_latency_s": value(link.latency, DEFAULT_LATENCY_S[kind]),
         f"{kind}_step_s": value(link.latency_per_step, DEFAULT_STEP_S[kind]),

@@ -48,6 +48,7 @@ def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
     cool = matrix_s(work.matrix_flops, work.matrix_elements, machine)
     skipped = 1 - shape.causal * (1 - stack.attention_work)
     half_precision = machine.attention_peak_flops * machine.matrix_efficiency * stack.attention_efficiency
+    half_precision = half_precision * machine.attention_efficiency
     attention = work.attention_flops * skipped / half_precision
     core = attention + work.scores * stack.attention_bytes_forward / memory
     elementwise = (work.hidden_elements * stack.hidden_bytes + work.sharded_elements * stack.sharded_bytes) / memory

@@ -89,6 +89,7 @@ class Machine:
     matrix_traffic: float
     memory_efficiency: float
     power_throttle: float
+    attention_efficiency: float
     gpus_per_node: float
     intra_Bps: float
     intra_efficiency: float
@@ -96,10 +97,12 @@ class Machine:
     intra_step_s: float
     intra_half_bytes: float
     node_Bps: float  # all NICs of a node, one direction
+    nics_per_node: float
     inter_efficiency: float
     inter_latency_s: float
     inter_step_s: float
     inter_half_bytes: float
+    inter_shared: float
     stack: Any  # wirecost.spec.Stack or anything with its attributes
     element_bytes: float = 2.0
     activation_scale: float = 1.0  # 2 where activations take four bytes

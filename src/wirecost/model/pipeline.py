@@ -30,6 +30,13 @@ def largest_stage(layers: Number, layout: Layout) -> Number:
     return np.ceil(layers / chunks) * layout.virtual
 
 
+def ends_are_shorter(layers: Number, layout: Layout) -> Number:
+    """Whether embedding and loss stand in for a layer each, as Llama 3's 126 layers on 16 stages do
+    (arXiv:2407.21783, section 3.3.2)."""
+    chunks = layout.pipeline * layout.virtual
+    return (layout.pipeline > 1) & (np.mod(layers, chunks) != 0) & (np.mod(layers + 2, chunks) == 0)
+
+
 def boundary_crosses_nodes(layout: Layout, machine: Machine) -> Number:
     """Share of stage boundaries between nodes. Ranks run tensor, context, data, then pipeline, so a stage is
     world / pipeline neighbours."""
@@ -69,7 +76,9 @@ def schedule(
     whole = total_layers * layer_s + first_extra_s + last_extra_s
     single = p <= 1
     # The fullest stage may or may not be an end; with even stages the end with the larger extra is the busiest.
-    stage = layers * layer_s + np.maximum(first_extra_s, last_extra_s)
+    ends = np.maximum(first_extra_s, last_extra_s)
+    shorter = ends_are_shorter(total_layers, layout)
+    stage = layers * layer_s + where(shorter, np.maximum(ends - layer_s, 0.0), ends)
     stage = where(single, whole, np.minimum(stage, whole))
     bubble = where(single, 0.0, (whole - stage) / v)
     if not has(p > 1):

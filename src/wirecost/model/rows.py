@@ -269,7 +269,7 @@ def configuration(row: Mapping[str, str | None], number_of_row: int) -> Configur
     if precision not in device.peak_flops:
         precision = MatrixPrecision.FP8 if MatrixPrecision.FP8 in device.peak_flops else MatrixPrecision.BF16
     intra, intra_Bps, inter, node_Bps, per_node = _links(row, device, _whole(row, "gpus_per_node", 8))
-    if virtual * pipeline > workload.layers:
+    if virtual * pipeline > workload.layers + 2:  # embedding and loss may count as layers
         virtual = max(1, workload.layers // pipeline)
     layout = Layout(
         tensor=float(tensor),

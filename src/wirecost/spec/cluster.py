@@ -25,7 +25,8 @@ class GPU(Spec):
     matrix products reach, `matrix_traffic` how many times a product's operands and result cross the memory at
     `memory_bandwidth_Bps` on top of that (small and thin products are slower), and `memory_efficiency` the share
     of the memory bandwidth that element-wise kernels reach. `power_throttle` is how much longer products take where
-    nothing but products runs, since clocks fall at the power limit. These are calibrated (`wirecost calibrate`).
+    nothing but products runs, since clocks fall at the power limit; `attention_efficiency` is how fused attention
+    kernels do on this GPU relative to an A100 (the first to have them tuned). These are calibrated (`wirecost calibrate`).
     """
 
     name: str
@@ -38,6 +39,7 @@ class GPU(Spec):
     matrix_traffic: float = Field(default=0.5, ge=0, le=20)
     memory_efficiency: float = Field(default=0.85, gt=0, le=1)
     power_throttle: float = Field(default=0.0, ge=0, le=1)
+    attention_efficiency: float = Field(default=1.0, gt=0, le=2)
     source: str
     calibration: str | None = None
 
@@ -47,7 +49,8 @@ class Link(Spec):
 
     `efficiency` is the share of the nominal rate that large messages reach, `latency` a collective's fixed cost,
     `latency_per_step` what each further rank on a ring (or level of a tree) adds, and `half_rate` the message
-    size whose time is twice that at full rate. Unset values are those of `wirecost.model.collectives`.
+    size whose time is twice that at full rate. `shared_efficiency` is what is left of a node's rate where several rings
+    that each hold several of its GPUs cross the same NICs. Unset values are those of `wirecost.model.collectives`.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Link(Spec):
     latency_per_step: TimeS | None = None
     efficiency: float | None = Field(default=None, gt=0, le=1)
     half_rate_bytes: NonNegativeFloat | None = None
+    shared_efficiency: float | None = Field(default=None, gt=0, le=1)
     source: str
     calibration: str | None = None
 
