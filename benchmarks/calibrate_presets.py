@@ -18,8 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from wirecost.model.calibrate import Fit, Problem, fit, grouped_folds, random_folds
+from wirecost.model.calibrate_fractions import fit_fractions, machine_with_fractions
 from wirecost.model.rows import Configuration
 from wirecost.model.store import set_line, write_presets
+from wirecost.model.study_table import fraction_row, predict_fraction
 from wirecost.model.validate import configurations, read_table
 
 PRESETS = Path(__file__).resolve().parents[1] / "src" / "wirecost" / "spec" / "presets"
@@ -91,13 +93,21 @@ STAGES = [
         "megatron-core",
         {"megatron_bridge": 1},
         ["gpu GB200-NVL72 matrix_efficiency", "gpu GB300-NVL72 matrix_efficiency",
-         *stack("megatron-core", "low_precision_efficiency", "hidden_bytes", "sharded_bytes", "attention_efficiency",
+         *stack("megatron-core", "hidden_bytes", "sharded_bytes", "attention_efficiency",
                 "pipeline_exposed", "data_parallel_overlap", "shard_overlap", "tensor_overlap", "iteration_s",
                 "vocabulary_bytes", "straggler")],
         ("megatron-core",),
         {"stack megatron-core pipeline_exposed": 0.1},
         60,
         0.05,
+    ),
+    # Once more without the GPU's own properties, which the stages between have moved.
+    Stage(
+        "torch-compile-again",
+        {"h100_one_gpu": 1},
+        stack("torch-compile", "attention_efficiency", "hidden_bytes", "sharded_bytes", "vocabulary_efficiency",
+              "vocabulary_bytes", "optimizer_bytes"),
+        ("torch-compile",),
     ),
 ]  # fmt: skip
 
@@ -151,6 +161,31 @@ def held_out(stage: Stage, rows: list[Configuration], weights: np.ndarray, value
     return errors
 
 
+def cluster_a(reference: Path, write: bool) -> None:
+    """The interconnect study's fractions: fitted on all, and on one workload with the one-node rows."""
+    table = read_table(reference / "comm_fraction_cluster_a.csv")
+    found = fit_fractions(table)
+    print(f"cluster-a: {found.rows} fractions")
+    for name, value in found.values.items():
+        print(f"    {name:58s} {value:.4g}  (was {found.start[name]:.4g})")
+    print(f"  fitted: mean error {found.mape:.4f}, bias {found.bias:+.4f}")
+    if write:
+        said = f"fitted to comm_fraction_cluster_a.csv: {found.rows} fractions, mean error {found.mape:.4f} as fitted"
+        write_presets(found.values, PRESETS, {" ".join(name.split()[:2]): said for name in found.values})
+        return
+    for workload in sorted({row["workload"] for row in table if row["workload"]}):
+        seen = [r for r in table if r["workload"] == workload or r["gpus"] == "2"]
+        values = fit_fractions(seen).values
+        errors = []
+        for index, row in enumerate(table):
+            one = fraction_row(row, index)
+            if row in seen or one.measured is None:
+                continue
+            value = predict_fraction(one, machine_with_fractions(one, values))
+            errors.append(abs(value - one.measured) if value is not None else 1.0)
+        print(f"  {workload} and one-node rows seen, the others predicted: mean error {np.mean(errors):.4f}, n {len(errors)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("reference", type=Path)
@@ -158,6 +193,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--folds", action="store_true")
     options = parser.parse_args()
+    if options.only in (None, "cluster-a"):
+        cluster_a(options.reference, options.write)
     for stage in STAGES:
         if options.only and stage.name != options.only:
             continue

@@ -36,6 +36,7 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "latency_per_step": (0.2e-6, 2e-4),
         "half_rate_bytes": (1e2, 1e8),
         "shared_efficiency": (0.05, 1.0),
+        "pair_gain": (1.0, 3.0),
     },
     "stack": {
         "attention_efficiency": (0.05, 1.2),
@@ -49,7 +50,8 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "host_backward_s": (2e-5, 6e-3),
         "host_collective_s": (1e-6, 4e-4),
         "host_softmax_fallback_s": (1e-5, 2e-3),
-        "host_sharpness": (1.5, 12.0),
+        "host_masked": (0.5, 6.0),
+        "host_sharpness": (1.0, 12.0),
         "vocabulary_bytes": (4.0, 120.0),
         "vocabulary_efficiency": (0.2, 1.0),
         "unaligned_efficiency": (0.1, 1.0),
@@ -73,6 +75,7 @@ _LINK_FIELDS = {
     "latency": ("latency_s", DEFAULT_LATENCY_S),
     "latency_per_step": ("step_s", DEFAULT_STEP_S),
     "half_rate_bytes": ("half_bytes", DEFAULT_HALF_BYTES),
+    "pair_gain": ("pair_gain", {"intra": 1.0, "inter": 1.0}),
     "shared_efficiency": ("shared", {"intra": DEFAULT_SHARED, "inter": DEFAULT_SHARED}),
 }
 
@@ -133,7 +136,7 @@ def machine_with(key: MachineKey, values: Mapping[str, float]) -> Machine:
                 changes[prop] = value
         elif kind == "link":
             for side, used in (("intra", key.intra), ("inter", key.inter)):
-                if used == preset and not (side == "intra" and prop == "shared_efficiency"):
+                if used == preset and not (side == "intra" and prop in ("shared_efficiency", "pair_gain")):
                     changes[f"{side}_{_LINK_FIELDS[prop][0]}"] = value
         elif kind == "stack" and preset == key.stack:
             stack[prop] = value

@@ -89,8 +89,9 @@ def layer_time(
         # Megatron's fused softmax takes only multiples (fused_softmax.py, is_kernel_available).
         odd = np.mod(layout.micro_batch * shape.heads / layout.tensor, stack.softmax_needs_multiple_of) != 0
         launch = launch + where(odd, stack.host_softmax_fallback_s, 0.0)
-    host_forward = stack.host_forward_s + launch
-    host_backward = stack.host_backward_s + launch + full * host_forward
+    masked = 1 + (stack.host_masked - 1) * (1 - shape.causal)
+    host_forward = masked * stack.host_forward_s + launch
+    host_backward = masked * stack.host_backward_s + launch + full * host_forward
     comm_backward = comm_forward_s * (1 + full)
     device_backward = device.backward_s + full * device.forward_s + selective * _selective_s(device, stack)
     forward = smooth_maximum(device.forward_s + comm_forward_s, host_forward, stack.host_sharpness)

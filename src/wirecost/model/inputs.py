@@ -103,6 +103,7 @@ class Machine:
     inter_step_s: float
     inter_half_bytes: float
     inter_shared: float
+    inter_pair_gain: float
     stack: Any  # wirecost.spec.Stack or anything with its attributes
     element_bytes: float = 2.0
     activation_scale: float = 1.0  # 2 where activations take four bytes

@@ -81,9 +81,9 @@ def fraction_row(row: Mapping[str, str | None], index: int) -> FractionRow:
     )
 
 
-def predict_fraction(row: FractionRow, machine: Machine) -> float | None:
+def predict_fraction(row: FractionRow, machine: Machine, *, ignore_memory: bool = False) -> float | None:
     """The communication fraction, None where the configuration does not fit in memory."""
-    if float(iterate_memory(row.shape, row.layout, machine).total) > machine.memory_bytes:
+    if not ignore_memory and float(iterate_memory(row.shape, row.layout, machine).total) > machine.memory_bytes:
         return None
     result = iterate(row.shape, row.layout, machine)
     return float(result.exposed_comm_s / result.total_s)

@@ -49,6 +49,7 @@ class Stack(Spec):
     host_forward_s: NonNegativeFloat
     host_backward_s: NonNegativeFloat
     host_collective_s: NonNegativeFloat = 0.0
+    host_masked: PositiveFloat = 1.0  # launch cost of layers with a padding mask (BERT, T5) over causal ones
     host_softmax_fallback_s: NonNegativeFloat = 0.0
     host_sharpness: float = Field(default=4.0, ge=1, le=50)  # exponent of the smooth maximum of host and device
 
