@@ -131,7 +131,7 @@ def run(stage: Stage, rows: list[Configuration], weights: np.ndarray, keep: np.n
     problem = Problem(rows)
     part = problem if keep is None else problem.subset(keep)
     found = fit(part, stage.free, weights=weights if keep is None else weights[keep], start=stage.start,
-                evaluations=stage.evaluations, pull=stage.pull)  # fmt: skip
+                evaluations=stage.evaluations if keep is None else stage.evaluations // 2, pull=stage.pull)  # fmt: skip
     return found, problem
 
 
@@ -149,9 +149,8 @@ def describe(title: str, errors: np.ndarray, tables: list[str]) -> str:
     return f"  {title}: " + "; ".join(parts)
 
 
-def held_out(stage: Stage, rows: list[Configuration], weights: np.ndarray, values: dict[str, float], how: str,
-             folds: list[np.ndarray]) -> np.ndarray:  # fmt: skip
-    """Errors of each row under a fit that did not see it; starts from the full fit's start, never from its result."""
+def held_out(stage: Stage, rows: list[Configuration], weights: np.ndarray, folds: list[np.ndarray]) -> np.ndarray:
+    """Errors of each row under a fit that did not see it."""
     errors = np.full(len(rows), np.nan)
     for mask in folds:
         if mask.all() or not mask.any():
@@ -191,7 +190,7 @@ def main() -> None:
     parser.add_argument("reference", type=Path)
     parser.add_argument("--only")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--folds", action="store_true")
+    parser.add_argument("--folds", choices=["random", "model", "tp", "pp", "mbs", "all"])
     options = parser.parse_args()
     if options.only in (None, "cluster-a"):
         cluster_a(options.reference, options.write)
@@ -207,23 +206,23 @@ def main() -> None:
         print(describe("fitted", errors_of(problem, found.values), tables))
         spread = {}
         if options.folds:
-            labels = {
-                "random 5-fold": random_folds(len(rows)),
-                "models held out": grouped_folds([(t, r.parameters["hidden"]) for t, r in zip(tables, rows, strict=True)]),
-                "TP held out": grouped_folds([r.parameters["tp"] for r in rows]),
-                "PP held out": grouped_folds([r.parameters["pp"] for r in rows]),
-                "micro-batch held out": grouped_folds([r.parameters["mbs"] for r in rows]),
-            }
-            for how, folds in labels.items():
-                if len(folds) < 2 or len(folds) > 12:
+            columns = {"model": "hidden", "tp": "tp", "pp": "pp", "mbs": "mbs"}
+            kinds = ["random", *columns] if options.folds == "all" else [options.folds]
+            for how in kinds:
+                if how == "random":
+                    folds = random_folds(len(rows), 3 if len(rows) > 500 else 5)
+                else:
+                    folds = grouped_folds([r.parameters[columns[how]] for r in rows])
+                if not 2 <= len(folds) <= 14:
                     continue
-                errors = held_out(stage, rows, weights, found.values, how, folds)
-                print(describe(how, errors, tables), flush=True)
-                if how == "random 5-fold":
-                    for name in {r.key.stack for r in rows}:
+                errors = held_out(stage, rows, weights, folds)
+                print(describe(f"held out by {how}", errors, tables), flush=True)
+                if how == "random":
+                    for name in sorted({r.key.stack for r in rows}):
                         mine = np.array([r.key.stack == name for r in rows]) & ~np.isnan(errors)
                         if mine.sum() >= 10:
                             spread[name] = float(np.quantile(np.abs(np.log1p(errors[mine])), 0.9))
+                            print(f"    90 % of {name}'s |log error| below {spread[name]:.3f}")
         if options.write:
             said = f"{', '.join(stage.tables)}: {len(rows)} rows, mean error {100 * found.mape:.1f} % as fitted"
             owners = {" ".join(name.split()[:2]): f"fitted to {said}" for name in stage.free}
