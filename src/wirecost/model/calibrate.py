@@ -270,6 +270,31 @@ def fit(
     return Fit(values, first, len(problem.rows), float(np.mean(np.abs(error))), float(np.mean(error)))
 
 
+def calibrated_machine(
+    rows: Sequence[Configuration],
+) -> tuple[Callable[[MachineKey], Machine], Callable[[Configuration], float]]:
+    """Fits to these rows what they can tell, and gives the machines and interval widths that follow.
+
+    Raises:
+        SpecError: where no row can be fitted.
+    """
+    from wirecost.model.interval import spread_of
+
+    problem = Problem(rows)
+    names = usual_properties(problem.rows)
+    found = fit(problem, names, pull=0.02 if len(rows) > 3 * len(names) else 0.05)
+    stacks = {row.key.stack for row in problem.rows}
+    wide = spread_of
+    if len(rows) >= 20:
+        errors = cross_validate(problem, names, random_folds(len(rows), 3), evaluations=25)
+        fitted = float(np.nanquantile(np.abs(np.log1p(errors)), 0.9))
+
+        def wide(row: Configuration) -> float:
+            return fitted if row.key.stack in stacks else spread_of(row)
+
+    return (lambda key: machine_with(key, found.values)), wide
+
+
 def cross_validate(
     problem: Problem,
     properties: Sequence[str],

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from wirecost.errors import SpecError
-from wirecost.model.calibrate import FREE, Fit, Values, machine_with, split_property, start_value
+from wirecost.model.calibrate import FREE, Fit, machine_with, split_property, start_value
 from wirecost.model.inputs import Machine
 from wirecost.model.rows import CannotExpressError, MachineKey
 from wirecost.model.study_table import STACK, FractionRow, fraction_row, predict_fraction
@@ -61,6 +61,36 @@ def fit_fractions(
     """
     from scipy.optimize import least_squares
 
+    rows = _rows(table)
+    if not rows:
+        raise SpecError("nothing to calibrate on: no row carries a communication fraction that can be expressed")
+    first = {name: start_value(name) for name in properties}
+    bounds = [FREE[kind][prop] for kind, _, prop in map(split_property, properties)]
+    low, high = np.log([b[0] for b in bounds]), np.log([b[1] for b in bounds])
+    x0 = np.clip(np.log([first[name] for name in properties]), low + 1e-6, high - 1e-6)
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        values = dict(zip(properties, np.exp(x).tolist(), strict=True))
+        return np.concatenate([_errors(rows, values), pull * (x - x0)])
+
+    found = least_squares(residuals, x0, bounds=(low, high), max_nfev=40, x_scale=0.3)
+    values = dict(zip(properties, np.exp(found.x).tolist(), strict=True))
+    error = _errors(rows, values)
+    return Fit(values, first, len(rows), float(np.mean(np.abs(error))), float(np.mean(error)))
+
+
+def fraction_errors(table: Sequence[Mapping[str, str | None]], values: Mapping[str, float]) -> np.ndarray:
+    """predicted - measured of every row that carries a fraction, memory ignored."""
+    return _errors(_rows(table), values)
+
+
+def _errors(rows: Sequence[FractionRow], values: Mapping[str, float]) -> np.ndarray:
+    machines = {c: machine_with_fractions(r, values) for c, r in {r.cluster: r for r in rows}.items()}
+    found = [predict_fraction(row, machines[row.cluster], ignore_memory=True) for row in rows]
+    return np.array(found, dtype=np.float64) - np.array([row.measured for row in rows], dtype=np.float64)
+
+
+def _rows(table: Sequence[Mapping[str, str | None]]) -> list[FractionRow]:
     rows: list[FractionRow] = []
     for index, row in enumerate(table, start=1):
         try:
@@ -69,23 +99,4 @@ def fit_fractions(
             continue
         if one.measured is not None:
             rows.append(one)
-    if not rows:
-        raise SpecError("nothing to calibrate on: no row carries a communication fraction that can be expressed")
-    first = {name: start_value(name) for name in properties}
-    bounds = [FREE[kind][prop] for kind, _, prop in map(split_property, properties)]
-    low, high = np.log([b[0] for b in bounds]), np.log([b[1] for b in bounds])
-    x0 = np.clip(np.log([first[name] for name in properties]), low + 1e-6, high - 1e-6)
-    measured = np.array([row.measured for row in rows])
-
-    def errors(values: Values) -> np.ndarray:
-        machines = {c: machine_with_fractions(r, values) for c, r in {r.cluster: r for r in rows}.items()}
-        found = [predict_fraction(row, machines[row.cluster], ignore_memory=True) for row in rows]
-        return np.array(found, dtype=np.float64) - measured
-
-    def residuals(x: np.ndarray) -> np.ndarray:
-        return np.concatenate([errors(dict(zip(properties, np.exp(x).tolist(), strict=True))), pull * (x - x0)])
-
-    found = least_squares(residuals, x0, bounds=(low, high), max_nfev=40, x_scale=0.3)
-    values = dict(zip(properties, np.exp(found.x).tolist(), strict=True))
-    error = errors(values)
-    return Fit(values, first, len(rows), float(np.mean(np.abs(error))), float(np.mean(error)))
+    return rows

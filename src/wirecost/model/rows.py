@@ -109,18 +109,22 @@ def find_gpu(name: str) -> GPU:
 
 
 def _preset_for(row: Mapping[str, str | None], layers: int, hidden: int) -> Workload | None:
-    """The workload preset with the row's dimensions, the nearest in name where several have them."""
+    """The workload preset that the row's model name and width mean; published runs often take fewer layers."""
     plain = re.sub(r"[^a-z0-9]+", "", (row.get("model") or "").lower())
     best: tuple[int, dict[str, Any]] | None = None
     for name in names("workload"):
         data = named("workload", name)
-        if data["layers"] != layers or data["hidden"] != hidden:
+        parts = re.findall(r"[a-z]+|[0-9]+", name)
+        if data["hidden"] != hidden or parts[0] not in plain:
             continue
-        parts = re.findall(r"[a-z]+|[0-9.]+", name.replace("-", ""))
-        score = sum(part.replace(".", "") in plain for part in parts if part)
+        score = sum(len(part) for part in parts if part in plain) + 2 * (data["layers"] == layers)
         if best is None or score > best[0]:
             best = (score, data)
-    return Workload.model_validate(best[1]) if best and best[0] > 0 else None
+    if best is None:
+        return None
+    moe = best[1].get("mixture_of_experts")
+    fewer = {"mixture_of_experts": {**moe, "dense_layers": min(moe.get("dense_layers", 0), layers)}} if moe else {}
+    return Workload.model_validate({**best[1], **fewer})
 
 
 def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
@@ -258,6 +262,10 @@ def configuration(row: Mapping[str, str | None], number_of_row: int) -> Configur
         gas = max(1.0, batch / (micro * data)) if batch else float(pipeline)
         if not batch:
             assumed["gas"] = gas
+    if "titan" in framework and pipeline > 1 and gas <= 1 and micro > 1:
+        # torchtitan's batch size is a rank's whole batch, which its schedules cut into micro-batches of one.
+        micro, gas = 1, float(micro)
+        assumed.update(mbs=1, gas=gas)
     stage, bucketed, hybrid = _sharding(row.get("sharding") or "", framework, data)
     stack = pick_stack(framework, device.architecture, row.get("sharding") or "")
     recompute = (row.get("act_recompute") or "").lower()

@@ -101,8 +101,8 @@ def summary(name: str, rows: Sequence[RowResult]) -> dict[str, Any]:
     }
 
 
-def read_table(path: Path) -> list[dict[str, str | None]]:
-    """The rows of a CSV table.
+def read_table(path: Path, *, any_columns: bool = False) -> list[dict[str, str | None]]:
+    """The rows of a CSV table; `any_columns` takes tables of benchmarks too.
 
     Raises:
         SpecError: if the file can't be read, isn't CSV text, or lacks every column that a table must have.
@@ -125,7 +125,8 @@ def read_table(path: Path) -> list[dict[str, str | None]]:
     except csv.Error as error:
         raise SpecError(f"{path}: not readable as CSV: {error}") from error
     columns = set(reader.fieldnames or ())
-    if not {"n_layers", "hidden", "mbs"} <= columns and not is_fractions(columns):
+    benchmark = any_columns and {"size_bytes", "time_us"} <= columns
+    if not benchmark and not {"n_layers", "hidden", "mbs"} <= columns and not is_fractions(columns):
         raise SpecError(
             f"{path}: no table of measurements: expected the columns n_layers, hidden, mbs, gpu, iter_s, ... or "
             "workload, protocol, gpus, comm_fraction"

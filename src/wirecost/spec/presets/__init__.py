@@ -6,6 +6,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
+import yaml
+
 from wirecost.errors import one_of
 from wirecost.spec.yaml import parse_yaml
 
@@ -33,7 +35,13 @@ def names(kind: str) -> tuple[str, ...]:
 @lru_cache
 def _data(kind: str, name: str) -> dict[str, Any]:
     text = (files(__name__) / KINDS[kind] / f"{name}.yaml").read_text(encoding="utf-8")
-    return parse_yaml(text, f"preset {kind} {name}")
+    return _fast(text) or parse_yaml(text, f"preset {kind} {name}")
+
+
+def _fast(text: str) -> dict[str, Any] | None:
+    """Presets are our own text: libyaml reads them ten times as fast, where PyYAML was built with it."""
+    loader = getattr(yaml, "CSafeLoader", None)
+    return yaml.load(text, loader) if loader else None  # noqa: S506 - a safe loader
 
 
 def named(kind: str, value: Any) -> Any:
