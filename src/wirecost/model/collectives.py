@@ -27,15 +27,20 @@ NCCL 2.4", figure of 24,576 GPUs on Summit)."""
 
 @dataclass(slots=True)
 class Group:
-    """A process group: `size` ranks, `per_node` of them in each node, `rings` such groups sharing a node's NICs."""
+    """A process group: `size` ranks, `per_node` of them in each node, `rings` such groups sharing a node's NICs; and
+    what its collectives cost on a machine: the ring's rate, fixed latency, once around the ring, and the size of
+    half rate. `several` is 1 where there is anything to communicate."""
 
     size: Number
     per_node: Number
     rings: Number
-
-    @property
-    def nodes(self) -> Number:
-        return self.size / self.per_node
+    nodes: Number
+    crosses: Number  # bool: the group spans nodes
+    several: Number
+    rate_Bps: Number
+    fixed_s: Number
+    ring_s: Number
+    half_bytes: Number
 
 
 def group(size: Number, stride: Number, world: Number, machine: Machine) -> Group:
@@ -46,63 +51,77 @@ def group(size: Number, stride: Number, world: Number, machine: Machine) -> Grou
     """
     present = np.minimum(machine.gpus_per_node, world)
     per_node = np.minimum(size, np.maximum(1.0, np.floor(present / stride)))
-    return Group(size, per_node, present / per_node)
+    return placed(size, per_node, present / per_node, machine)
 
 
-def rate_Bps(members: Group, machine: Machine) -> Number:
-    """What one ring of the group moves: the slower of a GPU's link and the ring's share of the node's NICs."""
+def placed(size: Number, per_node: Number, rings: Number, machine: Machine) -> Group:
+    """A group by where its ranks lie."""
+    nodes = size / per_node
+    crosses = nodes > 1
+    several = (size > 1) * 1.0
     intra = machine.intra_Bps * machine.intra_efficiency
-    shared = 1.0
-    if machine.nics_per_node < machine.gpus_per_node:
+    if not has(crosses):
+        steps = (size - 1) * machine.intra_step_s
+        return Group(
+            size, per_node, rings, nodes, crosses, several, intra, machine.intra_latency_s, steps, machine.intra_half_bytes
+        )
+    outside = crosses * 1.0
+    between = nodes * outside
+    # Every rank is a step of the ring, and the step into another node is the slower one.
+    steps = np.maximum(size - 1 - between, 0.0) * machine.intra_step_s + between * machine.inter_step_s
+    return Group(
+        size,
+        per_node,
+        rings,
+        nodes,
+        crosses,
+        several,
+        np.where(crosses, np.minimum(intra, _node_rate_Bps(nodes, per_node, rings, machine)), intra),
+        machine.intra_latency_s + outside * (machine.inter_latency_s - machine.intra_latency_s),
+        steps,
+        machine.intra_half_bytes + outside * (machine.inter_half_bytes - machine.intra_half_bytes),
+    )
+
+
+def _node_rate_Bps(nodes: Number, per_node: Number, rings: Number, machine: Machine) -> Number:
+    """A ring's share of its node's NICs."""
+    rate = machine.node_Bps * machine.inter_efficiency / rings
+    if machine.nics_per_node < machine.gpus_per_node and machine.inter_shared != 1:
         # GPUs share NICs: rings that enter a node at one GPU and leave it at another meet on them.
-        shared = where((members.rings > 1) & (members.per_node > 1), machine.inter_shared, 1.0)
-    inter = machine.node_Bps * machine.inter_efficiency * shared / members.rings
+        rate = where((rings > 1) & (per_node > 1), machine.inter_shared, 1.0) * rate
     if machine.inter_pair_gain != 1:
         # Between two nodes both directions of the one pair of links carry a ring's neighbours, and no switch port
         # sees two senders; sockets gain most (cluster A: 1.8 times the time on four nodes as on two).
-        inter = where(members.nodes <= 2, inter * machine.inter_pair_gain, inter)
-    return where(members.nodes > 1, np.minimum(intra, inter), intra)
+        rate = where(nodes <= 2, machine.inter_pair_gain, 1.0) * rate
+    return rate
 
 
-def _ramp(size_bytes: Number, members: Group, machine: Machine) -> Number:
-    half = where(members.nodes > 1, machine.inter_half_bytes, machine.intra_half_bytes)
-    return 1 + np.sqrt(half / np.maximum(size_bytes, 1.0))
-
-
-def ring_steps_s(members: Group, machine: Machine) -> Number:
-    """Latency of once around a ring: every rank is a step, and the step into another node is the slower one."""
-    between = where(members.nodes > 1, members.nodes, 0.0)
-    return np.maximum(members.size - 1 - between, 0.0) * machine.intra_step_s + between * machine.inter_step_s
-
-
-def _fixed_s(members: Group, machine: Machine) -> Number:
-    return where(members.nodes > 1, machine.inter_latency_s, machine.intra_latency_s)
+def _wire_s(factor: Number, size_bytes: Number, members: Group) -> Number:
+    ramp = 1 + np.sqrt(members.half_bytes / np.maximum(size_bytes, 1.0))
+    return factor * (members.size - 1) / members.size * size_bytes / members.rate_Bps * ramp
 
 
 def all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
     """The faster of ring and (between nodes) tree, as NCCL chooses. 0 for a group of one."""
-    n = members.size
-    wire = 2 * (n - 1) / n * size_bytes / rate_Bps(members, machine) * _ramp(size_bytes, members, machine)
-    ring = 2 * ring_steps_s(members, machine) + wire
-    best = ring
-    if has(members.nodes > 1):
+    wire = _wire_s(2.0, size_bytes, members)
+    best = 2 * members.ring_s + wire
+    if has(members.nodes > 2):
         levels = np.log2(np.maximum(members.nodes, 1.0))
         climb = 2 * (levels * machine.inter_step_s + (members.per_node - 1) * machine.intra_step_s)
-        best = where(members.nodes > 1, np.minimum(ring, climb + wire / TREE_EFFICIENCY), ring)
-    return where(n > 1, _fixed_s(members, machine) + best, 0.0)
+        # Inside one node a tree is never tried: its time is set beyond the ring's.
+        best = np.minimum(best, climb + wire / TREE_EFFICIENCY + (members.nodes <= 1) * best)
+    return members.several * (members.fixed_s + best)
 
 
 def gather_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
     """All-gather or reduce-scatter of `size_bytes` in total, on a ring. 0 for a group of one."""
-    n = members.size
-    wire = (n - 1) / n * size_bytes / rate_Bps(members, machine) * _ramp(size_bytes, members, machine)
-    return where(n > 1, _fixed_s(members, machine) + ring_steps_s(members, machine) + wire, 0.0)
+    return members.several * (members.fixed_s + members.ring_s + _wire_s(1.0, size_bytes, members))
 
 
 def hierarchical_all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
     """Reduce-scatter inside nodes, all-reduce between them, all-gather inside (arXiv:1807.11205, section 4)."""
-    inside = Group(members.per_node, members.per_node, members.rings)
-    between = Group(members.nodes, np.ones_like(members.nodes), members.rings * members.per_node)
+    inside = placed(members.per_node, members.per_node, members.rings, machine)
+    between = placed(members.nodes, members.nodes * 0 + 1.0, members.rings * members.per_node, machine)
     share = size_bytes / members.per_node
     return 2 * gather_s(size_bytes, inside, machine) + all_reduce_s(share, between, machine)
 
@@ -113,8 +132,8 @@ def all_to_all_s(size_bytes: Number, members: Group, machine: Machine) -> Number
     inside = size_bytes * (members.per_node - 1) / n / (machine.intra_Bps * machine.intra_efficiency)
     leaving = size_bytes * (n - members.per_node) / n
     nic = machine.node_Bps * machine.inter_efficiency / (members.rings * members.per_node)
-    time = np.maximum(inside, where(members.nodes > 1, leaving / nic, 0.0)) * _ramp(size_bytes, members, machine)
-    return where(n > 1, _fixed_s(members, machine) + time, 0.0)
+    ramp = 1 + np.sqrt(members.half_bytes / np.maximum(size_bytes, 1.0))
+    return members.several * (members.fixed_s + np.maximum(inside, members.crosses * leaving / nic) * ramp)
 
 
 def send_s(size_bytes: Number, between_nodes: Number, machine: Machine) -> Number:

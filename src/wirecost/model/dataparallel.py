@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wirecost.model.collectives import Group, all_reduce_s, gather_s, group, hierarchical_all_reduce_s
+from wirecost.model.collectives import Group, all_reduce_s, gather_s, group, hierarchical_all_reduce_s, placed
 from wirecost.model.inputs import Layout, Machine, Number, has, where
 from wirecost.model.overlap import exposed_s
 
@@ -73,16 +73,13 @@ def data_parallel(
     shard = members
     extra = parameters * 0.0
     if has(layout.node_sharding > 0):
-        inside = Group(members.per_node, members.per_node, members.rings)
+        inside = placed(members.per_node, members.per_node, members.rings, machine)
         between = where(
             layout.node_sharding > 0, hierarchical_all_reduce_s(gradients, members, machine), 0.0
         ) - where(layout.node_sharding > 0, 2 * gather_s(gradients, inside, machine), 0.0)
         extra = several * np.maximum(between, 0.0)
-        shard = Group(
-            where(layout.node_sharding > 0, inside.size, members.size),
-            where(layout.node_sharding > 0, inside.per_node, members.per_node),
-            members.rings,
-        )
+        size = where(layout.node_sharding > 0, inside.size, members.size)
+        shard = placed(size, where(layout.node_sharding > 0, inside.per_node, members.per_node), members.rings, machine)
     units = np.maximum(layers, 1.0) * stack.shard_messages
     gather3 = several * units * gather_s(weights / units, shard, machine)
     scatter3 = several * units * gather_s(gradients / units, shard, machine)

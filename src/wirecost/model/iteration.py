@@ -13,7 +13,8 @@ from wirecost.model.flops import layer_work
 from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
 from wirecost.model.memory import Memory, memory
 from wirecost.model.pipeline import schedule, tied_embedding_s
-from wirecost.model.tensor import embedding_s, layer_forward_s, vocabulary_s
+from wirecost.model.tensor import forward as forward_tensor
+from wirecost.model.tensor import tensor_group, vocabulary_s
 
 
 @dataclass(slots=True)
@@ -72,19 +73,22 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     sequence = shape.sequence
     tokens = layout.micro_batch * sequence / layout.context
     device = layer_device(layer_work(shape, layout, sequence=sequence), shape, machine)
-    tensor = layer_forward_s(tokens, 2.0, shape, layout, machine)
+    members = tensor_group(layout, machine)
+    tensor_time = forward_tensor(tokens, 2.0, members, shape, layout, machine)
+    tensor, activation = tensor_time.layer_s, tensor_time.activation_s
     context_expert = context_forward_s(device.attention_core_s, sequence, shape, layout, machine)
     context_expert = context_expert + expert_forward_s(tokens, shape, layout, machine)
     layer = layer_time(device, tensor + context_expert, 2.0, shape, layout, machine)
     layers = shape.layers
     forward, backward = layers * layer.forward_s, layers * layer.backward_s
     busy_device, busy_comm = layers * layer.device_s, layers * layer.communication_s
-    head_tokens = tokens
+    head_tokens, head_activation = tokens, activation
     if has(shape.decoder_layers > 0):
         out = shape.decoder_sequence
         out_tokens = layout.micro_batch * out / layout.context
         work = layer_work(shape, layout, sequence=out, keys=sequence, cross=True)
-        other_tensor = layer_forward_s(out_tokens, 3.0, shape, layout, machine)
+        other_tensor_time = forward_tensor(out_tokens, 3.0, members, shape, layout, machine)
+        other_tensor = other_tensor_time.layer_s
         # A decoder layer launches half as much again: cross attention and its norm.
         other = layer_time(layer_device(work, shape, machine), other_tensor, 3.0, shape, layout, _longer(machine))
         forward = forward + shape.decoder_layers * other.forward_s
@@ -92,10 +96,11 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         busy_device = busy_device + shape.decoder_layers * other.device_s
         busy_comm = busy_comm + shape.decoder_layers * other.communication_s
         head_tokens = where(shape.decoder_layers > 0, out_tokens, tokens)
+        head_activation = where(shape.decoder_layers > 0, other_tensor_time.activation_s, activation)
         layers = layers + shape.decoder_layers
-    vocabulary_comm = vocabulary_s(head_tokens, shape, layout, machine)
+    vocabulary_comm = vocabulary_s(head_tokens, head_activation, members, layout, machine)
     vocabulary = vocabulary_time(head_tokens, shape, layout, machine)
-    embedding_comm = embedding_s(tokens, shape, layout, machine)
+    embedding_comm = activation  # the vocabulary-parallel embedding's output is all-reduced
     embedding = embedding_time(tokens, shape, layout, machine)
     first, last = embedding + embedding_comm, vocabulary + vocabulary_comm
     timing = schedule(

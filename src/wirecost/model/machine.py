@@ -11,6 +11,7 @@ from wirecost.spec import GPU, Cluster, Link, MatrixPrecision, Precision, Stack,
 from wirecost.spec.presets import named, names
 
 
+@lru_cache
 def stack_named(name: str) -> Stack:
     """A stack preset. Raises SpecError for an unknown name, listing those that are there."""
     try:

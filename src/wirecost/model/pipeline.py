@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wirecost.model.collectives import Group, all_reduce_s, send_s
+from wirecost.model.collectives import all_reduce_s, placed, send_s
 from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
 
 
@@ -93,9 +93,7 @@ def tied_embedding_s(shape: Shape, layout: Layout, gradient_bytes: Number, machi
     if not has(layout.pipeline > 1):
         return layout.pipeline * 0.0
     crossing = boundary_crosses_nodes(layout, machine) > 0
-    pair = Group(
-        where(layout.pipeline > 1, 2.0, 1.0),
-        where(crossing, 1.0, 2.0),
-        np.minimum(machine.gpus_per_node, layout.world / layout.pipeline),
-    )
+    size = where(layout.pipeline > 1, 2.0, 1.0)
+    rings = np.minimum(machine.gpus_per_node, layout.world / layout.pipeline)
+    pair = placed(size, where(crossing, 1.0, size), rings, machine)
     return all_reduce_s(shape.embedding_parameters / layout.tensor * gradient_bytes, pair, machine)

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from wirecost.breakdown import ResultWarning
 from wirecost.model.inputs import Machine
+from wirecost.model.interval import WIDER, WIDEST, is_measured, widened
 
 if TYPE_CHECKING:
     from wirecost.model.predict import Setup
 
 FACTOR = 2.0
 """Beyond twice the largest (or below half the smallest) calibrated value a prediction counts as extrapolated."""
-WIDER = 1.5
-"""An interval's half width grows by this for each dimension outside (judgement: held-out models and degrees err
-1.3 to 1.5 times as far as held-out rows, see docs/model.md)."""
 
 
 def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarning]]:
     """The interval's half width in natural logarithms, and a warning for each dimension outside."""
-    spread = made.stack.spread
+    several = made.gpus > made.cluster.gpus_per_node
+    network = made.cluster.inter_node if several else None
+    spread = widened(made.stack, made.cluster.accelerator, network)
     values = {
         "gpus": made.gpus,
         "hidden": made.workload.hidden,
@@ -49,8 +49,7 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
             )
         )
     gpu = made.cluster.accelerator
-    if gpu.calibration is None:
-        spread *= WIDER
+    if not is_measured(gpu):
         warnings.append(
             ResultWarning(
                 code="uncalibrated_gpu",
@@ -58,4 +57,12 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
                 "the interval is widened",
             )
         )
-    return min(spread, 1.5), warnings
+    if network is not None and not is_measured(network):
+        warnings.append(
+            ResultWarning(
+                code="uncalibrated_network",
+                message=f"link '{network.name}' was never fitted to measurements: calibrate it on a benchmark; the "
+                "interval is widened",
+            )
+        )
+    return min(spread, WIDEST), warnings
