@@ -2,9 +2,9 @@
 
     python benchmarks/calibrate_presets.py ../shared/reference [--only STAGE] [--write] [--folds]
 
-Without --write the values are only printed. The test split: these tables hold about half of what was published, all
-of it is used for the fit, and errors on rows that were not fitted come from --folds (random five-fold, and whole
-models, tensor and pipeline degrees and micro-batches held out).
+Without --write the values are only printed. The test split: these tables hold about half of what was published,
+all of it is used for the fit, and errors on rows that were not fitted come from --folds (random five-fold, and
+whole models, tensor and pipeline degrees and micro-batches held out).
 """
 
 from __future__ import annotations
@@ -35,13 +35,30 @@ def stack(name: str, *properties: str) -> list[str]:
 
 
 UNFUSED = (
-    "attention_efficiency", "attention_bytes_forward", "attention_bytes_backward", "hidden_bytes", "sharded_bytes",
-    "host_forward_s", "host_backward_s", "vocabulary_bytes", "pipeline_exposed", "collective_sync_s", "straggler",
-)  # fmt: skip
+    "attention_efficiency",
+    "attention_bytes_forward",
+    "attention_bytes_backward",
+    "hidden_bytes",
+    "sharded_bytes",
+    "host_forward_s",
+    "host_backward_s",
+    "vocabulary_bytes",
+    "pipeline_exposed",
+    "collective_sync_s",
+    "straggler",
+)
 ONCE = (
-    "host_collective_s", "host_softmax_fallback_s", "host_sharpness", "vocabulary_efficiency", "unaligned_efficiency",
-    "host_vocabulary_s", "embedding_bytes", "optimizer_bytes", "iteration_s", "gradient_sync_s",
-)  # fmt: skip
+    "host_collective_s",
+    "host_softmax_fallback_s",
+    "host_sharpness",
+    "vocabulary_efficiency",
+    "unaligned_efficiency",
+    "host_vocabulary_s",
+    "embedding_bytes",
+    "optimizer_bytes",
+    "iteration_s",
+    "gradient_sync_s",
+)
 
 
 @dataclass
@@ -61,30 +78,70 @@ STAGES = [
     Stage(
         "torch-compile",
         {"h100_one_gpu": 1},
-        [f"{H100} matrix_efficiency", f"{H100} matrix_traffic",
-         *stack("torch-compile", "attention_efficiency", "hidden_bytes", "sharded_bytes", "vocabulary_efficiency",
-                "vocabulary_bytes", "optimizer_bytes")],
+        [
+            f"{H100} matrix_efficiency",
+            f"{H100} matrix_traffic",
+            *stack(
+                "torch-compile",
+                "attention_efficiency",
+                "hidden_bytes",
+                "sharded_bytes",
+                "vocabulary_efficiency",
+                "vocabulary_bytes",
+                "optimizer_bytes",
+            ),
+        ],
         ("torch-compile",),
     ),
     Stage(
         "megatron-a100",
         {"vtrain_a100_single": 1, "vtrain_a100_multi": 4, "korthikanti2022_tab5": 10, "megatron_sc21": 12},
-        [f"{A100} matrix_efficiency", f"{A100} matrix_traffic", "link infiniband-hdr efficiency",
-         "link infiniband-hdr shared_efficiency",
-         *stack("megatron-deepspeed", *UNFUSED, *ONCE), *stack("megatron-lm-2021", *UNFUSED)],
+        [
+            f"{A100} matrix_efficiency",
+            f"{A100} matrix_traffic",
+            "link infiniband-hdr efficiency",
+            "link infiniband-hdr shared_efficiency",
+            *stack("megatron-deepspeed", *UNFUSED, *ONCE),
+            *stack("megatron-lm-2021", *UNFUSED),
+        ],
         ("megatron-deepspeed", "megatron-lm-2021"),
         {f"{A100} matrix_efficiency": 0.9, "link infiniband-hdr shared_efficiency": 0.3},
         120,
     ),
-    Stage("zero3-2021", {"megatron_sc21": 1}, stack("deepspeed-zero3-2021", "shard_messages"), ("deepspeed-zero3-2021",)),
+    Stage(
+        "zero3-2021",
+        {"megatron_sc21": 1},
+        stack("deepspeed-zero3-2021", "shard_messages"),
+        ("deepspeed-zero3-2021",),
+    ),
     Stage(
         "fsdp-flash",
         {"mosaicml_llm_foundry": 1},
-        [f"{A40} matrix_efficiency", f"{A40} matrix_traffic", f"{H100} attention_efficiency", f"{H100} power_throttle",
-         "link roce-200g efficiency", "link infiniband-ndr efficiency",
-         *stack("fsdp-flash", "matrix_efficiency", "attention_efficiency", "hidden_bytes", "sharded_bytes",
-                "host_forward_s", "host_backward_s", "vocabulary_bytes", "vocabulary_efficiency", "embedding_bytes",
-                "optimizer_bytes", "iteration_s", "shard_overlap", "gradient_sync_s", "low_precision_efficiency")],
+        [
+            f"{A40} matrix_efficiency",
+            f"{A40} matrix_traffic",
+            f"{H100} attention_efficiency",
+            f"{H100} power_throttle",
+            "link roce-200g efficiency",
+            "link infiniband-ndr efficiency",
+            *stack(
+                "fsdp-flash",
+                "matrix_efficiency",
+                "attention_efficiency",
+                "hidden_bytes",
+                "sharded_bytes",
+                "host_forward_s",
+                "host_backward_s",
+                "vocabulary_bytes",
+                "vocabulary_efficiency",
+                "embedding_bytes",
+                "optimizer_bytes",
+                "iteration_s",
+                "shard_overlap",
+                "gradient_sync_s",
+                "low_precision_efficiency",
+            ),
+        ],
         ("fsdp-flash",),
         {"link infiniband-ndr efficiency": 0.8},
         80,
@@ -92,10 +149,23 @@ STAGES = [
     Stage(
         "megatron-core",
         {"megatron_bridge": 1},
-        ["gpu GB200-NVL72 matrix_efficiency", "gpu GB300-NVL72 matrix_efficiency",
-         *stack("megatron-core", "hidden_bytes", "sharded_bytes", "attention_efficiency",
-                "pipeline_exposed", "data_parallel_overlap", "shard_overlap", "tensor_overlap", "iteration_s",
-                "vocabulary_bytes", "straggler")],
+        [
+            "gpu GB200-NVL72 matrix_efficiency",
+            "gpu GB300-NVL72 matrix_efficiency",
+            *stack(
+                "megatron-core",
+                "hidden_bytes",
+                "sharded_bytes",
+                "attention_efficiency",
+                "pipeline_exposed",
+                "data_parallel_overlap",
+                "shard_overlap",
+                "tensor_overlap",
+                "iteration_s",
+                "vocabulary_bytes",
+                "straggler",
+            ),
+        ],
         ("megatron-core",),
         {"stack megatron-core pipeline_exposed": 0.1},
         60,
@@ -105,11 +175,18 @@ STAGES = [
     Stage(
         "torch-compile-again",
         {"h100_one_gpu": 1},
-        stack("torch-compile", "attention_efficiency", "hidden_bytes", "sharded_bytes", "vocabulary_efficiency",
-              "vocabulary_bytes", "optimizer_bytes"),
+        stack(
+            "torch-compile",
+            "attention_efficiency",
+            "hidden_bytes",
+            "sharded_bytes",
+            "vocabulary_efficiency",
+            "vocabulary_bytes",
+            "optimizer_bytes",
+        ),
         ("torch-compile",),
     ),
-]  # fmt: skip
+]
 
 
 def rows_of(stage: Stage, folder: Path) -> tuple[list[Configuration], np.ndarray, list[str]]:
@@ -126,12 +203,21 @@ def rows_of(stage: Stage, folder: Path) -> tuple[list[Configuration], np.ndarray
     return rows, np.array(weights), tables
 
 
-def run(stage: Stage, rows: list[Configuration], weights: np.ndarray, keep: np.ndarray | None = None) -> tuple[Fit, Problem]:
-    """Fits; rows that leave the micro-batch open are chosen again under the fitted values, and fitted once more."""
+def run(
+    stage: Stage, rows: list[Configuration], weights: np.ndarray, keep: np.ndarray | None = None
+) -> tuple[Fit, Problem]:
+    """Fits; rows that leave the micro-batch open are chosen again under the fitted values, and fitted once
+    more."""
     problem = Problem(rows)
     part = problem if keep is None else problem.subset(keep)
-    found = fit(part, stage.free, weights=weights if keep is None else weights[keep], start=stage.start,
-                evaluations=stage.evaluations if keep is None else stage.evaluations // 2, pull=stage.pull)  # fmt: skip
+    found = fit(
+        part,
+        stage.free,
+        weights=weights if keep is None else weights[keep],
+        start=stage.start,
+        evaluations=stage.evaluations if keep is None else stage.evaluations // 2,
+        pull=stage.pull,
+    )
     return found, problem
 
 
@@ -169,7 +255,9 @@ def cluster_a(reference: Path, write: bool) -> None:
         print(f"    {name:58s} {value:.4g}  (was {found.start[name]:.4g})")
     print(f"  fitted: mean error {found.mape:.4f}, bias {found.bias:+.4f}")
     if write:
-        said = f"fitted to comm_fraction_cluster_a.csv: {found.rows} fractions, mean error {found.mape:.4f} as fitted"
+        said = (
+            f"fitted to comm_fraction_cluster_a.csv: {found.rows} fractions, mean error {found.mape:.4f} as fitted"
+        )
         write_presets(found.values, PRESETS, {" ".join(name.split()[:2]): said for name in found.values})
         return
     for workload in sorted({row["workload"] for row in table if row["workload"]}):
@@ -182,7 +270,10 @@ def cluster_a(reference: Path, write: bool) -> None:
                 continue
             value = predict_fraction(one, machine_with_fractions(one, values))
             errors.append(abs(value - one.measured) if value is not None else 1.0)
-        print(f"  {workload} and one-node rows seen, the others predicted: mean error {np.mean(errors):.4f}, n {len(errors)}")
+        print(
+            f"  {workload} and one-node rows seen, the others predicted: mean error "
+            f"{np.mean(errors):.4f}, n {len(errors)}"
+        )
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The reference studies' findings, out of the model by themselves. Writes docs/findings.md with --write.
 
-    python benchmarks/findings.py [--write]
+python benchmarks/findings.py [--write]
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ NETWORKS = {"RDMA": "pinnacles-a-rdma", "IPoIB": "pinnacles-a-ipoib", "TCP": "pi
 def run(workload: str, cluster: str, stack: str, gpus: int, micro: int, batch: int, **plan: object) -> Prediction:
     made = Plan.model_validate({"name": "finding", "precision": "fp16", **plan})
     machine = with_nodes(one("cluster", cluster), gpus)
-    return predict(setup(one("workload", workload), made, machine, stack=stack, gpus=gpus, micro_batch=micro, global_batch=batch))
+    return predict(
+        setup(
+            one("workload", workload), made, machine, stack=stack, gpus=gpus, micro_batch=micro, global_batch=batch
+        )
+    )
 
 
 def seconds(result: Prediction) -> float:
@@ -56,16 +60,23 @@ def networks() -> str:
                 for name, ratio in ratios.items():
                     gains[kind][name].append(ratio)
                 body.append(
-                    [workload, kind, str(gpus), *(f"{seconds(r):.2f} s, {100 * fraction(r):.0f} %" for r in found.values()),
-                     f"{ratios['IPoIB']:.1f}x", f"{ratios['TCP']:.1f}x"]
-                )  # fmt: skip
+                    [
+                        workload,
+                        kind,
+                        str(gpus),
+                        *(f"{seconds(r):.2f} s, {100 * fraction(r):.0f} %" for r in found.values()),
+                        f"{ratios['IPoIB']:.1f}x",
+                        f"{ratios['TCP']:.1f}x",
+                    ]
+                )
     mean = {k: {n: sum(v) / len(v) for n, v in d.items()} for k, d in gains.items()}
     text = table(
         ["workload", "parallel", "GPUs", "RDMA: time, comm", "IPoIB", "TCP", "RDMA over IPoIB", "over TCP"], body
     )
     return (
         f"{text}\n\nMean over the rows, predicted: RDMA beats IPoIB {mean['data']['IPoIB']:.1f}x and TCP "
-        f"{mean['data']['TCP']:.1f}x in data parallel (study A: 2.5x and 4.8x), {mean['pipeline']['IPoIB']:.2f}x and "
+        f"{mean['data']['TCP']:.1f}x in data parallel (study A: 2.5x and 4.8x), "
+        f"{mean['pipeline']['IPoIB']:.2f}x and "
         f"{mean['pipeline']['TCP']:.2f}x in pipeline parallel (study A: 1.1x and 1.2x)."
     )
 
@@ -78,10 +89,19 @@ def shares() -> str:
         means = []
         for cluster in NETWORKS.values():
             found = [
-                fraction(run(w, cluster, "megatron-lm-v3", 8, micro, 8 * micro,
-                             recompute="full" if w.startswith("gpt") else "none"))
+                fraction(
+                    run(
+                        w,
+                        cluster,
+                        "megatron-lm-v3",
+                        8,
+                        micro,
+                        8 * micro,
+                        recompute="full" if w.startswith("gpt") else "none",
+                    )
+                )
                 for w in STUDY_A
-            ]  # fmt: skip
+            ]
             means.append(sum(found) / len(found))
         body.append([scaling, " / ".join(f"{100 * m:.0f}" for m in means) + " %", measured])
     return table(["scaling", "predicted (RDMA / IPoIB / TCP)", "study A"], body)
@@ -93,12 +113,27 @@ def data_against_tensor() -> str:
     for workload in ("gpt-1.3b", "gpt-3.6b"):
         alone = 2048 * 8 / seconds(run(workload, "thetagpu-80", "megatron-lm-2021", 1, 4, 8, recompute="full"))
         for gpus in (2, 4, 8, 16):
-            data = run(workload, "thetagpu-80", "megatron-lm-2021", gpus, 4, 8 * gpus, recompute="full", data_parallel="zero1")
-            tensor = run(workload, "thetagpu-80", "megatron-lm-2021", gpus, 4, 8, recompute="full", tensor_parallel=gpus)
+            data = run(
+                workload,
+                "thetagpu-80",
+                "megatron-lm-2021",
+                gpus,
+                4,
+                8 * gpus,
+                recompute="full",
+                data_parallel="zero1",
+            )
+            tensor = run(
+                workload, "thetagpu-80", "megatron-lm-2021", gpus, 4, 8, recompute="full", tensor_parallel=gpus
+            )
             body.append(
-                [workload, str(gpus), f"{100 * data.tokens_per_s / gpus / alone:.0f} %",
-                 f"{100 * tensor.tokens_per_s / gpus / alone:.0f} %"]
-            )  # fmt: skip
+                [
+                    workload,
+                    str(gpus),
+                    f"{100 * data.tokens_per_s / gpus / alone:.0f} %",
+                    f"{100 * tensor.tokens_per_s / gpus / alone:.0f} %",
+                ]
+            )
     return table(["workload", "GPUs (8 a node)", "data parallel", "tensor parallel"], body)
 
 
@@ -109,13 +144,29 @@ def tensor_degree() -> str:
         cells = {}
         for tensor in (1, 2, 4, 8, 16):
             try:
-                result = run("gpt-18.4b", cluster, "megatron-lm-2021", 64, 1, 512, recompute="full", tensor_parallel=tensor,
-                             pipeline_parallel=max(1, 16 // tensor))  # fmt: skip
+                result = run(
+                    "gpt-18.4b",
+                    cluster,
+                    "megatron-lm-2021",
+                    64,
+                    1,
+                    512,
+                    recompute="full",
+                    tensor_parallel=tensor,
+                    pipeline_parallel=max(1, 16 // tensor),
+                )
             except SpecError:
                 continue
             cells[tensor] = seconds(result)
         best = min(cells, key=lambda t: cells[t])
-        body.append([cluster, str(per_node), *(f"{cells[t]:.1f} s" if t in cells else "-" for t in (1, 2, 4, 8, 16)), str(best)])
+        body.append(
+            [
+                cluster,
+                str(per_node),
+                *(f"{cells[t]:.1f} s" if t in cells else "-" for t in (1, 2, 4, 8, 16)),
+                str(best),
+            ]
+        )
     return table(["cluster", "GPUs a node", "TP 1", "TP 2", "TP 4", "TP 8", "TP 16", "fastest"], body)
 
 
@@ -132,14 +183,21 @@ def pipeline_degree() -> str:
         for pipeline in (1, 2, 4, 8):
             if pipeline * 4 > gpus:
                 continue
-            result = run("gpt-7.5b", "polaris", "megatron-lm-2021", gpus, 1, 128, recompute="full", tensor_parallel=4,
-                         pipeline_parallel=pipeline, virtual_stages=1)  # fmt: skip
+            result = run(
+                "gpt-7.5b",
+                "polaris",
+                "megatron-lm-2021",
+                gpus,
+                1,
+                128,
+                recompute="full",
+                tensor_parallel=4,
+                pipeline_parallel=pipeline,
+                virtual_stages=1,
+            )
             cells[pipeline] = (seconds(result), fraction(result), result.fits)
         best = min((p for p in cells if cells[p][2]), key=lambda p: cells[p][0])
-        body.append(
-            [str(nodes), *(_cell(*cells[p]) if p in cells else "-" for p in (1, 2, 4, 8)),
-             str(best)]
-        )  # fmt: skip
+        body.append([str(nodes), *(_cell(*cells[p]) if p in cells else "-" for p in (1, 2, 4, 8)), str(best)])
     return table(["nodes", "PP 1: time, comm", "PP 2", "PP 4", "PP 8", "fastest"], body)
 
 
@@ -148,21 +206,25 @@ def page() -> str:
         [
             "# The studies' findings, from the model",
             "",
-            "Every number here is *predicted*; `python benchmarks/findings.py --write` made this page. What the model was",
-            "fitted to is said in [model.md](model.md): of study A only communication fractions of GPT-2-Large and",
+            "Every number here is *predicted*; `python benchmarks/findings.py --write` made this",
+            "page. What the model was",
+            "fitted to is said in [model.md](model.md): of study A only communication fractions of",
+            "GPT-2-Large and",
             "T5-Large, of study B nothing.",
             "",
             "## RDMA, IPoIB and TCP (study A, cluster A)",
             "",
             networks(),
             "",
-            "The all-reduce's share of the iteration on 8 GPUs, mean over the four workloads (two were never seen):",
+            "The all-reduce's share of the iteration on 8 GPUs, mean over the four workloads (two",
+            "were never seen):",
             "",
             shares(),
             "",
             "## Data parallel scales better than tensor parallel (study B)",
             "",
-            "Throughput of each GPU relative to one GPU alone (ThetaGPU, 80 GB); micro-batch 4, data parallel with",
+            "Throughput of each GPU relative to one GPU alone (ThetaGPU, 80 GB); micro-batch 4, data",
+            "parallel with",
             "optimizer state sharded:",
             "",
             data_against_tensor(),

@@ -16,20 +16,45 @@ needs_shared = pytest.mark.skipif(not MEASURED.is_dir(), reason="the reference d
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "wirecost", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-m", "wirecost", *arguments], capture_output=True, text=True, timeout=120
+    )
 
 
 def test_predict_prints_the_breakdown() -> None:
     result = run("predict", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--recompute", "full")
     assert result.returncode == 0, result.stderr
-    for words in ("comm fraction", "MFU", "tokens/s", "90% interval", "memory", "predicted", "largest micro-batch"):
+    for words in (
+        "comm fraction",
+        "MFU",
+        "tokens/s",
+        "90% interval",
+        "memory",
+        "predicted",
+        "largest micro-batch",
+    ):
         assert words in result.stdout
 
 
 def test_predict_as_json_is_a_breakdown() -> None:
     from wirecost.breakdown import Breakdown
 
-    result = run("predict", "gpt-3-175b", "-c", "selene", "-n", "512", "--tp", "8", "--pp", "8", "-B", "512", "--format", "json")
+    result = run(
+        "predict",
+        "gpt-3-175b",
+        "-c",
+        "selene",
+        "-n",
+        "512",
+        "--tp",
+        "8",
+        "--pp",
+        "8",
+        "-B",
+        "512",
+        "--format",
+        "json",
+    )
     data = json.loads(result.stdout)
     extra = data.pop("prediction")
     breakdown = Breakdown.model_validate(data)
@@ -39,8 +64,20 @@ def test_predict_as_json_is_a_breakdown() -> None:
 
 def test_a_sweep_is_a_table_json_and_a_picture(tmp_path: Path) -> None:
     picture = tmp_path / "s.svg"
-    result = run("predict", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--sweep", "bandwidth=100Gb/s..800Gb/s",
-                 "--plot", str(picture), "--format", "json")  # fmt: skip
+    result = run(
+        "predict",
+        "llama-3-8b",
+        "-c",
+        "dgx-h100",
+        "-n",
+        "64",
+        "--sweep",
+        "bandwidth=100Gb/s..800Gb/s",
+        "--plot",
+        str(picture),
+        "--format",
+        "json",
+    )
     points = json.loads(result.stdout)["points"]
     assert [p["label"] for p in points] == ["100 Gb/s", "200 Gb/s", "400 Gb/s", "800 Gb/s"]
     fractions = [p["comm_fraction"] for p in points]
@@ -49,11 +86,26 @@ def test_a_sweep_is_a_table_json_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
-    result = run("need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--data-parallel", "zero3", "-f", "0.2", "--format", "json")
+    result = run(
+        "need",
+        "llama-3-8b",
+        "-c",
+        "dgx-h100",
+        "-n",
+        "64",
+        "--data-parallel",
+        "zero3",
+        "-f",
+        "0.2",
+        "--format",
+        "json",
+    )
     answer = json.loads(result.stdout)
     assert 1e11 < answer["value"] < 1e13
     assert answer["comm_fraction"] <= 0.2
-    impossible = run("need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--data-parallel", "zero3", "-f", "0.0001")
+    impossible = run(
+        "need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--data-parallel", "zero3", "-f", "0.0001"
+    )
     assert impossible.returncode == 1
     assert "No bandwidth" in impossible.stdout
 
@@ -113,7 +165,9 @@ def test_reference_tables_are_met(table: str, target: float) -> None:
 @needs_shared
 @pytest.mark.needs_shared
 def test_fractions_of_cluster_a_are_met_with_their_oom_cells() -> None:
-    answer = json.loads(run("validate", str(SHARED / "reference" / "comm_fraction_cluster_a.csv"), "--format", "json").stdout)
+    answer = json.loads(
+        run("validate", str(SHARED / "reference" / "comm_fraction_cluster_a.csv"), "--format", "json").stdout
+    )
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
     assert all((r["predicted"] is None) == (r["measured"] is None) for r in answer["rows"])
@@ -124,9 +178,13 @@ def test_fractions_of_cluster_a_are_met_with_their_oom_cells() -> None:
 def test_one_workload_and_one_node_rows_predict_the_other(tmp_path: Path) -> None:
     lines = (SHARED / "reference" / "comm_fraction_cluster_a.csv").read_text().splitlines()
     seen = tmp_path / "seen.csv"
-    seen.write_text("\n".join([lines[0], *(x for x in lines[1:] if x.startswith("T5") or x.split(",")[3] == "2")]) + "\n")
+    seen.write_text(
+        "\n".join([lines[0], *(x for x in lines[1:] if x.startswith("T5") or x.split(",")[3] == "2")]) + "\n"
+    )
     judged = tmp_path / "judged.csv"
-    judged.write_text("\n".join([lines[0], *(x for x in lines[1:] if x.startswith("GPT") and x.split(",")[3] != "2")]) + "\n")
+    judged.write_text(
+        "\n".join([lines[0], *(x for x in lines[1:] if x.startswith("GPT") and x.split(",")[3] != "2")]) + "\n"
+    )
     answer = json.loads(run("validate", str(judged), "--calibrate-on", str(seen), "--format", "json").stdout)
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
@@ -135,6 +193,8 @@ def test_one_workload_and_one_node_rows_predict_the_other(tmp_path: Path) -> Non
 @needs_shared
 @pytest.mark.needs_shared
 def test_calibrate_reports_what_it_held_out() -> None:
-    answer = json.loads(run("calibrate", str(MEASURED / "megatron_sc21.csv"), "--folds", "3", "--format", "json").stdout)
+    answer = json.loads(
+        run("calibrate", str(MEASURED / "megatron_sc21.csv"), "--folds", "3", "--format", "json").stdout
+    )
     assert answer["mape"] <= answer["before"] * 1.05
     assert answer["held_out"] > 0

@@ -9,10 +9,14 @@ import typer
 
 
 def calibrate(
-    measured: Annotated[list[Path], typer.Argument(help="CSV tables of measured iterations, benchmarks or fractions.")],
+    measured: Annotated[
+        list[Path], typer.Argument(help="CSV tables of measured iterations, benchmarks or fractions.")
+    ],
     free: Annotated[
         list[str] | None,
-        typer.Option("--free", metavar="PROPERTY", help="'stack NAME PROPERTY', 'gpu ...', 'link ...' (repeatable)."),
+        typer.Option(
+            "--free", metavar="PROPERTY", help="'stack NAME PROPERTY', 'gpu ...', 'link ...' (repeatable)."
+        ),
     ] = None,
     folds: Annotated[int, typer.Option("--folds", help="Folds of the cross-validation; 0 for none.")] = 5,
     group: Annotated[
@@ -44,9 +48,18 @@ def calibrate(
     changed = sorted(result.values, key=lambda n: -abs(result.values[n] / max(result.start[n], 1e-30) - 1))
     body = [[n, f"{result.start[n]:.4g}", f"{result.values[n]:.4g}"] for n in changed]
     out.print(table(f"Fitted to {result.rows} rows", ["property", "before", "after"], body))
-    lines = [["before the fit", percent(result.before), "-"], ["on the rows fitted", percent(result.mape), percent(result.bias, sign=True)]]
+    lines = [
+        ["before the fit", percent(result.before), "-"],
+        ["on the rows fitted", percent(result.mape), percent(result.bias, sign=True)],
+    ]
     if result.held_out is not None:
-        lines.append([f"on rows held out ({result.how})", percent(result.held_out), percent(result.held_out_bias, sign=True)])
+        lines.append(
+            [
+                f"on rows held out ({result.how})",
+                percent(result.held_out),
+                percent(result.held_out_bias, sign=True),
+            ]
+        )
     out.print(table("Mean absolute error", ["", "error", "bias"], lines))
     if result.spread is not None:
         out.print(f"  nine in ten held-out rows lie within {percent(result.spread)} of their prediction")

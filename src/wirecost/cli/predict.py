@@ -58,21 +58,38 @@ def predict(
     stack: Annotated[str | None, STACK] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", "-n", help="GPUs; default all of the cluster.")] = None,
     micro_batch: Annotated[int, typer.Option("--micro-batch", "-b", help="Sequences of one micro-batch.")] = 1,
-    global_batch: Annotated[int | None, typer.Option("--global-batch", "-B", help="Sequences of one iteration.")] = None,
-    tensor_parallel: Annotated[int | None, typer.Option("--tensor-parallel", "--tp", help="Tensor-parallel degree.")] = None,
+    global_batch: Annotated[
+        int | None, typer.Option("--global-batch", "-B", help="Sequences of one iteration.")
+    ] = None,
+    tensor_parallel: Annotated[
+        int | None, typer.Option("--tensor-parallel", "--tp", help="Tensor-parallel degree.")
+    ] = None,
     pipeline_parallel: Annotated[
         int | None, typer.Option("--pipeline-parallel", "--pp", help="Pipeline stages.")
     ] = None,
-    virtual_stages: Annotated[int | None, typer.Option("--virtual-stages", "--vpp", help="Chunks of each stage.")] = None,
-    context_parallel: Annotated[int | None, typer.Option("--context-parallel", "--cp", help="Context-parallel degree.")] = None,
-    expert_parallel: Annotated[int | None, typer.Option("--expert-parallel", "--ep", help="Expert-parallel degree.")] = None,
+    virtual_stages: Annotated[
+        int | None, typer.Option("--virtual-stages", "--vpp", help="Chunks of each stage.")
+    ] = None,
+    context_parallel: Annotated[
+        int | None, typer.Option("--context-parallel", "--cp", help="Context-parallel degree.")
+    ] = None,
+    expert_parallel: Annotated[
+        int | None, typer.Option("--expert-parallel", "--ep", help="Expert-parallel degree.")
+    ] = None,
     data_parallel: Annotated[
         str | None, typer.Option("--data-parallel", help="all_reduce, ddp, zero1, zero2 or zero3.")
     ] = None,
-    sequence_parallel: Annotated[bool | None, typer.Option("--sequence-parallel/--no-sequence-parallel", help="Split what lies between tensor-parallel regions.")] = None,
+    sequence_parallel: Annotated[
+        bool | None,
+        typer.Option(
+            "--sequence-parallel/--no-sequence-parallel", help="Split what lies between tensor-parallel regions."
+        ),
+    ] = None,
     recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None,
     precision: Annotated[str | None, typer.Option("--precision", help="fp32, bf16 or fp16.")] = None,
-    matrix_precision: Annotated[str | None, typer.Option("--matrix-precision", help="fp8 or fp4 for the layers' products.")] = None,
+    matrix_precision: Annotated[
+        str | None, typer.Option("--matrix-precision", help="fp8 or fp4 for the layers' products.")
+    ] = None,
     sequence_length: Annotated[int | None, typer.Option("--sequence-length", help="Tokens of a sequence.")] = None,
     bandwidth: Annotated[
         str | None, typer.Option("--bandwidth", help="Another rate of each node's NICs together, like '400 Gb/s'.")
@@ -81,7 +98,10 @@ def predict(
         Path | None, typer.Option("--calibration", help="Fitted values that `wirecost calibrate --save` wrote.")
     ] = None,
     sweep: Annotated[
-        str | None, typer.Option("--sweep", help="One prediction for each value: gpus=8..512, bandwidth=100Gb/s..1.6Tb/s, ...")
+        str | None,
+        typer.Option(
+            "--sweep", help="One prediction for each value: gpus=8..512, bandwidth=100Gb/s..1.6Tb/s, ..."
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the sweep into this .png or .svg.")] = None,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
@@ -95,12 +115,26 @@ def predict(
 
     check_format(format)
     made = build(
-        workload, cluster, plan, stack, gpus, micro_batch, global_batch, bandwidth,
-        tensor_parallel=tensor_parallel, pipeline_parallel=pipeline_parallel, virtual_stages=virtual_stages,
-        context_parallel=context_parallel, expert_parallel=expert_parallel, data_parallel=data_parallel,
-        sequence_parallel=sequence_parallel, recompute=recompute, precision=precision,
-        matrix_precision=matrix_precision, sequence_length=sequence_length,
-    )  # fmt: skip
+        workload,
+        cluster,
+        plan,
+        stack,
+        gpus,
+        micro_batch,
+        global_batch,
+        bandwidth,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        virtual_stages=virtual_stages,
+        context_parallel=context_parallel,
+        expert_parallel=expert_parallel,
+        data_parallel=data_parallel,
+        sequence_parallel=sequence_parallel,
+        recompute=recompute,
+        precision=precision,
+        matrix_precision=matrix_precision,
+        sequence_length=sequence_length,
+    )
     if calibration:
         from wirecost.model.store import apply_calibration
 

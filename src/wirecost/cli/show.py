@@ -23,7 +23,8 @@ def show_prediction(result: Any, largest: int | None) -> None:
     plan = made.plan
     out.print(
         f"  {made.gpus} GPUs = tensor {plan.tensor_parallel} x pipeline {plan.pipeline_parallel} x context "
-        f"{plan.context_parallel} x data {made.data_parallel}; micro-batch {made.micro_batch} x {made.accumulation} "
+        f"{plan.context_parallel} x data {made.data_parallel}; micro-batch {made.micro_batch} x "
+        f"{made.accumulation} "
         f"accumulated, global batch {made.global_batch}"
     )
     out.print()
@@ -32,15 +33,20 @@ def show_prediction(result: Any, largest: int | None) -> None:
         f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)})"
     )
     out.print(f"  comm fraction  [bold]{percent(float(times.exposed_comm_s) / total)}[/bold]")
-    out.print(f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / made.gpus:,.0f} a GPU")
+    out.print(
+        f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / made.gpus:,.0f} a GPU"
+    )
     out.print(f"  MFU            {percent(result.mfu)}")
     price = made.cluster.dollars_per_gpu_hour
     if price:
-        out.print(f"  cost           ${price * made.gpus / 3600 / result.tokens_per_s * 1e9:,.2f} for a billion tokens")
+        out.print(
+            f"  cost           ${price * made.gpus / 3600 / result.tokens_per_s * 1e9:,.2f} for a billion tokens"
+        )
     fits = "fits" if result.fits else "[bold red]does not fit[/bold red]"
     most = f"largest micro-batch {largest}" if largest else "no micro-batch fits"
     out.print(
-        f"  memory         {format_size_bytes(float(held.total))} of {format_size_bytes(result.machine.memory_bytes)}: "
+        f"  memory         {format_size_bytes(float(held.total))} of "
+        f"{format_size_bytes(result.machine.memory_bytes)}: "
         f"{fits} ({most})"
     )
     out.print()

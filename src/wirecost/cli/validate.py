@@ -21,8 +21,8 @@ def validate(
 ) -> None:
     """Predict every row of a table of measurements, and say how wrong the predictions are.
 
-    Rows that the model can't express are listed with the reason. Errors are predicted / measured - 1, for tables of
-    communication fractions predicted - measured.
+    Rows that the model can't express are listed with the reason. Errors are predicted / measured - 1, for tables
+    of communication fractions predicted - measured.
     """
     import json
 
@@ -55,27 +55,46 @@ def _print(result: Any, by: list[str] | None, every_row: bool) -> None:
         )
         scale = percent if seconds else plain
         body.append(
-            [group["source"], group["rows"], scale(group["mape"]), scale(group["bias"], sign=True),
-             scale(group["max_ape"]), group["worst"] or "-", last]
-        )  # fmt: skip
+            [
+                group["source"],
+                group["rows"],
+                scale(group["mape"]),
+                scale(group["bias"], sign=True),
+                scale(group["max_ape"]),
+                group["worst"] or "-",
+                last,
+            ]
+        )
     out.print(table(title, head, body))
     for column in by or []:
         lines = [
-            [g["source"], g["rows"], (percent if seconds else plain)(g["mape"]),
-             (percent if seconds else plain)(g["bias"], sign=True)]
+            [
+                g["source"],
+                g["rows"],
+                (percent if seconds else plain)(g["mape"]),
+                (percent if seconds else plain)(g["bias"], sign=True),
+            ]
             for g in result.by_parameter(column)
-        ]  # fmt: skip
+        ]
         out.print(table(f"By {column}", [column, "rows", "mean |error|", "bias"], lines))
     if every_row:
         lines = [
-            [r.id, plain(r.measured), "OOM" if r.predicted is None else plain(r.predicted),
-             (percent if seconds else plain)(r.error, sign=True), r.stack]
+            [
+                r.id,
+                plain(r.measured),
+                "OOM" if r.predicted is None else plain(r.predicted),
+                (percent if seconds else plain)(r.error, sign=True),
+                r.stack,
+            ]
             for r in result.rows
-        ]  # fmt: skip
+        ]
         out.print(table("Rows", ["row", "measured", "predicted", "error", "stack"], lines))
     if result.skipped:
         reasons: dict[str, list[str]] = {}
         for one in result.skipped:
             reasons.setdefault(one["reason"], []).append(one["id"])
-        lines = [[reason, len(ids), ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")] for reason, ids in reasons.items()]
+        lines = [
+            [reason, len(ids), ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")]
+            for reason, ids in reasons.items()
+        ]
         out.print(table("Rows that can't be expressed", ["reason", "rows", "which"], lines))

@@ -66,7 +66,10 @@ def choose_open(row: Configuration, machine: Machine) -> Configuration:
     times = np.where(fits, times, times + 1e9)
     best = layouts[int(np.argmin(times))]
     return replace(
-        row, layout=best, assumed={**row.assumed, "mbs": int(best.micro_batch), "vpp": int(best.virtual)}, choose=False
+        row,
+        layout=best,
+        assumed={**row.assumed, "mbs": int(best.micro_batch), "vpp": int(best.virtual)},
+        choose=False,
     )
 
 

@@ -1,8 +1,8 @@
 """Fits named properties of GPUs, links and software stacks to measured iterations, and says how well.
 
-What may be fitted is listed in FREE: a property of a GPU, a link or a stack, never a constant of a row or a source.
-The fit minimises a robust loss of log(predicted / measured), with a weak pull towards the values it starts from, so
-that a property which the measurements say nothing about stays where it was.
+What may be fitted is listed in FREE: a property of a GPU, a link or a stack, never a constant of a row or a
+source. The fit minimises a robust loss of log(predicted / measured), with a weak pull towards the values it
+starts from, so that a property which the measurements say nothing about stays where it was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from wirecost.errors import SpecError, one_of
 from wirecost.model.batch import choose_open, grouped, machine_for, stacked_layout, stacked_shape
-from wirecost.model.collectives import DEFAULT_EFFICIENCY, DEFAULT_HALF_BYTES, DEFAULT_LATENCY_S, DEFAULT_SHARED, DEFAULT_STEP_S
+from wirecost.model.collectives import (
+    DEFAULT_EFFICIENCY,
+    DEFAULT_HALF_BYTES,
+    DEFAULT_LATENCY_S,
+    DEFAULT_SHARED,
+    DEFAULT_STEP_S,
+)
 from wirecost.model.inputs import Layout, Machine, Shape
 from wirecost.model.iteration import iterate
 from wirecost.model.rows import Configuration, MachineKey
@@ -24,12 +30,18 @@ from wirecost.spec import Stack
 from wirecost.spec.presets import named, names
 
 Values = dict[str, float]
-"""Values by property: 'gpu A100-SXM-80GB matrix_efficiency', 'link nvlink3 efficiency', 'stack x host_forward_s'."""
+"""Values by property: 'gpu A100-SXM-80GB matrix_efficiency', 'link nvlink3 efficiency', 'stack x
+host_forward_s'."""
 
 FREE: dict[str, dict[str, tuple[float, float]]] = {
     # property: the smallest and largest value that makes sense
-    "gpu": {"matrix_efficiency": (0.3, 0.92), "matrix_traffic": (0.05, 6.0), "memory_efficiency": (0.5, 0.95),
-            "power_throttle": (1e-3, 0.6), "attention_efficiency": (0.2, 2.0)},
+    "gpu": {
+        "matrix_efficiency": (0.3, 0.92),
+        "matrix_traffic": (0.05, 6.0),
+        "memory_efficiency": (0.5, 0.95),
+        "power_throttle": (1e-3, 0.6),
+        "attention_efficiency": (0.2, 2.0),
+    },
     "link": {
         "efficiency": (0.03, 0.98),
         "latency": (2e-6, 1e-3),
@@ -173,7 +185,9 @@ def start_value(name: str) -> float:
 class Problem:
     """Rows with a measured time, arranged for repeated evaluation under changing properties."""
 
-    def __init__(self, rows: Sequence[Configuration], machine: Callable[[MachineKey], Machine] = machine_for) -> None:
+    def __init__(
+        self, rows: Sequence[Configuration], machine: Callable[[MachineKey], Machine] = machine_for
+    ) -> None:
         self.rows = [choose_open(r, machine(r.key)) if r.choose else r for r in rows if r.measured_s]
         self.measured = np.array([r.measured_s for r in self.rows], dtype=np.float64)
         self.groups = [
@@ -248,7 +262,9 @@ def fit(
     from scipy.optimize import least_squares
 
     if not len(problem.rows):
-        raise SpecError("nothing to calibrate on: no row carries dimensions and a measured time that can be expressed")
+        raise SpecError(
+            "nothing to calibrate on: no row carries dimensions and a measured time that can be expressed"
+        )
     first = {name: start_value(name) for name in properties}
     first.update({name: value for name, value in (start or {}).items() if name in first})
     bounds = [FREE[kind][prop] for kind, _, prop in map(split_property, properties)]

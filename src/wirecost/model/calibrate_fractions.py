@@ -15,7 +15,8 @@ from wirecost.model.study_table import STACK, FractionRow, fraction_row, predict
 from wirecost.spec import Cluster, MatrixPrecision
 from wirecost.spec.presets import named
 
-# Fractions tell ratios only. The scale is pinned by what InfiniBand EDR reaches (its preset), which isn't fitted here.
+# Fractions tell ratios only. The scale is pinned by what InfiniBand EDR reaches (its preset), which isn't fitted
+# here.
 PROPERTIES = (
     "link pcie4 efficiency",
     "link ipoib-100g efficiency",

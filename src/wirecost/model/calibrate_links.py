@@ -70,7 +70,9 @@ def _machine(sample: _Sample) -> Machine:
     intra = Link.model_validate(named("link", sample.link if sample.kind == "intra" else "nvlink3"))
     inter = Link.model_validate(named("link", sample.link if sample.kind == "inter" else "infiniband-hdr"))
     per_node = int(sample.gpus / sample.nodes)
-    return build(find_gpu(sample.gpu), stack_named("generic"), intra=intra, inter=inter, gpus_per_node=max(per_node, 1))
+    return build(
+        find_gpu(sample.gpu), stack_named("generic"), intra=intra, inter=inter, gpus_per_node=max(per_node, 1)
+    )
 
 
 def fit_links(table: Sequence[Mapping[str, str | None]]) -> list[LinkFit]:
@@ -81,7 +83,9 @@ def fit_links(table: Sequence[Mapping[str, str | None]]) -> list[LinkFit]:
     """
     samples = [s for s in map(_sample, table) if s is not None]
     if not samples:
-        raise SpecError("no row is an all-reduce, all-gather or reduce-scatter of 64 kB or more on two or more GPUs")
+        raise SpecError(
+            "no row is an all-reduce, all-gather or reduce-scatter of 64 kB or more on two or more GPUs"
+        )
     return [_fit(name, [s for s in samples if s.link == name]) for name in sorted({s.link for s in samples})]
 
 
@@ -107,11 +111,16 @@ def _fit(name: str, samples: list[_Sample]) -> LinkFit:
         return np.array(out)
 
     found = least_squares(
-        lambda x: np.concatenate([np.arcsinh(errors(x) / 0.1) * 0.1, 0.01 * (x - x0)]), x0, bounds=(low, high), max_nfev=60
+        lambda x: np.concatenate([np.arcsinh(errors(x) / 0.1) * 0.1, 0.01 * (x - x0)]),
+        x0,
+        bounds=(low, high),
+        max_nfev=60,
     )
     after = np.expm1(errors(found.x))
     before = np.expm1(errors(x0))
     names = ("efficiency", "latency", "latency_per_step", "half_rate_bytes")
     values = {f"link {name} {prop}": float(v) for prop, v in zip(names, np.exp(found.x), strict=True)}
     begin = {f"link {name} {prop}": float(start[k]) for prop, k in zip(names, keys, strict=True)}
-    return LinkFit(name, values, begin, len(samples), float(np.mean(np.abs(before))), float(np.mean(np.abs(after))))
+    return LinkFit(
+        name, values, begin, len(samples), float(np.mean(np.abs(before))), float(np.mean(np.abs(after)))
+    )

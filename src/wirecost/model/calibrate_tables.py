@@ -1,4 +1,5 @@
-"""What `wirecost calibrate` does: sorts tables by what they hold, fits, and judges the fit on rows it did not see."""
+"""What `wirecost calibrate` does: sorts tables by what they hold, fits, and judges the fit on rows it did not
+see."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def calibrate_tables(
     """Fits to all tables together.
 
     Raises:
-        SpecError: where a table can't be read, tables of fractions and of times are mixed, nothing can be fitted, or
+        SpecError: where a table can't be read, tables of fractions and of times are mixed, nothing can be fitted,
+        or
             a property is unknown.
     """
     for name in free or ():
@@ -110,7 +112,9 @@ def _times(
     before = problem.predict({}) / problem.measured - 1
     found = fit(problem, names, pull=pull, start=from_links)
     values = {**from_links, **found.values}
-    result = Calibration(values, found.start, len(rows), float(np.mean(np.abs(before))), found.mape, found.bias, links=links)
+    result = Calibration(
+        values, found.start, len(rows), float(np.mean(np.abs(before))), found.mape, found.bias, links=links
+    )
     if len(rows) < FEWEST_TO_HOLD_OUT or (folds < 2 and group is None):
         return result
     if group is not None:
@@ -133,4 +137,6 @@ def _fractions(table: Sequence[dict[str, str | None]]) -> Calibration:
 
     found = fit_fractions(table)
     before = fraction_errors(table, {})
-    return Calibration(found.values, found.start, found.rows, float(np.mean(np.abs(before))), found.mape, found.bias)
+    return Calibration(
+        found.values, found.start, found.rows, float(np.mean(np.abs(before))), found.mape, found.bias
+    )

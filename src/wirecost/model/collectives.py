@@ -27,9 +27,9 @@ NCCL 2.4", figure of 24,576 GPUs on Summit)."""
 
 @dataclass(slots=True)
 class Group:
-    """A process group: `size` ranks, `per_node` of them in each node, `rings` such groups sharing a node's NICs; and
-    what its collectives cost on a machine: the ring's rate, fixed latency, once around the ring, and the size of
-    half rate. `several` is 1 where there is anything to communicate."""
+    """A process group: `size` ranks, `per_node` of them in each node, `rings` such groups sharing a node's NICs;
+    and what its collectives cost on a machine: the ring's rate, fixed latency, once around the ring, and the size
+    of half rate. `several` is 1 where there is anything to communicate."""
 
     size: Number
     per_node: Number
@@ -63,7 +63,16 @@ def placed(size: Number, per_node: Number, rings: Number, machine: Machine) -> G
     if not has(crosses):
         steps = (size - 1) * machine.intra_step_s
         return Group(
-            size, per_node, rings, nodes, crosses, several, intra, machine.intra_latency_s, steps, machine.intra_half_bytes
+            size,
+            per_node,
+            rings,
+            nodes,
+            crosses,
+            several,
+            intra,
+            machine.intra_latency_s,
+            steps,
+            machine.intra_half_bytes,
         )
     outside = crosses * 1.0
     between = nodes * outside

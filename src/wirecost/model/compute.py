@@ -1,9 +1,9 @@
 """Time of a layer's and the vocabulary layer's kernels, and of launching them.
 
 Device time is additive: products at the achieved rate plus their operands' memory traffic (which makes small and
-thin products slow), attention, and element-wise kernels in bytes over memory bandwidth (the roofline of Williams et
-al. 2009, doi 10.1145/1498765.1498785, summed instead of maximised since kernels of a layer run one after another).
-The host launches kernels ahead of the device: a layer takes the smooth maximum of both.
+thin products slow), attention, and element-wise kernels in bytes over memory bandwidth (the roofline of Williams
+et al. 2009, doi 10.1145/1498765.1498785, summed instead of maximised since kernels of a layer run one after
+another). The host launches kernels ahead of the device: a layer takes the smooth maximum of both.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
     half_precision = half_precision * machine.attention_efficiency
     attention = work.attention_flops * skipped / half_precision
     core = attention + work.scores * stack.attention_bytes_forward / memory
-    elementwise = (work.hidden_elements * stack.hidden_bytes + work.sharded_elements * stack.sharded_bytes) / memory
+    elementwise = (
+        work.hidden_elements * stack.hidden_bytes + work.sharded_elements * stack.sharded_bytes
+    ) / memory
     products = cool
     if machine.power_throttle:
         # Clocks fall at the power limit, and dense products are what draws the power.

@@ -65,9 +65,7 @@ def data_parallel(
     # Stage 1: reduce-scatter once, gather updated parameters once; stage 2 reduces for every micro-batch.
     times = where(layout.sharding == 2, where(stack.sync_every_micro_batch, rounds, 1.0), 1.0)
     hide = where(layout.bucketed > 0, 1.0, 0.0)
-    grad12 = times * (
-        hide * exposed_s(scatter, backward_s, overlap) + (1 - hide) * scatter
-    )
+    grad12 = times * (hide * exposed_s(scatter, backward_s, overlap) + (1 - hide) * scatter)
     par12 = hide * exposed_s(gather, forward_s, overlap) + (1 - hide) * gather
     # Stage 3: layer by layer, under compute. Latency counts for each layer's own collective.
     shard = members
@@ -79,7 +77,9 @@ def data_parallel(
         ) - where(layout.node_sharding > 0, 2 * gather_s(gradients, inside, machine), 0.0)
         extra = several * np.maximum(between, 0.0)
         size = where(layout.node_sharding > 0, inside.size, members.size)
-        shard = placed(size, where(layout.node_sharding > 0, inside.per_node, members.per_node), members.rings, machine)
+        shard = placed(
+            size, where(layout.node_sharding > 0, inside.per_node, members.per_node), members.rings, machine
+        )
     units = np.maximum(layers, 1.0) * stack.shard_messages
     gather3 = several * units * gather_s(weights / units, shard, machine)
     scatter3 = several * units * gather_s(gradients / units, shard, machine)

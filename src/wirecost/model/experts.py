@@ -8,7 +8,9 @@ from wirecost.model.collectives import all_to_all_s, group, send_s
 from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
 
 
-def context_forward_s(attention_s: Number, sequence: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
+def context_forward_s(
+    attention_s: Number, sequence: Number, shape: Shape, layout: Layout, machine: Machine
+) -> Number:
     """Keys and values go round the ring in cp - 1 steps, each hidden under its part of attention
     (arXiv:2310.01889, section 3: hidden where the block is large enough)."""
     if not has(layout.context > 1):

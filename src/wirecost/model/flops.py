@@ -50,7 +50,9 @@ def layer_work(
     if cross and keys is not None:
         other = layout.micro_batch * keys / layout.context
         flops = flops + 2 * h * (tokens * 2 * narrow + other * 2 * kv / tp)
-        elements = elements + 2 * tokens * h + tokens * 2 * narrow + other * (h + 2 * kv / tp) + h * (wide + narrow)
+        elements = (
+            elements + 2 * tokens * h + tokens * 2 * narrow + other * (h + 2 * kv / tp) + h * (wide + narrow)
+        )
         attention = attention + 4 * tokens * keys * narrow
         scores = scores + layout.micro_batch * shape.heads / tp * sequence * keys / layout.context
     # Sequence parallelism splits what lies between the tensor-parallel regions (arXiv:2205.05198, section 4.2.2).

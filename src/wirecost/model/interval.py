@@ -1,7 +1,7 @@
 """How far a measurement may lie from its prediction.
 
-A stack's `spread` is the 90 % quantile of |log(predicted / measured)| over rows that its fit did not see. What wasn't
-measured at all (a GPU or network by datasheet and judgement) makes it wider.
+A stack's `spread` is the 90 % quantile of |log(predicted / measured)| over rows that its fit did not see. What
+wasn't measured at all (a GPU or network by datasheet and judgement) makes it wider.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from wirecost.spec.presets import named
 
 LEVEL = 0.9
 WIDER = 1.5
-"""Half width's factor for each thing that lies outside what was fitted: whole models and degrees that a fit did not
-see err 1.2 to 1.7 times as far as single rows that it did not see (docs/model.md)."""
+"""Half width's factor for each thing that lies outside what was fitted: whole models and degrees that a fit did
+not see err 1.2 to 1.7 times as far as single rows that it did not see (docs/model.md)."""
 WIDEST = 1.5  # a factor of 4.5 either way: an interval beyond says nothing
 
 

@@ -103,9 +103,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     embedding_comm = activation  # the vocabulary-parallel embedding's output is all-reduced
     embedding = embedding_time(tokens, shape, layout, machine)
     first, last = embedding + embedding_comm, vocabulary + vocabulary_comm
-    timing = schedule(
-        (forward + backward) / layers, layers, first, last, tokens, shape, layout, machine
-    )
+    timing = schedule((forward + backward) / layers, layers, first, last, tokens, shape, layout, machine)
     # The busiest stage's parts: its share of the layers' device, communication and launch time.
     share = where(layout.pipeline <= 1, 1.0, timing.layers_of_stage / layers)
     m = layout.accumulation

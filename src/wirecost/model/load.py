@@ -38,11 +38,14 @@ def one(kind: str, given: str, **changes: Any) -> Any:
         except ValueError as error:
             raise SpecError(str(error)) from error
         where = f"{kind} {given}"
-    return validate(KINDS[kind], {**data, **{key: value for key, value in changes.items() if value is not None}}, where)
+    return validate(
+        KINDS[kind], {**data, **{key: value for key, value in changes.items() if value is not None}}, where
+    )
 
 
 def with_nodes(cluster: Cluster, gpus: int | None) -> Cluster:
-    """The cluster with enough nodes for `gpus`: a preset's node count is how many there are, not how many may be."""
+    """The cluster with enough nodes for `gpus`: a preset's node count is how many there are, not how many may
+    be."""
     if not gpus or gpus <= cluster.gpus:
         return cluster
     return cluster.model_copy(update={"nodes": -(-gpus // cluster.gpus_per_node)})

@@ -73,8 +73,12 @@ def build(
         attention_peak_flops=peak_flops(gpu, attention_precision),
         memory_Bps=gpu.memory_bandwidth_Bps,
         memory_bytes=float(gpu.memory_bytes),
-        matrix_efficiency=gpu.matrix_efficiency * (stack.low_precision_efficiency if width == 2.0 and precision in
-                                                   (MatrixPrecision.FP8, MatrixPrecision.FP4) else 1.0),
+        matrix_efficiency=gpu.matrix_efficiency
+        * (
+            stack.low_precision_efficiency
+            if width == 2.0 and precision in (MatrixPrecision.FP8, MatrixPrecision.FP4)
+            else 1.0
+        ),
         matrix_traffic=gpu.matrix_traffic,
         memory_efficiency=gpu.memory_efficiency,
         power_throttle=gpu.power_throttle,
@@ -89,7 +93,7 @@ def build(
         gpu_name=gpu.name,
         **link_numbers(intra, "intra"),
         **link_numbers(inter, "inter"),
-    )  # fmt: skip
+    )
 
 
 def machine_of(

@@ -1,9 +1,10 @@
-"""Memory of the fullest rank: weights, gradients, optimizer, activations in flight, logits, and what isn't tensors.
+"""Memory of the fullest rank: weights, gradients, optimizer, activations in flight, logits, and what isn't
+tensors.
 
 Activations for each layer follow Korthikanti et al. 2022 (arXiv:2205.05198, equations 1 to 4, for two bytes):
-s b h (10 + 24/t + 5 a s / (h t)), all of it over t with sequence parallelism, without the last term where attention
-is fused or recomputed, and 2 s b h where everything is. 1F1B holds up to p micro-batches on the first stage
-(section 4.2.3), interleaving p (1 + (p - 1)/(p v)), GPipe all of them (arXiv:1811.06965).
+s b h (10 + 24/t + 5 a s / (h t)), all of it over t with sequence parallelism, without the last term where
+attention is fused or recomputed, and 2 s b h where everything is. 1F1B holds up to p micro-batches on the first
+stage (section 4.2.3), interleaving p (1 + (p - 1)/(p v)), GPipe all of them (arXiv:1811.06965).
 """
 
 from __future__ import annotations
@@ -71,9 +72,7 @@ def memory(parameters: Number, shape: Shape, layout: Layout, machine: Machine) -
     per_micro_batch = encoders * where(full, kept_input * shape.sequence, own)
     transient = where(full, own, 0.0)
     if np.any(shape.decoder_layers > 0):
-        other = layer_activation_bytes(
-            shape.decoder_sequence, shape.sequence, shape, layout, machine, cross=True
-        )
+        other = layer_activation_bytes(shape.decoder_sequence, shape.sequence, shape, layout, machine, cross=True)
         per_micro_batch = per_micro_batch + decoders * where(full, kept_input * shape.decoder_sequence, other)
     p, v = layout.pipeline, layout.virtual
     in_flight = np.minimum(p, layout.accumulation) * where(v > 1, 1 + (p - 1) / (p * v), 1.0)

@@ -1,4 +1,5 @@
-"""`need`: the bandwidth, micro-batch or accumulation at which communication falls below a share of the iteration."""
+"""`need`: the bandwidth, micro-batch or accumulation at which communication falls below a share of the
+iteration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Overlap as an efficiency: 1 hides all that fits under the other, 0 hides nothing.
 
 Two streams of a and b seconds take max(a, b) + (1 - efficiency) min(a, b): kernels of both share SMs, memory
-bandwidth and launch queues, so that hiding is never free (measured as an efficiency in arXiv:2006.15704, figure 6).
+bandwidth and launch queues, so that hiding is never free (measured as an efficiency in arXiv:2006.15704, figure
+6).
 """
 
 from __future__ import annotations

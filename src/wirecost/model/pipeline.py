@@ -1,7 +1,7 @@
 """Pipeline schedules: bubble, uneven stages, and transfers between stages.
 
-GPipe (arXiv:1811.06965) and 1F1B (arXiv:1806.03377) fill and drain p - 1 stages; interleaving v chunks divides that
-by v (arXiv:2104.04473, section 2.2). GPipe differs in memory, not in time.
+GPipe (arXiv:1811.06965) and 1F1B (arXiv:1806.03377) fill and drain p - 1 stages; interleaving v chunks divides
+that by v (arXiv:2104.04473, section 2.2). GPipe differs in memory, not in time.
 """
 
 from __future__ import annotations

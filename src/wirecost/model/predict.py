@@ -6,7 +6,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wirecost.breakdown import Breakdown, Collective, Interval, Iteration, Network, Parts, Phase, ResultWarning, Source
+from wirecost.breakdown import (
+    Breakdown,
+    Collective,
+    Interval,
+    Iteration,
+    Network,
+    Parts,
+    Phase,
+    ResultWarning,
+    Source,
+)
 from wirecost.errors import SpecError
 from wirecost.model.collectives import group
 from wirecost.model.flops import model_flops
@@ -70,7 +80,9 @@ def setup(
     if count < 1:
         raise SpecError(f"gpus: {count} can't run anything; at least 1")
     if count > cluster.gpus:
-        raise SpecError(f"gpus: {count} is more than the {cluster.gpus} of cluster '{cluster.name}'; give it more nodes")
+        raise SpecError(
+            f"gpus: {count} is more than the {cluster.gpus} of cluster '{cluster.name}'; give it more nodes"
+        )
     if count > cluster.gpus_per_node and count % cluster.gpus_per_node:
         raise SpecError(
             f"gpus: {count} does not fill whole nodes of {cluster.gpus_per_node}; nearest that does: "
@@ -79,7 +91,8 @@ def setup(
     degree = plan.model_parallel
     if count % degree:
         raise SpecError(
-            f"gpus: {count} does not divide by tensor x pipeline x context = {degree} of plan '{plan.name}'; nearest "
+            f"gpus: {count} does not divide by tensor x pipeline x context = {degree} of plan "
+            f"'{plan.name}'; nearest "
             f"that does: {nearest_multiples(count, degree)}"
         )
     _check_plan(workload, plan, count // degree)
@@ -105,7 +118,8 @@ def setup(
         )
     if chunks > workload.layers + (workload.decoder_layers or 0):
         raise SpecError(
-            f"plan: {chunks} pipeline chunks are more than the workload's {workload.layers} layers; at most that many"
+            f"plan: {chunks} pipeline chunks are more than the workload's {workload.layers} layers; "
+            "at most that many"
         )
     return made
 
@@ -134,7 +148,8 @@ def _check_plan(workload: Workload, plan: Plan, data: int) -> None:
             raise SpecError(f"plan.expert_parallel: {plan.expert_parallel} does not divide {moe.experts} experts")
         if data * plan.context_parallel % plan.expert_parallel:
             raise SpecError(
-                f"plan.expert_parallel: {plan.expert_parallel} does not divide the {data} data-parallel ranks that "
+                f"plan.expert_parallel: {plan.expert_parallel} does not divide the {data} "
+                "data-parallel ranks that "
                 "it shares"
             )
 
@@ -207,7 +222,9 @@ def _ns(seconds: Any) -> int:
     return round(float(seconds) * 1e9)
 
 
-def _breakdown(made: Setup, shape: Shape, layout: Layout, machine: Machine, times: Times, held: Memory) -> Breakdown:
+def _breakdown(
+    made: Setup, shape: Shape, layout: Layout, machine: Machine, times: Times, held: Memory
+) -> Breakdown:
     total = _ns(times.total_s)
     exposed = _ns(times.exposed_comm_s)
     idle = _ns(times.bubble_s) + _ns(times.host_s) + _ns(times.straggler_s) + _ns(times.other_s)
@@ -244,7 +261,8 @@ def _breakdown(made: Setup, shape: Shape, layout: Layout, machine: Machine, time
         warnings.append(
             ResultWarning(
                 code="out_of_memory",
-                message=f"needs {float(held.total) / 2**30:.1f} GiB of the GPU's {machine.memory_bytes / 2**30:.0f}; "
+                message=f"needs {float(held.total) / 2**30:.1f} GiB of the GPU's "
+                f"{machine.memory_bytes / 2**30:.0f}; "
                 "shrink the micro-batch, recompute, or shard more",
             )
         )

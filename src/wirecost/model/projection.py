@@ -1,8 +1,8 @@
 """Study B's projection: one node's breakdown and the network's efficiency give the iteration at scale.
 
-speedup(g -> n) = (r_compute + r_comm) / (r_compute + r_comm / efficiency(g -> n)), with r the shares of the iteration
-on g GPUs (at-scale study, SIGMETRICS 2024). The efficiency is how much of the node's collective bandwidth is left on
-n GPUs, measured by benchmark or taken from the model's links.
+speedup(g -> n) = (r_compute + r_comm) / (r_compute + r_comm / efficiency(g -> n)), with r the shares of the
+iteration on g GPUs (at-scale study, SIGMETRICS 2024). The efficiency is how much of the node's collective
+bandwidth is left on n GPUs, measured by benchmark or taken from the model's links.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def project(measured: Breakdown, target: int, efficiency: float) -> Projection:
             efficiency that isn't positive.
     """
     if not 0 < efficiency <= 10:
-        raise SpecError(f"efficiency: {efficiency} can't be; the bus bandwidth at scale over that on one node, above 0")
+        raise SpecError(
+            f"efficiency: {efficiency} can't be; the bus bandwidth at scale over that on one node, above 0"
+        )
     time = measured.iteration_ns()
     comm, overlapped = measured.part_share("exposed_comm_ns"), measured.part_share("overlapped_ns")
     if time is None or comm is None or overlapped is None or not time.median:
@@ -55,12 +57,15 @@ def project(measured: Breakdown, target: int, efficiency: float) -> Projection:
 
 
 def network_efficiency(machine: Machine, gpus: int, target: int, size_bytes: float = 64e6) -> float:
-    """Bus bandwidth of an all-reduce of `size_bytes` on `target` GPUs over that on `gpus`, from the machine's links."""
+    """Bus bandwidth of an all-reduce of `size_bytes` on `target` GPUs over that on `gpus`, from the machine's
+    links."""
 
     def busbw(n: int) -> float:
         seconds = float(all_reduce_s(size_bytes, group(float(n), 1.0, float(n), machine), machine))
         return 2 * (n - 1) / n * size_bytes / seconds
 
     if gpus < 2:
-        raise SpecError("one GPU has no collective to take an efficiency from; start from a breakdown of 2 or more")
+        raise SpecError(
+            "one GPU has no collective to take an efficiency from; start from a breakdown of 2 or more"
+        )
     return busbw(target) / busbw(gpus)

@@ -1,4 +1,5 @@
-"""Where a prediction leaves what its stack was calibrated on: wider interval, and a warning that says which way."""
+"""Where a prediction leaves what its stack was calibrated on: wider interval, and a warning that says which
+way."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
             warnings.append(
                 ResultWarning(
                     code="extrapolated",
-                    message=f"{key} {value} lies outside the {low:g} to {high:g} that stack '{made.stack.name}' was "
+                    message=f"{key} {value} lies outside the {low:g} to {high:g} that stack "
+                    f"'{made.stack.name}' was "
                     "calibrated on; the interval is widened",
                 )
             )
@@ -45,7 +47,8 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
         warnings.append(
             ResultWarning(
                 code="uncalibrated_stack",
-                message=f"stack '{made.stack.name}' was never fitted to measurements; calibrate it on your own runs",
+                message=f"stack '{made.stack.name}' was never fitted to measurements; calibrate it on "
+                "your own runs",
             )
         )
     gpu = made.cluster.accelerator
@@ -53,7 +56,8 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
         warnings.append(
             ResultWarning(
                 code="uncalibrated_gpu",
-                message=f"{gpu.name} was never fitted to measurements: its datasheet and usual efficiencies are used; "
+                message=f"{gpu.name} was never fitted to measurements: its datasheet and usual "
+                "efficiencies are used; "
                 "the interval is widened",
             )
         )
@@ -61,7 +65,8 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
         warnings.append(
             ResultWarning(
                 code="uncalibrated_network",
-                message=f"link '{network.name}' was never fitted to measurements: calibrate it on a benchmark; the "
+                message=f"link '{network.name}' was never fitted to measurements: calibrate it on a "
+                "benchmark; the "
                 "interval is widened",
             )
         )

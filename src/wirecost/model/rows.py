@@ -1,9 +1,9 @@
 """Rows of published measurements as configurations the model can predict, or a reason why not.
 
 Columns are those of the reference tables: n_layers, hidden, heads, kv_heads, ffn, vocab, seq, framework, gpu,
-gpus_per_node, intra_link, intra_gbytes_s_per_gpu_uni, inter_link, inter_gbit_s_per_node, n_gpus, tp, pp, vpp, dp, cp,
-ep, sharding, seq_par, act_recompute, mbs, gas, gbs, precision, iter_s, notes. What a row leaves open is filled from
-a workload preset of the same dimensions or by the defaults below, and said in `assumed`.
+gpus_per_node, intra_link, intra_gbytes_s_per_gpu_uni, inter_link, inter_gbit_s_per_node, n_gpus, tp, pp, vpp, dp,
+cp, ep, sharding, seq_par, act_recompute, mbs, gas, gbs, precision, iter_s, notes. What a row leaves open is
+filled from a workload preset of the same dimensions or by the defaults below, and said in `assumed`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,42 @@ from wirecost.spec.presets import named, names
 GATED = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "yi-", "internlm", "phi-3")
 DEFAULT_SEQUENCE = 2048
 INTRA_LINKS = (
-    ("nvlink5", "nvlink5"), ("nvlink4", "nvlink4"), ("nvlink3", "nvlink3"), ("nvlink2", "nvlink2"),
-    ("pcie", "pcie4"), ("xgmi", "xgmi3"), ("infinity", "xgmi3"),
-)  # fmt: skip
+    ("nvlink5", "nvlink5"),
+    ("nvlink4", "nvlink4"),
+    ("nvlink3", "nvlink3"),
+    ("nvlink2", "nvlink2"),
+    ("pcie", "pcie4"),
+    ("xgmi", "xgmi3"),
+    ("infinity", "xgmi3"),
+)
 INTER_LINKS = (
-    ("omni", "omni-path-100"), ("opa", "omni-path-100"), ("slingshot", "slingshot-11"), ("efa", "efa-400g"),
-    ("edr", "infiniband-edr"), ("hdr", "infiniband-hdr"), ("ndr", "infiniband-ndr"), ("xdr", "infiniband-xdr"),
-    ("ipoib", "ipoib-100g"), ("roce", "roce-200g"), ("tcp", "tcp-10g"), ("ethernet", "roce-200g"),
-)  # fmt: skip
-INTRA_DEFAULT = {"volta": "nvlink2", "ampere": "nvlink3", "hopper": "nvlink4", "blackwell": "nvlink5",
-                 "cdna3": "xgmi3"}  # fmt: skip
-INTER_DEFAULT = {"volta": "infiniband-edr", "ampere": "infiniband-hdr", "hopper": "infiniband-ndr",
-                 "blackwell": "infiniband-ndr", "cdna3": "roce-400g"}  # fmt: skip
+    ("omni", "omni-path-100"),
+    ("opa", "omni-path-100"),
+    ("slingshot", "slingshot-11"),
+    ("efa", "efa-400g"),
+    ("edr", "infiniband-edr"),
+    ("hdr", "infiniband-hdr"),
+    ("ndr", "infiniband-ndr"),
+    ("xdr", "infiniband-xdr"),
+    ("ipoib", "ipoib-100g"),
+    ("roce", "roce-200g"),
+    ("tcp", "tcp-10g"),
+    ("ethernet", "roce-200g"),
+)
+INTRA_DEFAULT = {
+    "volta": "nvlink2",
+    "ampere": "nvlink3",
+    "hopper": "nvlink4",
+    "blackwell": "nvlink5",
+    "cdna3": "xgmi3",
+}
+INTER_DEFAULT = {
+    "volta": "infiniband-edr",
+    "ampere": "infiniband-hdr",
+    "hopper": "infiniband-ndr",
+    "blackwell": "infiniband-ndr",
+    "cdna3": "roce-400g",
+}
 
 
 class CannotExpressError(WirecostError):
@@ -128,7 +152,8 @@ def _preset_for(row: Mapping[str, str | None], layers: int, hidden: int) -> Work
 
 
 def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
-    """The row's transformer. Empty columns come from a preset of the same dimensions, else from the usual rules."""
+    """The row's transformer. Empty columns come from a preset of the same dimensions, else from the usual
+    rules."""
     layers, hidden = _whole(row, "n_layers", 0), _whole(row, "hidden", 0)
     if not layers or not hidden:
         missing = "n_layers" if not layers else "hidden"
@@ -170,8 +195,14 @@ def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workl
     if data["kv_heads"] and heads % data["kv_heads"]:
         data["kv_heads"] = None
     plain = {**data, "activation": "gelu"}
-    rich = {**data, "activation": "swiglu", "norm": "rmsnorm", "positions": "rotary", "biases": False,
-            "tied_embeddings": False}  # fmt: skip
+    rich = {
+        **data,
+        "activation": "swiglu",
+        "norm": "rmsnorm",
+        "positions": "rotary",
+        "biases": False,
+        "tied_embeddings": False,
+    }
     choices = [Workload.model_validate(rich if gated else plain)]
     said = number(row, "params_b")
     if said and preset is None and data.get("mixture_of_experts") is None:
@@ -187,7 +218,7 @@ def _precision(text: str, framework: str, notes: str, architecture: str) -> Matr
         return MatrixPrecision.FP4
     if "fp8" in low or "float8" in low:
         return MatrixPrecision.FP8
-    if "fp16" in low or "float16" in low and "bfloat16" not in low:
+    if "fp16" in low or ("float16" in low and "bfloat16" not in low):
         return MatrixPrecision.FP16
     if "bf16" not in low and "bfloat16" not in low and ("fp32" in low or "float32" in low):
         return MatrixPrecision.FP32
@@ -198,8 +229,11 @@ def _sharding(text: str, framework: str, data: int) -> tuple[float, bool, bool]:
     """ZeRO stage, whether gradients leave in buckets, whether shards stay in a node."""
     low = text.lower()
     hybrid = "hybrid" in low or "hsdp" in low
-    for stage, words in ((2.0, ("zero2", "zero-2", "grad_op")), (1.0, ("zero1", "zero-1", "dist")),
-                         (3.0, ("zero3", "zero-3", "fsdp", "full_shard", "hsdp", "hybrid"))):  # fmt: skip
+    for stage, words in (
+        (2.0, ("zero2", "zero-2", "grad_op")),
+        (1.0, ("zero1", "zero-1", "dist")),
+        (3.0, ("zero3", "zero-3", "fsdp", "full_shard", "hsdp", "hybrid")),
+    ):
         if any(word in low for word in words):
             return stage, True, hybrid
     if not low and "titan" in framework and data > 1:
@@ -292,14 +326,34 @@ def configuration(row: Mapping[str, str | None], number_of_row: int) -> Configur
         bucketed=float(bucketed),
         node_sharding=float(hybrid),
         sequence_parallel=float(sequence_parallel),
-        recompute=RECOMPUTE_FULL if "full" in recompute
-        else RECOMPUTE_SELECTIVE if "select" in recompute or recompute == "op"
+        recompute=RECOMPUTE_FULL
+        if "full" in recompute
+        else RECOMPUTE_SELECTIVE
+        if "select" in recompute or recompute == "op"
         else RECOMPUTE_NONE,
         gradient_bytes=2.0 if "pure" in precision_text.lower() else 0.0,
-    )  # fmt: skip
+    )
     key = MachineKey(device.name, stack.name, intra, intra_Bps, inter, node_Bps, per_node, precision)
-    shown = ("model", "gpu", "n_gpus", "hidden", "n_layers", "seq", "tp", "pp", "vpp", "dp", "cp", "ep", "mbs", "gas",
-             "gbs", "sharding", "act_recompute", "precision")  # fmt: skip
+    shown = (
+        "model",
+        "gpu",
+        "n_gpus",
+        "hidden",
+        "n_layers",
+        "seq",
+        "tp",
+        "pp",
+        "vpp",
+        "dp",
+        "cp",
+        "ep",
+        "mbs",
+        "gas",
+        "gbs",
+        "sharding",
+        "act_recompute",
+        "precision",
+    )
     seconds = number(row, "iter_s")
     return Configuration(
         id=(row.get("id") or "").strip() or f"row {number_of_row}",

@@ -59,11 +59,14 @@ def set_line(path: Path, key: str, value: str) -> None:
 def _with_line(text: str, key: str, value: str) -> str:
     line = f"{key}: {value}"
     pattern = re.compile(rf"^{re.escape(key)}:.*$", re.MULTILINE)
-    return pattern.sub(lambda _: line, text, count=1) if pattern.search(text) else text.rstrip("\n") + f"\n{line}\n"
+    return (
+        pattern.sub(lambda _: line, text, count=1) if pattern.search(text) else text.rstrip("\n") + f"\n{line}\n"
+    )
 
 
 def save_calibration(result: Any, path: Path, sources: Sequence[str]) -> None:
-    """A Calibration as a YAML file that `apply_calibration` reads: values by property, with what they came from."""
+    """A Calibration as a YAML file that `apply_calibration` reads: values by property, with what they came
+    from."""
     import yaml
 
     held = result.held_out

@@ -19,7 +19,12 @@ from wirecost.model.rows import CannotExpressError, number
 from wirecost.spec import Cluster, Precision, Workload
 from wirecost.spec.presets import named, names
 
-CLUSTERS = {"rdma": "pinnacles-a-rdma", "ipoib": "pinnacles-a-ipoib", "tcp/ip": "pinnacles-a-tcp", "tcp": "pinnacles-a-tcp"}
+CLUSTERS = {
+    "rdma": "pinnacles-a-rdma",
+    "ipoib": "pinnacles-a-ipoib",
+    "tcp/ip": "pinnacles-a-tcp",
+    "tcp": "pinnacles-a-tcp",
+}
 STACK = "megatron-lm-v3"
 
 
@@ -69,7 +74,9 @@ def fraction_row(row: Mapping[str, str | None], index: int) -> FractionRow:
         accumulation=max(1.0, (batch or micro * gpus) / (micro * gpus)),
         recompute=RECOMPUTE_FULL if recomputes else RECOMPUTE_NONE,
     )
-    identity = "/".join((row.get(key) or "") for key in ("workload", "protocol", "scaling", "gpus", "global_batch"))
+    identity = "/".join(
+        (row.get(key) or "") for key in ("workload", "protocol", "scaling", "gpus", "global_batch")
+    )
     return FractionRow(
         (row.get("id") or "").strip() or identity or f"row {index}",
         workload.name,

@@ -12,8 +12,16 @@ from wirecost.model.load import with_bandwidth, with_nodes
 from wirecost.model.predict import Prediction, Setup, predict, setup
 from wirecost.units import format_rate_bps, parse_rate_bps
 
-AXES = ("gpus", "bandwidth", "micro_batch", "global_batch", "tensor_parallel", "pipeline_parallel", "context_parallel",
-        "sequence_length")  # fmt: skip
+AXES = (
+    "gpus",
+    "bandwidth",
+    "micro_batch",
+    "global_batch",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "sequence_length",
+)
 MAX_POINTS = 500
 
 
@@ -135,14 +143,20 @@ def plot(points: Sequence[Point], axis: str, title: str, path: Path) -> None:
     name = {"bandwidth": "bandwidth of a node, Gb/s"}.get(axis, axis.replace("_", " "))
     x = alt.X("x:Q", title=name, scale=alt.Scale(type="log", base=2) if len(rows) > 2 else alt.Undefined)
     base = alt.Chart(alt.Data(values=rows)).encode(x=x)
-    color = alt.Color("memory:N", title=None, scale=alt.Scale(domain=["fits", "out of memory"], range=["#2a6f97", "#bc4b51"]))
-    time = base.mark_area(opacity=0.2, color="#2a6f97").encode(
-        y=alt.Y("low_s:Q", title="predicted iteration time, s"), y2="high_s:Q"
-    ) + base.mark_line(color="#2a6f97").encode(y="iteration_s:Q") + base.mark_point(filled=True, size=50).encode(
-        y="iteration_s:Q", color=color
-    )  # fmt: skip
+    color = alt.Color(
+        "memory:N", title=None, scale=alt.Scale(domain=["fits", "out of memory"], range=["#2a6f97", "#bc4b51"])
+    )
+    time = (
+        base.mark_area(opacity=0.2, color="#2a6f97").encode(
+            y=alt.Y("low_s:Q", title="predicted iteration time, s"), y2="high_s:Q"
+        )
+        + base.mark_line(color="#2a6f97").encode(y="iteration_s:Q")
+        + base.mark_point(filled=True, size=50).encode(y="iteration_s:Q", color=color)
+    )
     share = base.mark_line(color="#6a994e", point=True).encode(
         y=alt.Y("comm_fraction:Q", title="predicted comm fraction", scale=alt.Scale(domain=[0, 1]))
     )
-    chart = alt.hconcat(time.properties(width=340, height=240), share.properties(width=340, height=240), title=title)
+    chart = alt.hconcat(
+        time.properties(width=340, height=240), share.properties(width=340, height=240), title=title
+    )
     chart.save(str(path), ppi=144) if path.suffix == ".png" else chart.save(str(path))

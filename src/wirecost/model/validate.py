@@ -1,4 +1,5 @@
-"""Holds the model against published measurements: predicts every row it can express, says why not for the others."""
+"""Holds the model against published measurements: predicts every row it can express, says why not for the
+others."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ class Validation:
                 {key: value for key, value in asdict(row).items() if key != "parameters"} for row in self.rows
             ],
             "skipped": self.skipped,
-            "by_parameter": {name: self.by_parameter(name) for name in BY if any(name in r.parameters for r in self.rows)},
+            "by_parameter": {
+                name: self.by_parameter(name) for name in BY if any(name in r.parameters for r in self.rows)
+            },
         }
 
 
@@ -224,8 +227,17 @@ def _validate_fractions(
             continue
         value = predict_fraction(one, machine(one))
         error = value - one.measured if value is not None and one.measured is not None else None
-        parameters = {key: (row.get(key) or "") for key in ("workload", "protocol", "scaling", "gpus", "micro_batch")}
+        parameters = {
+            key: (row.get(key) or "") for key in ("workload", "protocol", "scaling", "gpus", "micro_batch")
+        }
         results.append(
-            RowResult(one.id, row.get("source") or "interconnect study", one.measured, value, error, parameters=parameters)
+            RowResult(
+                one.id,
+                row.get("source") or "interconnect study",
+                one.measured,
+                value,
+                error,
+                parameters=parameters,
+            )
         )
     return Validation("fraction", results, skipped)

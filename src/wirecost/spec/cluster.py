@@ -24,9 +24,10 @@ class GPU(Spec):
     `peak_flops` is dense, per number format, in FLOP/s. `matrix_efficiency` is the share of the peak that large
     matrix products reach, `matrix_traffic` how many times a product's operands and result cross the memory at
     `memory_bandwidth_Bps` on top of that (small and thin products are slower), and `memory_efficiency` the share
-    of the memory bandwidth that element-wise kernels reach. `power_throttle` is how much longer products take where
-    nothing but products runs, since clocks fall at the power limit; `attention_efficiency` is how fused attention
-    kernels do on this GPU relative to an A100 (the first to have them tuned). These are calibrated (`wirecost calibrate`).
+    of the memory bandwidth that element-wise kernels reach. `power_throttle` is how much longer products take
+    where nothing but products runs, since clocks fall at the power limit; `attention_efficiency` is how fused
+    attention kernels do on this GPU relative to an A100 (the first to have them tuned). These are calibrated
+    (`wirecost calibrate`).
     """
 
     name: str
@@ -49,8 +50,9 @@ class Link(Spec):
 
     `efficiency` is the share of the nominal rate that large messages reach, `latency` a collective's fixed cost,
     `latency_per_step` what each further rank on a ring (or level of a tree) adds, and `half_rate` the message
-    size whose time is twice that at full rate. `shared_efficiency` is what is left of a node's rate where several rings
-    that each hold several of its GPUs cross the same NICs, `pair_gain` how much faster two nodes are than more. Unset values are those of `wirecost.model.collectives`.
+    size whose time is twice that at full rate. `shared_efficiency` is what is left of a node's rate where several
+    rings that each hold several of its GPUs cross the same NICs, `pair_gain` how much faster two nodes are than
+    more. Unset values are those of `wirecost.model.collectives`.
     """
 
     name: str

@@ -77,7 +77,9 @@ class Stack(Spec):
     data_parallel_overlap: float = Field(default=0.0, ge=0, le=1)
     shard_messages: PositiveFloat = 1.0  # collectives for each layer's parameters in ZeRO-3
     shard_overlap: float = Field(default=0.8, ge=0, le=1)
-    collective_sync_s: NonNegativeFloat = 0.0  # ranks of a tensor-parallel collective start apart: for each further
+    collective_sync_s: NonNegativeFloat = (
+        0.0  # ranks of a tensor-parallel collective start apart: for each further
+    )
     tensor_overlap: float = Field(default=0.0, ge=0, le=1)
     pipeline_exposed: NonNegativeFloat = 1.0  # transfers between stages that compute does not hide, for each of 2
     pipeline_split: bool = False  # tensor ranks each send their share and gather it on arrival

@@ -14,7 +14,12 @@ def made(workload: str = "llama-3-8b", cluster: str = "dgx-h100", **options: Any
     plan = {key: options.pop(key) for key in list(options) if key in Plan.model_fields}
     rate, gpus = options.pop("bandwidth", None), options.get("gpus")
     machine = with_nodes(with_bandwidth(one("cluster", cluster), rate), gpus)
-    return setup(one("workload", workload), Plan.model_validate({"name": "t", "precision": "bf16", **plan}), machine, **options)
+    return setup(
+        one("workload", workload),
+        Plan.model_validate({"name": "t", "precision": "bf16", **plan}),
+        machine,
+        **options,
+    )
 
 
 def predicted(*args: Any, **options: Any) -> Prediction:

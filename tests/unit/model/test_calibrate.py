@@ -26,8 +26,18 @@ def rows(noise: float = 0.0) -> list[Configuration]:
     for hidden in (1024, 2048, 4096):
         for layers in (4, 24):
             for mbs in (1, 4, 8):
-                row = {**ROW, "hidden": str(hidden), "n_layers": str(layers), "mbs": str(mbs), "tp": "1", "pp": "1",
-                       "n_gpus": "1", "dp": "1", "gas": "1", "gbs": str(mbs)}  # fmt: skip
+                row = {
+                    **ROW,
+                    "hidden": str(hidden),
+                    "n_layers": str(layers),
+                    "mbs": str(mbs),
+                    "tp": "1",
+                    "pp": "1",
+                    "n_gpus": "1",
+                    "dp": "1",
+                    "gas": "1",
+                    "gbs": str(mbs),
+                }
                 found.append(configuration(row, len(found)))
     times = Problem(found).predict(TRUTH) * np.exp(noise * np.random.default_rng(0).standard_normal(len(found)))
     for one, time in zip(found, times, strict=True):
@@ -78,10 +88,18 @@ def test_links_are_fitted_to_benchmarks() -> None:
     sizes = [2**k for k in range(20, 31)]
     rate, latency = 200e9, 30e-6
     table = [
-        {"collective": "all_reduce", "gpus": str(n), "nodes": "1", "gpu": "A100", "interconnect": "NVLink3",
-         "size_bytes": str(s), "time_us": str(1e6 * (latency + 2 * (n - 1) / n * s / rate))}
-        for n in (2, 4, 8) for s in sizes
-    ]  # fmt: skip
+        {
+            "collective": "all_reduce",
+            "gpus": str(n),
+            "nodes": "1",
+            "gpu": "A100",
+            "interconnect": "NVLink3",
+            "size_bytes": str(s),
+            "time_us": str(1e6 * (latency + 2 * (n - 1) / n * s / rate)),
+        }
+        for n in (2, 4, 8)
+        for s in sizes
+    ]
     found = fit_links(table)
     assert [f.link for f in found] == ["nvlink3"]
     assert found[0].mape < 0.02 < found[0].before
@@ -90,7 +108,10 @@ def test_links_are_fitted_to_benchmarks() -> None:
 
 def test_a_calibration_file_changes_predictions(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
-    slow = [{**ROW, "id": f"r{i}", "mbs": str(m), "gbs": str(16 * m), "iter_s": str(0.9 * m)} for i, m in enumerate((1, 2, 4, 8))]
+    slow = [
+        {**ROW, "id": f"r{i}", "mbs": str(m), "gbs": str(16 * m), "iter_s": str(0.9 * m)}
+        for i, m in enumerate((1, 2, 4, 8))
+    ]
     table.write_text("\n".join([",".join(ROW), *(",".join(r.values()) for r in slow)]) + "\n")
     result = calibrate_tables([table], free=["gpu A100-SXM-80GB matrix_efficiency"], folds=0)
     assert result.mape < result.before
@@ -102,8 +123,11 @@ def test_a_calibration_file_changes_predictions(tmp_path: Path) -> None:
 
 def test_damaged_calibration_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    for text, words in (("a: 1\n", "values"), ("values: {stack generic colour: 1}\n", "property"),
-                        ("values: {stack generic hidden_bytes: -1}\n", "positive")):  # fmt: skip
+    for text, words in (
+        ("a: 1\n", "values"),
+        ("values: {stack generic colour: 1}\n", "property"),
+        ("values: {stack generic hidden_bytes: -1}\n", "positive"),
+    ):
         path.write_text(text)
         with pytest.raises(SpecError, match=words):
             apply_calibration(made(gpus=8), path)
@@ -113,7 +137,9 @@ def test_presets_are_rewritten_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "links").mkdir()
     path = tmp_path / "links" / "nvlink3.yaml"
     path.write_text("# kept\nrate: 300 GB/s\nefficiency: 0.1  # old\nsource: s\n")
-    write_presets({"link nvlink3 efficiency": 0.73512, "link nvlink3 latency": 3.4e-5}, tmp_path, {"link nvlink3": 'a "fit"'})
+    write_presets(
+        {"link nvlink3 efficiency": 0.73512, "link nvlink3 latency": 3.4e-5}, tmp_path, {"link nvlink3": 'a "fit"'}
+    )
     assert path.read_text() == (
         "# kept\nrate: 300 GB/s\nefficiency: 0.7351\nsource: s\nlatency: 34 us\ncalibration: \"a 'fit'\"\n"
     )

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirecost.model.collectives import all_reduce_s, all_to_all_s, gather_s, group, hierarchical_all_reduce_s, send_s
+from wirecost.model.collectives import (
+    all_reduce_s,
+    all_to_all_s,
+    gather_s,
+    group,
+    hierarchical_all_reduce_s,
+    send_s,
+)
 from wirecost.model.inputs import Machine
 from wirecost.model.load import one, with_bandwidth
 from wirecost.model.machine import machine_of, stack_named
@@ -36,7 +43,9 @@ def test_the_ring_moves_two_times_n_minus_one_over_n_bytes() -> None:
     m = machine()
     size = 1e12
     rate = m.intra_Bps * m.intra_efficiency
-    assert float(all_reduce_s(size, group(8.0, 1.0, 8.0, m), m)) == pytest.approx(2 * 7 / 8 * size / rate, rel=2e-3)
+    assert float(all_reduce_s(size, group(8.0, 1.0, 8.0, m), m)) == pytest.approx(
+        2 * 7 / 8 * size / rate, rel=2e-3
+    )
 
 
 @pytest.mark.parametrize(("stride", "rings"), [(1.0, 1.0), (2.0, 2.0), (8.0, 8.0), (16.0, 8.0)])
@@ -55,15 +64,19 @@ def test_nics_that_gpus_share_lose_more_with_mixed_rings() -> None:
 
 
 @given(
-    st.floats(1e3, 1e11), st.sampled_from([2.0, 4.0, 8.0, 16.0, 64.0, 512.0]), st.sampled_from([1.0, 2.0, 4.0, 8.0]),
+    st.floats(1e3, 1e11),
+    st.sampled_from([2.0, 4.0, 8.0, 16.0, 64.0, 512.0]),
+    st.sampled_from([1.0, 2.0, 4.0, 8.0]),
     st.floats(1.01, 100),
-)  # fmt: skip
+)
 def test_more_bytes_and_slower_networks_never_help(size: float, n: float, stride: float, factor: float) -> None:
     slow, fast = machine(rate="100 Gb/s"), machine(rate=f"{100 * factor} Gb/s")
     for collective in (all_reduce_s, gather_s, hierarchical_all_reduce_s):
         groups = [group(n, stride, n * stride, m) for m in (slow, fast)]
         assert float(collective(size, groups[0], slow)) >= float(collective(size, groups[1], fast)) * (1 - 1e-12)
-        assert float(collective(size * factor, groups[0], slow)) >= float(collective(size, groups[0], slow)) * (1 - 1e-12)
+        assert float(collective(size * factor, groups[0], slow)) >= float(collective(size, groups[0], slow)) * (
+            1 - 1e-12
+        )
 
 
 def test_latency_grows_with_ranks_and_a_tree_bounds_it() -> None:
@@ -82,4 +95,6 @@ def test_arrays_and_floats_agree() -> None:
 
 def test_a_send_between_nodes_shares_the_nics() -> None:
     m = machine("pinnacles-a-rdma")
-    assert float(send_s(1e9, 1.0, m)) == pytest.approx(m.inter_step_s + 1e9 / (m.node_Bps * m.inter_efficiency / 2), rel=1e-6)
+    assert float(send_s(1e9, 1.0, m)) == pytest.approx(
+        m.inter_step_s + 1e9 / (m.node_Bps * m.inter_efficiency / 2), rel=1e-6
+    )

@@ -38,7 +38,14 @@ def test_what_no_bandwidth_can_reach_is_said() -> None:
 
 
 def test_accumulation_hides_gradients() -> None:
-    setup = made("gpt-2-large", "big-red-200", gpus=16, data_parallel="all_reduce", stack="megatron-lm-2021", precision="fp16")
+    setup = made(
+        "gpt-2-large",
+        "big-red-200",
+        gpus=16,
+        data_parallel="all_reduce",
+        stack="megatron-lm-2021",
+        precision="fp16",
+    )
     found = need.accumulation(setup, 0.2)
     assert found.value is not None
     assert found.value > 1
@@ -72,9 +79,17 @@ def test_a_sweep_keeps_what_cannot_be_with_its_reason(tmp_path: Path) -> None:
 
 
 def measured(comm: int, compute: int, hidden: int = 0) -> Breakdown:
-    parts = Parts(window_ns=comm + compute, compute_only_ns=compute - hidden, overlapped_ns=hidden, exposed_comm_ns=comm,
-                  exposed_memory_ns=0, idle_ns=0)  # fmt: skip
-    return Breakdown(source=Source.MEASURED, title="t", world_size=4, iterations=(Iteration(rank=0, name="1", parts=parts),))
+    parts = Parts(
+        window_ns=comm + compute,
+        compute_only_ns=compute - hidden,
+        overlapped_ns=hidden,
+        exposed_comm_ns=comm,
+        exposed_memory_ns=0,
+        idle_ns=0,
+    )
+    return Breakdown(
+        source=Source.MEASURED, title="t", world_size=4, iterations=(Iteration(rank=0, name="1", parts=parts),)
+    )
 
 
 @given(st.integers(1, 10**9), st.integers(1, 10**9), st.floats(0.01, 1))

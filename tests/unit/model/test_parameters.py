@@ -35,7 +35,9 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
 def test_counts_match_what_was_published(name: str) -> None:
     tolerance = 0.012 if name.startswith(("megatron", "deepseek")) else 0.005  # printed with two digits
-    assert count(Workload.model_validate(named("workload", name))).total == pytest.approx(PUBLISHED[name], rel=tolerance)
+    assert count(Workload.model_validate(named("workload", name))).total == pytest.approx(
+        PUBLISHED[name], rel=tolerance
+    )
 
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED))

@@ -14,9 +14,19 @@ from wirecost.errors import SpecError
 from wirecost.model.predict import largest_micro_batch, layout_of, predict
 
 PARTS = (
-    "compute_s", "host_s", "bubble_s", "tensor_s", "context_expert_s", "pipeline_s", "gradient_s", "parameter_s",
-    "embedding_sync_s", "optimizer_s", "other_s", "straggler_s",
-)  # fmt: skip
+    "compute_s",
+    "host_s",
+    "bubble_s",
+    "tensor_s",
+    "context_expert_s",
+    "pipeline_s",
+    "gradient_s",
+    "parameter_s",
+    "embedding_sync_s",
+    "optimizer_s",
+    "other_s",
+    "straggler_s",
+)
 
 layouts = st.fixed_dictionaries(
     {
@@ -77,12 +87,20 @@ def test_each_zero_stage_holds_less() -> None:
 
 def test_the_bubble_is_the_formulas() -> None:
     # (p - 1) / m of the busy time with even stages, divided by v when interleaved (arXiv:2104.04473, section 2.2).
-    options = {"gpus": 8, "tensor_parallel": 1, "pipeline_parallel": 8, "global_batch": 64, "stack": "megatron-lm-2021",
-               "cluster": "selene"}  # fmt: skip
+    options = {
+        "gpus": 8,
+        "tensor_parallel": 1,
+        "pipeline_parallel": 8,
+        "global_batch": 64,
+        "stack": "megatron-lm-2021",
+        "cluster": "selene",
+    }
     plain = predicted("gpt-3-175b", **options)
     chunked = predicted("gpt-3-175b", virtual_stages=4, **options)
-    busy = seconds(plain) - sum(float(getattr(plain.times, p)) for p in ("bubble_s", "pipeline_s", "optimizer_s", "other_s",
-                                                                         "embedding_sync_s", "straggler_s"))  # fmt: skip
+    busy = seconds(plain) - sum(
+        float(getattr(plain.times, p))
+        for p in ("bubble_s", "pipeline_s", "optimizer_s", "other_s", "embedding_sync_s", "straggler_s")
+    )
     assert float(plain.times.bubble_s) / busy == pytest.approx(7 / 64, rel=0.05)
     assert float(chunked.times.bubble_s) == pytest.approx(float(plain.times.bubble_s) / 4, rel=1e-6)
 
@@ -101,12 +119,21 @@ def test_interval_holds_the_prediction_and_grows_outside_what_was_calibrated() -
 
 
 def test_the_largest_micro_batch_fits_and_the_next_does_not() -> None:
-    setup = made("gpt-2-large", "thetagpu-40", gpus=8, data_parallel="zero1", recompute="full", stack="megatron-lm-2021")
+    setup = made(
+        "gpt-2-large", "thetagpu-40", gpus=8, data_parallel="zero1", recompute="full", stack="megatron-lm-2021"
+    )
     most = largest_micro_batch(setup)
     assert most is not None
     for size, fits in ((most, True), (most + 1, False)):
-        result = predicted("gpt-2-large", "thetagpu-40", gpus=8, data_parallel="zero1", recompute="full", micro_batch=size,
-                           stack="megatron-lm-2021")  # fmt: skip
+        result = predicted(
+            "gpt-2-large",
+            "thetagpu-40",
+            gpus=8,
+            data_parallel="zero1",
+            recompute="full",
+            micro_batch=size,
+            stack="megatron-lm-2021",
+        )
         assert result.fits is fits
 
 
@@ -119,13 +146,17 @@ def test_activations_follow_the_published_formula() -> None:
     workload = Workload(name="w", layers=layers, hidden=h, heads=a, vocab_size=51200, sequence_length=s)
     from wirecost.model.memory import layer_activation_bytes
 
-    setup = made("gpt-18.4b", "selene", gpus=8, tensor_parallel=t, micro_batch=b, global_batch=b, stack="megatron-lm-2021")
+    setup = made(
+        "gpt-18.4b", "selene", gpus=8, tensor_parallel=t, micro_batch=b, global_batch=b, stack="megatron-lm-2021"
+    )
     machine = predict(setup).machine
     layout = layout_of(setup)
     plain = float(layer_activation_bytes(s, 0.0, shape_of(workload), layout, machine))
     assert plain == pytest.approx(s * b * h * (10 + 24 / t + 5 * a * s / (h * t)), rel=1e-9)
     layout.sequence_parallel, layout.recompute = 1.0, 1.0
-    assert float(layer_activation_bytes(s, 0.0, shape_of(workload), layout, machine)) == pytest.approx(s * b * h * 34 / t, rel=1e-9)
+    assert float(layer_activation_bytes(s, 0.0, shape_of(workload), layout, machine)) == pytest.approx(
+        s * b * h * 34 / t, rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,14 +190,17 @@ def test_zero_bandwidth_is_refused() -> None:
 
 def test_fp8_is_faster_but_not_twice() -> None:
     plain = predicted("llama-3-70b", gpus=64, tensor_parallel=8, recompute="full", stack="megatron-core")
-    low = predicted("llama-3-70b", gpus=64, tensor_parallel=8, recompute="full", stack="megatron-core", matrix_precision="fp8")
+    low = predicted(
+        "llama-3-70b", gpus=64, tensor_parallel=8, recompute="full", stack="megatron-core", matrix_precision="fp8"
+    )
     assert 1.1 < seconds(plain) / seconds(low) < 2
 
 
 def test_experts_cost_what_their_tokens_take() -> None:
     dense = predicted("llama-2-7b", gpus=8, data_parallel="zero3", stack="generic", micro_batch=1)
-    sparse = predicted("mixtral-8x7b", gpus=8, data_parallel="zero3", expert_parallel=8, stack="generic", micro_batch=1)
+    sparse = predicted(
+        "mixtral-8x7b", gpus=8, data_parallel="zero3", expert_parallel=8, stack="generic", micro_batch=1
+    )
     assert float(sparse.times.context_expert_s) > 0
     # 12.9 of 46.7 billion parameters work on a token: more than the 6.7 of the dense one, far from 46.7.
     assert 1.3 < seconds(sparse) / seconds(dense) < 4.5
-

@@ -13,18 +13,44 @@ from wirecost.model.validate import read_table, validate_table
 from wirecost.spec import MatrixPrecision
 
 ROW = {
-    "id": "x", "gpu": "A100-80GB-SXM", "gpus_per_node": "8", "n_gpus": "16", "model": "GPT", "n_layers": "24",
-    "hidden": "2048", "heads": "16", "ffn": "8192", "vocab": "50257", "seq": "1024", "framework": "Megatron-DeepSpeed",
-    "tp": "2", "pp": "2", "dp": "4", "mbs": "2", "gas": "4", "gbs": "32", "sharding": "none", "act_recompute": "full",
-    "precision": "fp16", "iter_s": "1.0", "intra_link": "NVLink3", "inter_link": "InfiniBand HDR x4",
+    "id": "x",
+    "gpu": "A100-80GB-SXM",
+    "gpus_per_node": "8",
+    "n_gpus": "16",
+    "model": "GPT",
+    "n_layers": "24",
+    "hidden": "2048",
+    "heads": "16",
+    "ffn": "8192",
+    "vocab": "50257",
+    "seq": "1024",
+    "framework": "Megatron-DeepSpeed",
+    "tp": "2",
+    "pp": "2",
+    "dp": "4",
+    "mbs": "2",
+    "gas": "4",
+    "gbs": "32",
+    "sharding": "none",
+    "act_recompute": "full",
+    "precision": "fp16",
+    "iter_s": "1.0",
+    "intra_link": "NVLink3",
+    "inter_link": "InfiniBand HDR x4",
     "inter_gbit_s_per_node": "800",
-}  # fmt: skip
+}
 
 
 def test_a_row_is_read_as_it_stands() -> None:
     one = configuration(ROW, 1)
     layout = one.layout
-    assert (layout.tensor, layout.pipeline, layout.data, layout.micro_batch, layout.accumulation) == (2, 2, 4, 2, 4)
+    assert (layout.tensor, layout.pipeline, layout.data, layout.micro_batch, layout.accumulation) == (
+        2,
+        2,
+        4,
+        2,
+        4,
+    )
     assert one.key.stack == "megatron-deepspeed"
     assert one.key.node_Bps == 1e11
     assert one.shape.parameters == pytest.approx(1.31e9, rel=0.02)
@@ -102,8 +128,19 @@ def test_precisions_are_read_from_free_text() -> None:
 
 
 def test_known_models_fill_what_a_row_leaves_open() -> None:
-    row = {**ROW, "model": "Llama-3.1-70B", "n_layers": "12", "hidden": "8192", "heads": "", "ffn": "", "vocab": "", "seq": "",
-           "tp": "8", "pp": "1", "dp": "2"}  # fmt: skip
+    row = {
+        **ROW,
+        "model": "Llama-3.1-70B",
+        "n_layers": "12",
+        "hidden": "8192",
+        "heads": "",
+        "ffn": "",
+        "vocab": "",
+        "seq": "",
+        "tp": "8",
+        "pp": "1",
+        "dp": "2",
+    }
     one = configuration(row, 1)
     assert (one.shape.heads, one.shape.key_value, one.shape.ffn, one.shape.mlp_matrices) == (64, 1024, 28672, 3)
     assert set(one.assumed) == {"heads", "ffn", "vocab", "seq"}
@@ -136,7 +173,18 @@ def test_files_that_are_no_tables_are_refused(tmp_path, content: bytes, words: s
 @given(st.text(max_size=300))
 @settings(max_examples=100, deadline=None)
 def test_any_text_in_a_table_is_predicted_or_skipped(text: str) -> None:
-    for key in ("gpu", "framework", "sharding", "precision", "inter_link", "model", "heads", "n_gpus", "seq", "vocab"):
+    for key in (
+        "gpu",
+        "framework",
+        "sharding",
+        "precision",
+        "inter_link",
+        "model",
+        "heads",
+        "n_gpus",
+        "seq",
+        "vocab",
+    ):
         try:
             one = configuration({**ROW, key: text}, 1)
         except CannotExpressError as reason:

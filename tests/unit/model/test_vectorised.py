@@ -26,10 +26,21 @@ def test_each_element_is_what_the_scalar_path_says(stack: str, workload: str) ->
         return draw.choice(np.array(values, dtype=float), count)
 
     many = Layout(
-        tensor=pick(1, 2, 4, 8, 16), pipeline=pick(1, 2, 4), data=pick(1, 2, 8, 32), micro_batch=pick(1, 2, 3, 8),
-        accumulation=pick(1, 4, 16), virtual=pick(1, 2), context=pick(1, 2), expert=pick(1, 2), sharding=pick(0, 1, 2, 3),
-        bucketed=pick(0, 1), node_sharding=pick(0, 1), sequence_parallel=pick(0, 1), recompute=pick(0, 1, 2), gpipe=pick(0, 1),
-    )  # fmt: skip
+        tensor=pick(1, 2, 4, 8, 16),
+        pipeline=pick(1, 2, 4),
+        data=pick(1, 2, 8, 32),
+        micro_batch=pick(1, 2, 3, 8),
+        accumulation=pick(1, 4, 16),
+        virtual=pick(1, 2),
+        context=pick(1, 2),
+        expert=pick(1, 2),
+        sharding=pick(0, 1, 2, 3),
+        bucketed=pick(0, 1),
+        node_sharding=pick(0, 1),
+        sequence_parallel=pick(0, 1),
+        recompute=pick(0, 1, 2),
+        gpipe=pick(0, 1),
+    )
     times = np.broadcast_to(iterate(shape, many, machine).total_s, count)
     sizes = np.broadcast_to(iterate_memory(shape, many, machine).total, count)
     assert np.isfinite(times).all()
