@@ -26,6 +26,10 @@ def build(
     **degrees: Any,
 ) -> Any:
     """The checked Setup that the options mean."""
+    import os
+
+    # numpy's linear algebra starts a thread for each core when it is imported, and nothing here uses it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from wirecost.model.load import one, with_bandwidth, with_nodes
     from wirecost.model.predict import setup
 

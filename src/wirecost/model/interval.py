@@ -6,10 +6,14 @@ wasn't measured at all (a GPU or network by datasheet and judgement) makes it wi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from wirecost.model.machine import stack_named
-from wirecost.model.rows import Configuration
 from wirecost.spec import GPU, Link, Stack, gpu
 from wirecost.spec.presets import named
+
+if TYPE_CHECKING:
+    from wirecost.model.rows import Configuration
 
 LEVEL = 0.9
 WIDER = 1.5
