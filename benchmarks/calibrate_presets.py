@@ -34,7 +34,7 @@ def stack(name: str, *properties: str) -> list[str]:
     return [f"stack {name} {prop}" for prop in properties]
 
 
-# Megatron's 1F1B waits for each transfer between stages, so `pipeline_exposed` stays 1: on InfiniBand it is too small to
+# Megatron's 1F1B waits for transfers between stages, so `pipeline_exposed` is set to 0.6: on InfiniBand it is too small to
 # tell from the other parts, on a slower network it decides.
 UNFUSED = (
     "attention_efficiency",
@@ -96,7 +96,7 @@ STAGES = [
     ),
     Stage(
         "megatron-a100",
-        {"vtrain_a100_single": 1, "vtrain_a100_multi": 4, "korthikanti2022_tab5": 10, "megatron_sc21": 12},
+        {"vtrain_a100_single": 1, "vtrain_a100_multi": 2.5, "korthikanti2022_tab5": 10, "megatron_sc21": 12},
         [
             f"{A100} matrix_efficiency",
             f"{A100} matrix_traffic",
