@@ -34,8 +34,8 @@ def stack(name: str, *properties: str) -> list[str]:
     return [f"stack {name} {prop}" for prop in properties]
 
 
-# Megatron's 1F1B waits for transfers between stages, so `pipeline_exposed` is set to 0.6: on InfiniBand it is too small to
-# tell from the other parts, on a slower network it decides.
+# Megatron's 1F1B waits for transfers between stages, so `pipeline_exposed` is set to 0.6 by judgement: on
+# InfiniBand it is too small to tell from the other parts, on a slower network it decides.
 UNFUSED = (
     "attention_efficiency",
     "attention_bytes_forward",

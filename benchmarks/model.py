@@ -2,8 +2,8 @@
 
     python benchmarks/model.py [REFERENCE]      REFERENCE: folder of comm_fraction_cluster_a.csv, measured/
 
-Peers' errors and speeds: Calculon, llm-analysis, SimuMax and vTrain, run or published on the same tables (theirs on
-all rows of a table, ours on the half that this repository's reference data holds).
+Peers' errors and speeds: Calculon, llm-analysis, SimuMax and vTrain, run or published on the same tables (theirs
+on all rows of a table, ours on the half that this repository's reference data holds).
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def startup(repeats: int = 7) -> tuple[float, float]:
 
 def errors(reference: Path) -> None:
     print(
-        f"{'table':24s} {'rows':>5s} {'ours':>7s} {'bias':>7s} {'target':>7s} {'90 % int.':>9s}   peers: Calculon, "
-        "llm-analysis, best published"
+        f"{'table':24s} {'rows':>5s} {'ours':>7s} {'bias':>7s} {'target':>7s} {'90 % int.':>9s}   "
+        "peers: Calculon, llm-analysis, best published"
     )
     for table, peers in PEERS.items():
         path = reference / "measured" / f"{table}.csv"
@@ -135,7 +135,7 @@ def errors(reference: Path) -> None:
         e = np.array([r.error for r in result.rows if r.error is not None])
         right = sum((r.predicted is None) == (r.measured is None) for r in result.rows)
         print(
-            f"{'comm_fraction_cluster_a':24s} {len(e):5d}   {np.abs(e).mean():.4f} {e.mean():+.4f}    0.02             "
+            f"{'comm_fraction_cluster_a':24s} {len(e):5d}   {np.abs(e).mean():.4f} {e.mean():+.4f}    0.02    "
             f"OOM or not: {right} of {len(result.rows)} right; an ad-hoc fit of 12 numbers: 0.010"
         )
 

@@ -42,7 +42,7 @@ def _print(result: Any, by: list[str] | None, every_row: bool) -> None:
 
     out = console()
     seconds = result.unit == "s"
-    title = "Predicted against measured iteration time" if seconds else "Predicted against measured comm fraction"
+    title = "Predicted against measured time" if seconds else "Predicted against measured comm fraction"
     head = ["source", "rows", "mean |error|", "bias", "worst", "worst row", "in 90 % interval"]
     if not seconds:
         head[-1] = "OOM right"

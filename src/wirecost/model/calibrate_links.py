@@ -12,9 +12,10 @@ from wirecost.model.collectives import all_reduce_s, gather_s, group, link_numbe
 from wirecost.model.inputs import Machine
 from wirecost.model.machine import build, stack_named
 from wirecost.model.rows import INTER_LINKS, INTRA_DEFAULT, INTRA_LINKS, CannotExpressError, find_gpu, number
-from wirecost.spec import Link
+from wirecost.spec import Link, MatrixPrecision
 from wirecost.spec.presets import named
 
+PROPERTIES: tuple[str, ...] = ("efficiency", "latency", "latency_per_step", "half_rate_bytes")
 SMALLEST_BYTES = 64e3
 """Below, a benchmark measures launches rather than the link."""
 
@@ -32,7 +33,9 @@ class LinkFit:
 
 
 @dataclass
-class _Sample:
+class Sample:
+    """One measured collective: on which link (`kind`: intra or inter), its size in bytes and its time."""
+
     link: str
     kind: str
     collective: str
@@ -47,7 +50,8 @@ def is_benchmark(columns: set[str]) -> bool:
     return {"size_bytes", "time_us"} <= columns
 
 
-def _sample(row: Mapping[str, str | None]) -> _Sample | None:
+def sample_of(row: Mapping[str, str | None]) -> Sample | None:
+    """One row of a benchmark table; None where it is no collective that links can be fitted to."""
     collective = (row.get("collective") or "all_reduce").lower().replace("allreduce", "all_reduce")
     known = next((k for k in ("all_reduce", "all_gather", "reduce_scatter") if k in collective), None)
     try:
@@ -63,16 +67,34 @@ def _sample(row: Mapping[str, str | None]) -> _Sample | None:
         link = next((preset for word, preset in INTER_LINKS if word in text), "slingshot-10")
     else:
         link = next((preset for word, preset in INTRA_LINKS if word in text), INTRA_DEFAULT[device.architecture])
-    return _Sample(link, "inter" if nodes > 1 else "intra", known, gpus, nodes, size, time * 1e-6, device.name)
+    return Sample(link, "inter" if nodes > 1 else "intra", known, gpus, nodes, size, time * 1e-6, device.name)
 
 
-def _machine(sample: _Sample) -> Machine:
+def _machine(sample: Sample) -> Machine:
     intra = Link.model_validate(named("link", sample.link if sample.kind == "intra" else "nvlink3"))
     inter = Link.model_validate(named("link", sample.link if sample.kind == "inter" else "infiniband-hdr"))
     per_node = int(sample.gpus / sample.nodes)
     return build(
-        find_gpu(sample.gpu), stack_named("generic"), intra=intra, inter=inter, gpus_per_node=max(per_node, 1)
+        find_gpu(sample.gpu),
+        stack_named("generic"),
+        intra=intra,
+        inter=inter,
+        gpus_per_node=max(per_node, 1),
+        precision=MatrixPrecision.FP16,  # every GPU has it, and links don't care
     )
+
+
+def predict_benchmark(sample: Sample, fits: Sequence[LinkFit] = ()) -> float:
+    """Seconds of a collective under the links' presets, or under what `fits` found for its link."""
+    machine = _machine(sample)
+    fields = dict(zip(PROPERTIES, ("efficiency", "latency_s", "step_s", "half_bytes"), strict=True))
+    for found in fits:
+        if found.link == sample.link:
+            changes = {f"{sample.kind}_{fields[name.split()[2]]}": value for name, value in found.values.items()}
+            machine = replace(machine, **changes)
+    members = group(sample.gpus, 1.0, sample.gpus, machine)
+    one = all_reduce_s if sample.collective == "all_reduce" else gather_s
+    return float(one(sample.size, members, machine))
 
 
 def fit_links(table: Sequence[Mapping[str, str | None]]) -> list[LinkFit]:
@@ -81,7 +103,7 @@ def fit_links(table: Sequence[Mapping[str, str | None]]) -> list[LinkFit]:
     Raises:
         SpecError: where no row is a collective that can be fitted.
     """
-    samples = [s for s in map(_sample, table) if s is not None]
+    samples = [s for s in map(sample_of, table) if s is not None]
     if not samples:
         raise SpecError(
             "no row is an all-reduce, all-gather or reduce-scatter of 64 kB or more on two or more GPUs"
@@ -89,7 +111,7 @@ def fit_links(table: Sequence[Mapping[str, str | None]]) -> list[LinkFit]:
     return [_fit(name, [s for s in samples if s.link == name]) for name in sorted({s.link for s in samples})]
 
 
-def _fit(name: str, samples: list[_Sample]) -> LinkFit:
+def _fit(name: str, samples: list[Sample]) -> LinkFit:
     from scipy.optimize import least_squares
 
     kind = samples[0].kind
@@ -118,9 +140,8 @@ def _fit(name: str, samples: list[_Sample]) -> LinkFit:
     )
     after = np.expm1(errors(found.x))
     before = np.expm1(errors(x0))
-    names = ("efficiency", "latency", "latency_per_step", "half_rate_bytes")
-    values = {f"link {name} {prop}": float(v) for prop, v in zip(names, np.exp(found.x), strict=True)}
-    begin = {f"link {name} {prop}": float(start[k]) for prop, k in zip(names, keys, strict=True)}
+    values = {f"link {name} {prop}": float(v) for prop, v in zip(PROPERTIES, np.exp(found.x), strict=True)}
+    begin = {f"link {name} {prop}": float(start[k]) for prop, k in zip(PROPERTIES, keys, strict=True)}
     return LinkFit(
         name, values, begin, len(samples), float(np.mean(np.abs(before))), float(np.mean(np.abs(after)))
     )

@@ -67,7 +67,7 @@ def calibrate_tables(
     benchmarks: list[dict[str, str | None]] = []
     fractions: list[dict[str, str | None]] = []
     for path in paths:
-        table = read_table(path, any_columns=True)
+        table = read_table(path)
         columns = set(table[0]) if table else set()
         if is_fractions(columns):
             fractions += table

@@ -13,12 +13,13 @@ import numpy as np
 
 from wirecost.errors import SpecError
 from wirecost.model.batch import machine_for, predict_rows
+from wirecost.model.calibrate_links import LinkFit, fit_links, is_benchmark, predict_benchmark, sample_of
 from wirecost.model.inputs import Machine
 from wirecost.model.rows import CannotExpressError, Configuration, MachineKey, configuration
 from wirecost.model.study_table import FractionRow, fraction_row, predict_fraction
 
 MAX_BYTES = 64 << 20
-BY = ("gpu", "model", "n_gpus", "tp", "pp", "dp", "mbs", "sharding", "act_recompute", "seq", "precision")
+BY = ("link", "gpu", "model", "n_gpus", "tp", "pp", "dp", "mbs", "sharding", "act_recompute", "seq", "precision")
 
 
 @dataclass
@@ -104,8 +105,8 @@ def summary(name: str, rows: Sequence[RowResult]) -> dict[str, Any]:
     }
 
 
-def read_table(path: Path, *, any_columns: bool = False) -> list[dict[str, str | None]]:
-    """The rows of a CSV table; `any_columns` takes tables of benchmarks too.
+def read_table(path: Path) -> list[dict[str, str | None]]:
+    """The rows of a CSV table of iterations, communication fractions or collective benchmarks.
 
     Raises:
         SpecError: if the file can't be read, isn't CSV text, or lacks every column that a table must have.
@@ -128,13 +129,17 @@ def read_table(path: Path, *, any_columns: bool = False) -> list[dict[str, str |
     except csv.Error as error:
         raise SpecError(f"{path}: not readable as CSV: {error}") from error
     columns = set(reader.fieldnames or ())
-    benchmark = any_columns and {"size_bytes", "time_us"} <= columns
-    if not benchmark and not {"n_layers", "hidden", "mbs"} <= columns and not is_fractions(columns):
+    if not is_measured(columns) and not is_fractions(columns) and not is_benchmark(columns):
         raise SpecError(
             f"{path}: no table of measurements: expected the columns n_layers, hidden, mbs, gpu, iter_s, ... or "
-            "workload, protocol, gpus, comm_fraction"
+            "workload, protocol, gpus, comm_fraction or collective, n_gpus, size_bytes, time_us"
         )
     return rows
+
+
+def is_measured(columns: set[str]) -> bool:
+    """Tables of runs; some of them lack the dimensions, and then each row says so."""
+    return {"n_layers", "hidden", "mbs"} <= columns or {"model", "gpu", "metric"} <= columns
 
 
 def is_fractions(columns: set[str]) -> bool:
@@ -173,6 +178,8 @@ def validate_table(path: Path, *, calibrate_on: Path | None = None) -> Validatio
 
         values = fit_fractions(read_table(calibrate_on)).values if calibrate_on else {}
         result = _validate_fractions(table, lambda row: machine_with_fractions(row, values))
+    elif is_benchmark(set(table[0]) if table else set()):
+        result = _validate_benchmarks(table, fit_links(read_table(calibrate_on)) if calibrate_on else [])
     else:
         machine: Callable[[MachineKey], Machine] = machine_for
         spread = None
@@ -210,6 +217,30 @@ def _validate_seconds(
                 row.key.stack,
                 row.parameters,
                 row.assumed,
+            )
+        )
+    return Validation("s", results, skipped)
+
+
+def _validate_benchmarks(table: Sequence[Mapping[str, str | None]], fits: Sequence[LinkFit]) -> Validation:
+    results, skipped = [], []
+    for index, row in enumerate(table, start=1):
+        identity = (row.get("id") or "").strip() or f"row {index}"
+        one = sample_of(row)
+        if one is None:
+            reason = "no all-reduce, all-gather or reduce-scatter of 64 kB or more with its size, time and GPUs"
+            skipped.append({"id": identity, "reason": reason})
+            continue
+        value = predict_benchmark(one, fits)
+        results.append(
+            RowResult(
+                identity,
+                (row.get("source") or "unknown").strip(),
+                one.seconds,
+                value,
+                value / one.seconds - 1,
+                stack=one.link,
+                parameters={"gpu": one.gpu, "n_gpus": f"{one.gpus:.0f}", "link": one.link},
             )
         )
     return Validation("s", results, skipped)
