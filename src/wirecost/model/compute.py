@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from wirecost.model.flops import LayerWork
-from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Number, Shape, has, where
+from wirecost.model.inputs import (
+    RECOMPUTE_FULL,
+    RECOMPUTE_SELECTIVE,
+    Layout,
+    Machine,
+    Number,
+    Shape,
+    flag,
+    has,
+    where,
+)
 
 
 @dataclass(slots=True)
@@ -84,13 +94,13 @@ def layer_time(
     (arXiv:2104.04473, section 3.5).
     """
     stack = machine.stack
-    full = where(layout.recompute == RECOMPUTE_FULL, 1.0, 0.0)
-    selective = where(layout.recompute == RECOMPUTE_SELECTIVE, 1.0, 0.0)
-    launch = stack.host_collective_s * collectives * where(layout.tensor > 1, 1.0, 0.0)
+    full = flag(layout.recompute == RECOMPUTE_FULL)
+    selective = flag(layout.recompute == RECOMPUTE_SELECTIVE)
+    launch = stack.host_collective_s * collectives * flag(layout.tensor > 1)
     if stack.softmax_needs_multiple_of > 1:
         # Megatron's fused softmax takes only multiples (fused_softmax.py, is_kernel_available).
         odd = np.mod(layout.micro_batch * shape.heads / layout.tensor, stack.softmax_needs_multiple_of) != 0
-        launch = launch + where(odd, stack.host_softmax_fallback_s, 0.0)
+        launch = launch + flag(odd) * stack.host_softmax_fallback_s
     masked = 1 + (stack.host_masked - 1) * (1 - shape.causal)
     host_forward = masked * stack.host_forward_s + launch
     host_backward = masked * stack.host_backward_s + launch + full * host_forward

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wirecost.model.collectives import Group, all_reduce_s, gather_s, group, hierarchical_all_reduce_s, placed
-from wirecost.model.inputs import Layout, Machine, Number, has, where
+from wirecost.model.inputs import Layout, Machine, Number, blend, flag, has, where
 from wirecost.model.overlap import exposed_s
 
 
@@ -48,53 +48,78 @@ def data_parallel(
         nothing = parameters * 0.0
         return DataParallelTime(nothing, nothing, nothing)
     members = data_group(layout, machine)
-    several = where(members.size > 1, 1.0, 0.0)
+    several = members.several
     gradients = parameters * gradient_bytes(layout, machine)
-    weights = parameters * machine.element_bytes
     rounds = layout.accumulation
-    sharded = where(layout.sharding >= 1, 1.0, 0.0)
+    hide = flag(layout.bucketed > 0)
+    overlap = stack.data_parallel_overlap
     # Stage 0: all-reduce once, after backward or bucketed under the last micro-batch's backward.
     whole = several * (all_reduce_s(gradients, members, machine) + stack.gradient_sync_s)
-    overlap = stack.data_parallel_overlap
-    hidden = exposed_s(whole, backward_s, overlap)
-    grad0 = where(layout.bucketed > 0, hidden, whole)
+    grad = blend(hide, exposed_s(whole, backward_s, overlap), whole)
     if not has(layout.sharding > 0):
-        return DataParallelTime(grad0, parameters * 0.0, whole)
-    scatter = several * (gather_s(gradients, members, machine) + stack.gradient_sync_s)
-    gather = several * gather_s(weights, members, machine)
-    # Stage 1: reduce-scatter once, gather updated parameters once; stage 2 reduces for every micro-batch.
-    times = where(layout.sharding == 2, where(stack.sync_every_micro_batch, rounds, 1.0), 1.0)
-    hide = where(layout.bucketed > 0, 1.0, 0.0)
-    grad12 = times * (hide * exposed_s(scatter, backward_s, overlap) + (1 - hide) * scatter)
-    par12 = hide * exposed_s(gather, forward_s, overlap) + (1 - hide) * gather
-    # Stage 3: layer by layer, under compute. Latency counts for each layer's own collective.
-    shard = members
-    extra = parameters * 0.0
-    if has(layout.node_sharding > 0):
-        inside = placed(members.per_node, members.per_node, members.rings, machine)
-        between = where(
-            layout.node_sharding > 0, hierarchical_all_reduce_s(gradients, members, machine), 0.0
-        ) - where(layout.node_sharding > 0, 2 * gather_s(gradients, inside, machine), 0.0)
-        extra = several * np.maximum(between, 0.0)
-        size = where(layout.node_sharding > 0, inside.size, members.size)
-        shard = placed(
-            size, where(layout.node_sharding > 0, inside.per_node, members.per_node), members.rings, machine
-        )
-    units = np.maximum(layers, 1.0) * stack.shard_messages
-    gather3 = several * units * gather_s(weights / units, shard, machine)
-    scatter3 = several * units * gather_s(gradients / units, shard, machine)
-    keeps = where(layout.sharding == 2, 1.0, 0.0)  # gathered once, kept through backward
-    forward3 = exposed_s(gather3, forward_s, stack.shard_overlap)
-    backward3 = exposed_s(gather3 * (1 - keeps) + scatter3, backward_s, stack.shard_overlap)
-    fully = where((layout.sharding == 3) | ((layout.sharding == 2) & stack.sync_every_micro_batch), 1.0, 0.0)
-    grad = where(sharded > 0, where(fully > 0, rounds * backward3 + extra, grad12), grad0)
-    par = where(sharded > 0, where(fully > 0, rounds * forward3, par12), 0.0)
-    total = where(
-        sharded > 0,
-        where(fully > 0, rounds * ((2 - keeps) * gather3 + scatter3) + extra, times * scatter + gather),
-        whole,
-    )
+        return DataParallelTime(grad, parameters * 0.0, whole)
+    weights = parameters * machine.element_bytes
+    each = stack.sync_every_micro_batch
+    fully = flag((layout.sharding == 3) | ((layout.sharding == 2) & each))
+    simply = flag(layout.sharding >= 1) - fully
+    par, total = parameters * 0.0, whole
+    if has(simply > 0):
+        # Stages 1 and 2: reduce-scatter gradients, gather updated parameters, once an iteration.
+        scatter = several * (gather_s(gradients, members, machine) + stack.gradient_sync_s)
+        gather = several * gather_s(weights, members, machine)
+        grad = blend(simply, blend(hide, exposed_s(scatter, backward_s, overlap), scatter), grad)
+        par = simply * blend(hide, exposed_s(gather, forward_s, overlap), gather)
+        total = blend(simply, scatter + gather, total)
+    if has(fully > 0):
+        inner = _fully_sharded(gradients, weights, layers, forward_s, backward_s, members, layout, machine)
+        grad = blend(fully, rounds * inner.gradient_s + inner.once_s, grad)
+        par = blend(fully, rounds * inner.parameter_s, par)
+        total = blend(fully, rounds * inner.total_s + inner.once_s, total)
     return DataParallelTime(grad, par, total)
+
+
+@dataclass(slots=True)
+class _Sharded:
+    """Seconds for each micro-batch, and `once_s` for each iteration."""
+
+    gradient_s: Number
+    parameter_s: Number
+    total_s: Number
+    once_s: Number
+
+
+def _fully_sharded(
+    gradients: Number,
+    weights: Number,
+    layers: Number,
+    forward_s: Number,
+    backward_s: Number,
+    members: Group,
+    layout: Layout,
+    machine: Machine,
+) -> _Sharded:
+    """Stage 3 (and stage 2 where each micro-batch reduces): layer by layer, under compute. Latency counts for each
+    layer's own collectives. Hybrid sharding keeps shards inside nodes and all-reduces between them once."""
+    stack = machine.stack
+    shard, once = members, 0.0
+    if has(layout.node_sharding > 0):
+        hybrid = flag(layout.node_sharding > 0)
+        inside = placed(members.per_node, members.per_node, members.rings, machine)
+        levels = hierarchical_all_reduce_s(gradients, members, machine) - 2 * gather_s(gradients, inside, machine)
+        once = members.several * hybrid * np.maximum(levels, 0.0)
+        size = where(layout.node_sharding > 0, inside.size, members.size)
+        per_node = where(layout.node_sharding > 0, inside.per_node, members.per_node)
+        shard = placed(size, per_node, members.rings, machine)
+    units = np.maximum(layers, 1.0) * stack.shard_messages
+    gather = units * gather_s(weights / units, shard, machine)
+    scatter = units * gather_s(gradients / units, shard, machine)
+    again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
+    return _Sharded(
+        exposed_s(again + scatter, backward_s, stack.shard_overlap),
+        exposed_s(gather, forward_s, stack.shard_overlap),
+        gather + again + scatter,
+        once,
+    )
 
 
 def optimizer_s(parameters: Number, layout: Layout, machine: Machine) -> Number:

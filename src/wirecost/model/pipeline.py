@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wirecost.model.collectives import all_reduce_s, placed, send_s
-from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
+from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, has, where
 
 
 @dataclass(slots=True)
@@ -77,15 +77,17 @@ def schedule(
     single = p <= 1
     # The fullest stage may or may not be an end; with even stages the end with the larger extra is the busiest.
     ends = np.maximum(first_extra_s, last_extra_s)
-    shorter = ends_are_shorter(total_layers, layout)
-    stage = layers * layer_s + where(shorter, np.maximum(ends - layer_s, 0.0), ends)
-    stage = where(single, whole, np.minimum(stage, whole))
-    bubble = where(single, 0.0, (whole - stage) / v)
+    if has(layers * p > total_layers):
+        shorter = flag(ends_are_shorter(total_layers, layout))
+        ends = blend(shorter, np.maximum(ends - layer_s, 0.0), ends)
+    # One stage has both ends: it is the whole, and nothing is left to wait for.
+    stage = np.minimum(blend(flag(single), whole, layers * layer_s + ends), whole)
+    bubble = (whole - stage) / v
     if not has(p > 1):
         return PipelineTime(m * stage, bubble, stage * 0.0, layers)
     hop = transfer_s(tokens, shape, layout, machine)
     exposed = machine.stack.pipeline_exposed * 2 * v * m + 2 * (p - 1)
-    return PipelineTime(m * stage, bubble, where(single, 0.0, exposed * hop), layers)
+    return PipelineTime(m * stage, bubble, (1 - flag(single)) * exposed * hop, layers)
 
 
 def tied_embedding_s(shape: Shape, layout: Layout, gradient_bytes: Number, machine: Machine) -> Number:
