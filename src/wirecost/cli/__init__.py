@@ -48,6 +48,7 @@ def _register() -> None:
         compare,
         demo,
         doctor,
+        model,
         monitor,
         presets,
         report,
@@ -61,6 +62,7 @@ def _register() -> None:
     app.command("report")(report.report)
     app.command("trace")(trace.trace)
     app.command("bench")(bench.bench)
+    model.register(app)
     app.command("transport")(transport.transport)
     app.command("monitor", context_settings={"allow_interspersed_args": False})(monitor.monitor)
     app.command("doctor")(doctor.doctor)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FORMATS = ("table", "json", "csv", "parquet")
 
 
-def trace(  # noqa: PLR0917 - typer passes by name
+def trace(
     paths: Annotated[
         list[str],
         typer.Argument(
