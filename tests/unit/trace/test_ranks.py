@@ -245,3 +245,10 @@ def test_workers_give_what_one_process_gives(
     assert codes(together)["unreadable"] == 1
     total = sum(p.stat().st_size for p in tmp_path.iterdir())
     assert seen[-1] == (total, total)
+
+
+def test_ranks_of_a_group_may_be_a_list_of_numbers(tmp_path: Path, job: list[Made]) -> None:
+    for made in job:
+        members = b"[0, 1]" if made.rank < 2 else b"[2, 3]"
+        made.text = made.text.replace(b'"[0, 1, 2, 3]"', members)
+    assert {m.ranks for m in load(tmp_path, job).matched} == {(0, 1), (2, 3)}
