@@ -95,13 +95,22 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
         raise TraceError("no traces given: name files, directories or globs")
     for given in paths:
         path = Path(given)
+        try:
+            there = path.exists()
+        except OSError as error:  # a name longer than the file system takes
+            raise TraceError(f"{str(path)[:80]}...: can't be read: {error.strerror}") from error
+        if not os.fspath(given):
+            raise TraceError("an empty path (an unset variable?): name files, directories or globs")
         if path.is_dir():
             inside = sorted((p for p in path.rglob("*") if _is_trace_name(p)), key=natural)
             if not inside:
                 raise TraceError(
                     f"{path}: no traces in this directory; expected files named *{', *'.join(_SUFFIXES)}"
                 )
-        elif path.exists():
+        elif there:
+            if not path.is_file():
+                # Read more than once (its first bytes tell what it is), and a pipe or device gives them only once.
+                raise TraceError(f"{path}: not a regular file; write a pipe's data to a file first")
             inside = [path]
         elif glob.has_magic(str(given)):
             inside = sorted((Path(p) for p in glob.glob(str(given), recursive=True)), key=natural)  # noqa: PTH207

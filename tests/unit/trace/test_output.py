@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from support.tracefiles import make_job
 from wirecost.cli import app
+from wirecost.errors import WirecostError
 from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.html import render_html
 
@@ -141,6 +143,21 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert (tmp_path / kind / f"iterations.{kind}").exists()
     assert polars.read_parquet(tmp_path / "parquet" / "iterations.parquet").height == 4
+
+
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank0.json")
+    for path in (tmp_path / "rank0.json", "/dev/zero"):
+        with pytest.raises(TraceError, match="not a regular file"):
+            read(path)
+
+
+def test_paths_that_name_nothing_are_refused() -> None:
+    for path, says in (("", "empty path"), ("a" * 300 + ".json", "File name too long")):
+        with pytest.raises(TraceError, match=says):
+            read(path)
+    result = CliRunner().invoke(app, ["compare", "a" * 300, "b"])
+    assert isinstance(result.exception, WirecostError)
 
 
 def test_read_takes_strings_paths_and_globs(tmp_path: Path) -> None:
