@@ -19,6 +19,8 @@ _SYNCHRONOUS = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_
 # Clocks count as aligned where at least this share of a group's synchronous collectives overlap on all ranks.
 _ALIGNED_SHARE = 0.9
 _MAX_SHIFT = 1000
+# A send's partner is another rank's receive, so position among its own kind tells nothing about it.
+_POINT_TO_POINT = ("send", "recv")
 
 ALIGNED, SHORTEST, PARTIAL = "aligned", "shortest", "partial"
 
@@ -81,8 +83,10 @@ def match(traces: Sequence[RankTrace], problems: Problems) -> list[Matched]:
     by_group: dict[tuple[str, str], dict[int, Int64]] = defaultdict(dict)
     for number, trace in enumerate(traces):
         calls = trace.calls
-        for group in range(len(calls.groups)):
-            rows = np.flatnonzero(calls.group == group)
+        paired = np.isin(calls.op, [i for i, op in enumerate(calls.ops) if op in _POINT_TO_POINT])
+        problems.add("point_to_point", int(paired.sum()) if len(traces) > 1 else 0)
+        for group in np.unique(calls.group[~paired]):
+            rows = np.flatnonzero((calls.group == group) & ~paired)
             by_group[calls.groups[group], calls.members[group]][number] = rows
     world = max([t.world_size or 0 for t in traces] + [len(traces)])
     found: list[Matched] = []

@@ -252,3 +252,21 @@ def test_ranks_of_a_group_may_be_a_list_of_numbers(tmp_path: Path, job: list[Mad
         members = b"[0, 1]" if made.rank < 2 else b"[2, 3]"
         made.text = made.text.replace(b'"[0, 1, 2, 3]"', members)
     assert {m.ranks for m in load(tmp_path, job).matched} == {(0, 1), (2, 3)}
+
+
+def test_sends_and_receives_have_no_wait_by_position(tmp_path: Path) -> None:
+    """In a ring each rank sends, then receives: the first send of one isn't the first send of the other."""
+    ranks = make_job(2, 6, seed=34)
+    for made in ranks:
+        pieces = made.text.split(b'"allreduce"')
+        operations = (b'"send"', b'"recv"', b'"allreduce"') * 2
+        if made.rank == 1:
+            operations = (b'"recv"', b'"send"', b'"allreduce"', *operations[3:])
+        made.text = pieces[0] + b"".join(op + rest for op, rest in zip(operations, pieces[1:], strict=True))
+    traces = load(tmp_path, ranks)
+    assert [m.op for m in traces.matched] == ["all_reduce"] * 2
+    assert [m.start_ns.tolist() for m in traces.matched] == [
+        [made.collectives[k][1] for made in ranks] for k in (2, 5)
+    ]
+    assert {r.wait_ns for r in traces.collective_rows if r.op in ("send", "recv")} == {None}
+    assert codes(traces) == {"point_to_point": 8}
