@@ -270,3 +270,12 @@ def test_sends_and_receives_have_no_wait_by_position(tmp_path: Path) -> None:
     ]
     assert {r.wait_ns for r in traces.collective_rows if r.op in ("send", "recv")} == {None}
     assert codes(traces) == {"point_to_point": 8}
+
+
+def test_profilers_that_recorded_other_steps_are_not_matched_by_order(tmp_path: Path) -> None:
+    first, second = make_job(2, 3, seed=35)
+    for number in (5, 4, 3):
+        second.text = second.text.replace(b"ProfilerStep#%d" % number, b"ProfilerStep#%d" % (number + 1))
+    traces = load(tmp_path, [first, shifted(second, 10**9)])
+    assert traces.matched == []
+    assert codes(traces) == {"unmatched_collectives": 3}
