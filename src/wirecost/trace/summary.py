@@ -71,7 +71,7 @@ def findings(s: TraceSet) -> list[Finding]:
     found = [_idle(s, t), _memory(t)]
     known = t.wait + t.transfer
     if known > 0.5 * t.exposed:
-        found += [_wait(s, t), _transfer(s, t, t.transfer, "moving data")]
+        found += [_wait(s, t), _transfer(s, t, t.transfer, "moving data"), _unmatched(t, t.exposed - known)]
     else:
         found.append(_transfer(s, t, float(t.exposed), "communicating"))
     worth = [f for f in found if f.share >= _WORTH]
@@ -151,6 +151,15 @@ def _transfer(s: TraceSet, t: _Totals, total: float, what: str) -> Finding:
     return _finding(
         "exposed_transfer" if what == "moving data" else "exposed_comm", total, t, text, "; ".join(advice)
     )
+
+
+def _unmatched(t: _Totals, total: float) -> Finding:
+    return _finding(
+        "exposed_unmatched", total, t,
+        "goes to communication while nothing computes that is not matched over the ranks, so waiting can't be "
+        "told from moving data",
+        "read the traces of all ranks of these groups, recorded over the same steps",
+    )  # fmt: skip
 
 
 def sentences(s: TraceSet) -> list[str]:

@@ -279,3 +279,21 @@ def test_profilers_that_recorded_other_steps_are_not_matched_by_order(tmp_path: 
     traces = load(tmp_path, [first, shifted(second, 10**9)])
     assert traces.matched == []
     assert codes(traces) == {"unmatched_collectives": 3}
+
+
+def test_the_findings_hold_all_of_the_time_that_is_lost(tmp_path: Path) -> None:
+    """Also the communication that could not be matched over the ranks, here a third of it."""
+    ranks = make_job(2, 6, seed=36, late=0)
+    for made in ranks:
+        pieces = made.text.split(b'"[0, 1]"')
+        alone = b'"[%d, 9]"' % made.rank
+        members = (b'"[0, 1]"', b'"[0, 1]"', alone) * 2
+        made.text = pieces[0] + b"".join(m + rest for m, rest in zip(members, pieces[1:], strict=True))
+    traces = load(tmp_path, ranks)
+    shares = {f.code: f.share for f in traces.findings}
+    parts = [i.parts for t in traces.traces for i in t.iterations]
+    exposed = sum(p.exposed_comm_ns for p in parts) / sum(p.window_ns for p in parts)
+    assert shares["exposed_unmatched"] > 0.05
+    assert shares["exposed_wait"] + shares["exposed_transfer"] + shares["exposed_unmatched"] == pytest.approx(
+        exposed
+    )
