@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from wirecost.trace.compare_ranks import complete
 from wirecost.trace.problems import MESSAGES
 
 if TYPE_CHECKING:
@@ -30,14 +31,16 @@ class Finding(msgspec.Struct):
 
 
 class _Totals:
-    """Sums over all iterations of all ranks (the whole windows of ranks without iterations)."""
+    """Sums over the complete iterations of all ranks (the whole windows of ranks without iterations)."""
 
     def __init__(self, s: TraceSet) -> None:
         self.windows = 0
         self.window = self.compute = self.comm = self.overlapped = self.exposed = self.memory = self.idle = 0
         self.wait = self.transfer = self.first = 0.0
-        for trace, waits in zip(s.traces, s.waits, strict=True):
-            parts = [i.parts for i in trace.iterations] or ([trace.parts] if trace.parts is not None else [])
+        for trace, waits, kept in zip(s.traces, s.waits, complete(s.traces), strict=True):
+            parts = [trace.iterations[n].parts for n in kept]
+            if not trace.iterations and trace.parts is not None:
+                parts.append(trace.parts)
             for p in parts:
                 self.windows += 1
                 self.window += p.window_ns
@@ -48,7 +51,7 @@ class _Totals:
                 self.memory += p.exposed_memory_ns
                 self.idle += p.idle_ns
             calls = trace.calls
-            inside = (calls.iteration >= 0) | (not trace.iterations)
+            inside = np.isin(calls.iteration, kept) | (not trace.iterations)
             known = inside & (waits >= 0) & (calls.end_ns > calls.start_ns)
             duration = np.maximum(calls.end_ns - calls.start_ns, 1)
             # Where in a call its exposed part lies isn't kept: wait and transfer share it by their length.

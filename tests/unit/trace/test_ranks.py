@@ -297,3 +297,22 @@ def test_the_findings_hold_all_of_the_time_that_is_lost(tmp_path: Path) -> None:
     assert shares["exposed_wait"] + shares["exposed_transfer"] + shares["exposed_unmatched"] == pytest.approx(
         exposed
     )
+
+
+def test_a_cut_step_is_no_imbalance_and_not_in_the_summary(tmp_path: Path) -> None:
+    ranks = make_job(2, 3, seed=37)
+    begins = ranks[1].collectives[2][1]
+    document = json.loads(ranks[1].text)
+    events = [e for e in document["traceEvents"] if e.get("cat") != "Trace"]
+    end = (begins - document["baseTimeNanoseconds"]) / 1000 - 5
+    late = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy") and e["ts"] > end - 15]
+    document["traceEvents"] = [
+        e | {"ts": end} if e["name"] == "Record Window End" else e for e in events if e not in late
+    ]
+    ranks[1].text = json.dumps(document).encode()
+    traces = load(tmp_path, ranks)
+    assert [i.window.cut for i in traces.traces[1].iterations] == [False, False, True]
+    assert [i.iteration for i in traces.imbalance] == ["ProfilerStep#3", "ProfilerStep#4"]
+    kept = traces.breakdown.iterations
+    idle = sum(i.parts.idle_ns for i in kept) / sum(i.parts.window_ns for i in kept)
+    assert {f.code: f.share for f in traces.findings}["idle"] == pytest.approx(idle)
