@@ -11,6 +11,7 @@ import numpy as np
 
 from wirecost.breakdown import Parts, split_window
 from wirecost.breakdown.intervals import Intervals, merge
+from wirecost.text import encodable
 from wirecost.trace.calls import Calls, IterationParts, build_calls
 from wirecost.trace.classify import KERNEL, Classifier, operation
 from wirecost.trace.events import Collector
@@ -89,7 +90,11 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
     if len(found) > 1:
         # The file's name is of the node then, not of a rank.
         for number, trace in enumerate(found):
-            trace.file, trace.rank, trace.rank_source = f"{path} (process {number})", None, "unknown"
+            trace.file, trace.rank, trace.rank_source = (
+                f"{encodable(str(path))} (process {number})",
+                None,
+                "unknown",
+            )
     if progress is not None:
         progress(path.stat().st_size)
     return found
@@ -170,7 +175,7 @@ def _rank(
     calls.start_ns += base
     calls.end_ns += base
     return RankTrace(
-        file=str(path),
+        file=encodable(str(path)),
         rank=rank,
         rank_source=source,
         world_size=world,

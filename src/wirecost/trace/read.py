@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from wirecost.text import encodable
 from wirecost.trace.classify import Classifier
 from wirecost.trace.identity import parse_told, rank_told
 from wirecost.trace.pool import read_all
@@ -72,7 +73,7 @@ def read(
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
             errors.append(outcome)
-            problems.add("unreadable", detail=str(outcome))
+            problems.add("unreadable", detail=encodable(str(outcome)))
             continue
         for trace in outcome:
             given = rank_told(file, told)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support.tracefiles import make_job
+from wirecost.breakdown import Breakdown
 from wirecost.cli import app
 from wirecost.errors import WirecostError
 from wirecost.trace import TraceError, TraceSet, read
@@ -158,6 +159,20 @@ def test_paths_that_name_nothing_are_refused() -> None:
             read(path)
     result = CliRunner().invoke(app, ["compare", "a" * 300, "b"])
     assert isinstance(result.exception, WirecostError)
+
+
+@pytest.mark.parametrize("small_bytes", [1 << 24, 0])
+def test_file_names_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int) -> None:
+    """With and without worker processes."""
+    monkeypatch.setattr("wirecost.trace.pool._SMALL_BYTES", small_bytes)
+    for made in make_job(2, 1):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank%d_\xff.json" % made.rank)).write_bytes(made.text)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank2_\xff.json")).write_bytes(b"")
+    traces = read(tmp_path, timeline=True)
+    assert [Path(f).name for f in traces.ranks["file"]] == ["rank0_\\xff.json", "rank1_\\xff.json"]
+    assert "rank2_\\xff.json" in traces.problems.filter(code="unreadable")["message"][0]
+    assert Breakdown.model_validate_json(traces.breakdown.model_dump_json()) == traces.breakdown
+    assert "rank1_" in render_html(traces)
 
 
 def test_read_takes_strings_paths_and_globs(tmp_path: Path) -> None:
