@@ -55,6 +55,7 @@ MESSAGES = {
     "unreadable": "files could not be read",
     "unsupported_phase": "device or annotation events left out: no complete event (ph is not X)",
     "window_inferred": "iterations come from repeated GPU annotations, since there is no ProfilerStep",
+    "window_not_found": "files have no annotation that the asked-for window names; they count whole",
     "zero_duration": "device events have no duration and count for nothing",
 }
 
