@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import html.parser
+import io
 import json
 import os
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from support.tracefiles import make_job
 from wirecost.breakdown import Breakdown
 from wirecost.cli import app
+from wirecost.cli.trace_view import show
 from wirecost.errors import WirecostError
 from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.html import render_html
@@ -144,6 +147,22 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert (tmp_path / kind / f"iterations.{kind}").exists()
     assert polars.read_parquet(tmp_path / "parquet" / "iterations.parquet").height == 4
+
+
+def test_a_terminal_of_80_columns_shows_what_a_row_is_of(tmp_path: Path) -> None:
+    for made in make_job(2, 1):
+        (tmp_path / f"rank{made.rank}.json").write_bytes(made.text)
+    stream = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "wirecost.cli.trace_view.Console", lambda **_: Console(file=stream, width=80, force_terminal=True)
+        )
+        show(read(tmp_path))
+    shown = stream.getvalue()
+    assert shown.count("ProfilerStep#3") >= 2
+    assert "all_reduce" in shown
+    assert shown.count("cpu_step") == 2
+    assert "aligned," in shown
 
 
 def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
