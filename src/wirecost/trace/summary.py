@@ -115,13 +115,12 @@ def _wait(s: TraceSet, t: _Totals) -> Finding:
             f"; rank {worst.rank} is last in {worst.late} of {worst.collectives} (the first after the start not "
             f"counted) and costs the others {ms(worst.cost_ns)} in sum"
         )
-    uneven = max((i.excess for i in s.imbalance), default=None)
-    if uneven is not None and uneven > _EVEN:
-        worst_case = max(s.imbalance, key=lambda i: i.excess)
-        text += f"; rank {worst_case.slowest_rank} computes {uneven:.0%} longer than the mean"
-        advice = "balance the work (batch or sequence lengths, experts, pipeline stages); " + advice
-    elif uneven is not None:
-        text += f"; compute is even over the ranks (within {uneven:.1%}), so the delay comes from the host"
+        excess = _excess(s, worst.rank)
+        if excess is not None and excess > _EVEN:
+            text += f"; it computes {excess:.0%} longer than the mean of the ranks"
+            advice = "balance the work (batch or sequence lengths, experts, pipeline stages); " + advice
+        elif excess is not None:
+            text += f"; it computes no longer than the others ({excess:+.1%}), so look for the delay elsewhere"
     if t.first > 0.3 * t.wait:
         text += (
             f"; {t.first / t.wait:.0%} of it is in the first collective after the profiler started, which is "
@@ -129,6 +128,14 @@ def _wait(s: TraceSet, t: _Totals) -> Finding:
         )
         advice = "profile more steps and skip the first; " + advice
     return _finding("exposed_wait", t.wait, t, text, advice)
+
+
+def _excess(s: TraceSet, rank: int) -> float | None:
+    """A rank's compute over the mean of all ranks, less 1, over the iterations that the imbalance compares."""
+    means = {i.iteration: i.mean_ns for i in s.imbalance}
+    own = [i for i in s.breakdown.iterations if i.rank == rank and i.name in means]
+    mean = sum(means[i.name] for i in own)
+    return sum(i.parts.compute_ns for i in own) / mean - 1 if mean else None
 
 
 def _transfer(s: TraceSet, t: _Totals, total: float, what: str) -> Finding:
