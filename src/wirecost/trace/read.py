@@ -76,8 +76,9 @@ def read(
             problems.add("unreadable", detail=encodable(str(outcome)))
             continue
         for trace in outcome:
-            given = rank_told(file, told)
-            if given is not None and len(outcome) == 1:
+            # Of several processes in one export each is told by its own name, `node0.sqlite (process 1)`.
+            given = rank_told(file if len(outcome) == 1 else trace.file, told)
+            if given is not None:
                 trace.rank, trace.rank_source = given, "told"
             traces.append(trace)
     if not traces:
