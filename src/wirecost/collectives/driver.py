@@ -133,12 +133,10 @@ class Buffers:
             self.send = part if collective.sends_part else whole
             self.receive = part if collective.receives_part else whole
         self.send.copy_(self._data(self.comm.rank))
+        self.run = self.comm.recorded(lambda: collective.run(self.comm, self.receive, self.send))
 
     def _empty(self, count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=self.dtype, device=self.device)
-
-    def run(self) -> None:
-        self.collective.run(self.comm, self.receive, self.send)
 
     def _data(self, rank: int) -> torch.Tensor:
         """What a rank of the group sends: random integers that sum exactly in any order, from rank and seed."""
