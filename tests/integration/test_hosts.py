@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -164,3 +165,20 @@ def test_processes_see_their_own_proc(tmp_path: Path) -> None:
     code = "import os; print(os.getpid(), os.readlink('/proc/self'))"
     inner, shown = isolated(code, tmp_path=tmp_path).split()
     assert inner == shown
+
+
+def test_every_host_has_a_name_of_its_own(tmp_path: Path) -> None:
+    code = """\
+import os, socket, sys
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.spec import Emulation
+with EmulatedHosts(2, Emulation()) as hosts:
+    for host in (0, 1):
+        if os.fork() == 0:
+            hosts.enter(host)
+            print(socket.gethostname(), flush=True)
+            os._exit(0)
+        os.wait()
+print(socket.gethostname())
+"""
+    assert isolated(code, tmp_path=tmp_path).split() == ["host0", "host1", socket.gethostname()]

@@ -76,3 +76,14 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     offsets = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     index_b = np.repeat(lo, counts) + offsets
     return np.stack([np.maximum(a[index_a, 0], b[index_b, 0]), np.minimum(a[index_a, 1], b[index_b, 1])], axis=1)
+
+
+def measure_before(merged: Intervals, times_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How much of a merged set lies before each of the times: the set's measure of (-inf, t), in nanoseconds."""
+    if len(merged) == 0:
+        return np.zeros(len(times_ns), dtype=np.int64)
+    lengths = merged[:, 1] - merged[:, 0]
+    whole = np.concatenate([[0], np.cumsum(lengths)])
+    index = np.searchsorted(merged[:, 1], times_ns, side="right")
+    inside = np.clip(times_ns - merged[np.minimum(index, len(merged) - 1), 0], 0, None)
+    return whole[index] + np.where(index < len(merged), inside, 0)

@@ -18,7 +18,7 @@ class Parts(BaseModel):
         pydantic.ValidationError: if a part is negative or the parts don't sum to the window.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     window_ns: NonNegativeInt
     compute_only_ns: NonNegativeInt

@@ -6,7 +6,6 @@ A command lives in its own module here and imports what it calls inside its func
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from typing import Annotated
@@ -44,12 +43,31 @@ def _root(
 
 def _register() -> None:
     """Adds every command. Order here is order in the help."""
-    from wirecost.cli import bench, demo, report, study
+    from wirecost.cli import (
+        bench,
+        compare,
+        demo,
+        doctor,
+        model,
+        monitor,
+        presets,
+        report,
+        study,
+        trace,
+        transport,
+    )
 
     app.command("demo")(demo.demo)
     app.add_typer(study.app, name="study")
     app.command("report")(report.report)
+    app.command("trace")(trace.trace)
     app.command("bench")(bench.bench)
+    model.register(app)
+    app.command("transport")(transport.transport)
+    app.command("monitor", context_settings={"allow_interspersed_args": False})(monitor.monitor)
+    app.command("doctor")(doctor.doctor)
+    app.command("compare")(compare.compare)
+    app.command("presets")(presets.presets)
 
 
 _register()
@@ -67,7 +85,3 @@ def main(argv: list[str] | None = None) -> None:
         if ending.code == 128 + signal.SIGINT:
             typer.echo("wirecost: interrupted", err=True)
         raise
-    except BrokenPipeError:
-        # The reader of our output went away (`wirecost ... | head`): not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

@@ -21,8 +21,6 @@ def demo(
 
     Takes about four minutes on two processor cores. A demo that was interrupted goes on where it stopped.
     """
-    import shutil
-
     from wirecost.cli.progress import StudyProgress
     from wirecost.report import read_report
     from wirecost.report.figures import write_figures
@@ -33,8 +31,12 @@ def demo(
 
     study = load_study("demo-quick" if quick else "demo")
     folder = out or default_out(study)
-    if again and Store(folder).experiments.is_dir():
-        shutil.rmtree(Store(folder).experiments)
+    if again:
+        store = Store(folder)
+        with store.locked():
+            store.sweep()
+            for experiment in study.experiments():
+                store.forget(experiment)
     with StudyProgress() as progress:
         results = run_study(study, folder, resume=True, progress=progress)
     read = read_report(folder)

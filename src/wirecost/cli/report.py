@@ -37,12 +37,13 @@ def report(
         typer.echo(to_csv(read), nl=False)
     else:
         print_report(read)
+    # The page first: it was asked for, while figures go beside results that others may own.
+    if html is not None:
+        from wirecost.report.page import write_page
+
+        typer.echo(f"wrote {write_page(read, html)}", err=True)
     if not no_figures:
         from wirecost.report.figures import write_figures
 
         for path in write_figures(read, figures or directory / "figures"):
             typer.echo(f"wrote {path}", err=True)
-    if html is not None:
-        from wirecost.report.page import write_page
-
-        typer.echo(f"wrote {write_page(read, html)}", err=True)

@@ -30,6 +30,8 @@ def run(
     ] = False,
 ) -> None:
     """Run every experiment of a study, each in fresh processes over its own emulated network."""
+    from shlex import quote
+
     from wirecost.cli.progress import StudyProgress
     from wirecost.report import read_report
     from wirecost.report.terminal import print_report
@@ -46,6 +48,6 @@ def run(
     with StudyProgress() as progress:
         results = run_study(loaded, folder, resume=resume, retry_failed=retry_failed, progress=progress)
     print_report(read_report(folder))
-    typer.echo(f"\nResults: {folder}\nFigures and page: wirecost report {folder} --html report.html")
+    typer.echo(f"\nResults: {folder}\nFigures and page: wirecost report {quote(str(folder))} --html report.html")
     if any(r.outcome.status is Status.FAILED for r in results):
         raise typer.Exit(1)

@@ -29,6 +29,8 @@ def read_text(corpus: str) -> str:
         raise SpecError(f"data.corpus: {corpus} is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise SpecError(f"data.corpus: {corpus}: {error.strerror}") from error
+    except ValueError as error:
+        raise SpecError(f"data.corpus: {corpus!r} is no path ({error})") from error
     if not text.strip():
         raise SpecError(f"data.corpus: {corpus} holds no text")
     return text

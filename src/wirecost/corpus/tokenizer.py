@@ -34,8 +34,11 @@ def make_tokenizer(kind: str, text: str, vocab_size: int) -> Tokenizer:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     tokenizer.decoder = tokenizers.decoders.ByteLevel()  # type: ignore[assignment]
+    # Each merge takes a pair away from the text: more than its bytes can't be learned, but memory is taken for
+    # what is asked for.
+    reachable = min(vocab_size, BYTES + len(text.encode()))
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size,  # type: ignore[call-arg]
+        vocab_size=reachable,  # type: ignore[call-arg]
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

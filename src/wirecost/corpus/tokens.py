@@ -35,10 +35,12 @@ def prepare_tokens(corpus: str, tokenizer: str, vocab_size: int, folder: Path) -
     dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
     ids = np.concatenate([np.asarray(e.ids, dtype=dtype) for e in encoded if e.ids])
     folder.mkdir(parents=True, exist_ok=True)
-    made.save(str(target.with_suffix(".tokenizer.json")))
+    target.with_suffix(".tokenizer.json").write_text(made.to_str(pretty=True), encoding="utf-8")
     partial = target.with_suffix(".partial")
     with partial.open("wb") as file:
-        np.save(file, ids)
+        # Not np.save(file): on a full disk that raises an error without a number.
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(ids))
+        file.write(ids.data)
         file.flush()
         os.fsync(file.fileno())
     partial.rename(target)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from wirecost.errors import UnsupportedError
-from wirecost.fabric.kernel import CLONE_NEWNET, setns, unshare
+from wirecost.fabric.kernel import CLONE_NEWNET, CLONE_NEWUTS, setns, unshare
 from wirecost.spec.fabric import Emulation
 from wirecost.units import format_rate_bps
 
@@ -67,13 +68,16 @@ class EmulatedHosts:
         return f"10.77.{host}.1"
 
     def enter(self, host: int) -> None:
-        """Moves the calling thread into a host; for a child between fork and exec."""
+        """Makes this process part of a host for good, with a host name of its own; for a child before its work."""
         setns(self._namespaces[host], CLONE_NEWNET)
+        # Communication libraries tell hosts apart by name too, and so do people who read their logs.
+        unshare(CLONE_NEWUTS)
+        socket.sethostname(f"host{host}")
 
     @contextmanager
     def inside(self, host: int) -> Iterator[None]:
-        """The calling thread is in a host meanwhile: sockets that it opens belong there."""
-        self.enter(host)
+        """The calling thread is in a host's network meanwhile: sockets that it opens belong there."""
+        setns(self._namespaces[host], CLONE_NEWNET)
         try:
             yield
         finally:

@@ -11,6 +11,7 @@ from wirecost.errors import UnsupportedError
 
 # include/uapi/linux/sched.h
 CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000

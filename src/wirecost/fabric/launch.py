@@ -148,7 +148,7 @@ class Ranks:
         # A rank that lost its peer tells nothing of why; one that was killed can't tell.
         causes = [f for f in told if f["kind"] != "lost_peer"]
         causes.sort(key=lambda f: (f["rank"] not in died_first, f["rank"]))
-        if killed and not causes:
+        if killed and not any(f["rank"] in died_first for f in causes):
             rank = min(killed)
             number = -(self.processes[rank].returncode or 0)
             hint = "; the kernel kills so when memory runs out" if number == signal.SIGKILL else ""

@@ -31,7 +31,7 @@ class LinkMeasurement(BaseModel):
     """All hosts sending to their neighbour at once, as the ring of an all-reduce does.
 
     `rates_bps` is each host's TCP goodput; `rate_bps` the slowest, which a ring runs at. `round_trip_ns` is
-    the median of small messages between hosts 0 and 1 while nothing else is sent.
+    the median over hosts of each one's median for a small message to its neighbour and back, before the bulk.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

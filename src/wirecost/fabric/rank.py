@@ -16,6 +16,8 @@ from wirecost.errors import WirecostError
 
 PR_SET_PDEATHSIG = 1
 EXIT_FAILED = 3
+LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
+"""What gloo says when a connection ends: on reading, or on writing (strerror of ECONNRESET and EPIPE)."""
 
 
 def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> int:
@@ -48,7 +50,7 @@ def classify(error: BaseException) -> str:
         return "refused"
     if type(error).__name__ == "NonFiniteLossError":
         return "diverged"
-    if any(sign in text for sign in ("Connection closed by peer", "Connection reset by peer", "Socket closed")):
+    if any(sign in text for sign in LOST_PEER):
         return "lost_peer"
     return "error"
 

@@ -32,6 +32,7 @@ def _row(cell: Cell) -> dict[str, Any]:
         "ranks": cell.scale.ranks,
         "global_batch": cell.scale.global_batch,
         "micro_batch": cell.result.experiment.micro_batch,
+        "accumulation": cell.scale.accumulation,
         "status": str(cell.result.outcome.status),
         "reason": cell.result.outcome.reason,
     }
@@ -49,6 +50,7 @@ def _row(cell: Cell) -> dict[str, Any]:
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
     row["tokens_per_s"] = b.tokens_per_s() if b else None
     known = b.network if b else None
+    row["transport"] = known.transport if known else None
     row["emulated"] = known.emulated if known else None
     row["nominal_rate_Gbps"] = known.nominal_rate_bps / 1e9 if known and known.nominal_rate_bps else None
     row["measured_rate_Gbps"] = known.measured_rate_bps / 1e9 if known and known.measured_rate_bps else None
@@ -87,6 +89,7 @@ def to_json(report: StudyReport) -> str:
                     "scaling": str(s.scale.scaling),
                     "ranks": s.scale.ranks,
                     "global_batch": s.scale.global_batch,
+                    "accumulation": s.scale.accumulation,
                     "fast": s.fast,
                     "slow": s.slow,
                     "speed_up": s.ratio.value,
@@ -105,6 +108,7 @@ def to_json(report: StudyReport) -> str:
                     "scaling": str(e.cell.scale.scaling),
                     "ranks": e.cell.scale.ranks,
                     "global_batch": e.cell.scale.global_batch,
+                    "accumulation": e.cell.scale.accumulation,
                     "bytes": round(e.bytes_per_call),
                     "measured_ms": e.measured_ns * 1e-6,
                     "expected_ms": e.expected_ns * 1e-6,

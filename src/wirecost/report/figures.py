@@ -139,5 +139,7 @@ def write_figures(report: StudyReport, folder: Path) -> list[Path]:
             svg.write_text(vl_convert.vegalite_to_svg(spec))
             written += [png, svg]
     except OSError as error:
-        raise StoreError(f"{folder}: can't be written: {error.strerror}") from error
+        raise StoreError(
+            f"{folder}: can't be written: {error.strerror}; --figures names another folder, --no-figures none"
+        ) from error
     return written

@@ -12,6 +12,7 @@ from wirecost.breakdown import Breakdown, Phase, Ratio, Spread, ratio_of_medians
 from wirecost.spec import DataParallel, Experiment, Scaling
 from wirecost.study import Result, Status, Store
 from wirecost.study.store import StoreError
+from wirecost.units import format_rate_bps
 
 EXPECTATION_TOLERANCE = 0.15
 """How far a measured transfer may lie from bytes / measured rate before the report says so."""
@@ -19,14 +20,17 @@ EXPECTATION_TOLERANCE = 0.15
 
 @dataclass(frozen=True, order=True)
 class Scale:
-    """A column of the reference study's table: <ranks, global batch> under a scaling rule."""
+    """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch in
+    other micro-batches is a column of its own."""
 
     scaling: Scaling
     ranks: int
     global_batch: int
+    accumulation: int = 1
 
     def __str__(self) -> str:
-        return f"<{self.ranks}, {self.global_batch}>"
+        accumulated = f" in {self.accumulation} micro-batches" if self.accumulation > 1 else ""
+        return f"<{self.ranks}, {self.global_batch}>{accumulated}"
 
     @property
     def label(self) -> str:
@@ -52,22 +56,41 @@ class Cell:
         return self.breakdown.comm_fraction() if self.breakdown else None
 
     @property
+    def other_transport(self) -> bool:
+        """The run asked for one transport and got another: its numbers are not those of its network."""
+        return bool(self.breakdown) and any(w.code == "transport_not_as_asked" for w in self.breakdown.warnings)
+
+    @property
     def text(self) -> str:
-        """The fraction, or what came instead of it."""
+        """The fraction, or what came instead of it; `!` marks a run over another transport than asked for."""
         fraction = self.comm_fraction
         if fraction is not None:
-            return f"{fraction.median:.2f}"
+            return f"{fraction.median:.2f}{'!' if self.other_transport else ''}"
         return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
 
 
 @dataclass(frozen=True)
 class Links:
-    """What a network gave over all its runs; None where it has no cap or wasn't measured."""
+    """What a network gave over all its runs; None where it wasn't measured. `nominal_bps` None: without a cap, or
+    a native network, whose rate nobody stated."""
 
     network: str
+    emulated: bool
     nominal_bps: float | None
     slowest_bps: float | None
     fastest_bps: float | None
+    transports: tuple[str, ...] = ()
+    """As reported in use (by NCCL's log); more than one where runs differ."""
+
+    @property
+    def transport(self) -> str:
+        return ", ".join(self.transports) or "unknown"
+
+    @property
+    def nominal(self) -> str:
+        if self.nominal_bps:
+            return format_rate_bps(self.nominal_bps, 3)
+        return "uncapped" if self.emulated else "unknown"
 
 
 @dataclass(frozen=True)
@@ -110,6 +133,8 @@ class StudyReport:
     cells: tuple[Cell, ...]
     networks: tuple[str, ...]
     environment: dict[str, object]
+    not_shown: int = 0
+    """Results that lie here and belong to no experiment of the study as last run."""
 
     @property
     def plans(self) -> tuple[str, ...]:
@@ -130,23 +155,25 @@ class StudyReport:
 
     @property
     def emulated(self) -> bool:
-        return any(c.breakdown and c.breakdown.network and c.breakdown.network.emulated for c in self.cells)
+        return any(c.result.experiment.fabric.emulate is not None for c in self.cells)
 
     def links(self) -> list[Links]:
         found = []
         for network in self.networks:
             known = [c.breakdown.network for c in self.cells if c.network == network and c.breakdown]
             rates = [k.measured_rate_bps for k in known if k and k.measured_rate_bps]
-            nominal = next((k.nominal_rate_bps for k in known if k and k.nominal_rate_bps), None)
-            found.append(Links(network, nominal, min(rates, default=None), max(rates, default=None)))
+            emulation = next(c.result.experiment.fabric.emulate for c in self.cells if c.network == network)
+            nominal = emulation.rate if emulation else None
+            emulated = emulation is not None
+            used = tuple(sorted({k.transport for k in known if k and k.transport}))
+            slowest, fastest = min(rates, default=None), max(rates, default=None)
+            found.append(Links(network, emulated, nominal, slowest, fastest, used))
         return found
 
     def network_label(self, network: str) -> str:
-        """The name with what was measured, and `emulated` where it is."""
-        for cell in self.cells:
-            if cell.network == network and cell.breakdown and (known := cell.breakdown.network):
-                return f"{network}{' (emulated)' if known.emulated and 'emulated' not in network else ''}"
-        return network
+        """The name, with `emulated` where it is, results or not."""
+        emulated = any(c.result.experiment.fabric.emulate for c in self.cells if c.network == network)
+        return f"{network} (emulated)" if emulated and "emulated" not in network else network
 
     def speed_ups(self) -> list[SpeedUp]:
         """The fastest network against every other, cell by cell; cells without a result are left out."""
@@ -196,7 +223,11 @@ class StudyReport:
             for warning in cell.breakdown.warnings if cell.breakdown else ():
                 key = (warning.code, warning.message)
                 counts[key] = counts.get(key, 0) + 1
-        return [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+        found = [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+        if self.not_shown:
+            message = "results of an earlier version of the study lie here too; they are kept and not shown"
+            found.append(("earlier_study", message, self.not_shown))
+        return found
 
     def unfinished(self) -> list[Cell]:
         """Cells that failed or were skipped, or ran out of memory."""
@@ -215,19 +246,25 @@ def read_report(directory: Path) -> StudyReport:
         StoreError: if it holds no results, or a broken one.
     """
     store = Store(directory)
-    results = store.results()
+    found = results = store.results()
+    if (directory / "study.yaml").exists():
+        # A study that was edited and run again must not mix with what it was before.
+        slugs = {e.slug for e in store.study().experiments()}
+        results = [r for r in found if r.directory.name in slugs]
     if not results:
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
         )
     cells = tuple(_cell(r) for r in results)
     name = store.study().name if (directory / "study.yaml").exists() else directory.name
-    return StudyReport(name, cells, _by_speed(cells), _environment(results[0]))
+    not_shown = len(found) - len(results)
+    return StudyReport(name, cells, _by_speed(cells), _environment(results[0]), not_shown)
 
 
 def _cell(result: Result) -> Cell:
     e: Experiment = result.experiment
-    return Cell(e.workload.name, e.fabric.name, e.plan.name, Scale(e.scaling, e.ranks, e.global_batch), result)
+    scale = Scale(e.scaling, e.ranks, e.global_batch, e.accumulation)
+    return Cell(e.workload.name, e.fabric.name, e.plan.name, scale, result)
 
 
 def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
@@ -248,7 +285,13 @@ def _environment(result: Result) -> dict[str, object]:
     import json
 
     path = result.directory / "environment.json"
-    return json.loads(path.read_bytes()) if path.exists() else {}
+    try:
+        found = json.loads(path.read_bytes()) if path.exists() else {}
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: can't be read as JSON: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("packages", {}), dict):
+        raise StoreError(f"{path}: isn't a description of an environment")
+    return found
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

@@ -70,12 +70,13 @@ def fractions(report: StudyReport, plan: str) -> Table:
 def links(report: StudyReport) -> Table:
     """What each network gave, measured after shaping with every host sending at once."""
     table = _table("Links: nominal, and measured after shaping with every host sending at once (TCP)")
-    for name in ("network", "nominal", "slowest run", "fastest run"):
-        table.add_column(name, justify="left" if name == "network" else "right")
+    for name in ("network", "transport", "nominal", "slowest run", "fastest run"):
+        table.add_column(name, justify="left" if name in ("network", "transport") else "right")
     for link in report.links():
         table.add_row(
             Text(report.network_label(link.network)),
-            format_rate_bps(link.nominal_bps, 3) if link.nominal_bps else "uncapped",
+            Text(link.transport),
+            link.nominal,
             format_rate_bps(link.slowest_bps, 3) if link.slowest_bps else "unknown",
             format_rate_bps(link.fastest_bps, 3) if link.fastest_bps else "unknown",
         )
@@ -94,15 +95,18 @@ def speed_ups(report: StudyReport) -> Table:
     )
     table.add_column("workload")
     table.add_column("scale")
+    if len(fast) > 1:
+        table.add_column("of")
     for network in slower:
-        table.add_column(Text(f"over {network}"), justify="right")
-    for (plan, workload, scale), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale)):
+        table.add_column(Text(f"over {report.network_label(network)}"), justify="right")
+    for (plan, workload, scale, of), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
         by_network = {s.slow: s.ratio for s in group}
         name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
         ratios = [by_network.get(n) for n in slower]
         table.add_row(
             Text(name),
             Text(scale.label),
+            *([Text(of)] if len(fast) > 1 else []),
             *(Text(f"{r.value:.2f}x ({r.low:.2f}-{r.high:.2f})" if r else "-") for r in ratios),
         )
     return table
@@ -123,7 +127,7 @@ def expectations(report: StudyReport) -> Table:
     for e in found:
         table.add_row(
             Text(e.cell.workload),
-            Text(e.cell.network),
+            Text(report.network_label(e.cell.network)),
             Text(e.cell.scale.label),
             format_ns(e.measured_ns, 3),
             format_ns(e.expected_ns, 3),

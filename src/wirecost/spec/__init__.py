@@ -1,9 +1,10 @@
 """What to run, as plain validated data: Workload, Plan, Cluster, Fabric, Experiment, Study."""
 
-from wirecost.spec.cluster import GPU, Cluster, Link
+from wirecost.spec.cluster import GPU, Cluster, Link, gpu
 from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Scaling
 from wirecost.spec.fabric import Emulation, Fabric, Native
-from wirecost.spec.plan import DataParallel, PipelineSchedule, Plan, Precision, Recompute
+from wirecost.spec.plan import DataParallel, MatrixPrecision, PipelineSchedule, Plan, Precision, Recompute
+from wirecost.spec.stack import Stack
 from wirecost.spec.study import ScalingRule, Study
 from wirecost.spec.workload import Family, MixtureOfExperts, Workload
 from wirecost.spec.yaml import load, parse_yaml, to_yaml, validate
@@ -19,6 +20,7 @@ __all__ = [
     "Fabric",
     "Family",
     "Link",
+    "MatrixPrecision",
     "MixtureOfExperts",
     "Native",
     "Optimizer",
@@ -28,8 +30,10 @@ __all__ = [
     "Recompute",
     "Scaling",
     "ScalingRule",
+    "Stack",
     "Study",
     "Workload",
+    "gpu",
     "load",
     "parse_yaml",
     "to_yaml",

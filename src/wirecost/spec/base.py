@@ -12,7 +12,10 @@ from wirecost.errors import one_of
 class Spec(BaseModel):
     """Plain validated data. Unknown keys are refused with the nearest known one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
+    # Built when first used: a command that needs three specifications should not wait for all of them.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False, defer_build=True
+    )
 
     @model_validator(mode="before")
     @classmethod

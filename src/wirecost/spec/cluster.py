@@ -2,32 +2,70 @@
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from functools import lru_cache
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from wirecost.errors import one_of
 from wirecost.spec.base import Spec
 from wirecost.spec.efficiency import NetworkEfficiency
-from wirecost.spec.plan import Precision
+from wirecost.spec.plan import MatrixPrecision
+from wirecost.spec.presets import named, names
 from wirecost.units import Rate, TimeS
 
 
+def _link(value: Any) -> Any:
+    return named("link", value)
+
+
 class GPU(Spec):
-    """One accelerator: datasheet figures. `peak_flops` dense, per precision, in FLOP/s."""
+    """One accelerator: datasheet figures, and what of them is reached.
+
+    `peak_flops` is dense, per number format, in FLOP/s. `matrix_efficiency` is the share of the peak that large
+    matrix products reach, `matrix_traffic` how many times a product's operands and result cross the memory at
+    `memory_bandwidth_Bps` on top of that (small and thin products are slower), and `memory_efficiency` the share
+    of the memory bandwidth that element-wise kernels reach. `power_throttle` is how much longer products take
+    where nothing but products runs, since clocks fall at the power limit; `attention_efficiency` is how fused
+    attention kernels do on this GPU relative to an A100 (the first to have them tuned). These are calibrated
+    (`wirecost calibrate`).
+    """
 
     name: str
+    aliases: tuple[str, ...] = ()
+    architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna3"]
     memory_bytes: PositiveInt
     memory_bandwidth_Bps: PositiveFloat
-    peak_flops: dict[Precision, PositiveFloat]
+    peak_flops: dict[MatrixPrecision, PositiveFloat]
+    matrix_efficiency: float = Field(default=0.75, gt=0, le=1)
+    matrix_traffic: float = Field(default=0.5, ge=0, le=20)
+    memory_efficiency: float = Field(default=0.85, gt=0, le=1)
+    power_throttle: float = Field(default=0.0, ge=0, le=1)
+    attention_efficiency: float = Field(default=1.0, gt=0, le=2)
     source: str
+    calibration: str | None = None
 
 
 class Link(Spec):
-    """A link's nominal rate per GPU (inside a node) or per NIC (between nodes), in one direction."""
+    """A link's nominal rate per GPU (inside a node) or per NIC (between nodes), in one direction.
+
+    `efficiency` is the share of the nominal rate that large messages reach, `latency` a collective's fixed cost,
+    `latency_per_step` what each further rank on a ring (or level of a tree) adds, and `half_rate` the message
+    size whose time is twice that at full rate. `shared_efficiency` is what is left of a node's rate where several
+    rings that each hold several of its GPUs cross the same NICs, `pair_gain` how much faster two nodes are than
+    more. Unset values are those of `wirecost.model.collectives`.
+    """
 
     name: str
     rate: Rate
     latency: TimeS | None = None
+    latency_per_step: TimeS | None = None
     efficiency: float | None = Field(default=None, gt=0, le=1)
+    half_rate_bytes: NonNegativeFloat | None = None
+    shared_efficiency: float | None = Field(default=None, gt=0, le=1)
+    pair_gain: float = Field(default=1.0, ge=1, le=4)
     source: str
+    calibration: str | None = None
 
 
 class Cluster(Spec):
@@ -36,12 +74,47 @@ class Cluster(Spec):
     gpu: GPU | str
     gpus_per_node: PositiveInt
     nodes: PositiveInt
-    intra_node: Link
-    inter_node: Link
+    intra_node: Annotated[Link, BeforeValidator(_link)]
+    inter_node: Annotated[Link, BeforeValidator(_link)]
     nics_per_node: PositiveInt = 1
     dollars_per_gpu_hour: NonNegativeFloat | None = None
     network_efficiency: NetworkEfficiency | None = None
+    source: str | None = None
+
+    @model_validator(mode="after")
+    def _gpu_exists(self) -> Cluster:
+        if isinstance(self.gpu, str):
+            gpu(self.gpu)
+        return self
 
     @property
     def gpus(self) -> int:
         return self.gpus_per_node * self.nodes
+
+    @property
+    def accelerator(self) -> GPU:
+        """The GPU's data, looked up where `gpu` is a name."""
+        return gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
+
+    @property
+    def node_rate_Bps(self) -> float:
+        """What all NICs of one node carry together, in one direction, at their nominal rate."""
+        return self.inter_node.rate * self.nics_per_node / 8
+
+
+@lru_cache
+def gpu(name: str) -> GPU:
+    """A GPU preset by name or alias, whatever the case.
+
+    Raises:
+        ValueError: for an unknown one, with those that are there.
+    """
+    wanted = name.strip().lower()
+    for known in names("gpu"):
+        if wanted == known.lower():
+            return GPU.model_validate(named("gpu", known))
+    for known in names("gpu"):
+        candidate = GPU.model_validate(named("gpu", known))
+        if wanted in (alias.lower() for alias in candidate.aliases):
+            return candidate
+    raise ValueError(one_of("gpu", name, names("gpu")))

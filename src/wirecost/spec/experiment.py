@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from wirecost.spec.base import Spec
 from wirecost.spec.fabric import Fabric
@@ -17,6 +18,19 @@ from wirecost.units import Seconds, TimeS
 
 MAX_EMULATED_HOSTS = 64
 """What one bridge and one machine's memory bear in practice; each host is at least one training process."""
+
+
+MAX_TIMEOUT_S = 30 * 24 * 3600
+"""A month: longer is a mistake, and far longer overflows the process group's clock."""
+
+
+def _timeout(value: Seconds) -> Seconds:
+    if not 0 < value <= MAX_TIMEOUT_S:
+        raise ValueError(f"a timeout lies above 0 s and is at most {MAX_TIMEOUT_S // 3600} h, not {value:.6g} s")
+    return value
+
+
+Timeout = Annotated[TimeS, AfterValidator(_timeout)]
 
 
 class Scaling(StrEnum):
@@ -68,7 +82,7 @@ class Experiment(Spec):
     device: Device = Device.CPU
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
-    timeout: TimeS = Seconds(600)
+    timeout: Timeout = Seconds(600)
 
     @model_validator(mode="after")
     def _fits(self) -> Experiment:

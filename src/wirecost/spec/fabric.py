@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import Field, PositiveInt, model_validator
+from typing import Literal
+
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.units import Rate, TimeS
+from wirecost.units import BitsPerSecond, Rate, TimeS, format_rate_bps
+
+MIN_RATE_BPS = 64e3
+"""Below this the shaper's smallest bucket (64 KiB) is more than eight seconds of the rate, and shapes nothing."""
 
 
 class Emulation(Spec):
@@ -21,6 +26,16 @@ class Emulation(Spec):
     socket_threads: PositiveInt = 4
     sockets_per_thread: PositiveInt = 4
 
+    @field_validator("rate")
+    @classmethod
+    def _can_be_measured(cls, rate: BitsPerSecond | None) -> BitsPerSecond | None:
+        if rate is not None and rate < MIN_RATE_BPS:
+            raise ValueError(
+                f"{format_rate_bps(rate)} is slower than links are emulated; "
+                f"at least {format_rate_bps(MIN_RATE_BPS)}"
+            )
+        return rate
+
 
 class Native(Spec):
     """A network that exists: the interface and environment that make NCCL or gloo use it."""
@@ -32,6 +47,7 @@ class Native(Spec):
 class Fabric(Spec):
     """A network by name. Where it has both, the emulation is used on one machine and the native form on a
     cluster. `inside` is a network inside one host (NVLink, shared memory): all ranks are placed there.
+    `transport` is what NCCL must report using natively; a run that used another says so.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -39,6 +55,7 @@ class Fabric(Spec):
     emulate: Emulation | None = None
     native: Native | None = None
     inside: bool = False
+    transport: Literal["rdma-gdr", "rdma", "tcp", "ipoib", "efa", "shm", "p2p"] | None = None
 
     @model_validator(mode="after")
     def _can_be_had(self) -> Fabric:

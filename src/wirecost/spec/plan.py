@@ -32,6 +32,16 @@ class Precision(StrEnum):
         return 4 if self is Precision.FP32 else 2
 
 
+class MatrixPrecision(StrEnum):
+    """Number formats in which a GPU multiplies matrices; a datasheet names one peak for each."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+    FP4 = "fp4"
+
+
 class Recompute(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
@@ -58,6 +68,7 @@ class Plan(Spec):
     context_parallel: PositiveInt = 1
     expert_parallel: PositiveInt = 1
     precision: Precision = Precision.FP32
+    matrix_precision: MatrixPrecision | None = None  # the layers' matrix products, where lower than `precision`
     recompute: Recompute = Recompute.NONE
 
     @property

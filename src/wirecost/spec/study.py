@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Scaling
+from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Scaling, Timeout
 from wirecost.spec.fabric import Fabric
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
 from wirecost.spec.workload import Workload, nearest_multiples
-from wirecost.units import Seconds, TimeS
+from wirecost.units import Seconds
 
 MAX_EXPERIMENTS = 10_000
 """Beyond this a matrix is a typing error."""
@@ -75,7 +75,7 @@ class Study(Spec):
     device: Device = Device.CPU
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
-    timeout: TimeS = Seconds(600)
+    timeout: Timeout = Seconds(600)
 
     @model_validator(mode="after")
     def _expands(self) -> Study:

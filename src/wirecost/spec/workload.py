@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from wirecost.spec.base import Spec
 
@@ -22,6 +22,8 @@ class MixtureOfExperts(Spec):
     experts: PositiveInt
     top_k: PositiveInt
     expert_ffn_hidden: PositiveInt | None = None
+    shared_experts: NonNegativeInt = 0  # that every token visits, as wide as the others
+    dense_layers: NonNegativeInt = 0  # first layers that keep one MLP of the workload's ffn_hidden
 
     @model_validator(mode="after")
     def _enough_experts(self) -> MixtureOfExperts:
@@ -35,7 +37,7 @@ class Workload(Spec):
 
     `layers` counts decoder layers for gpt and encoder layers for bert and t5; t5 adds `decoder_layers`.
     `vocab_size` is the embedding's height, padding included. `kv_heads` below `heads` is grouped-query
-    attention. `ffn_hidden` defaults to 4 x hidden.
+    attention. `ffn_hidden` defaults to 4 x hidden, `head_dim` to hidden / heads.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -45,6 +47,7 @@ class Workload(Spec):
     hidden: PositiveInt
     heads: PositiveInt
     kv_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
     ffn_hidden: PositiveInt | None = None
     vocab_size: PositiveInt
     sequence_length: PositiveInt
@@ -59,7 +62,7 @@ class Workload(Spec):
 
     @model_validator(mode="after")
     def _dimensions_fit(self) -> Workload:
-        if self.hidden % self.heads:
+        if self.head_dim is None and self.hidden % self.heads:
             raise ValueError(
                 f"hidden {self.hidden} does not divide over {self.heads} heads; "
                 f"nearest that does: {nearest_multiples(self.hidden, self.heads)}"
@@ -80,7 +83,7 @@ class Workload(Spec):
 
     @property
     def head_size(self) -> int:
-        return self.hidden // self.heads
+        return self.head_dim or self.hidden // self.heads
 
 
 def nearest_multiples(value: int, divisor: int) -> str:

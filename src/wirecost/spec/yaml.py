@@ -116,6 +116,8 @@ def _first_line(error: ValidationError, where: str) -> str:
     context = first.get("ctx", {})
     if first["type"] in ("enum", "literal_error"):
         message = one_of("value", first["input"], re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+    elif first["type"] == "tuple_type":
+        message = f"should be a list, as in [a, b], not {str(first['input'])[:60]!r}"
     elif first["type"] == "missing":
         message = "is missing"
     elif first["type"] not in ("value_error", "assertion_error"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from wirecost.breakdown import (
     Source,
 )
 from wirecost.collectives.traffic import ring_transfer_s
+from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
-from wirecost.spec import Experiment
+from wirecost.spec import Device, Experiment
 
 BUSY = 0.15
 """The share of all cores that other programs may use before a result says so."""
@@ -57,6 +59,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         for sample in samples
     )
     collectives = _collectives(measured, link)
+    transport, doubts = _transport(experiment, directory)
     return Breakdown(
         source=Source.MEASURED,
         title=experiment.slug,
@@ -66,12 +69,12 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         network=Network(
             name=experiment.fabric.name,
             emulated=experiment.fabric.emulate is not None,
-            transport="tcp" if experiment.ranks > 1 else None,
+            transport=transport,
             nominal_rate_bps=link.nominal_rate_bps if link else None,
             measured_rate_bps=link.rate_bps if link else None,
         ),
         tokens_per_iteration=experiment.tokens_per_iteration,
-        warnings=tuple(_warnings(experiment, cores, collectives, link) + _busy(directory)),
+        warnings=tuple(_warnings(experiment, cores, collectives, link) + doubts + _busy(directory)),
     )
 
 
@@ -95,6 +98,7 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                 found[rank, call["op"], call["group"]].append(
                     {
                         "size": call["group_size"],
+                        "start": call["start_ns"],
                         "bytes": call["size_bytes"],
                         "duration": call["end_ns"] - call["start_ns"],
                         "wait": min(last_start, call["end_ns"]) - call["start_ns"],
@@ -110,6 +114,9 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
         ranks = calls[0]["size"]
         factor = 2 * (ranks - 1) / ranks  # of an all-reduce, the one collective the engine issues so far
         transfer = duration - wait
+        # Calls that are under way at once (the buckets of DDP) share the link: their times don't add up.
+        ordered = sorted((c["start"], c["start"] + c["duration"]) for c in calls)
+        apart = all(end <= start for (_, end), (start, _) in pairwise(ordered))
         collectives.append(
             Collective(
                 rank=rank,
@@ -122,11 +129,24 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                 wait_ns=wait,
                 transfer_ns=transfer,
                 transfer_median_ns=round(statistics.median(c["duration"] - c["wait"] for c in calls)),
-                busbw_Bps=total * factor / (transfer * 1e-9) if transfer else None,
+                busbw_Bps=total * factor / (transfer * 1e-9) if transfer and apart else None,
                 expected_ns=round(ring_transfer_s(op, total, ranks, rate) * 1e9) if rate else None,
             )
         )
     return collectives
+
+
+def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, list[ResultWarning]]:
+    """The transport that was used, as NCCL's own log proves it; gloo has but one."""
+    if experiment.ranks == 1:
+        return None, []
+    if experiment.device is Device.CPU:
+        return "tcp", []
+    logs = sorted((directory / "logs").glob("nccl-*.log"))
+    verdict = read_logs(logs)
+    asked = "tcp" if experiment.fabric.emulate is not None else experiment.fabric.transport
+    doubt = not_as_asked(verdict, asked) if asked else None
+    return str(verdict.verdict), [ResultWarning(code=doubt.code, message=doubt.message)] if doubt else []
 
 
 def _busy(directory: Path) -> list[ResultWarning]:

@@ -181,11 +181,19 @@ class _Watch:
         self.rest_s = time_left.total(rest)
         self.own_s = time_left.seconds(experiment)
         self.started = time.monotonic()
+        self.done = 0
+        self._offset = 0
 
     def look(self, samples: Path) -> None:
-        done = samples.read_bytes().count(b"\n") if samples.exists() else 0
+        if samples.exists():
+            # Only what is new: reading a long run's file ten times a second would slow down the run.
+            with samples.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+            self.done += new.count(b"\n")
+            self._offset += len(new)
         own_left = max(self.own_s - (time.monotonic() - self.started), 0.0)
-        self.progress.iterations_done(done, self.total, own_left + self.rest_s)
+        self.progress.iterations_done(self.done, self.total, own_left + self.rest_s)
 
 
 def _run_one(store: Store, experiment: Experiment, worker: Sequence[str], watch: _Watch) -> Outcome:
@@ -214,9 +222,10 @@ def _judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tu
     path = directory / "outcome.json"
     if not path.exists():
         tail = (directory / "logs" / "cell.log").read_text(errors="replace").splitlines()[-LOG_LINES:]
+        said = f": {tail[-1].strip()[:300]}" if tail else ""
         return Outcome(
             status=Status.FAILED,
-            reason=f"the experiment's process ended with exit code {code} before its ranks did",
+            reason=f"the experiment's process ended with exit code {code} before its ranks did{said}",
             log_tail=tuple(tail),
         ), None
     outcome = Outcome.model_validate_json(path.read_bytes())

@@ -18,14 +18,16 @@ a study killed at any moment has lost no finished experiment and holds no half o
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -34,6 +36,8 @@ from wirecost.errors import WirecostError
 from wirecost.spec import Experiment, Study, load, to_yaml
 
 PARTIAL = ".partial-"
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Status(StrEnum):
@@ -83,7 +87,7 @@ class Store:
         """Holds the store for one run.
 
         Raises:
-            StoreError: if another run holds it, or it can't be written.
+            StoreError: if another run holds it, or it can't be written, then or meanwhile.
         """
         try:
             self.experiments.mkdir(parents=True, exist_ok=True)
@@ -95,7 +99,15 @@ class Store:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StoreError(f"{self.root}: another run is writing here; wait for it or use --out") from error
-            yield
+            try:
+                yield
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                raise StoreError(
+                    f"{error.filename or self.root}: can't be written: {error.strerror}; finished experiments "
+                    "are kept, make room and go on with --resume"
+                ) from error
 
     def save_study(self, study: Study) -> None:
         _write(self.root / "study.yaml", to_yaml(study))
@@ -110,7 +122,8 @@ class Store:
         return (self.experiments / experiment.slug / "status.json").exists()
 
     def outcome(self, experiment: Experiment) -> Outcome:
-        return Outcome.model_validate_json((self.experiments / experiment.slug / "status.json").read_bytes())
+        """Raises StoreError, naming the file, if it can't be read."""
+        return _read_json(Outcome, self.experiments / experiment.slug / "status.json")
 
     def sweep(self) -> None:
         """Removes what an earlier run left half done. Only under the lock."""
@@ -135,11 +148,25 @@ class Store:
         if breakdown is not None:
             _write(partial / "breakdown.json", breakdown.model_dump_json(indent=1))
         _write(partial / "status.json", outcome.model_dump_json(indent=1))
-        if final.exists():
-            shutil.rmtree(final)
-        partial.rename(final)
-        _sync(self.experiments)
+        with self._replaced(experiment):
+            partial.rename(final)
+            _sync(self.experiments)
         return final
+
+    def forget(self, experiment: Experiment) -> None:
+        """Removes an experiment's result, if there is one. Only under the lock."""
+        with self._replaced(experiment):
+            pass
+
+    @contextmanager
+    def _replaced(self, experiment: Experiment) -> Iterator[None]:
+        """Takes a result away in one step: one that is half removed would still look finished."""
+        old = self.experiments / f"{PARTIAL}old-{experiment.slug}"
+        with suppress(FileNotFoundError):
+            (self.experiments / experiment.slug).rename(old)
+        yield
+        if old.exists():
+            shutil.rmtree(old)
 
     def results(self) -> list[Result]:
         """Every finished experiment, in the study's order where the study has it.
@@ -157,18 +184,25 @@ class Store:
         return (self.root / "study.yaml").exists()
 
     def _read(self, directory: Path) -> Result:
-        path = directory / "status.json"
-        try:
-            outcome = Outcome.model_validate_json(path.read_bytes())
-            experiment = load(Experiment, directory / "experiment.yaml")
-            breakdown = None
-            if outcome.status is Status.DONE:
-                path = directory / "breakdown.json"
-                breakdown = Breakdown.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError) as error:
-            first = str(error).splitlines()
-            raise StoreError(f"{path}: can't be read as a result: {' '.join(first[:3])[:200]}") from error
+        outcome = _read_json(Outcome, directory / "status.json")
+        experiment = load(Experiment, directory / "experiment.yaml")
+        done = outcome.status is Status.DONE
+        breakdown = _read_json(Breakdown, directory / "breakdown.json") if done else None
         return Result(experiment, outcome, breakdown, directory)
+
+
+def _read_json(model: type[M], path: Path) -> M:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        reason = str(error.strerror)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = ": ".join([*map(str, first["loc"]), first["msg"]])[:200]
+    raise StoreError(
+        f"{path}: can't be read as a result ({reason}); to run this experiment again, delete "
+        f"{path.parent} and use --resume"
+    )
 
 
 def _write(path: Path, text: str) -> None:

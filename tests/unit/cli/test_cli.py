@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from support.results import invented_store
+from wirecost.spec import Fabric, parse_yaml, validate
+
 HEAVY = ("torch", "numpy", "pydantic", "polars", "altair", "rich", "jinja2", "pyroute2", "msgspec", "yaml")
 
 
@@ -87,3 +90,23 @@ def test_a_study_that_cannot_run_is_refused_before_anything_starts(
     assert message in run.stderr
     assert run.stderr.count("\n") == 1
     assert not list((tmp_path / "out").glob("experiments/*"))
+
+
+def test_presets_are_listed_and_shown_as_yaml() -> None:
+    assert "gpt-tiny" in wirecost("presets", "workloads").stdout
+    assert "emulated-1g" in wirecost("presets").stdout
+    shown = wirecost("presets", "fabric", "tcp-10g").stdout
+    assert validate(Fabric, parse_yaml(shown, "shown"), "shown").name == "tcp-10g"
+    for arguments in (("presets", "fabrik"), ("presets", "fabric", "tcp-11g")):
+        run = wirecost(*arguments)
+        assert run.returncode == 2
+        assert "did you mean" in run.stderr
+
+
+def test_a_page_is_written_though_figures_cannot_be(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    (tmp_path / "figures").write_text("in the way")
+    run = wirecost("report", str(tmp_path), "--html", str(tmp_path / "page.html"))
+    assert run.returncode == 2
+    assert (tmp_path / "page.html").exists()
+    assert "figures: can't be written: File exists; --figures names another folder" in run.stderr

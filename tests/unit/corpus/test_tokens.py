@@ -50,6 +50,18 @@ def test_a_corpus_shorter_than_a_sequence(tmp_path: Path) -> None:
         load_tokens(path, 128)
 
 
+def test_a_path_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"data.corpus: 'a\\x00b' is no path"):
+        prepare_tokens("a\0b", "bpe", 400, tmp_path)
+
+
+def test_a_vocabulary_larger_than_memory_costs_none(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("The wire costs time. " * 40)
+    tokens = load_tokens(prepare_tokens(str(tmp_path / "c.txt"), "bpe", 10**12, tmp_path), 16)
+    assert tokens.dtype == np.uint32
+    assert tokens.max() < 256 + 21 * 40
+
+
 def test_a_vocabulary_too_small(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="at least 256"):
         prepare_tokens("python-docs", "bpe", 100, tmp_path)

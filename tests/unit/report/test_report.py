@@ -48,6 +48,22 @@ def test_fractions_stand_where_the_reference_study_has_them(tmp_path: Path) -> N
     assert row.split()[2] == "0.67"
 
 
+def test_one_batch_in_other_micro_batches_is_a_column_of_its_own(tmp_path: Path) -> None:
+    both = "global_batch: 16}, {kind: strong, global_batch: 16, micro_batch: 2}"
+    store = invented_store(tmp_path, text=STUDY.replace("global_batch: 16}", both))
+    report = read_report(tmp_path)
+    assert len(report.cells) == len(store.results()) == 24
+    found = [
+        report.cell(w, n, "all-reduce", s)
+        for w in report.workloads
+        for n in report.networks
+        for s in report.scales("all-reduce")
+    ]
+    assert {c.result.directory for c in found if c} == {c.result.directory for c in report.cells}
+    assert len(report.speed_ups()) == 12
+    assert "<2, 16> in 4 micro-batches" in [str(s) for s in report.scales("all-reduce")]
+
+
 def test_speed_ups_have_their_n_and_spread(tmp_path: Path) -> None:
     invented_store(tmp_path)
     ups = read_report(tmp_path).speed_ups()
@@ -56,6 +72,16 @@ def test_speed_ups_have_their_n_and_spread(tmp_path: Path) -> None:
     assert ups[0].ratio.value == pytest.approx((40 + 80 / 0.99) / (40 + 8 / 0.99), rel=1e-3)
     assert ups[0].ratio.low <= ups[0].ratio.value <= ups[0].ratio.high
     assert (ups[0].ratio.n_numerator, ups[0].ratio.n_denominator) == (4, 4)
+
+
+def test_where_the_fastest_network_has_no_result_the_table_says_which_is_compared(tmp_path: Path) -> None:
+    three = STUDY.replace("emulated-100m", "emulated-100m, emulated-300m")
+    invented_store(tmp_path, text=three, outcomes={2: Outcome(status=Status.SKIPPED, reason="too fast")})
+    report = read_report(tmp_path)
+    assert report.networks == ("emulated-1g", "emulated-300m", "emulated-100m")
+    table = shown(tmp_path).split("Speed-up of")[1].split("Expected from")[0]
+    rows = [line.split() for line in table.splitlines() if line.startswith(" small") or line.startswith("small")]
+    assert [row[4] for row in rows] == ["emulated-300m", "emulated-1g", "emulated-1g", "emulated-1g"]
 
 
 def test_communication_that_is_not_what_bytes_and_rate_say_is_pointed_out(tmp_path: Path) -> None:
@@ -88,6 +114,21 @@ def test_what_did_not_finish_is_shown_with_its_reason(tmp_path: Path) -> None:
     page = render_page(read_report(tmp_path))
     assert "<b>trace</b>" not in page
     assert "&lt;b&gt;trace&lt;/b&gt;" in page
+
+
+def test_a_network_without_a_result_keeps_its_rate_and_its_label(tmp_path: Path) -> None:
+    slow = "{name: slow, emulate: {rate: 40 Mb/s}}"
+    failed = {n: Outcome(status=Status.FAILED, reason="no") for n in range(0, 16, 2)}
+    invented_store(tmp_path, outcomes=failed, text=STUDY.replace("emulated-100m", slow))
+    report = read_report(tmp_path)
+    assert [(link.network, link.nominal, link.slowest_bps) for link in report.links()] == [
+        ("emulated-1g", "1 Gb/s", pytest.approx(0.99e9)),
+        ("slow", "40 Mb/s", None),
+    ]
+    assert report.network_label("slow") == "slow (emulated)"
+    row = next(line for line in shown(tmp_path).splitlines() if "slow (emulated)" in line and "unknown" in line)
+    assert "uncapped" not in row
+    assert "uncapped" not in render_page(report)
 
 
 def test_names_from_a_store_are_data(tmp_path: Path) -> None:
@@ -139,6 +180,26 @@ def test_a_broken_store_is_one_clear_line(tmp_path: Path) -> None:
         read_report(tmp_path)
     assert str(victim) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"packages": [1]}', "[" * 100_000])
+def test_a_broken_environment_is_one_clear_line(tmp_path: Path, content: str) -> None:
+    invented_store(tmp_path)
+    for path in tmp_path.glob("experiments/*/environment.json"):
+        path.write_text(content)
+    with pytest.raises(StoreError, match=r"environment\.json: ") as error:
+        read_report(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_results_of_a_study_before_it_was_edited_are_not_mixed_in(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    store = invented_store(tmp_path, text=STUDY + "iterations: 5\n")
+    assert len(store.results()) == 32
+    report = read_report(tmp_path)
+    assert {c.result.experiment.iterations for c in report.cells} == {5}
+    assert len(report.cells) == len(report.expectations()) == 16
+    assert ("earlier_study", 16) in [(code, n) for code, _, n in report.warnings()]
 
 
 def test_an_empty_store(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from support.results import STUDY
 from wirecost.fabric.probe import LinkMeasurement
-from wirecost.spec import Study, parse_yaml, validate
+from wirecost.spec import Device, Study, parse_yaml, validate
 from wirecost.study.collect import IncompleteSamplesError, collect
 
 EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0].model_copy(
@@ -103,3 +103,37 @@ def test_without_a_capped_and_measured_link_nothing_is_expected(tmp_path: Path, 
         (folder / "link.json").write_text(json.dumps(uncapped))
     breakdown = collect(EXPERIMENT, folder, cores=8)
     assert {c.expected_ns for c in breakdown.collectives} == {None}
+
+
+NCCL_LOG = """\
+host{rank}:10:10 [0] NCCL INFO comm 0x{rank}1 rank {rank} nranks 2 cudaDev {rank} busId {rank} commId 0xab - Init START
+host{rank}:10:10 [0] NCCL INFO Channel 00/0 : {rank}[{rank}] -> {other}[{other}] [send] via {via}
+host{rank}:10:10 [0] NCCL INFO comm 0x{rank}1 rank {rank} nranks 2 cudaDev {rank} busId {rank} commId 0xab - Init COMPLETE
+"""
+
+
+@pytest.mark.parametrize(
+    ("via", "transport", "codes"),
+    [("NET/Socket/0", "tcp", set()), ("NET/IB/0", "rdma", {"transport_not_as_asked"})],
+)
+def test_a_gpu_run_is_labelled_with_what_nccl_reported(
+    tmp_path: Path, via: str, transport: str, codes: set[str]
+) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    folder = write(tmp_path, rank, rank)
+    (folder / "logs").mkdir()
+    for r in (0, 1):
+        (folder / "logs" / f"nccl-{r}.log").write_text(NCCL_LOG.format(rank=r, other=1 - r, via=via))
+    breakdown = collect(EXPERIMENT.model_copy(update={"device": Device.CUDA}), folder, cores=8)
+    assert breakdown.network is not None
+    assert breakdown.network.transport == transport
+    assert {w.code for w in breakdown.warnings} == codes
+
+
+def test_calls_under_way_at_once_have_no_bandwidth_of_their_own(tmp_path: Path) -> None:
+    rank = [sample(n, 100 * n, 100 * n + 10, 100 * n + 50) for n in range(3)]
+    for s in rank:
+        second = dict(s["communications"][0])
+        second["start_ns"] += 20
+        s["communications"].append(second)
+    assert {c.busbw_Bps for c in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).collectives} == {None}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,67 @@ def test_publishing_again_replaces(tmp_path: Path) -> None:
     assert len(store.results()) == 16
 
 
+@pytest.mark.parametrize("content", [b"", b'{"status": "fai', b"\xff\xfe", b"[]", None])
+def test_a_status_that_cannot_be_read_is_one_line_that_names_it(tmp_path: Path, content: bytes | None) -> None:
+    store = invented_store(tmp_path)
+    result = store.results()[0]
+    path = result.directory / "status.json"
+    path.unlink()
+    path.mkdir() if content is None else path.write_bytes(content)
+    for read in (lambda: store.outcome(result.experiment), store.results):
+        with pytest.raises(StoreError) as refusal:
+            read()
+        assert str(refusal.value).startswith(f"{path}: can't be read as a result (")
+        assert "--resume" in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+        assert "pydantic" not in str(refusal.value)
+
+
+def test_publishing_again_and_killed_in_between_leaves_no_half_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = invented_store(tmp_path)
+    experiment = store.results()[0].experiment
+
+    def killed(path: Path) -> None:
+        (path / "experiment.yaml").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wirecost.study.store.shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt), store.locked():
+        store.begin(experiment)
+        store.publish(experiment, Outcome(status=Status.SKIPPED, reason="why not"), None)
+    monkeypatch.undo()
+    assert store.results()[0].outcome.reason == "why not"
+    with store.locked():
+        store.sweep()
+    assert not list(store.experiments.glob(f"{PARTIAL}*"))
+
+
+def test_the_demo_run_again_removes_its_own_results_alone_and_only_when_nobody_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wirecost.cli.demo import demo
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object, **__: object) -> None:
+        raise Stop
+
+    text = (files("wirecost.spec.presets") / "studies/demo-quick.yaml").read_text()
+    store = invented_store(tmp_path, text=f"name: demo-quick\n{text}")
+    mine = tmp_path / "experiments" / "mine.txt"
+    mine.write_text("not wirecost's")
+    monkeypatch.setattr("wirecost.study.run_study", stop)
+    with store.locked(), pytest.raises(StoreError, match="another run is writing here"):
+        demo(out=tmp_path, quick=True, again=True)
+    assert len(store.results()) == 2
+    with pytest.raises(Stop):
+        demo(out=tmp_path, quick=True, again=True)
+    assert list(store.experiments.iterdir()) == [mine]
+
+
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with (
         Store(tmp_path).locked(),
@@ -40,6 +103,16 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
         Store(tmp_path).locked(),
     ):
         pass
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"big: can't be written: No space left on device; .*--resume"),
+        Store(tmp_path).locked(),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device", "big")
+    with pytest.raises(PermissionError), Store(tmp_path).locked():
+        raise PermissionError(errno.EACCES, "another thing")
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

@@ -1,0 +1,218 @@
+"""Trace reading beside HolisticTraceAnalysis: speed per core, peak memory, growth with the size; in one run.
+
+usage: python benchmarks/trace.py [--trace FILE] [--mib 300] [--ranks 8] [--sizes 75 150 300 600] [--only PART ...]
+
+Takes a real PyTorch profiler trace and repeats it, shifted in time and with its steps renumbered, up to the size
+asked for; then runs `wirecost trace` and HolisticTraceAnalysis (from PyPI, in a throw-away virtual environment)
+on the same files in processes of their own. Peak memory is the largest process's. Parts: one, ranks, sizes, gzip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1 << 20
+HTA = "HolisticTraceAnalysis"
+_REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "traces" / "ddp-2-ranks-nccl-args.json.gz"
+_HTA_CODE = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+files = {rank: path for rank, path in enumerate(sys.argv[1:])}
+analysis = TraceAnalysis(trace_files=files, trace_dir="")
+print(analysis.get_temporal_breakdown(visualize=False))
+print(analysis.get_comm_comp_overlap(visualize=False))
+"""
+
+
+@dataclass
+class Measured:
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+    ok: bool
+
+
+def stretched(source: bytes, path: Path, mib: float, rank: int = 0) -> int:
+    """Writes `source` repeated to at least `mib` MiB, each copy later than the one before; gives the size."""
+    opening = re.search(rb'"traceEvents"\s*:\s*\[', source)
+    closing = re.search(rb"\}\s*\](?=\s*(?:,\s*\"|\}))", source[opening.end() :]) if opening else None
+    while closing is not None and opening is not None:
+        # The list of events closes at the last bracket before the next top-level member.
+        rest = source[opening.end() + closing.end() :]
+        if re.match(rb'\s*(\}|,\s*"(INFO|traceName|displayTimeUnit|baseTimeNanoseconds)")', rest):
+            break
+        closing = re.compile(rb"\}\s*\](?=\s*(?:,\s*\"|\}))").search(source[opening.end() :], closing.end())
+    if opening is None or closing is None:
+        raise SystemExit("the trace isn't laid out as kineto writes it")
+    start, end = opening.end(), opening.end() + closing.start() + 1
+    body = source[start:end]
+    head = re.sub(rb'("rank": )\d+', rb"\g<1>%d" % rank, source[:start], count=1)
+    times = [int(t) for t in re.findall(rb'"ts": (\d+)', body)]
+    steps = [int(n) for n in re.findall(rb"ProfilerStep#(\d+)", body)] or [0]
+    shift, renumber = max(times) - min(times) + 1000, max(steps) - min(steps) + 1
+    copies = max(1, -int(-(mib * MIB - len(head)) // len(body)))
+    with path.open("wb") as out:
+        out.write(head)
+        for copy in range(copies):
+            text = _moved(body, copy * shift, copy * renumber) if copy else body
+            out.write((b"," if copy else b"") + text)
+        out.write(source[end:])
+    return path.stat().st_size
+
+
+def _moved(body: bytes, shift_us: int, renumber: int) -> bytes:
+    later = re.sub(rb'("ts": )(\d+)', lambda m: b"%s%d" % (m[1], int(m[2]) + shift_us), body)
+    return re.sub(rb"(ProfilerStep#)(\d+)", lambda m: b"%s%d" % (m[1], int(m[2]) + renumber), later)
+
+
+def measure(command: list[str]) -> Measured:
+    """Runs a command; its wall and processor time (children's too) and the largest peak of any one process."""
+    peaks: dict[int, int] = {}
+    done = threading.Event()
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            for pid in _tree(process.pid):
+                try:
+                    status = Path(f"/proc/{pid}/status").read_text()
+                except OSError:
+                    continue
+                found = re.search(r"VmHWM:\s+(\d+) kB", status)
+                if found:
+                    peaks[pid] = max(peaks.get(pid, 0), int(found[1]) * 1024)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - started
+    process.returncode = os.waitstatus_to_exitcode(status)
+    done.set()
+    watcher.join()
+    if process.returncode:
+        print(errors.decode(errors="replace")[-2000:], file=sys.stderr)
+    peak = max([usage.ru_maxrss * 1024, *peaks.values()])
+    return Measured(wall, usage.ru_utime + usage.ru_stime, peak, process.returncode == 0)
+
+
+def _tree(root: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def ours(files: list[Path], jobs: int) -> Measured:
+    return measure(
+        [sys.executable, "-m", "wirecost", "trace", *map(str, files), "--format", "json", "-o", os.devnull,
+         "--jobs", str(jobs)]
+    )  # fmt: skip
+
+
+def peer(folder: Path) -> Path | None:
+    """A Python with HolisticTraceAnalysis from PyPI; None where it can't be installed."""
+    python = folder / "venv" / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+        done = subprocess.run([str(python), "-m", "pip", "install", "-q", HTA], check=False)
+        if done.returncode:
+            return None
+    return python
+
+
+def line(who: str, what: str, size: int, largest: int, m: Measured, cores: int) -> None:
+    if not m.ok:
+        print(f"{who:24} {what:26} failed", flush=True)
+        return
+    print(
+        f"{who:24} {what:26} {m.wall_s:8.2f} s wall {m.cpu_s:8.2f} s cpu "
+        f"{size / MIB / m.wall_s / cores:8.1f} MiB/s a core by wall {size / MIB / m.cpu_s:8.1f} by cpu "
+        f"{m.peak_bytes / MIB:8.0f} MiB peak = {m.peak_bytes / largest:5.2f} x file",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path, default=_REFERENCE)
+    parser.add_argument("--mib", type=float, default=300)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--peer-ranks", type=int, help="how many ranks the peer gets (default: as many)")
+    parser.add_argument("--sizes", type=float, nargs="*", default=[75, 150, 300, 600])
+    parser.add_argument("--only", nargs="*", default=["one", "gzip", "ranks", "sizes"])
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--folder", type=Path, help="keep files and the peer's environment there")
+    given = parser.parse_args()
+    source = given.trace.read_bytes()
+    source = gzip.decompress(source) if source.startswith(b"\x1f\x8b") else source
+    folder = given.folder or Path(tempfile.mkdtemp(prefix="wirecost-benchmark-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    cores = len(os.sched_getaffinity(0))
+    print(f"{platform.machine()}, {cores} cores, Python {platform.python_version()}; trace {given.trace.name}")
+    try:
+        python = None if given.no_peer else peer(folder)
+        if python is not None:
+            version = subprocess.run(
+                [str(python), "-m", "pip", "show", HTA], capture_output=True, text=True, check=False
+            ).stdout
+            print(f"{HTA} {''.join(re.findall(r'^Version: (.*)$', version, re.MULTILINE))}", flush=True)
+        if {"one", "gzip"} & set(given.only):
+            file = folder / "rank0.json"
+            size = stretched(source, file, given.mib)
+            if "one" in given.only:
+                line("wirecost", f"1 file, {size / MIB:.0f} MiB", size, size, ours([file], 1), 1)
+                if python is not None:
+                    line(HTA, "the same", size, size, measure([str(python), "-c", _HTA_CODE, str(file)]), 1)
+            if "gzip" in given.only:
+                packed = folder / "packed_rank0.json.gz"
+                with file.open("rb") as plain, gzip.open(packed, "wb", compresslevel=6) as out:
+                    shutil.copyfileobj(plain, out, MIB)
+                line("wirecost", "the same, gzip", size, size, ours([packed], 1), 1)
+                packed.unlink()
+            file.unlink()
+        if "ranks" in given.only:
+            files = [folder / f"rank{r}.json" for r in range(given.ranks)]
+            sizes = [stretched(source, f, given.mib, r) for r, f in enumerate(files)]
+            busy = min(cores, len(files))
+            label = f"{len(files)} ranks of {sizes[0] / MIB:.0f} MiB"
+            line("wirecost", label, sum(sizes), max(sizes), ours(files, cores), busy)
+            some = files[: given.peer_ranks or len(files)]
+            if python is not None:
+                m = measure([str(python), "-c", _HTA_CODE, *map(str, some)])
+                line(HTA, f"{len(some)} of them", sum(sizes[: len(some)]), max(sizes), m, min(cores, len(some)))
+            for file in files:
+                file.unlink()
+        if "sizes" in given.only:
+            for mib in given.sizes:
+                file = folder / "rank0.json"
+                size = stretched(source, file, mib)
+                line("wirecost", f"1 file, {size / MIB:.0f} MiB", size, size, ours([file], 1), 1)
+                file.unlink()
+    finally:
+        if given.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

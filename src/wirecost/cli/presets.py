@@ -1,0 +1,29 @@
+"""`wirecost presets`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def presets(
+    kind: Annotated[str | None, typer.Argument(help="workload, fabric, plan, ...; all kinds if left out.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print this one as YAML, to start your own from.")] = None,
+) -> None:
+    """List what can be named in a study: workloads, networks, plans."""
+    from wirecost.errors import SpecError, one_of
+    from wirecost.spec.presets import KINDS, names, text
+
+    if kind is not None and kind.removesuffix("s") not in KINDS:
+        raise SpecError(one_of("kind", kind, KINDS))
+    chosen = [kind.removesuffix("s")] if kind is not None else list(KINDS)
+    if name is not None:
+        (only,) = chosen
+        if name not in names(only):
+            raise SpecError(one_of(only, name, names(only)))
+        typer.echo(f"name: {name}\n{text(only, name)}", nl=False)
+        return
+    for each in chosen:
+        if names(each):
+            typer.echo(f"{KINDS[each]}: {', '.join(names(each))}")

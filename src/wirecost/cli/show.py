@@ -1,0 +1,103 @@
+"""How predictions look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wirecost.cli.output import console, percent, safe, table
+from wirecost.units import format_ns, format_size_bytes
+
+
+def seconds(value: float) -> str:
+    return format_ns(value * 1e9)
+
+
+def show_prediction(result: Any, largest: int | None) -> None:
+    """One prediction: headline, parts of the time, memory, remarks."""
+    out = console()
+    made, times, held = result.made, result.times, result.memory
+    total = float(times.total_s)
+    interval = result.breakdown.interval
+    out.print(f"[bold]{safe(result.breakdown.title)}[/bold] (predicted, stack {safe(made.stack.name)})")
+    plan = made.plan
+    out.print(
+        f"  {made.gpus} GPUs = tensor {plan.tensor_parallel} x pipeline {plan.pipeline_parallel} x context "
+        f"{plan.context_parallel} x data {made.data_parallel}; micro-batch {made.micro_batch} x "
+        f"{made.accumulation} "
+        f"accumulated, global batch {made.global_batch}"
+    )
+    out.print()
+    out.print(
+        f"  iteration      [bold]{seconds(total)}[/bold]   ({interval.level:.0%} interval "
+        f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)})"
+    )
+    out.print(f"  comm fraction  [bold]{percent(float(times.exposed_comm_s) / total)}[/bold]")
+    out.print(
+        f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / made.gpus:,.0f} a GPU"
+    )
+    out.print(f"  MFU            {percent(result.mfu)}")
+    price = made.cluster.dollars_per_gpu_hour
+    if price:
+        out.print(
+            f"  cost           ${price * made.gpus / 3600 / result.tokens_per_s * 1e9:,.2f} for a billion tokens"
+        )
+    fits = "fits" if result.fits else "[bold red]does not fit[/bold red]"
+    most = f"largest micro-batch {largest}" if largest else "no micro-batch fits"
+    out.print(
+        f"  memory         {format_size_bytes(float(held.total))} of "
+        f"{format_size_bytes(result.machine.memory_bytes)}: "
+        f"{fits} ({most})"
+    )
+    out.print()
+    parts = [
+        ("compute", times.compute_s),
+        ("waiting for launches", times.host_s),
+        ("pipeline bubble", times.bubble_s),
+        ("tensor parallel", times.tensor_s),
+        ("context, expert parallel", times.context_expert_s),
+        ("pipeline transfers", times.pipeline_s),
+        ("gradients (exposed)", times.gradient_s),
+        ("parameters (exposed)", times.parameter_s),
+        ("tied embedding", times.embedding_sync_s),
+        ("optimizer", times.optimizer_s),
+        ("slowest node", times.straggler_s),
+        ("other", times.other_s),
+    ]
+    body = [[name, seconds(float(v)), percent(float(v) / total)] for name, v in parts if float(v) > 1e-9]
+    body.append(["total", seconds(total), percent(1.0)])
+    if float(times.hidden_comm_s) > 1e-9:
+        body.append(["communication under compute", seconds(float(times.hidden_comm_s)), "hidden"])
+    out.print(table("One iteration of the slowest rank", ["part", "time", "share"], body))
+    pieces = ("weights", "gradients", "optimizer", "activations", "logits", "overhead")
+    body = [[name, format_size_bytes(float(getattr(held, name)))] for name in pieces]
+    out.print(table("Memory of the fullest rank", ["part", "size"], body))
+    for warning in result.breakdown.warnings:
+        out.print(f"  [yellow]{warning.code}[/yellow]: {safe(warning.message)}")
+
+
+def show_sweep(points: Sequence[Any], axis: str) -> None:
+    """A sweep as one table."""
+    body = []
+    for point in points:
+        if point.prediction is None:
+            body.append([point.label, "-", "-", "-", "-", "-", point.refused])
+            continue
+        p = point.prediction
+        interval = p.breakdown.interval
+        total = float(p.times.total_s)
+        remarks = [] if p.fits else ["out of memory"]
+        remarks += [w.code for w in p.breakdown.warnings if w.code == "extrapolated"][:1]
+        body.append(
+            [
+                point.label,
+                seconds(total),
+                f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}",
+                percent(float(p.times.exposed_comm_s) / total),
+                f"{p.tokens_per_s:,.0f}",
+                percent(p.mfu),
+                ", ".join(remarks),
+            ]
+        )
+    head = [axis.replace("_", " "), "iteration", "90 % interval", "comm fraction", "tokens/s", "MFU", "remark"]
+    console().print(table("Predicted", head, body))

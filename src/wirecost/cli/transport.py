@@ -1,0 +1,107 @@
+"""`wirecost transport`: which transport a job used, by its NCCL log."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from wirecost.fabric.ncclog import Verdict
+
+
+class _Format(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def transport(
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOG...", help="Log files, directories of them, .gz too; - for stdin.")
+    ],
+    output: Annotated[_Format, typer.Option("--format", help="How to print the answer.")] = _Format.TEXT,
+    expect: Annotated[
+        str | None,
+        typer.Option(metavar="TRANSPORT", help="Exit with 1 unless the job used this: rdma-gdr, tcp, ..."),
+    ] = None,
+) -> None:
+    """Say which transport a job used, from its NCCL or RCCL log (NCCL_DEBUG=INFO): RDMA with or without GPUDirect,
+    TCP, IPoIB, EFA, shared memory or peer access; and warn of what such logs make people believe wrongly."""
+    from wirecost.errors import WirecostError, one_of
+    from wirecost.fabric.ncclog import Transport, not_as_asked, read_logs
+
+    if expect is not None and expect not in list(Transport):
+        raise WirecostError(one_of("transport", expect, list(Transport)))
+    verdict = read_logs(logs)
+    if output is _Format.JSON:
+        typer.echo(json.dumps(verdict.as_json(), indent=2))
+    else:
+        _print(verdict)
+    if expect is not None and (warning := not_as_asked(verdict, expect)) is not None:
+        typer.echo(f"wirecost: {warning.message}", err=True)
+        raise typer.Exit(1)
+
+
+# What each verdict means, for those who don't know our words.
+_MEANING = {
+    "rdma-gdr": "RDMA with GPUDirect: NICs read and write GPU memory",
+    "rdma": "RDMA, staged through host memory on at least one side",
+    "tcp": "TCP sockets",
+    "ipoib": "TCP sockets over InfiniBand (IPoIB), not RDMA",
+    "efa": "AWS Elastic Fabric Adapter",
+    "shm": "shared memory inside the host, not GPU peer access",
+    "p2p": "GPU peer access (NVLink or PCIe)",
+    "mixed": "edges between hosts differ",
+}
+_MOST_ROWS = 40
+
+
+def _print(verdict: Verdict) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # Not on a terminal nothing is folded to its width, so that words can be searched for.
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if terminal else 200, soft_wrap=not terminal)
+    name = verdict.verdict.value
+    line = Text(f"Transport: {name}", style="bold")
+    console.print(line.append(f"  {verdict.reason or _MEANING[name]}", style="not bold"))
+    versions = ", ".join(verdict.nccl_versions) or "version not in the log"
+    console.print(
+        Text(
+            f"{len(verdict.communicators)} communicator(s); {versions}; read {verdict.lines} lines "
+            f"({verdict.nccl_lines} NCCL's) from {verdict.sources} source(s)",
+            style="dim",
+        )
+    )
+    rows = [(c, p) for c in verdict.communicators for p in c.pairs]
+    if rows:
+        table = Table(box=None, pad_edge=False)
+        for title in ("communicator", "ranks", "hosts", "transport", "NCCL's words", "GPUDirect", "edges"):
+            table.add_column(title, justify="right" if title == "edges" else "left", overflow="fold")
+        previous = None
+        for c, p in rows[:_MOST_ROWS]:
+            table.add_row(
+                Text("" if c is previous else c.id or "not named"),
+                Text("" if c is previous else f"{c.ranks_seen}/{c.nranks or '?'}"),
+                Text(_hosts(p.hosts, p.where.value)),
+                Text(p.verdict.value),
+                Text(", ".join(p.networks) + (f" on {', '.join(p.interfaces)}" if p.interfaces else "")),
+                Text(p.gpudirect.value if p.gpudirect else "-"),
+                str(p.edges),
+            )
+            previous = c
+        console.print(table)
+        if len(rows) > _MOST_ROWS:
+            console.print(Text(f"... {len(rows) - _MOST_ROWS} more rows; --format json has all", style="dim"))
+    for warning in verdict.warnings:
+        console.print(Text(f"warning {warning.code}: ", style="yellow").append(warning.message, style="default"))
+
+
+def _hosts(hosts: tuple[str | None, str | None], where: str) -> str:
+    a, b = (h or "?" for h in hosts)
+    return f"inside {b}" if where == "inside-host" else f"{a} - {b}" if b != "?" or a != "?" else "? - ?"

@@ -1,0 +1,100 @@
+"""`wirecost validate`: the model against a table of measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def validate(
+    measured: Annotated[Path, typer.Argument(help="CSV of measured iterations or communication fractions.")],
+    calibrate_on: Annotated[
+        Path | None, typer.Option("--calibrate-on", metavar="FILE", help="Fit on this table first.")
+    ] = None,
+    by: Annotated[
+        list[str] | None, typer.Option("--by", metavar="COLUMN", help="Errors by this column too (repeatable).")
+    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Print every row.")] = False,
+    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+) -> None:
+    """Predict every row of a table of measurements, and say how wrong the predictions are.
+
+    Rows that the model can't express are listed with the reason. Errors are predicted / measured - 1, for tables
+    of communication fractions predicted - measured.
+    """
+    import json
+
+    from wirecost.cli.output import check_format
+    from wirecost.model.validate import validate_table
+
+    check_format(format)
+    result = validate_table(measured, calibrate_on=calibrate_on)
+    if format == "json":
+        typer.echo(json.dumps(result.as_json(), allow_nan=False))
+        return
+    _print(result, by, rows)
+
+
+def _print(result: Any, by: list[str] | None, every_row: bool) -> None:
+    from wirecost.cli.output import console, percent, plain, table
+
+    out = console()
+    seconds = result.unit == "s"
+    title = "Predicted against measured time" if seconds else "Predicted against measured comm fraction"
+    head = ["source", "rows", "mean |error|", "bias", "worst", "worst row", "in 90 % interval"]
+    if not seconds:
+        head[-1] = "OOM right"
+    body = []
+    for group in result.groups():
+        last = (
+            percent(group["interval_coverage"], 0)
+            if seconds
+            else f"{group['oom_right']}/{group['oom_cells']}, {group['oom_false']} false"
+        )
+        scale = percent if seconds else plain
+        body.append(
+            [
+                group["source"],
+                group["rows"],
+                scale(group["mape"]),
+                scale(group["bias"], sign=True),
+                scale(group["max_ape"]),
+                group["worst"] or "-",
+                last,
+            ]
+        )
+    out.print(table(title, head, body))
+    for column in by or []:
+        lines = [
+            [
+                g["source"],
+                g["rows"],
+                (percent if seconds else plain)(g["mape"]),
+                (percent if seconds else plain)(g["bias"], sign=True),
+            ]
+            for g in result.by_parameter(column)
+        ]
+        out.print(table(f"By {column}", [column, "rows", "mean |error|", "bias"], lines))
+    if every_row:
+        lines = [
+            [
+                r.id,
+                plain(r.measured),
+                "OOM" if r.predicted is None else plain(r.predicted),
+                (percent if seconds else plain)(r.error, sign=True),
+                r.stack,
+            ]
+            for r in result.rows
+        ]
+        out.print(table("Rows", ["row", "measured", "predicted", "error", "stack"], lines))
+    if result.skipped:
+        reasons: dict[str, list[str]] = {}
+        for one in result.skipped:
+            reasons.setdefault(one["reason"], []).append(one["id"])
+        lines = [
+            [reason, len(ids), ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")]
+            for reason, ids in reasons.items()
+        ]
+        out.print(table("Rows that can't be expressed", ["reason", "rows", "which"], lines))

@@ -1,0 +1,21 @@
+"""Counters of NICs, InfiniBand ports, NVLink, PCIe and the kernel's network work, sampled over time."""
+
+from wirecost.counters.interface import CounterSource, Reading
+from wirecost.counters.jsonl import read_jsonl
+from wirecost.counters.monitor import MonitorResult, monitor, recording
+from wirecost.counters.rows import DeviceSummary, Row
+from wirecost.counters.sampler import Sampler, Sink, default_sources
+
+__all__ = [
+    "CounterSource",
+    "DeviceSummary",
+    "MonitorResult",
+    "Reading",
+    "Row",
+    "Sampler",
+    "Sink",
+    "default_sources",
+    "monitor",
+    "read_jsonl",
+    "recording",
+]

@@ -1,0 +1,49 @@
+"""Counter files of sysfs and procfs, kept open: a read is then one system call of a microsecond."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class CounterFile:
+    """A file whose content changes under an open descriptor."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, limit: int = 32) -> bytes:
+        """The content now. Raises OSError where the device is gone."""
+        return os.pread(self._fd, limit, 0)
+
+    def read_int(self) -> int:
+        return int(self.read())
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def open_if_there(path: Path) -> CounterFile | None:
+    try:
+        return CounterFile(path)
+    except OSError:
+        return None
+
+
+def names_in(directory: Path) -> list[str]:
+    """Sorted entries of a directory; none where it isn't there."""
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208 (called ten times a second)
+    except OSError:
+        return []
+
+
+def text_of(path: Path) -> str | None:
+    """A small sysfs file's text, or None where it can't be read (an interface that is down refuses `speed`)."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,75 @@
+"""InfiniBand and RoCE ports, from /sys/class/infiniband. EFA devices too.
+
+`port_xmit_data` and `port_rcv_data` count 32-bit words, whatever the number of lanes: the InfiniBand specification
+(PortCounters, 16.1.3.5) divides octets by 4, and Linux hands the value on as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from wirecost.counters.files import CounterFile, names_in, open_if_there, text_of
+from wirecost.counters.interface import Reading
+
+WORD_BYTES = 4
+# (receive, transmit, bytes a unit). EFA has no port_*_data and counts bytes in hw_counters.
+_COUNTERS = (
+    ("counters/port_rcv_data", "counters/port_xmit_data", WORD_BYTES),
+    ("hw_counters/rx_bytes", "hw_counters/tx_bytes", 1),
+)
+
+
+class InfinibandSource:
+    """Data counters of all ports of all RDMA devices, called "mlx5_0/1". `root` stands in for / in tests."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._directory = root / "sys/class/infiniband"
+        self._open: dict[str, tuple[CounterFile, CounterFile, int, float | None]] = {}
+        self._ports: dict[str, list[str]] = {}
+
+    def read(self) -> list[Reading]:
+        devices = names_in(self._directory)
+        if devices != list(self._ports):
+            self._ports = {d: names_in(self._directory / d / "ports") for d in devices}
+            for gone in self._open.keys() - {f"{d}/{p}" for d, ports in self._ports.items() for p in ports}:
+                self._drop(gone)
+        found = []
+        for device, ports in self._ports.items():
+            for port in ports:
+                name = f"{device}/{port}"
+                if name not in self._open and not self._take(name, self._directory / device / "ports" / port):
+                    continue
+                rx, tx, unit, link = self._open[name]
+                try:
+                    found.append(
+                        Reading("infiniband", name, time.monotonic_ns(), rx.read_int(), tx.read_int(), unit, link)
+                    )
+                except (OSError, ValueError):
+                    self._drop(name)
+                    self._ports = {}  # look again: the device went away, or its driver was reloaded
+        return found
+
+    def close(self) -> None:
+        for name in list(self._open):
+            self._drop(name)
+
+    def _take(self, name: str, port: Path) -> bool:
+        for receive, transmit, unit in _COUNTERS:
+            rx, tx = open_if_there(port / receive), open_if_there(port / transmit)
+            if rx is not None and tx is not None:
+                self._open[name] = (rx, tx, unit, port_rate_Bps(port))
+                return True
+        return False
+
+    def _drop(self, name: str) -> None:
+        rx, tx, _, _ = self._open.pop(name)
+        rx.close()
+        tx.close()
+
+
+def port_rate_Bps(port: Path) -> float | None:
+    """From `rate`: "100 Gb/sec (4X EDR)"."""
+    m = re.match(r"([\d.]+) Gb/sec", text_of(port / "rate") or "")
+    return float(m[1]) * 1e9 / 8 if m else None

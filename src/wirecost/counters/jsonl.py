@@ -1,0 +1,67 @@
+"""Rows as JSON lines: one row a line, readable while it grows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from wirecost.counters.rows import Row
+from wirecost.errors import WirecostError
+
+_FLUSH_EVERY_NS = 1_000_000_000  # what a crash loses at most
+
+
+class JsonlWriter:
+    """Writes rows to a file, flushed once a second. Raises WirecostError where it can't be written."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        import msgspec
+
+        self._path = os.fspath(path)
+        self._encode = msgspec.json.Encoder().encode_lines
+        try:
+            self._file = Path(path).open("wb")  # noqa: SIM115 (closed by close)
+        except OSError as error:
+            raise self._error(error) from None
+        self._flush_ns = time.monotonic_ns() + _FLUSH_EVERY_NS
+
+    def write(self, rows: Sequence[Row]) -> None:
+        try:
+            self._file.write(self._encode(rows))
+            if time.monotonic_ns() >= self._flush_ns:
+                self._file.flush()
+                self._flush_ns = time.monotonic_ns() + _FLUSH_EVERY_NS
+        except OSError as error:
+            raise self._error(error) from None
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._error(error) from None
+
+    def _error(self, error: OSError) -> WirecostError:
+        return WirecostError(f"can't write '{self._path}': {error.strerror or error}")
+
+
+def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Row]:
+    """The rows of a file that JsonlWriter wrote; a last line that was cut by a crash is left out.
+
+    Raises WirecostError where the file can't be read or holds something else.
+    """
+    import msgspec
+
+    decode = msgspec.json.Decoder(Row).decode
+    try:
+        with Path(path).open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield decode(line)
+                except msgspec.MsgspecError as error:
+                    if not line.endswith(b"\n"):
+                        return
+                    raise WirecostError(f"'{os.fspath(path)}' line {number} is no sample: {error}") from None
+    except OSError as error:
+        raise WirecostError(f"can't read '{os.fspath(path)}': {error.strerror or error}") from None

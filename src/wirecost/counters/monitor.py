@@ -1,0 +1,137 @@
+"""`wirecost monitor`: a sampler, where its rows go, and the command it watches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from wirecost.counters.command import Watched
+from wirecost.counters.interface import CounterSource
+from wirecost.counters.jsonl import JsonlWriter
+from wirecost.counters.rows import DeviceSummary
+from wirecost.counters.sampler import Sampler, Sink
+from wirecost.errors import WirecostError
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorResult:
+    """`exit_code` is the command's (128 + n if signal n ended it), 0 without one. `error` says what ended the
+    recording early, such as a full disk: it doesn't end the command."""
+
+    exit_code: int
+    error: str | None
+    summary: tuple[DeviceSummary, ...]
+    samples: int
+    late_samples: int
+    prometheus_port: int | None
+
+
+def writer_for(path: str | os.PathLike[str]) -> Sink:
+    """The writer that a file's name asks for: .jsonl or .parquet."""
+    suffix = Path(path).suffix
+    if suffix == ".jsonl":
+        return JsonlWriter(path)
+    if suffix == ".parquet":
+        from wirecost.counters.parquet import ParquetWriter
+
+        return ParquetWriter(path)
+    raise WirecostError(f"can't tell the format of '{os.fspath(path)}': name it .jsonl or .parquet")
+
+
+def monitor(
+    command: Sequence[str] = (),
+    *,
+    every_ns: int = 100_000_000,
+    out: str | os.PathLike[str] | None = None,
+    prometheus: tuple[str, int] | None = None,
+    only: Sequence[str] = (),
+    seconds: float | None = None,
+    sources: Sequence[CounterSource] | None = None,
+    on_start: Callable[[Sampler], None] = lambda _: None,
+    on_tick: Callable[[Sampler], None] = lambda _: None,
+) -> MonitorResult:
+    """Samples while `command` runs, or until SIGINT or SIGTERM, or for `seconds`. Must run in the main thread.
+
+    `prometheus` is (address, port). `on_tick` is called about ten times a second, for a display.
+    """
+    from wirecost.counters.prometheus import PrometheusExporter
+
+    with Watched() as watched:
+        sinks: list[Sink] = []
+        exporter = None
+        try:
+            if out is not None:
+                sinks.append(writer_for(out))
+            sampler = Sampler(every_ns=every_ns, sources=sources, sinks=sinks, keep=False, only=only)
+            sampler.sample()  # before the command, so that its first bytes count
+            child = watched.start(command) if command else None
+        except WirecostError:
+            for sink in sinks:
+                sink.close()
+            raise
+        try:
+            if prometheus is not None:
+                exporter = PrometheusExporter(prometheus[1], prometheus[0])
+                sampler.sinks.append(exporter)
+            sampler.start()
+            on_start(sampler)
+            if child is None:
+                watched.wait_for_end(seconds, lambda: on_tick(sampler))
+                code = 0
+            else:
+                code = watched.wait(child, lambda: on_tick(sampler))
+        except BaseException:
+            if child is not None and child.poll() is None:
+                child.terminate()
+                child.wait()
+            raise
+        finally:
+            error = None
+            try:
+                sampler.stop()
+            except WirecostError as stopped:
+                error = str(stopped)
+    return MonitorResult(
+        exit_code=code,
+        error=error,
+        summary=tuple(sampler.summary()),
+        samples=sampler.samples,
+        late_samples=sampler.late_samples,
+        prometheus_port=exporter.port if exporter else None,
+    )
+
+
+@contextmanager
+def recording(out: str | os.PathLike[str], *, every_ns: int = 100_000_000) -> Iterator[None]:
+    """Samples in a process of its own while the block runs, so that the block's interpreter isn't disturbed.
+
+    Rows land in `out`; their `t_ns` is the clock that time.monotonic_ns() reads in every process of this machine.
+    """
+    import signal
+    import subprocess
+    import sys
+
+    arguments = [
+        sys.executable,
+        "-m",
+        "wirecost",
+        "monitor",
+        "--quiet",
+        "--every",
+        f"{every_ns}ns",
+        "--out",
+        str(out),
+    ]
+    process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()  # "recording": the first sample is taken
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate()
+    if process.returncode != 0:
+        raise WirecostError(f"the monitor of this run failed: {error.decode(errors='replace').strip()}")

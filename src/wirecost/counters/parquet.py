@@ -1,0 +1,52 @@
+"""Rows as Parquet. Rows go to a JSON lines file beside it first, which stays if the recording is killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wirecost.counters.jsonl import JsonlWriter
+from wirecost.counters.rows import Row
+from wirecost.errors import WirecostError
+
+_INTEGERS = ("t_ns", "unix_ns", "rx_bytes", "tx_bytes", "late_ns")
+_FLOATS = ("rx_Bps", "tx_Bps", "link_Bps", "softirq_cores", "softirq_busiest_core", "net_rx_per_s", "net_tx_per_s")
+_TEXTS = ("kind", "device", "note")
+
+
+class ParquetWriter:
+    """Writes `path` when closed, in a stream, so that a recording of days fits in memory."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._spool = self._path.with_name(self._path.name + ".partial.jsonl")
+        self._writer = JsonlWriter(self._spool)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        self._writer.write(rows)
+
+    def close(self) -> None:
+        import polars as pl
+
+        self._writer.close()
+        types = {name: _type(pl, name) for name in Row.__dataclass_fields__}
+        unfinished = self._path.with_name(self._path.name + ".partial")
+        try:
+            if self._spool.stat().st_size == 0:
+                pl.DataFrame(schema=types).write_parquet(unfinished)
+            else:
+                pl.scan_ndjson(self._spool, schema=types).sink_parquet(unfinished)
+            unfinished.replace(self._path)
+        except OSError as error:
+            raise WirecostError(
+                f"can't write '{self._path}': {error}; the samples are in '{self._spool}'"
+            ) from None
+        self._spool.unlink()
+
+
+def _type(pl: Any, name: str) -> Any:
+    if name in _INTEGERS:
+        return pl.Int64
+    return pl.Float64 if name in _FLOATS else pl.String

@@ -1,0 +1,61 @@
+"""Which wire a NET plugin's name stands for."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+
+class Wire(StrEnum):
+    RDMA = "rdma"
+    TCP = "tcp"
+    LIBFABRIC = "libfabric"  # whatever its provider is
+    UNKNOWN = "unknown"
+
+
+# Names as plugins print them in `NET/<name>/<dev>`; versions ("_v8") and case are ignored. Sources: NCCL
+# (IB, Socket), nccl-rdma-sharp-plugins (IBext, UCX, SHARP), aws-ofi-nccl (AWS Libfabric, Libfabric; OFI in HPE's
+# build), Google (FastSocket, GPUDirectTCPX, FasTrak, gIB).
+_WIRES = (
+    (re.compile(r"ib(ext)?|gib|ucx.*|sharp|roce|rocex?|.*rdma.*", re.I), Wire.RDMA),
+    (re.compile(r"socket|fastsocket|gpudirecttcpx.*|fastrak|tcp.*", re.I), Wire.TCP),
+    (re.compile(r"aws libfabric|libfabric|ofi", re.I), Wire.LIBFABRIC),
+)
+_VERSION = re.compile(r"_v\d+$")
+
+# libfabric's core providers (fi_provider(7)), before a utility layer: "verbs;ofi_rxm".
+_RDMA_PROVIDERS = {"cxi", "verbs", "psm2", "psm3", "opx", "gni"}
+_TCP_PROVIDERS = {"tcp", "sockets", "udp", "net"}
+
+
+@lru_cache(maxsize=1024)
+def wire_of(network: str) -> Wire:
+    """The wire behind a NET plugin's name."""
+    name = _VERSION.sub("", network)
+    return next((wire for pattern, wire in _WIRES if pattern.fullmatch(name)), Wire.UNKNOWN)
+
+
+def provider_kind(provider: str) -> str | None:
+    """ "efa", "rdma" or "tcp" for a libfabric provider's name; None for one that isn't known here."""
+    core = provider.lower().split(";")[0].strip()
+    if core.startswith("efa"):
+        return "efa"
+    if core in _RDMA_PROVIDERS:
+        return "rdma"
+    return "tcp" if core in _TCP_PROVIDERS else None
+
+
+def is_ipoib(interface: str) -> bool:
+    """IPoIB interfaces are called ib0, ibp12s0, ibs85f0, ib0.8001, ib-bond0."""
+    return interface.startswith("ib")
+
+
+_VIRTUAL = re.compile(
+    r"(virbr|docker|br-|veth|cni|flannel|cali|vxlan|tun|tap|lxc|lxd|podman|vmnet|kube|weave|dummy)"
+)
+
+
+def is_virtual(interface: str) -> bool:
+    """Bridges and virtual interfaces, which no traffic between hosts should take."""
+    return _VIRTUAL.match(interface) is not None

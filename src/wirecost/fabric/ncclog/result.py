@@ -1,0 +1,151 @@
+"""What a log says: the verdict, for all of it, for each communicator and for each pair of hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Transport(StrEnum):
+    """The transport that NCCL reported using. `MIXED` only where edges between hosts differ."""
+
+    RDMA_GDR = "rdma-gdr"  # InfiniBand, RoCE or Slingshot, the NIC reads and writes GPU memory on both sides
+    RDMA = "rdma"  # the same wire, but staged through host memory on at least one side
+    TCP = "tcp"
+    IPOIB = "ipoib"  # TCP over an InfiniBand interface
+    EFA = "efa"
+    SHM = "shm"  # through host memory inside a host
+    P2P = "p2p"  # GPU peer access: NVLink or PCIe
+    MIXED = "mixed"
+    UNKNOWN = "unknown"
+
+
+class Where(StrEnum):
+    """Whether an edge joins two hosts. `PRESUMED`: a network edge; an end's host isn't in the log."""
+
+    BETWEEN = "between-hosts"
+    PRESUMED = "presumed-between-hosts"
+    INSIDE = "inside-host"
+
+
+class GpuDirect(StrEnum):
+    """Which ends of the edges reach GPU memory without a stop in host memory."""
+
+    BOTH = "both"
+    RECEIVE_ONLY = "receive-only"
+    SEND_ONLY = "send-only"
+    NONE = "none"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class LogWarning:
+    """A typed remark: `code` is stable, `message` says what is doubtful or wrong and what to do."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairVerdict:
+    """One pair of hosts (or one host twice, for what happens inside it). An unknown host is None."""
+
+    hosts: tuple[str | None, str | None]
+    where: Where
+    verdict: Transport
+    networks: tuple[str, ...]  # NCCL's own words, without the device: "NET/IB", "P2P/CUMEM", "SHM/direct"
+    interfaces: tuple[str, ...]  # of sockets, where the log names them
+    gpudirect: GpuDirect | None  # None where it doesn't apply (sockets, inside a host)
+    edges: int  # distinct (sender, receiver, connection index)
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorVerdict:
+    """One communicator. `id` is NCCL's commId, or the pointer that the first rank printed, or None when the log
+    has edges that no line ties to a communicator. `hosts` are those the log shows, `nodes` is NCCL's own count."""
+
+    id: str | None
+    nranks: int | None
+    ranks_seen: int
+    nodes: int | None
+    hosts: tuple[str, ...]
+    verdict: Transport
+    reason: str | None
+    selected: tuple[str, ...]  # "Using network X": chosen for this communicator, which doesn't prove its use
+    pairs: tuple[PairVerdict, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to "which transport did this job use?". `reason` is set exactly when the verdict is unknown."""
+
+    verdict: Transport
+    reason: str | None
+    communicators: tuple[CommunicatorVerdict, ...]
+    warnings: tuple[LogWarning, ...]
+    nccl_versions: tuple[str, ...]
+    lines: int
+    nccl_lines: int
+    bytes: int
+    sources: int
+
+    def warning(self, code: str) -> LogWarning | None:
+        """The warning with this code, or None."""
+        return next((w for w in self.warnings if w.code == code), None)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for `--format json`."""
+        answer: dict[str, Any] = {"verdict": self.verdict.value}
+        if self.reason is not None:
+            answer["reason"] = self.reason
+        answer["communicators"] = [_communicator_json(c) for c in self.communicators]
+        answer["warnings"] = [{"code": w.code, "message": w.message} for w in self.warnings]
+        answer["nccl_versions"] = list(self.nccl_versions)
+        answer["read"] = {
+            "sources": self.sources,
+            "bytes": self.bytes,
+            "lines": self.lines,
+            "nccl_lines": self.nccl_lines,
+        }
+        return answer
+
+
+def not_as_asked(verdict: Verdict, asked: Transport | str) -> LogWarning | None:
+    """The mark of a run that asked for one transport and used another, or None where it used what it asked for.
+
+    An unknown verdict doesn't confirm anything, so that it is marked too. Raises ValueError for an unknown name.
+    """
+    wanted = Transport(asked)
+    if verdict.verdict is wanted:
+        return None
+    got = verdict.verdict.value
+    why = f" ({verdict.reason})" if verdict.reason else ""
+    return LogWarning("transport_not_as_asked", f"asked for {wanted.value} and got {got}{why}")
+
+
+def _communicator_json(c: CommunicatorVerdict) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "id": c.id,
+        "nranks": c.nranks,
+        "ranks_seen": c.ranks_seen,
+        "nodes": c.nodes,
+        "hosts": list(c.hosts),
+        "verdict": c.verdict.value,
+        "selected": list(c.selected),
+        "pairs": [
+            {
+                "hosts": list(p.hosts),
+                "where": p.where.value,
+                "verdict": p.verdict.value,
+                "networks": list(p.networks),
+                "interfaces": list(p.interfaces),
+                "gpudirect": p.gpudirect.value if p.gpudirect else None,
+                "edges": p.edges,
+            }
+            for p in c.pairs
+        ],
+    }
+    if c.reason is not None:
+        answer["reason"] = c.reason
+    return answer

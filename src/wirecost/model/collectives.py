@@ -1,0 +1,171 @@
+"""Time of collectives on rings and trees, inside a node, between nodes, and with rings sharing a node's NICs.
+
+The linear cost latency + bytes / bandwidth is Hockney's; bytes that a ring moves are Patarasuk & Yuan 2009
+(doi 10.1016/j.jpdc.2008.09.002), the double tree's latency Sanders et al. 2009 as in NCCL 2.4. What is fitted to
+benchmarks is a link's achieved rate, its latencies, and `half_bytes`: NCCL reaches its rate only with size
+(protocols LL, LL128, Simple), so that transfer time is bytes / rate x (1 + sqrt(half_bytes / size)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirecost.model.inputs import Machine, Number, has, where
+from wirecost.spec import Link
+
+DEFAULT_LATENCY_S = {"intra": 20e-6, "inter": 25e-6}
+DEFAULT_STEP_S = {"intra": 2e-6, "inter": 6e-6}
+DEFAULT_EFFICIENCY = {"intra": 0.8, "inter": 0.8}
+DEFAULT_HALF_BYTES = {"intra": 1e6, "inter": 1e6}
+DEFAULT_SHARED = 0.6
+TREE_EFFICIENCY = 0.85
+"""A tree's bandwidth relative to a ring's between nodes (NVIDIA, "Massively Scale Your Deep Learning Training with
+NCCL 2.4", figure of 24,576 GPUs on Summit)."""
+
+
+@dataclass(slots=True)
+class Group:
+    """A process group: `size` ranks, `per_node` of them in each node, `rings` such groups sharing a node's NICs;
+    and what its collectives cost on a machine: the ring's rate, fixed latency, once around the ring, and the size
+    of half rate. `several` is 1 where there is anything to communicate."""
+
+    size: Number
+    per_node: Number
+    rings: Number
+    nodes: Number
+    crosses: Number  # bool: the group spans nodes
+    several: Number
+    rate_Bps: Number
+    fixed_s: Number
+    ring_s: Number
+    half_bytes: Number
+
+
+def group(size: Number, stride: Number, world: Number, machine: Machine) -> Group:
+    """The groups of `size` ranks whose neighbours lie `stride` ranks apart.
+
+    The rule for shared NICs: a node of g GPUs holds per_node = min(size, g / stride) ranks of a group, so
+    g / per_node groups run at once over the node's NICs, and each gets that part of the node's rate.
+    """
+    present = np.minimum(machine.gpus_per_node, world)
+    per_node = np.minimum(size, np.maximum(1.0, np.floor(present / stride)))
+    return placed(size, per_node, present / per_node, machine)
+
+
+def placed(size: Number, per_node: Number, rings: Number, machine: Machine) -> Group:
+    """A group by where its ranks lie."""
+    nodes = size / per_node
+    crosses = nodes > 1
+    several = (size > 1) * 1.0
+    intra = machine.intra_Bps * machine.intra_efficiency
+    if not has(crosses):
+        steps = (size - 1) * machine.intra_step_s
+        return Group(
+            size,
+            per_node,
+            rings,
+            nodes,
+            crosses,
+            several,
+            intra,
+            machine.intra_latency_s,
+            steps,
+            machine.intra_half_bytes,
+        )
+    outside = crosses * 1.0
+    between = nodes * outside
+    # Every rank is a step of the ring, and the step into another node is the slower one.
+    steps = np.maximum(size - 1 - between, 0.0) * machine.intra_step_s + between * machine.inter_step_s
+    return Group(
+        size,
+        per_node,
+        rings,
+        nodes,
+        crosses,
+        several,
+        np.where(crosses, np.minimum(intra, _node_rate_Bps(nodes, per_node, rings, machine)), intra),
+        machine.intra_latency_s + outside * (machine.inter_latency_s - machine.intra_latency_s),
+        steps,
+        machine.intra_half_bytes + outside * (machine.inter_half_bytes - machine.intra_half_bytes),
+    )
+
+
+def _node_rate_Bps(nodes: Number, per_node: Number, rings: Number, machine: Machine) -> Number:
+    """A ring's share of its node's NICs."""
+    rate = machine.node_Bps * machine.inter_efficiency / rings
+    if machine.nics_per_node < machine.gpus_per_node and machine.inter_shared != 1:
+        # GPUs share NICs: rings that enter a node at one GPU and leave it at another meet on them.
+        rate = where((rings > 1) & (per_node > 1), machine.inter_shared, 1.0) * rate
+    if machine.inter_pair_gain != 1:
+        # Between two nodes both directions of the one pair of links carry a ring's neighbours, and no switch port
+        # sees two senders; sockets gain most (cluster A: 1.8 times the time on four nodes as on two).
+        rate = where(nodes <= 2, machine.inter_pair_gain, 1.0) * rate
+    return rate
+
+
+def _wire_s(factor: Number, size_bytes: Number, members: Group) -> Number:
+    ramp = 1 + np.sqrt(members.half_bytes / np.maximum(size_bytes, 1.0))
+    return factor * (members.size - 1) / members.size * size_bytes / members.rate_Bps * ramp
+
+
+def all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """The faster of ring and (between nodes) tree, as NCCL chooses. 0 for a group of one."""
+    wire = _wire_s(2.0, size_bytes, members)
+    best = 2 * members.ring_s + wire
+    if has(members.nodes > 2):
+        levels = np.log2(np.maximum(members.nodes, 1.0))
+        climb = 2 * (levels * machine.inter_step_s + (members.per_node - 1) * machine.intra_step_s)
+        # Inside one node a tree is never tried: its time is set beyond the ring's.
+        best = np.minimum(best, climb + wire / TREE_EFFICIENCY + (members.nodes <= 1) * best)
+    return members.several * (members.fixed_s + best)
+
+
+def gather_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """All-gather or reduce-scatter of `size_bytes` in total, on a ring. 0 for a group of one."""
+    return members.several * (members.fixed_s + members.ring_s + _wire_s(1.0, size_bytes, members))
+
+
+def hierarchical_all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """Reduce-scatter inside nodes, all-reduce between them, all-gather inside (arXiv:1807.11205, section 4)."""
+    inside = placed(members.per_node, members.per_node, members.rings, machine)
+    between = placed(members.nodes, members.nodes * 0 + 1.0, members.rings * members.per_node, machine)
+    share = size_bytes / members.per_node
+    return 2 * gather_s(size_bytes, inside, machine) + all_reduce_s(share, between, machine)
+
+
+def all_to_all_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """Every rank sends `size_bytes` / n to each: what leaves the node shares its NICs among all its GPUs."""
+    n = members.size
+    inside = size_bytes * (members.per_node - 1) / n / (machine.intra_Bps * machine.intra_efficiency)
+    leaving = size_bytes * (n - members.per_node) / n
+    nic = machine.node_Bps * machine.inter_efficiency / (members.rings * members.per_node)
+    ramp = 1 + np.sqrt(members.half_bytes / np.maximum(size_bytes, 1.0))
+    return members.several * (members.fixed_s + np.maximum(inside, members.crosses * leaving / nic) * ramp)
+
+
+def send_s(size_bytes: Number, between_nodes: Number, machine: Machine) -> Number:
+    """One point-to-point message; between nodes every GPU of the node sends at once and shares the NICs."""
+    inside = machine.intra_step_s + size_bytes / (machine.intra_Bps * machine.intra_efficiency)
+    nic = machine.node_Bps * machine.inter_efficiency / machine.gpus_per_node
+    outside = machine.inter_step_s + size_bytes / np.minimum(nic, machine.intra_Bps)
+    return between_nodes * outside + (1 - between_nodes) * inside
+
+
+def link_numbers(link: Link, kind: str) -> dict[str, float]:
+    """A link's efficiency, latencies and half-rate size with the defaults filled in. `kind`: intra or inter."""
+
+    def value(given: float | None, default: float) -> float:
+        return default if given is None else float(given)
+
+    shared: dict[str, float] = {}
+    if kind == "inter":
+        shared["inter_shared"] = value(link.shared_efficiency, DEFAULT_SHARED)
+        shared["inter_pair_gain"] = link.pair_gain
+    return shared | {
+        f"{kind}_efficiency": value(link.efficiency, DEFAULT_EFFICIENCY[kind]),
+        f"{kind}_latency_s": value(link.latency, DEFAULT_LATENCY_S[kind]),
+        f"{kind}_step_s": value(link.latency_per_step, DEFAULT_STEP_S[kind]),
+        f"{kind}_half_bytes": value(link.half_rate_bytes, DEFAULT_HALF_BYTES[kind]),
+    }

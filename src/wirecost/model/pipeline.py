@@ -1,0 +1,101 @@
+"""Pipeline schedules: bubble, uneven stages, and transfers between stages.
+
+GPipe (arXiv:1811.06965) and 1F1B (arXiv:1806.03377) fill and drain p - 1 stages; interleaving v chunks divides
+that by v (arXiv:2104.04473, section 2.2). GPipe differs in memory, not in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirecost.model.collectives import all_reduce_s, placed, send_s
+from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, has, where
+
+
+@dataclass(slots=True)
+class PipelineTime:
+    """Seconds for each iteration: the busiest stage's own work, what it waits for others, and transfers."""
+
+    busy_s: Number
+    bubble_s: Number
+    transfer_s: Number
+    layers_of_stage: Number
+
+
+def largest_stage(layers: Number, layout: Layout) -> Number:
+    """Layers of the fullest stage when they don't divide evenly over stages and chunks."""
+    chunks = layout.pipeline * layout.virtual
+    return np.ceil(layers / chunks) * layout.virtual
+
+
+def ends_are_shorter(layers: Number, layout: Layout) -> Number:
+    """Whether embedding and loss stand in for a layer each, as Llama 3's 126 layers on 16 stages do
+    (arXiv:2407.21783, section 3.3.2)."""
+    chunks = layout.pipeline * layout.virtual
+    return (layout.pipeline > 1) & (np.mod(layers, chunks) != 0) & (np.mod(layers + 2, chunks) == 0)
+
+
+def boundary_crosses_nodes(layout: Layout, machine: Machine) -> Number:
+    """Share of stage boundaries between nodes. Ranks run tensor, context, data, then pipeline, so a stage is
+    world / pipeline neighbours."""
+    stage = layout.world / layout.pipeline
+    per_node = np.maximum(1.0, np.floor(machine.gpus_per_node / stage))
+    nodes = np.ceil(layout.pipeline / per_node)
+    inside = where(layout.pipeline > 1, (nodes - 1) / np.maximum(layout.pipeline - 1, 1.0), 0.0)
+    return inside
+
+
+def transfer_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
+    """One activation's way to the next stage."""
+    size = tokens * shape.hidden * machine.element_bytes
+    split = layout.sequence_parallel > 0
+    if machine.stack.pipeline_split:
+        # Scatter/gather optimization of arXiv:2104.04473, section 4.1.
+        size = size / layout.tensor
+    elif has(split):
+        size = where(split, size / layout.tensor, size)
+    return send_s(size, boundary_crosses_nodes(layout, machine), machine)
+
+
+def schedule(
+    layer_s: Number,
+    total_layers: Number,
+    first_extra_s: Number,
+    last_extra_s: Number,
+    tokens: Number,
+    shape: Shape,
+    layout: Layout,
+    machine: Machine,
+) -> PipelineTime:
+    """Iteration time of the pipeline. `layer_s` is forward and backward of one layer for one micro-batch; the
+    extras are the embedding's and the vocabulary layer's."""
+    m, p, v = layout.accumulation, layout.pipeline, layout.virtual
+    layers = largest_stage(total_layers, layout)
+    whole = total_layers * layer_s + first_extra_s + last_extra_s
+    single = p <= 1
+    # The fullest stage may or may not be an end; with even stages the end with the larger extra is the busiest.
+    ends = np.maximum(first_extra_s, last_extra_s)
+    if has(layers * p > total_layers):
+        shorter = flag(ends_are_shorter(total_layers, layout))
+        ends = blend(shorter, np.maximum(ends - layer_s, 0.0), ends)
+    # One stage has both ends: it is the whole, and nothing is left to wait for.
+    stage = np.minimum(blend(flag(single), whole, layers * layer_s + ends), whole)
+    bubble = (whole - stage) / v
+    if not has(p > 1):
+        return PipelineTime(m * stage, bubble, stage * 0.0, layers)
+    hop = transfer_s(tokens, shape, layout, machine)
+    exposed = machine.stack.pipeline_exposed * 2 * v * m + 2 * (p - 1)
+    return PipelineTime(m * stage, bubble, (1 - flag(single)) * exposed * hop, layers)
+
+
+def tied_embedding_s(shape: Shape, layout: Layout, gradient_bytes: Number, machine: Machine) -> Number:
+    """First and last stage all-reduce the tied embedding's gradient, each tensor rank its part."""
+    if not has(layout.pipeline > 1):
+        return layout.pipeline * 0.0
+    crossing = boundary_crosses_nodes(layout, machine) > 0
+    size = where(layout.pipeline > 1, 2.0, 1.0)
+    rings = np.minimum(machine.gpus_per_node, layout.world / layout.pipeline)
+    pair = placed(size, where(crossing, 1.0, size), rings, machine)
+    return all_reduce_s(shape.embedding_parameters / layout.tensor * gradient_bytes, pair, machine)

@@ -1,0 +1,342 @@
+"""`predict`: specifications in, a Breakdown with an interval out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wirecost.breakdown import (
+    Breakdown,
+    Collective,
+    Interval,
+    Iteration,
+    Network,
+    Parts,
+    Phase,
+    ResultWarning,
+    Source,
+)
+from wirecost.errors import SpecError
+from wirecost.model.collectives import group
+from wirecost.model.flops import model_flops
+from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
+from wirecost.model.iteration import Iteration as Times
+from wirecost.model.iteration import iterate, iterate_memory
+from wirecost.model.machine import machine_of, pick_stack, stack_named
+from wirecost.model.memory import Memory
+from wirecost.model.parameters import shape_of
+from wirecost.model.range import outside_range
+from wirecost.spec import Cluster, DataParallel, PipelineSchedule, Plan, Recompute, Stack, Workload
+from wirecost.spec.workload import nearest_multiples
+
+LEVEL = 0.9
+SHARDING = {
+    DataParallel.ALL_REDUCE: 0.0,
+    DataParallel.DDP: 0.0,
+    DataParallel.ZERO1: 1.0,
+    DataParallel.ZERO2: 2.0,
+    DataParallel.ZERO3: 3.0,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is predicted. `gpus` of the cluster are used; the rest of it stands still. Batches count sequences."""
+
+    workload: Workload
+    plan: Plan
+    cluster: Cluster
+    stack: Stack
+    gpus: int
+    micro_batch: int
+    global_batch: int
+
+    @property
+    def data_parallel(self) -> int:
+        return self.gpus // self.plan.model_parallel
+
+    @property
+    def accumulation(self) -> int:
+        return self.global_batch // (self.micro_batch * self.data_parallel)
+
+
+def setup(
+    workload: Workload,
+    plan: Plan,
+    cluster: Cluster,
+    *,
+    stack: str | Stack | None = None,
+    gpus: int | None = None,
+    micro_batch: int = 1,
+    global_batch: int | None = None,
+) -> Setup:
+    """Checks that the pieces fit together.
+
+    Raises:
+        SpecError: naming the key that can't be, and the nearest value that can.
+    """
+    count = gpus or cluster.gpus
+    if count < 1:
+        raise SpecError(f"gpus: {count} can't run anything; at least 1")
+    if count > cluster.gpus:
+        raise SpecError(
+            f"gpus: {count} is more than the {cluster.gpus} of cluster '{cluster.name}'; give it more nodes"
+        )
+    if count > cluster.gpus_per_node and count % cluster.gpus_per_node:
+        raise SpecError(
+            f"gpus: {count} does not fill whole nodes of {cluster.gpus_per_node}; nearest that does: "
+            f"{nearest_multiples(count, cluster.gpus_per_node)}"
+        )
+    degree = plan.model_parallel
+    if count % degree:
+        raise SpecError(
+            f"gpus: {count} does not divide by tensor x pipeline x context = {degree} of plan "
+            f"'{plan.name}'; nearest "
+            f"that does: {nearest_multiples(count, degree)}"
+        )
+    _check_plan(workload, plan, count // degree)
+    if micro_batch < 1:
+        raise SpecError(f"micro_batch: {micro_batch} is no batch; at least 1")
+    step = micro_batch * (count // degree)
+    batch = global_batch or step * (4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1)
+    if batch % step:
+        raise SpecError(
+            f"global_batch: {batch} does not divide over {count // degree} data-parallel ranks of micro-batch "
+            f"{micro_batch}; nearest that does: {nearest_multiples(batch, step)}"
+        )
+    if isinstance(stack, str):
+        stack = stack_named(stack)
+    if stack is None:
+        stack = pick_stack("megatron", cluster.accelerator.architecture) if degree > 1 else pick_stack("fsdp", "")
+    made = Setup(workload, plan, cluster, stack, count, micro_batch, batch)
+    chunks = plan.pipeline_parallel * plan.virtual_stages
+    if plan.virtual_stages > 1 and made.accumulation % plan.pipeline_parallel:
+        raise SpecError(
+            f"global_batch: interleaving needs the {made.accumulation} micro-batches to be a multiple of "
+            f"pipeline_parallel {plan.pipeline_parallel}"
+        )
+    if chunks > workload.layers + (workload.decoder_layers or 0):
+        raise SpecError(
+            f"plan: {chunks} pipeline chunks are more than the workload's {workload.layers} layers; "
+            "at most that many"
+        )
+    return made
+
+
+def _check_plan(workload: Workload, plan: Plan, data: int) -> None:
+    tensor = plan.tensor_parallel
+    if workload.heads % tensor:
+        raise SpecError(
+            f"plan.tensor_parallel: {tensor} does not divide the workload's {workload.heads} heads; "
+            f"a divisor of {workload.heads} does"
+        )
+    if workload.ffn % tensor:
+        raise SpecError(f"plan.tensor_parallel: {tensor} does not divide ffn_hidden {workload.ffn}")
+    if workload.sequence_length % (2 * plan.context_parallel) and plan.context_parallel > 1:
+        raise SpecError(
+            f"plan.context_parallel: {plan.context_parallel} x 2 chunks don't divide sequence_length "
+            f"{workload.sequence_length}"
+        )
+    if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
+        raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")
+    if plan.expert_parallel > 1:
+        moe = workload.mixture_of_experts
+        if moe is None:
+            raise SpecError("plan.expert_parallel: the workload has no mixture_of_experts to spread")
+        if moe.experts % plan.expert_parallel:
+            raise SpecError(f"plan.expert_parallel: {plan.expert_parallel} does not divide {moe.experts} experts")
+        if data * plan.context_parallel % plan.expert_parallel:
+            raise SpecError(
+                f"plan.expert_parallel: {plan.expert_parallel} does not divide the {data} "
+                "data-parallel ranks that "
+                "it shares"
+            )
+
+
+def layout_of(made: Setup) -> Layout:
+    """The plan and batches as the formulas read them."""
+    plan = made.plan
+    recompute = {
+        Recompute.NONE: RECOMPUTE_NONE,
+        Recompute.SELECTIVE: RECOMPUTE_SELECTIVE,
+        Recompute.FULL: RECOMPUTE_FULL,
+    }
+    return Layout(
+        tensor=float(plan.tensor_parallel),
+        pipeline=float(plan.pipeline_parallel),
+        data=float(made.data_parallel),
+        micro_batch=float(made.micro_batch),
+        accumulation=float(made.accumulation),
+        virtual=float(plan.virtual_stages),
+        context=float(plan.context_parallel),
+        expert=float(plan.expert_parallel),
+        sharding=SHARDING[plan.data_parallel],
+        bucketed=float(plan.data_parallel is not DataParallel.ALL_REDUCE),
+        node_sharding=float(plan.sharding_group == "node"),
+        sequence_parallel=float(plan.sequence_parallel),
+        recompute=recompute[plan.recompute],
+        gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
+    )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A prediction with what it was made from; `breakdown` is the part that compares and is stored."""
+
+    made: Setup
+    shape: Shape
+    layout: Layout
+    machine: Machine
+    times: Times
+    memory: Memory
+    breakdown: Breakdown
+
+    @property
+    def fits(self) -> bool:
+        return float(self.memory.total) <= self.machine.memory_bytes
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization, without recomputation (arXiv:2204.02311, appendix B)."""
+        flops = float(model_flops(self.shape, batch=self.made.global_batch))
+        return flops / (float(self.times.total_s) * self.made.gpus * self.machine.attention_peak_flops)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.made.global_batch * self.made.workload.sequence_length / float(self.times.total_s)
+
+
+def predict(made: Setup, *, machine: Machine | None = None) -> Prediction:
+    """Predicts one iteration of the slowest rank. `machine` replaces the preset's (a calibrated one)."""
+    shape = shape_of(made.workload)
+    layout = layout_of(made)
+    machine = machine or machine_of(made.cluster, made.stack, made.plan.precision, made.plan.matrix_precision)
+    times = iterate(shape, layout, machine)
+    held = iterate_memory(shape, layout, machine)
+    breakdown = _breakdown(made, shape, layout, machine, times, held)
+    return Prediction(made, shape, layout, machine, times, held, breakdown)
+
+
+def _ns(seconds: Any) -> int:
+    return round(float(seconds) * 1e9)
+
+
+def _breakdown(
+    made: Setup, shape: Shape, layout: Layout, machine: Machine, times: Times, held: Memory
+) -> Breakdown:
+    total = _ns(times.total_s)
+    exposed = _ns(times.exposed_comm_s)
+    idle = _ns(times.bubble_s) + _ns(times.host_s) + _ns(times.straggler_s) + _ns(times.other_s)
+    busy = max(total - exposed - idle, 0)
+    hidden = min(_ns(times.hidden_comm_s), busy)
+    parts = Parts(
+        window_ns=total,
+        compute_only_ns=busy - hidden,
+        overlapped_ns=hidden,
+        exposed_comm_ns=exposed,
+        exposed_memory_ns=0,
+        idle_ns=total - busy - exposed,
+    )
+    rounds = float(layout.accumulation)
+    tensor = _ns(times.tensor_s + times.context_expert_s)
+    forward = max(_ns(float(times.forward_s) * rounds) - tensor // 2, 0)
+    phases = {
+        Phase.FORWARD: forward,
+        Phase.TENSOR_PARALLEL: tensor,
+        Phase.GRAD_SYNC: _ns(times.gradient_s),
+        Phase.PARAM_GATHER: _ns(times.parameter_s),
+        Phase.PIPELINE_RECV_FORWARD: _ns(times.pipeline_s) // 2 + _ns(times.bubble_s) // 2,
+        Phase.PIPELINE_RECV_BACKWARD: _ns(times.pipeline_s) // 2 + _ns(times.bubble_s) // 2,
+        Phase.EMBEDDING_SYNC: _ns(times.embedding_sync_s),
+        Phase.OPTIMIZER: _ns(times.optimizer_s),
+        Phase.OTHER: _ns(times.other_s) + _ns(times.straggler_s),
+    }
+    phases[Phase.BACKWARD] = max(total - sum(phases.values()), 0)
+    over = sum(phases.values()) - total
+    if over > 0:
+        phases[Phase.FORWARD] = max(phases[Phase.FORWARD] - over, 0)
+    spread, warnings = outside_range(made, machine)
+    if float(held.total) > machine.memory_bytes:
+        warnings.append(
+            ResultWarning(
+                code="out_of_memory",
+                message=f"needs {float(held.total) / 2**30:.1f} GiB of the GPU's "
+                f"{machine.memory_bytes / 2**30:.0f}; "
+                "shrink the micro-batch, recompute, or shard more",
+            )
+        )
+    nominal = made.cluster.inter_node.rate * made.cluster.nics_per_node
+    several = made.gpus > made.cluster.gpus_per_node
+    return Breakdown(
+        source=Source.PREDICTED,
+        title=f"{made.workload.name} on {made.gpus} GPUs of {made.cluster.name}, plan {made.plan.name}",
+        world_size=made.gpus,
+        iterations=(Iteration(rank=0, name="predicted", parts=parts, phases=phases),),
+        collectives=tuple(_collectives(made, layout, machine, times)),
+        network=Network(
+            name=made.cluster.inter_node.name if several else made.cluster.intra_node.name,
+            emulated=False,
+            nominal_rate_bps=nominal if several else made.cluster.intra_node.rate,
+        ),
+        tokens_per_iteration=made.global_batch * made.workload.sequence_length,
+        interval=Interval(
+            level=LEVEL,
+            low_ns=round(total * math.exp(-spread)),
+            high_ns=round(total * math.exp(spread)),
+        ),
+        warnings=tuple(warnings),
+        details={
+            "stack": made.stack.name,
+            "micro_batch": made.micro_batch,
+            "global_batch": made.global_batch,
+            "accumulation": made.accumulation,
+            "memory_bytes": {
+                name: round(float(getattr(held, name)))
+                for name in ("weights", "gradients", "optimizer", "activations", "logits", "overhead", "total")
+            },
+            "rank_parameters": round(float(times.rank_parameters)),
+        },
+    )
+
+
+def _collectives(made: Setup, layout: Layout, machine: Machine, times: Times) -> list[Collective]:
+    found = []
+    data = group(layout.data * layout.context, layout.tensor, layout.world, machine)
+    rows = (
+        ("tensor parallel", "tensor", times.tensor_s, layout.tensor),
+        ("context and expert parallel", "context", times.context_expert_s, layout.context),
+        ("pipeline send/recv", "pipeline", times.pipeline_s, layout.pipeline),
+        ("gradients", "data", times.gradient_s + times.hidden_comm_s, data.size),
+        ("parameters", "data", times.parameter_s, data.size),
+        ("tied embedding", "embedding", times.embedding_sync_s, 2.0),
+    )
+    for op, name, seconds, size in rows:
+        if _ns(seconds) > 0 and int(size) >= 1:
+            found.append(
+                Collective(rank=0, op=op, group=name, group_size=int(size), count=1, duration_ns=_ns(seconds))
+            )
+    return found
+
+
+def largest_micro_batch(made: Setup, *, limit: int = 4096) -> int | None:
+    """The largest micro-batch that fits in memory, None where not even 1 does.
+
+    Batches are taken as the plan's ranks need them; the global batch grows with them.
+    """
+    shape, layout = shape_of(made.workload), layout_of(made)
+    machine = machine_of(made.cluster, made.stack, made.plan.precision, made.plan.matrix_precision)
+
+    def fits(size: int) -> bool:
+        trial = replace(layout, micro_batch=float(size))
+        return float(iterate_memory(shape, trial, machine).total) <= machine.memory_bytes
+
+    if not fits(1):
+        return None
+    low, high = 1, 2
+    while high <= limit and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,73 @@
+"""Where a prediction leaves what its stack was calibrated on: wider interval, and a warning that says which
+way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wirecost.breakdown import ResultWarning
+from wirecost.model.inputs import Machine
+from wirecost.model.interval import WIDER, WIDEST, is_measured, widened
+
+if TYPE_CHECKING:
+    from wirecost.model.predict import Setup
+
+FACTOR = 2.0
+"""Beyond twice the largest (or below half the smallest) calibrated value a prediction counts as extrapolated."""
+
+
+def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarning]]:
+    """The interval's half width in natural logarithms, and a warning for each dimension outside."""
+    several = made.gpus > made.cluster.gpus_per_node
+    network = made.cluster.inter_node if several else None
+    spread = widened(made.stack, made.cluster.accelerator, network)
+    values = {
+        "gpus": made.gpus,
+        "hidden": made.workload.hidden,
+        "layers": made.workload.layers,
+        "sequence_length": made.workload.sequence_length,
+        "micro_batch": made.micro_batch,
+        "tensor_parallel": made.plan.tensor_parallel,
+        "pipeline_parallel": made.plan.pipeline_parallel,
+    }
+    warnings = []
+    for key, (low, high) in made.stack.calibrated_range.items():
+        value = values.get(key)
+        if value is not None and not low / FACTOR <= value <= high * FACTOR:
+            spread *= WIDER
+            warnings.append(
+                ResultWarning(
+                    code="extrapolated",
+                    message=f"{key} {value} lies outside the {low:g} to {high:g} that stack "
+                    f"'{made.stack.name}' was "
+                    "calibrated on; the interval is widened",
+                )
+            )
+    if made.stack.calibration is None:
+        warnings.append(
+            ResultWarning(
+                code="uncalibrated_stack",
+                message=f"stack '{made.stack.name}' was never fitted to measurements; calibrate it on "
+                "your own runs",
+            )
+        )
+    gpu = made.cluster.accelerator
+    if not is_measured(gpu):
+        warnings.append(
+            ResultWarning(
+                code="uncalibrated_gpu",
+                message=f"{gpu.name} was never fitted to measurements: its datasheet and usual "
+                "efficiencies are used; "
+                "the interval is widened",
+            )
+        )
+    if network is not None and not is_measured(network):
+        warnings.append(
+            ResultWarning(
+                code="uncalibrated_network",
+                message=f"link '{network.name}' was never fitted to measurements: calibrate it on a "
+                "benchmark; the "
+                "interval is widened",
+            )
+        )
+    return min(spread, WIDEST), warnings

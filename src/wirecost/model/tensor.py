@@ -1,0 +1,46 @@
+"""Communication of tensor and sequence parallelism for a layer and for the vocabulary layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wirecost.model.collectives import Group, all_reduce_s, gather_s, group
+from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
+
+
+@dataclass(slots=True)
+class TensorTime:
+    """Seconds on one rank for one micro-batch, forward (backward takes as much)."""
+
+    layer_s: Number  # all of a layer's collectives
+    activation_s: Number  # one all-reduce of tokens x hidden
+
+
+def tensor_group(layout: Layout, machine: Machine) -> Group:
+    return group(layout.tensor, 1.0, layout.world, machine)
+
+
+def forward(
+    tokens: Number, collectives: float, members: Group, shape: Shape, layout: Layout, machine: Machine
+) -> TensorTime:
+    """`collectives` all-reduces of the activations (one after attention, one after the MLP: arXiv:1909.08053,
+    section 3), or with sequence parallelism a reduce-scatter and an all-gather in place of each
+    (arXiv:2205.05198, section 4.2.2)."""
+    if not has(layout.tensor > 1):
+        nothing = layout.tensor * 0.0
+        return TensorTime(nothing, nothing)
+    size = tokens * shape.hidden * machine.element_bytes
+    skew = machine.stack.collective_sync_s * (layout.tensor - 1)
+    whole = all_reduce_s(size, members, machine)
+    time = whole
+    if has(layout.sequence_parallel > 0):
+        time = where(layout.sequence_parallel > 0, 2 * gather_s(size, members, machine), whole)
+    return TensorTime(collectives * ((1 - machine.stack.tensor_overlap) * time + skew), whole)
+
+
+def vocabulary_s(tokens: Number, activation_s: Number, members: Group, layout: Layout, machine: Machine) -> Number:
+    """Vocabulary-parallel cross-entropy: the hidden states' gradient (`activation_s`), and three numbers for each
+    token in FP32 (arXiv:1909.08053, section 3: maximum, predicted logit, sum of exponentials)."""
+    if not has(layout.tensor > 1):
+        return layout.tensor * 0.0
+    return activation_s + 3 * all_reduce_s(tokens * 4.0, members, machine)

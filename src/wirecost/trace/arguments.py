@@ -1,0 +1,90 @@
+"""A collective's arguments, as PyTorch attaches them to its kernel or to the host event that launched it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from wirecost.trace.classify import UNKNOWN, operation, total_bytes
+from wirecost.trace.problems import Problems
+from wirecost.trace.recorded import UNKNOWN_GROUP, Call
+
+_MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
+
+
+class _Args(msgspec.Struct, gc=False):
+    """Arguments of a communication kernel (PyTorch, torch/csrc/distributed/c10d/ParamCommsUtils.hpp)."""
+
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
+    dtype: Any = None
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    description: Any = msgspec.field(default=None, name="Process Group Description")
+    members: Any = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=None, name="Seq")
+    external_id: Any = msgspec.field(default=None, name="External id")
+
+
+class Arguments:
+    """Reads arguments; what can't be is counted and taken as unknown."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._decode = msgspec.json.Decoder(_Args).decode
+
+    def call(self, raw: bytes, name: str) -> tuple[Call, object]:
+        """(the call, the id that joins it to its description) of a kernel from its arguments and name."""
+        if not raw:
+            return Call(op=operation(name)), None
+        try:
+            args = self._decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            self._problems.add("bad_argument")
+            return Call(op=operation(name)), None
+        external = args.external_id if isinstance(args.external_id, int) else None
+        call = self._described(args)
+        if call is None:
+            return Call(op=operation(name)), external
+        if call.op == UNKNOWN:
+            call.op = operation(name)
+            call.op_source = "name"
+        return call, external
+
+    def _described(self, args: _Args) -> Call | None:
+        """The call that arguments describe; None where they describe none."""
+        if not isinstance(args.collective, str) or not args.collective:
+            return None
+        size, count_in, count_out = (
+            self._count(v) for v in (args.group_size, args.elements_in, args.elements_out)
+        )
+        if size == 0:
+            size = None
+        op = operation(args.collective)
+        dtype = args.dtype if isinstance(args.dtype, str) else None
+        total = total_bytes(op, count_in, count_out, dtype)
+        sequence = self._count(args.sequence)
+        group = args.group if isinstance(args.group, str) and args.group else UNKNOWN_GROUP
+        if isinstance(args.description, str) and args.description not in ("", "undefined", group):
+            group = f"{group} ({args.description})"
+        members = args.members if isinstance(args.members, str) else ""
+        return Call(op, group, members, size, total, dtype, sequence, "args")
+
+    def _count(self, value: object) -> int | None:
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_ELEMENTS:
+            return value
+        self._problems.add("bad_argument")
+        return None
+
+    def description(self, raw: bytes) -> tuple[object, Call] | None:
+        """(joining id, call) of a host event that describes a collective; None where it describes none."""
+        try:
+            args = self._decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        call = self._described(args) if isinstance(args.external_id, int) else None
+        return None if call is None else (args.external_id, call)

@@ -1,0 +1,160 @@
+"""What differs between ranks: who comes late and what it costs, who computes more, what stays exposed where."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from wirecost.trace.match import Matched
+from wirecost.trace.rank import RankTrace
+
+
+class Straggler(msgspec.Struct):
+    """How often a rank came last to the collectives it took part in, without the first after the start.
+
+    `cost_ns` is what the others waited for it, summed over them and its late arrivals; `delay_ns` how much later
+    than the next-to-last it came, summed: what the job would gain if it came with the others.
+    """
+
+    rank: int
+    late: int
+    collectives: int
+    cost_ns: int
+    delay_ns: int
+
+
+class Imbalance(msgspec.Struct):
+    """Compute time over the ranks in one iteration; `excess` is the slowest over the mean, less 1."""
+
+    iteration: str
+    ranks: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    slowest_rank: int
+    excess: float
+
+
+class Exposed(msgspec.Struct):
+    """A collective at one place of the iteration, over iterations and ranks; times are means per iteration
+    and rank.
+
+    `position` is where in the iteration it starts (0 its beginning, 1 its end); `after` and `before` are the
+    compute kernels around it on the rank that exposes it most.
+    """
+
+    op: str
+    group: str
+    ordinal: int
+    bytes: int | None
+    exposed_ns: float
+    duration_ns: float
+    share: float | None
+    position: float | None
+    samples: int
+    worst_rank: int
+    after: str | None
+    before: str | None
+
+
+def stragglers(matched: Sequence[Matched]) -> list[Straggler]:
+    """Most costly first. Ranks that were never last are listed too."""
+    found: dict[int, Straggler] = {}
+    for m in matched:
+        if m.first:
+            continue
+        for rank in m.ranks:
+            entry = found.setdefault(rank, Straggler(rank, 0, 0, 0, 0))
+            entry.collectives += 1
+        if m.cost_ns > 0:
+            entry = found[m.last_rank]
+            entry.late += 1
+            entry.cost_ns += m.cost_ns
+            entry.delay_ns += m.delay_ns
+    return sorted(found.values(), key=lambda s: (-s.cost_ns, s.rank))
+
+
+def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
+    """For every iteration that at least two ranks show; the whole windows, where no rank shows iterations."""
+    times: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for trace in traces:
+        for iteration in trace.iterations:
+            times[iteration.window.name].append((iteration.parts.compute_ns, trace.rank or 0))
+        if not trace.iterations and trace.parts is not None:
+            times["whole"].append((trace.parts.compute_ns, trace.rank or 0))
+    found = []
+    for name, values in times.items():
+        if len(values) < 2:
+            continue
+        mean = statistics.fmean(v for v, _ in values)
+        longest, slowest = max(values)
+        shortest, _ = min(values)
+        excess = longest / mean - 1 if mean else 0.0
+        found.append(Imbalance(name, len(values), mean, shortest, longest, slowest, excess))
+    return found
+
+
+def top_exposed(traces: Sequence[RankTrace], count: int = 10) -> list[Exposed]:
+    """The collectives that cost most, by place in the iteration: the k-th call of its kind in its group."""
+    slots: dict[tuple[str, str, int], list[tuple[RankTrace, int]]] = defaultdict(list)
+    windows = 0
+    for trace in traces:
+        calls = trace.calls
+        seen: dict[tuple[int, int, int], int] = defaultdict(int)
+        windows += len(trace.iterations) or 1
+        for row in range(len(calls)):
+            at = int(calls.iteration[row])
+            if trace.iterations and at < 0:
+                continue
+            key = (at, int(calls.op[row]), int(calls.group[row]))
+            slots[calls.ops[key[1]], calls.groups[key[2]], seen[key]].append((trace, row))
+            seen[key] += 1
+    found = []
+    for (op, group, ordinal), rows in slots.items():
+        exposed = sum(int(t.calls.exposed_ns[r]) for t, r in rows)
+        if exposed == 0:
+            continue
+        worst, row = max(rows, key=lambda item: int(item[0].calls.exposed_ns[item[1]]))
+        calls = worst.calls
+        sizes = {int(t.calls.bytes[r]) for t, r in rows}
+        places = [p for p in (_position(t, r) for t, r in rows) if p is not None]
+        span = sum(_window_ns(t, r) for t, r in rows)
+        found.append(
+            Exposed(
+                op=op,
+                group=group,
+                ordinal=ordinal,
+                bytes=sizes.pop() if len(sizes) == 1 and -1 not in sizes else None,
+                exposed_ns=exposed / windows,
+                duration_ns=sum(int(t.calls.end_ns[r] - t.calls.start_ns[r]) for t, r in rows) / windows,
+                share=exposed / span if span else None,
+                position=statistics.median(places) if places else None,
+                samples=len(rows),
+                worst_rank=worst.rank or 0,
+                after=calls.kernels[calls.after[row]] if calls.after[row] >= 0 else None,
+                before=calls.kernels[calls.before[row]] if calls.before[row] >= 0 else None,
+            )
+        )
+    found.sort(key=lambda e: (-e.exposed_ns, e.op, e.group, e.ordinal))
+    return found[:count]
+
+
+def _window(trace: RankTrace, row: int) -> tuple[int, int]:
+    at = int(trace.calls.iteration[row])
+    if at >= 0:
+        window = trace.iterations[at].window
+        return window.start_ns, window.end_ns
+    return trace.start_ns, trace.end_ns
+
+
+def _window_ns(trace: RankTrace, row: int) -> int:
+    start, end = _window(trace, row)
+    return end - start
+
+
+def _position(trace: RankTrace, row: int) -> float | None:
+    start, end = _window(trace, row)
+    return (int(trace.calls.start_ns[row]) - start) / (end - start) if end > start else None

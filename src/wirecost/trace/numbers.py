@@ -1,0 +1,78 @@
+"""Microseconds written as decimal text to integer nanoseconds, exactly: never through a float.
+
+Kineto writes microseconds with up to three decimals since PyTorch 2.4, whole ones before, and adds no base
+time. At 1.7e15 us a double is 0.25 us wide, so a float loses what the text says.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+# Nanoseconds of every fraction of at most three digits: b"" -> 0, b"5" -> 500, b"05" -> 50, b"655" -> 655.
+NS_OF_FRACTION: dict[bytes, int] = {b"": 0} | {
+    f"{value:0{digits}d}".encode(): value * 10 ** (3 - digits)
+    for digits in (1, 2, 3)
+    for value in range(10**digits)
+}
+
+# Far enough from 2**63 that a start plus a base time, and a difference of two of those, stay in int64;
+# the clock of the Unix epoch gets there in 2043.
+LIMIT_NS = 2**61
+# 13 days: no event lasts longer, and sums of many stay in int64.
+LONGEST_NS = 2**50
+
+_NUMBER = re.compile(rb"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
+_MAX_DIGITS = 400
+
+
+class NotANumber(ValueError):
+    """The text is no JSON number."""
+
+
+class OutOfRange(ValueError):
+    """The number is beyond what 64-bit nanoseconds hold."""
+
+
+def exact_ns(text: bytes) -> Fraction:
+    """A JSON number of microseconds in nanoseconds, exactly.
+
+    Raises:
+        NotANumber: for anything but a JSON number.
+        OutOfRange: beyond +-2**61 ns, or with absurdly many digits.
+    """
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise NotANumber(text[:40])
+    sign, whole, fraction, exponent = match.groups()
+    fraction = (fraction or b"").rstrip(b"0")
+    digits = (whole + fraction).lstrip(b"0")
+    if not digits:
+        return Fraction(0)
+    if len(digits) > _MAX_DIGITS or len(exponent or b"") > 5:
+        raise OutOfRange(text[:40])
+    power = int(exponent or 0) - len(fraction) + 3
+    if len(digits) + power > 20 or power < -2 * _MAX_DIGITS:
+        raise OutOfRange(text[:40])
+    value = Fraction(int(digits)) * Fraction(10) ** power
+    if value > LIMIT_NS:
+        raise OutOfRange(text[:40])
+    return -value if sign else value
+
+
+def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
+    """(start_ns, end_ns, exact) of an event from the texts of its `ts` and `dur` in microseconds.
+
+    Where a time is finer than a nanosecond (`exact` is False), both ends of the exact interval are rounded down,
+    so that intervals that touch still touch and none is turned around.
+
+    Raises:
+        NotANumber: see `exact_ns`.
+        OutOfRange: see `exact_ns`; and for durations beyond 2**50 ns.
+    """
+    start = exact_ns(ts)
+    length = exact_ns(dur)
+    end = start + length
+    if abs(end) > LIMIT_NS or length > LONGEST_NS:
+        raise OutOfRange(dur[:40])
+    return start.__floor__(), end.__floor__(), start.denominator == 1 and end.denominator == 1

@@ -1,0 +1,237 @@
+"""One rank: from the columns of a file to its parts, iterations and communication calls."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from wirecost.breakdown import Parts, split_window
+from wirecost.breakdown.intervals import Intervals, merge
+from wirecost.trace.calls import Calls, IterationParts, build_calls
+from wirecost.trace.classify import KERNEL, Classifier, operation
+from wirecost.trace.events import Collector
+from wirecost.trace.identity import distributed_info, rank_by_name
+from wirecost.trace.numbers import LIMIT_NS
+from wirecost.trace.problems import Problem, Problems
+from wirecost.trace.recorded import Call, Columns, Recorded
+from wirecost.trace.source import SQLITE, Progress, TraceError, chunks, magic
+from wirecost.trace.stream import EventStream
+from wirecost.trace.timeline import Timeline
+from wirecost.trace.windows import windows
+
+# Unix time of 2001-09-09 in ns: a start beyond it is absolute by itself, without a base time.
+_ABSOLUTE_NS = 10**18
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How to read: the iterations' windows (see `windows.check_choice`), patterns of more communication, and of
+    how many stretches a drawable time line may be (0: none is wanted)."""
+
+    window: str = "auto"
+    comm_patterns: tuple[str, ...] = ()
+    timeline_segments: int = 0
+
+
+class RankTrace(msgspec.Struct):
+    """What one file says. Times are ns on the file's clock plus its base time; `parts` is None without events."""
+
+    file: str
+    rank: int | None
+    rank_source: str
+    world_size: int | None
+    backend: str | None
+    device: str  # "gpu" or "cpu": whose time line it is
+    absolute_clock: bool
+    resolution_ns: int
+    start_ns: int
+    end_ns: int
+    parts: Parts | None
+    iterations: list[IterationParts]
+    calls: Calls
+    problems: list[Problem]
+    events: int
+    timeline: Timeline | None = None
+
+
+def read_file(path: Path, options: Options, progress: Progress | None = None) -> list[RankTrace]:
+    """Reads one file whole: one rank, or each process of an Nsight Systems export.
+
+    Raises:
+        TraceError: for a file that is no trace.
+    """
+    # Millions of short-lived objects without a cycle among them: looking for cycles costs a tenth of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _read_file(path, options, progress)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read_file(path: Path, options: Options, progress: Progress | None) -> list[RankTrace]:
+    classifier = Classifier(options.comm_patterns)
+    if not magic(path).startswith(SQLITE):
+        problems = Problems()
+        recorded, count = _recorded(path, classifier, problems, progress)
+        return [_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)]
+    from wirecost.trace.nsys import processes, read_nsys
+
+    found = []
+    for process in processes(path):
+        problems = Problems()
+        recorded, count = read_nsys(path, classifier, problems, process)
+        found.append(_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems))
+    if len(found) > 1:
+        # The file's name is of the node then, not of a rank.
+        for number, trace in enumerate(found):
+            trace.file, trace.rank, trace.rank_source = f"{path} (process {number})", None, "unknown"
+    if progress is not None:
+        progress(path.stat().st_size)
+    return found
+
+
+def _recorded(
+    path: Path, classifier: Classifier, problems: Problems, progress: Progress | None
+) -> tuple[Recorded, int]:
+    recorded, count = _pass(path, classifier, problems, progress, keep_cpu=False)
+    host_only = [a for a in recorded.cpu_annotations if a.name.startswith(("gloo:", "mpi:", "ucc:"))]
+    if len(recorded.device.start_ns) == 0 and host_only:
+        # A run on CPUs: its operators are the compute, which a first pass needn't keep.
+        recorded, count = _pass(path, classifier, Problems(), None, keep_cpu=True)
+    return recorded, count
+
+
+def _pass(
+    path: Path, classifier: Classifier, problems: Problems, progress: Progress | None, *, keep_cpu: bool
+) -> tuple[Recorded, int]:
+    stream = EventStream(chunks(path, problems, progress), problems)
+    collector = Collector(classifier, problems, keep_cpu=keep_cpu)
+    count = 0
+    try:
+        for events, text in stream:
+            collector.add((events, text))
+            count += len(events)
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}") from error
+    if not stream.saw_events:
+        raise TraceError(f"{path}: holds no list 'traceEvents'; expected a PyTorch profiler trace")
+    return collector.finish(stream.metadata), count
+
+
+def _rank(
+    path: Path,
+    recorded: Recorded,
+    *,
+    count: int,
+    options: Options,
+    classifier: Classifier,
+    problems: Problems,
+) -> RankTrace:
+    info = distributed_info(recorded.metadata)
+    rank, source = info.get("rank"), "distributedInfo"
+    if rank is None:
+        rank, source = rank_by_name(path), "file name"
+    if rank is None:
+        source = "unknown"
+    columns, device = recorded.device, "gpu"
+    if len(columns.start_ns) == 0:
+        columns, device = _host_columns(recorded), "cpu"
+        problems.add("cpu_only" if len(columns.start_ns) else "no_device_events", int(columns.comm.sum()) or 1)
+    base, based = _base_ns(recorded.metadata, problems)
+    sets = _sets(columns)
+    found = windows(recorded, options.window, problems, classifier.communicates)
+    timed = columns.end_ns > columns.start_ns
+    parts, start, end = None, 0, 0
+    if timed.any():
+        start, end = int(columns.start_ns[timed].min()), int(columns.end_ns[timed].max())
+        parts = split_window(start, end, compute=sets[0], comm=sets[1], memory=sets[2])
+    iterations = [
+        IterationParts(w, split_window(w.start_ns, w.end_ns, compute=sets[0], comm=sets[1], memory=sets[2]))
+        for w in found
+        if parts is not None
+    ]
+    calls = build_calls(columns, sets, recorded, iterations, problems)
+    several = {columns.streams[s][0] for s in np.unique(columns.stream)} if len(columns.stream) else set()
+    problems.add("several_devices", len(several) if len(several) > 1 else 0)
+    problems.add("overlap_on_stream", _overlaps(columns, recorded.sub_microsecond))
+    world = info.get("world_size")
+    problems.add("no_communication", bool(world and world > 1 and parts is not None and len(calls) == 0))
+    timeline = None
+    if options.timeline_segments and parts is not None:
+        timeline = Timeline.of(start, end, *sets, base_ns=base, limit=options.timeline_segments)
+    for iteration in iterations:
+        iteration.window.start_ns += base
+        iteration.window.end_ns += base
+    calls.start_ns += base
+    calls.end_ns += base
+    return RankTrace(
+        file=str(path),
+        rank=rank,
+        rank_source=source,
+        world_size=world,
+        backend=info.get("backend"),
+        device=device,
+        absolute_clock=based or start + base > _ABSOLUTE_NS,
+        resolution_ns=1 if recorded.sub_microsecond else 1000,
+        start_ns=start + base,
+        end_ns=end + base,
+        parts=parts,
+        iterations=iterations,
+        calls=calls,
+        problems=problems.listed(),
+        events=count,
+        timeline=timeline,
+    )
+
+
+def _base_ns(metadata: dict[str, Any], problems: Problems) -> tuple[int, bool]:
+    """The base time in ns, and whether the file has one."""
+    base = metadata.get("baseTimeNanoseconds")
+    if base is None:
+        return 0, False
+    if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < LIMIT_NS:
+        return base, True
+    problems.add("broken_metadata", detail="baseTimeNanoseconds")
+    return 0, False
+
+
+def _sets(columns: Columns) -> tuple[Intervals, Intervals, Intervals]:
+    """Merged (compute, communication, copies and fills)."""
+    spans = np.stack([columns.start_ns, columns.end_ns], axis=1)
+    kernel = columns.kind == KERNEL
+    return merge(spans[kernel & ~columns.comm]), merge(spans[columns.comm]), merge(spans[~kernel & ~columns.comm])
+
+
+def _host_columns(recorded: Recorded) -> Columns:
+    """The CPU's time line of a run without a device: operators compute, annotated collectives communicate."""
+    comm = [a for a in recorded.cpu_annotations if a.name.startswith(("gloo:", "mpi:", "ucc:"))]
+    ops = recorded.cpu_ops if comm else []
+    spans = np.array([(a.start_ns, a.end_ns) for a in comm] + ops, dtype=np.int64).reshape(-1, 2)
+    names = [a.name for a in comm] + ["cpu operators"]
+    n = len(spans)
+    return Columns(
+        start_ns=spans[:, 0],
+        end_ns=spans[:, 1],
+        kind=np.zeros(n, dtype=np.int8),
+        name=np.minimum(np.arange(n), len(comm)),
+        stream=np.arange(n),  # threads may overlap; that is no finding
+        comm=np.arange(n) < len(comm),
+        names=names,
+        streams=[("cpu", str(i)) for i in range(n)] if n else [],
+        calls={i: Call(op=operation(a.name), op_source="annotation") for i, a in enumerate(comm)},
+    )
+
+
+def _overlaps(columns: Columns, sub_microsecond: bool) -> int:
+    """How many device events start before the one before on their stream ends, by more than the resolution."""
+    if len(columns.start_ns) < 2:
+        return 0
+    slack = 0 if sub_microsecond else 1000
+    order = np.lexsort((columns.end_ns, columns.start_ns, columns.stream))
+    stream, start, end = columns.stream[order], columns.start_ns[order], columns.end_ns[order]
+    return int(((stream[1:] == stream[:-1]) & (start[1:] + slack < end[:-1])).sum())

@@ -1,0 +1,148 @@
+"""Paths to a `TraceSet`: finds the files, reads them over the cores, tells the ranks apart."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from wirecost.trace.classify import Classifier
+from wirecost.trace.identity import parse_told, rank_told
+from wirecost.trace.pool import read_all
+from wirecost.trace.problems import Problems
+from wirecost.trace.rank import Options, RankTrace
+from wirecost.trace.result import TraceSet
+from wirecost.trace.source import TraceError
+from wirecost.trace.windows import check_choice
+
+_SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite", ".json.zstd")
+
+# What a browser draws without a pause: stretches in all, and of one rank.
+_PAGE_SEGMENTS, _RANK_SEGMENTS = 400_000, 20_000
+
+PathLike = str | os.PathLike[str]
+
+
+def read(
+    paths: PathLike | Iterable[PathLike],
+    *,
+    window: str = "auto",
+    comm_patterns: Iterable[str] = (),
+    ranks: Iterable[str] = (),
+    jobs: int | None = None,
+    timeline: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> TraceSet:
+    """Reads profiler traces: files, directories, globs; .json, .json.gz, .json.zst, Nsight Systems .sqlite.
+
+    Args:
+        window: where iterations come from: `auto`, `gpu`, `cpu` (profiler steps), `whole`, or `name:REGEX`.
+        comm_patterns: regular expressions of event names that are communication too.
+        ranks: `FILE=RANK` for files that don't tell their rank (FILE may be a glob).
+        jobs: worker processes; by default one for each core.
+        timeline: keep what `write_html` draws.
+        progress: called with (bytes read, bytes in all).
+
+    Raises:
+        TraceError: for paths that hold no trace, and ranks that can't be told apart.
+    """
+    check_choice(window)
+    Classifier(comm_patterns := tuple(comm_patterns))
+    told = parse_told(ranks)
+    files = find_files([paths] if isinstance(paths, str | os.PathLike) else list(paths))
+    total, so_far = sum(f.stat().st_size for f in files), 0
+
+    def advance(count: int) -> None:
+        nonlocal so_far
+        so_far += count
+        if progress is not None:
+            progress(min(so_far, total), total)
+
+    options = Options(
+        window=window,
+        comm_patterns=comm_patterns,
+        timeline_segments=min(_RANK_SEGMENTS, max(_PAGE_SEGMENTS // len(files), 200)) if timeline else 0,
+    )
+    outcomes = read_all(files, options, jobs=jobs, progress=advance)
+    problems = Problems()
+    traces: list[RankTrace] = []
+    errors: list[TraceError] = []
+    for file, outcome in zip(files, outcomes, strict=True):
+        if isinstance(outcome, TraceError):
+            errors.append(outcome)
+            problems.add("unreadable", detail=str(outcome))
+            continue
+        for trace in outcome:
+            given = rank_told(file, told)
+            if given is not None and len(outcome) == 1:
+                trace.rank, trace.rank_source = given, "told"
+            traces.append(trace)
+    if not traces:
+        raise errors[0]
+    return TraceSet(_ordered(traces, problems), problems)
+
+
+def find_files(paths: Sequence[PathLike]) -> list[Path]:
+    """The trace files that paths, directories (searched to any depth) and globs name, each once.
+
+    Raises:
+        TraceError: where there is nothing.
+    """
+    found: dict[Path, Path] = {}
+    if not paths:
+        raise TraceError("no traces given: name files, directories or globs")
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            inside = sorted((p for p in path.rglob("*") if _is_trace_name(p)), key=natural)
+            if not inside:
+                raise TraceError(
+                    f"{path}: no traces in this directory; expected files named *{', *'.join(_SUFFIXES)}"
+                )
+        elif path.exists():
+            inside = [path]
+        elif glob.has_magic(str(given)):
+            inside = sorted((Path(p) for p in glob.glob(str(given), recursive=True)), key=natural)  # noqa: PTH207
+            inside = [p for p in inside if p.is_file()]
+            if not inside:
+                raise TraceError(f"{given}: no file matches")
+        else:
+            raise TraceError(f"{path}: no such file or directory")
+        for file in inside:
+            found.setdefault(file.resolve(), file)
+    return list(found.values())
+
+
+def _is_trace_name(path: Path) -> bool:
+    return path.name.lower().endswith(_SUFFIXES) and path.is_file()
+
+
+def natural(path: Path) -> list[tuple[int, int | str]]:
+    """Sort key that puts rank 2 before rank 10."""
+    return [(0, int(t)) if t.isdigit() and t.isascii() else (1, t) for t in re.split(r"([0-9]+)", str(path))]
+
+
+def _ordered(traces: list[RankTrace], problems: Problems) -> list[RankTrace]:
+    """In order of rank. A lone trace may keep its rank unknown; of several, each must have one of its own."""
+    unknown = [t for t in traces if t.rank is None]
+    if unknown and len(unknown) == len(traces) and any("(process " in t.file for t in traces):
+        for number, trace in enumerate(traces):
+            trace.rank, trace.rank_source = number, "order"
+        problems.add("rank_unknown", len(traces))
+        unknown = []
+    if unknown and len(traces) > 1:
+        raise TraceError(
+            f"{unknown[0].file}: can't tell its rank, neither from distributedInfo nor from a name like rank3_...; "  # noqa: E501
+            f"say it with --rank '{Path(unknown[0].file).name}=3'"
+        )
+    claimed: dict[int | None, RankTrace] = {}
+    for trace in traces:
+        other = claimed.setdefault(trace.rank, trace)
+        if other is not trace:
+            raise TraceError(
+                f"{other.file} ({other.rank_source}) and {trace.file} ({trace.rank_source}) both claim rank "
+                f"{trace.rank}; take one of them, or say which is which with --rank FILE=RANK"
+            )
+    return sorted(traces, key=lambda t: t.rank or 0)

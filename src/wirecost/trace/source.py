@@ -1,0 +1,162 @@
+"""Bytes of a trace file, decompressed as they are read: never more than a chunk in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from wirecost.errors import WirecostError
+from wirecost.trace.problems import Problems
+
+CHUNK_BYTES = 1 << 17
+_CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
+
+GZIP, ZSTD, SQLITE, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\0", b"PK\x03\x04"
+# Protocol 2 to 5 pickles start with PROTO; torch memory snapshots are such files.
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+
+Progress = Callable[[int], None]
+
+
+class TraceError(WirecostError):
+    """A file that is no trace, or traces that can't belong together."""
+
+
+def magic(path: Path) -> bytes:
+    """The first bytes of a file. Raises TraceError where it can't be opened."""
+    try:
+        with path.open("rb") as file:
+            return file.read(16)
+    except OSError as error:
+        raise TraceError(f"{path}: can't be read: {error.strerror or error}") from error
+
+
+def refuse_foreign(path: Path, head: bytes) -> None:
+    """Raises TraceError for what can't be a trace, saying what would be one."""
+    wanted = "expected a PyTorch profiler trace (.json, .json.gz, .json.zst) or an Nsight Systems .sqlite export"
+    if not head:
+        raise TraceError(f"{path}: the file is empty; {wanted}")
+    if head.startswith(ZIP):
+        raise TraceError(f"{path}: a zip archive; unpack it first; {wanted}")
+    if _PICKLE.match(head):
+        raise TraceError(f"{path}: a pickle, and pickles are never loaded; {wanted}")
+
+
+def chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
+    """The file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
+
+    A damaged or cut-off compressed stream ends the iteration and is counted in `problems`.
+    `progress` is told how many bytes of the file itself were read.
+    """
+    head = magic(path)
+    refuse_foreign(path, head)
+    with path.open("rb") as file:
+        counted = _Counted(file, progress)
+        if head.startswith(GZIP):
+            yield from _gunzip(path, counted, problems)
+        elif head.startswith(ZSTD):
+            yield from _unzstd(counted, problems)
+        else:
+            while chunk := counted.read(CHUNK_BYTES):
+                yield chunk
+
+
+class _Counted:
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: BinaryIO, progress: Progress | None) -> None:
+        self._file, self._progress = file, progress
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if self._progress is not None:
+            self._progress(len(data))
+        return data
+
+
+def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
+    from isal import isal_zlib
+
+    stream = isal_zlib.decompressobj(wbits=31)
+    started, given = False, 0
+    while data := file.read(CHUNK_BYTES):
+        while data:
+            started = True
+            try:
+                out = stream.decompress(data, CHUNK_BYTES)
+            except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues]
+                problems.add("compressed_data_broken", detail=str(error))
+                yield from _up_to_damage(path, given)
+                return
+            if out:
+                given += len(out)
+                yield out
+            if stream.eof:
+                # gzip files may be several members one after the other; zero padding may follow.
+                data = stream.unused_data.lstrip(b"\0")
+                stream, started = isal_zlib.decompressobj(wbits=31), bool(data)
+            else:
+                data = stream.unconsumed_tail
+    while started and not stream.eof:
+        # What the decompressor still holds back once its input ends.
+        try:
+            out = stream.decompress(b"", CHUNK_BYTES)
+        except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues]
+            out = b""
+        if not out:
+            problems.add("compressed_data_broken", detail="the compressed file is cut off")
+            return
+        yield out
+
+
+def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
+    """What a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
+
+    A decompressor that fails takes along what it had not given yet; this one is asked byte by byte near the end.
+    """
+    stream = zlib.decompressobj(wbits=31)
+    skip = given
+    with path.open("rb") as file:
+        while piece := file.read(_CAREFUL_BYTES):
+            while piece:
+                before = stream.copy()
+                try:
+                    out = stream.decompress(piece)
+                except zlib.error:
+                    with contextlib.suppress(zlib.error):
+                        for byte in piece:
+                            out = before.decompress(bytes((byte,)))
+                            if out[skip:]:
+                                yield out[skip:]
+                            skip = max(0, skip - len(out))
+                    return
+                if out[skip:]:
+                    yield out[skip:]
+                skip = max(0, skip - len(out))
+                piece = b""
+                if stream.eof:
+                    piece, stream = stream.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
+
+
+def _unzstd(file: _Counted, problems: Problems) -> Iterator[bytes]:
+    import zstandard
+
+    # A frame may ask for a window of its own; 128 MiB is zstd's own limit for `--long=27`.
+    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
+        file,  # pyright: ignore[reportArgumentType] - all it needs is read()
+        read_size=CHUNK_BYTES,
+        read_across_frames=True,
+    )
+    while True:
+        try:
+            out = reader.read(CHUNK_BYTES)
+        except zstandard.ZstdError as error:
+            problems.add("compressed_data_broken", detail=str(error))
+            return
+        if not out:
+            return
+        yield out

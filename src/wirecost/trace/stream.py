@@ -1,0 +1,258 @@
+"""The events of a JSON trace, slice by slice in bounded memory; what is broken is told from what is sound.
+
+Fast path: a slice of the event list is cut at a `},{` and decoded whole. A cut is right exactly when `[slice]`
+is valid JSON, because JSON reads from left to right: a slice that starts between two elements and is valid
+up to its end, ends between two elements. So no cut needs a second look, and a slice that doesn't decode goes
+through `recovery` event by event.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from wirecost.trace.problems import Problems
+from wirecost.trace.recovery import Recovery, scan_value
+from wirecost.trace.source import TraceError
+
+SLICE_BYTES = 1 << 17  # with its events fits a core's second-level cache; larger slices decode slower
+MAX_ELEMENT_BYTES = 1 << 24
+MAX_METADATA_BYTES = 1 << 28
+
+
+class Event(msgspec.Struct, gc=False):
+    """What is needed of a trace event. Numbers and names stay text until an event turns out to matter."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: msgspec.Raw = msgspec.Raw()
+    pid: msgspec.Raw = msgspec.Raw()
+    tid: msgspec.Raw = msgspec.Raw()
+    ts: msgspec.Raw = msgspec.Raw()
+    dur: msgspec.Raw = msgspec.Raw()
+    args: msgspec.Raw = msgspec.Raw()
+
+
+_BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
+_KEY = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_EVENTS_AGAIN = re.compile(rb'"traceEvents"\s*:\s*\[|\{\s*"ph"\s*:')
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_WANTED = frozenset(("distributedInfo", "baseTimeNanoseconds", "traceName", "displayTimeUnit", "schemaVersion"))
+
+Slice = tuple[list[Event], bytes]
+
+
+class EventStream:
+    """Iterates over the slices of a trace: lists of events, with the text they came from.
+
+    After the iteration `metadata` holds the top-level values of interest and `saw_events` whether there was
+    an event list at all. Raises TraceError (when iterated) for what isn't a trace.
+    """
+
+    def __init__(self, chunks: Iterator[bytes], problems: Problems) -> None:
+        self._chunks = chunks
+        self._problems = problems
+        self._buffer = b""
+        self._eof = False
+        self._decoder = msgspec.json.Decoder(list[Event])
+        self._recovery = Recovery(msgspec.json.Decoder(Event), problems)
+        self.metadata: dict[str, Any] = {}
+        self.saw_events = False
+
+    def __iter__(self) -> Iterator[Slice]:
+        self._fill(SLICE_BYTES)
+        self._buffer = self._buffer.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
+        if self._buffer[:1] == b"[":
+            # Chrome's array form; its closing bracket is optional there, but then nothing tells a cut-off file.
+            yield from self._list()
+        elif self._buffer[:1] == b"{":
+            self._buffer = self._buffer[1:]
+            yield from self._members()
+        else:
+            yield from self._again("the file starts with neither { nor [")
+            if not self.saw_events:
+                raise TraceError("not JSON: expected a profiler trace, an object with a list 'traceEvents'")
+            yield from self._members(first=False)
+        if self._more():
+            self._problems.add("data_after_end")
+
+    def _fill(self, size: int) -> None:
+        if self._eof or len(self._buffer) >= size:
+            return
+        parts, have = [self._buffer], len(self._buffer)
+        while have < size:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._eof = True
+                break
+            parts.append(chunk)
+            have += len(chunk)
+        self._buffer = b"".join(parts)
+
+    def _more(self) -> bool:
+        """Whether anything but white space is left."""
+        while True:
+            self._buffer = self._buffer.lstrip(b" \t\r\n")
+            if self._buffer or self._eof:
+                return bool(self._buffer)
+            self._fill(SLICE_BYTES)
+
+    def _members(self, *, first: bool = True) -> Iterator[Slice]:
+        """The members of the top-level object, up to and with its closing brace."""
+        while True:
+            if not self._more():
+                if not self._problems.count("cut_off"):
+                    self._problems.add("cut_off", detail="the file ends inside its outermost object")
+                return
+            if self._buffer[:1] == b"}":
+                self._buffer = self._buffer[1:]
+                return
+            key = self._key(first)
+            first = False
+            if key == "traceEvents" and self._buffer[:1] == b"[":
+                if self.saw_events:
+                    self._problems.add("second_event_list")
+                    if self._value() is not None:
+                        continue
+                else:
+                    yield from self._list()
+                    continue
+            elif key is not None:
+                value = self._value()
+                if value is not None:
+                    if key in _WANTED:
+                        self._keep(key, value)
+                    continue
+            yield from self._again(f"after {key!r}"[:80] if key else "")
+            if not self._buffer and self._eof:
+                return
+
+    def _key(self, first: bool) -> str | None:
+        """Consumes `, "key":` (no comma before the first) and gives the key; None where something else stands."""
+        self._fill(1 << 16)
+        start = 0
+        if not first:
+            if self._buffer[:1] != b",":
+                return None
+            start = 1
+        match = _KEY.match(self._buffer, start, start + (1 << 16))
+        if match is None:
+            return None
+        try:
+            key = json.loads(match[1])
+        except ValueError:
+            return None
+        self._buffer = self._buffer[match.end() :]
+        self._fill(1)
+        return key
+
+    def _value(self) -> bytes | None:
+        """Consumes a whole value and gives its text; None (nothing consumed) where it is broken or too large."""
+        size = 1 << 16
+        while True:
+            self._fill(size)
+            end = scan_value(self._buffer.decode("latin-1"), 0)
+            # A number that touches the end of what was read may go on.
+            if end is not None and (end < len(self._buffer) or self._eof):
+                value, self._buffer = self._buffer[:end], self._buffer[end:]
+                try:
+                    value.decode()
+                except UnicodeDecodeError:
+                    self._problems.add("broken_metadata", detail="invalid UTF-8")
+                return value
+            if self._eof or size >= MAX_METADATA_BYTES:
+                return None
+            size = max(2 * size, len(self._buffer) + 1)
+
+    def _keep(self, key: str, value: bytes) -> None:
+        try:
+            self.metadata[key] = json.loads(value.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            self._problems.add("broken_metadata", detail=key)
+
+    def _again(self, where: str) -> Iterator[Slice]:
+        """Past a broken place outside the event list: on to the next place where events can be seen."""
+        self._problems.add("broken_metadata", detail=where)
+        while True:
+            self._fill(SLICE_BYTES)
+            match = _EVENTS_AGAIN.search(self._buffer)
+            if match is not None:
+                break
+            if self._eof:
+                self._buffer = b""
+                return
+            self._buffer = self._buffer[-64:]
+            self._fill(SLICE_BYTES)
+        listed = match[0].startswith(b'"')
+        self._buffer = self._buffer[match.end() - 1 if listed else match.start() :]
+        yield from self._list(opened=not listed)
+
+    def _list(self, *, opened: bool = False) -> Iterator[Slice]:
+        """The event list from its bracket (or, `opened`, from an element) up to and with its closing bracket."""
+        self.saw_events = True
+        if not opened:
+            self._buffer = self._buffer[1:]
+        size = SLICE_BYTES
+        while True:
+            self._fill(size)
+            buffer = self._buffer
+            cut, following = _last_boundary(buffer)
+            if not cut and not self._eof and size < MAX_ELEMENT_BYTES:
+                size *= 2
+                continue
+            size = SLICE_BYTES
+            text = b"[" + buffer[:cut] + b"]" if cut else b"[" + buffer
+            ended = False
+            try:
+                events = self._decode(text)
+                ended = not cut
+                taken = len(text) - 1 if ended else following
+            except msgspec.MsgspecError as error:
+                events, taken = self._until_bracket(text, error)
+                ended = events is not None
+            except RecursionError:
+                events, taken = None, 0
+            if events is None:
+                events, taken, ended = self._recovery.events(buffer, cut or len(buffer), eof=self._eof)
+            if events:
+                yield events, text
+            self._buffer = buffer[taken:]
+            if ended:
+                return
+            if not self._more():
+                self._problems.add("cut_off", detail="the file ends inside its list of events")
+                return
+
+    def _decode(self, text: bytes) -> list[Event]:
+        if not text.isascii():
+            try:
+                text.decode()  # msgspec doesn't look at the encoding of what it skips
+            except UnicodeDecodeError as error:
+                raise msgspec.DecodeError("invalid UTF-8") from error
+        return self._decoder.decode(text)
+
+    def _until_bracket(self, text: bytes, error: msgspec.MsgspecError) -> tuple[list[Event] | None, int]:
+        """Where the list closes inside the text: its events and how much of the buffer they took."""
+        match = _TRAILING.search(str(error))
+        if match is None:
+            return None, 0
+        whole = text[: int(match[1])].rstrip()
+        try:
+            return self._decode(whole), len(whole) - 1
+        except (msgspec.MsgspecError, RecursionError):
+            return None, 0
+
+
+def _last_boundary(buffer: bytes) -> tuple[int, int]:
+    """(end of an element, start of the next) of the last `},{`; zeros where there is none."""
+    end = len(buffer)
+    while (at := buffer.rfind(b"}", 0, end)) >= 0:
+        match = _BOUNDARY.match(buffer, at)
+        if match is not None:
+            return at + 1, match.end() - 1
+        end = at
+    return 0, 0

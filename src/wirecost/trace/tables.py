@@ -1,0 +1,245 @@
+"""A `TraceSet` as plain rows: for JSON, DataFrames, CSV and Parquet. Units are in the names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wirecost.breakdown import Parts
+from wirecost.errors import one_of
+from wirecost.trace.source import TraceError
+
+if TYPE_CHECKING:
+    import polars
+
+    from wirecost.trace.match import Matched
+    from wirecost.trace.result import CollectiveRow, TraceSet
+
+SCHEMA_VERSION = 1
+
+PARTS = (
+    "window_ns", "compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns",
+    "compute_ns", "comm_ns",
+)  # fmt: skip
+
+Row = dict[str, Any]
+_INT, _FLOAT, _TEXT, _FLAG = "Int64", "Float64", "String", "Boolean"
+_PARTS_SCHEMA = dict.fromkeys(PARTS, _INT) | {"comm_fraction": _FLOAT, "overlap": _FLOAT}
+
+
+def parts_row(parts: Parts) -> dict[str, int]:
+    return {name: getattr(parts, name) for name in PARTS}
+
+
+def _shares(parts: Parts | None) -> Row:
+    if parts is None:
+        return dict.fromkeys(_PARTS_SCHEMA)
+    return {**parts_row(parts), "comm_fraction": parts.comm_fraction, "overlap": parts.overlap}
+
+
+def _ranks(s: TraceSet) -> list[Row]:
+    return [
+        {
+            "rank": t.rank, "file": t.file, "rank_source": t.rank_source, "world_size": t.world_size,
+            "backend": t.backend, "device": t.device, "start_ns": t.start_ns, **_shares(t.parts),
+            "iterations": len(t.iterations), "collectives": len(t.calls), "events": t.events,
+        }
+        for t in s.traces
+    ]  # fmt: skip
+
+
+def _iterations(s: TraceSet) -> list[Row]:
+    return [
+        {
+            "rank": t.rank, "name": i.window.name, "window_source": i.window.source, "cut": i.window.cut,
+            "start_ns": i.window.start_ns, **_shares(i.parts),
+        }
+        for t in s.traces
+        for i in t.iterations
+    ]  # fmt: skip
+
+
+def collective_row(r: CollectiveRow) -> Row:
+    return {name: getattr(r, name) for name in r.__struct_fields__}
+
+
+def _collectives(s: TraceSet) -> list[Row]:
+    return [collective_row(r) for r in s.collective_rows]
+
+
+def _calls(s: TraceSet) -> list[Row]:
+    def known(value: Any) -> int | None:
+        return int(value) if value >= 0 else None
+
+    return [
+        {
+            "rank": t.rank, "op": c.ops[c.op[i]], "group": c.groups[c.group[i]],
+            "iteration": t.iterations[c.iteration[i]].window.name if c.iteration[i] >= 0 else None,
+            "start_ns": int(c.start_ns[i]), "duration_ns": int(c.end_ns[i] - c.start_ns[i]),
+            "exposed_ns": int(c.exposed_ns[i]), "wait_ns": known(wait[i]), "bytes": known(c.bytes[i]),
+            "group_size": known(c.group_size[i]),
+        }
+        for t, wait in zip(s.traces, s.waits, strict=True)
+        for c in [t.calls]
+        for i in range(len(c))
+    ]  # fmt: skip
+
+
+def skew_row(m: Matched) -> Row:
+    duration = m.duration_ns
+    return {
+        "op": m.op, "group": m.group, "index": m.index, "iteration": m.iteration, "ranks": len(m.ranks),
+        "bytes": m.bytes, "start_skew_ns": m.start_skew_ns, "end_skew_ns": m.end_skew_ns,
+        "duration_min_ns": int(duration.min()), "duration_max_ns": int(duration.max()),
+        "last_rank": m.last_rank, "cost_ns": m.cost_ns, "delay_ns": m.delay_ns, "basis": m.basis, "first": m.first,
+    }  # fmt: skip
+
+
+def _skew(s: TraceSet) -> list[Row]:
+    return [skew_row(m) for m in s.matched]
+
+
+def _structs(found: Sequence[Any]) -> list[Row]:
+    return [{name: getattr(x, name) for name in x.__struct_fields__} for x in found]
+
+
+def _problems(s: TraceSet) -> list[Row]:
+    rows = [{"rank": t.rank, "file": t.file, **p} for t in s.traces for p in _problem_rows(t.problems)]
+    return rows + [{"rank": None, "file": None, **p} for p in _problem_rows(s.set_problems)]
+
+
+def _problem_rows(problems: Sequence[Any]) -> list[Row]:
+    return [{"code": p.code, "count": p.count, "loss": p.loss, "message": p.message} for p in problems]
+
+
+_TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
+    "ranks": (
+        _ranks,
+        {"rank": _INT, "file": _TEXT, "rank_source": _TEXT, "world_size": _INT, "backend": _TEXT, "device": _TEXT,
+         "start_ns": _INT} | _PARTS_SCHEMA | {"iterations": _INT, "collectives": _INT, "events": _INT},
+    ),
+    "iterations": (
+        _iterations,
+        {"rank": _INT, "name": _TEXT, "window_source": _TEXT, "cut": _FLAG, "start_ns": _INT} | _PARTS_SCHEMA,
+    ),
+    "collectives": (
+        _collectives,
+        {"rank": _INT, "op": _TEXT, "group": _TEXT, "group_size": _INT, "count": _INT, "bytes": _INT,
+         "duration_ns": _INT, "exposed_ns": _INT, "matched": _INT, "wait_ns": _INT, "transfer_ns": _INT,
+         "basis": _TEXT, "algbw_Bps": _FLOAT, "busbw_Bps": _FLOAT, "bandwidth_from": _TEXT},
+    ),
+    "calls": (
+        _calls,
+        {"rank": _INT, "op": _TEXT, "group": _TEXT, "iteration": _TEXT, "start_ns": _INT, "duration_ns": _INT,
+         "exposed_ns": _INT, "wait_ns": _INT, "bytes": _INT, "group_size": _INT},
+    ),
+    "skew": (
+        _skew,
+        {"op": _TEXT, "group": _TEXT, "index": _INT, "iteration": _TEXT, "ranks": _INT, "bytes": _INT,
+         "start_skew_ns": _INT, "end_skew_ns": _INT, "duration_min_ns": _INT, "duration_max_ns": _INT,
+         "last_rank": _INT, "cost_ns": _INT, "delay_ns": _INT, "basis": _TEXT, "first": _FLAG},
+    ),
+    "stragglers": (
+        lambda s: _structs(s.stragglers),
+        {"rank": _INT, "late": _INT, "collectives": _INT, "cost_ns": _INT, "delay_ns": _INT},
+    ),
+    "imbalance": (
+        lambda s: _structs(s.imbalance),
+        {"iteration": _TEXT, "ranks": _INT, "mean_ns": _FLOAT, "min_ns": _INT, "max_ns": _INT,
+         "slowest_rank": _INT, "excess": _FLOAT},
+    ),
+    "exposed": (
+        lambda s: _structs(s.exposed),
+        {"op": _TEXT, "group": _TEXT, "ordinal": _INT, "bytes": _INT, "exposed_ns": _FLOAT, "duration_ns": _FLOAT,
+         "share": _FLOAT, "position": _FLOAT, "samples": _INT, "worst_rank": _INT, "after": _TEXT,
+         "before": _TEXT},
+    ),
+    "problems": (
+        _problems,
+        {"rank": _INT, "file": _TEXT, "code": _TEXT, "count": _INT, "loss": _FLAG, "message": _TEXT},
+    ),
+}  # fmt: skip
+
+NAMES = tuple(_TABLES)
+
+
+def frame(s: TraceSet, name: str) -> polars.DataFrame:
+    """One table as a polars DataFrame with a fixed schema.
+
+    Raises:
+        TraceError: for a table that doesn't exist.
+    """
+    import polars
+
+    if name not in _TABLES:
+        raise TraceError(one_of("table", name, NAMES))
+    rows, schema = _TABLES[name]
+    types = {column: getattr(polars, kind) for column, kind in schema.items()}
+    return polars.DataFrame(rows(s), schema=types, orient="row")
+
+
+def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
+    """Every table as FOLDER/NAME.csv or .parquet. Raises TraceError where the folder can't be written."""
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in NAMES:
+            path = folder / f"{name}.{kind}"
+            table = frame(s, name)
+            if kind == "csv":
+                table.write_csv(path)
+            else:
+                table.write_parquet(path)
+            written.append(path)
+    except OSError as error:
+        raise TraceError(f"{folder}: can't be written: {error.strerror or error}") from error
+    return written
+
+
+def as_dict(s: TraceSet) -> dict[str, Any]:
+    """The JSON form: stable within a schema version, documented in docs/trace.md."""
+    ranks = []
+    for t in s.traces:
+        sources = sorted({i.window.source for i in t.iterations})
+        ranks.append(
+            {
+                "file": t.file,
+                "rank": t.rank,
+                "rank_source": t.rank_source,
+                "world_size": t.world_size,
+                "backend": t.backend,
+                "device": t.device,
+                "start_ns": t.start_ns if t.parts is not None else None,
+                "window": parts_row(t.parts) if t.parts is not None else None,
+                "window_source": "+".join(sources) or "whole",
+                "iterations": [
+                    {
+                        "name": i.window.name,
+                        "start_ns": i.window.start_ns,
+                        "window_source": i.window.source,
+                        "cut": i.window.cut,
+                        **parts_row(i.parts),
+                    }
+                    for i in t.iterations
+                ],
+                "collectives": [
+                    {k: v for k, v in collective_row(r).items() if k != "rank"}
+                    for r in s.collective_rows
+                    if r.rank == t.rank
+                ],
+                "problems": _problem_rows(t.problems),
+            }
+        )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "world_size": s.world_size,
+        "ranks": ranks,
+        "skew": _skew(s),
+        "stragglers": _structs(s.stragglers),
+        "imbalance": _structs(s.imbalance),
+        "top_exposed": _structs(s.exposed),
+        "problems": _problem_rows(s.set_problems),
+        "findings": _structs(s.findings),
+        "summary": s.summary,
+    }

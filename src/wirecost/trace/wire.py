@@ -1,0 +1,70 @@
+"""Results between our own processes: msgpack frames with a length before them. (Nothing here reads user files.)"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+
+from wirecost.breakdown import Parts
+from wirecost.trace.rank import Options, RankTrace
+
+_LENGTH = struct.Struct("<Q")
+
+
+class Job(msgspec.Struct, tag=True):
+    path: str
+    options: Options
+
+
+class Read(msgspec.Struct, tag=True):
+    """Bytes of the file that were read since the last message."""
+
+    count: int
+
+
+class Done(msgspec.Struct, tag=True):
+    traces: list[RankTrace]
+
+
+class Failed(msgspec.Struct, tag=True):
+    """The file is no trace; the message is for the user."""
+
+    message: str
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [list(value.shape), np.ascontiguousarray(value, dtype=np.int64).tobytes()]
+    if isinstance(value, Parts):
+        return value.model_dump()
+    raise NotImplementedError(type(value))
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    if kind is Parts:
+        return Parts(**value)
+    shape, data = value
+    return np.frombuffer(bytearray(data), dtype=np.int64).reshape(shape)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
+_decoder = msgspec.msgpack.Decoder(Job | Read | Done | Failed, dec_hook=_decode)
+
+
+def send(stream: BinaryIO, message: Job | Read | Done | Failed) -> None:
+    data = _encoder.encode(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Job | Read | Done | Failed | None:
+    """The next message; None at the end of the stream."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    data = stream.read(length)
+    return _decoder.decode(data) if len(data) == length else None

@@ -1,0 +1,200 @@
+"""The cost model's commands as a user types them, and the model against the reference tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(os.environ.get("WIRECOST_SHARED", Path(__file__).resolve().parents[2].parent / "shared"))
+MEASURED = SHARED / "reference" / "measured"
+needs_shared = pytest.mark.skipif(not MEASURED.is_dir(), reason="the reference data beside the checkout is absent")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "wirecost", *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_predict_prints_the_breakdown() -> None:
+    result = run("predict", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--recompute", "full")
+    assert result.returncode == 0, result.stderr
+    for words in (
+        "comm fraction",
+        "MFU",
+        "tokens/s",
+        "90% interval",
+        "memory",
+        "predicted",
+        "largest micro-batch",
+    ):
+        assert words in result.stdout
+
+
+def test_predict_as_json_is_a_breakdown() -> None:
+    from wirecost.breakdown import Breakdown
+
+    result = run(
+        "predict",
+        "gpt-3-175b",
+        "-c",
+        "selene",
+        "-n",
+        "512",
+        "--tp",
+        "8",
+        "--pp",
+        "8",
+        "-B",
+        "512",
+        "--format",
+        "json",
+    )
+    data = json.loads(result.stdout)
+    extra = data.pop("prediction")
+    breakdown = Breakdown.model_validate(data)
+    assert breakdown.iteration_times_ns()[0] == pytest.approx(extra["iteration_s"] * 1e9, abs=1)
+    assert 0 < extra["mfu"] < 1
+
+
+def test_a_sweep_is_a_table_json_and_a_picture(tmp_path: Path) -> None:
+    picture = tmp_path / "s.svg"
+    result = run(
+        "predict",
+        "llama-3-8b",
+        "-c",
+        "dgx-h100",
+        "-n",
+        "64",
+        "--sweep",
+        "bandwidth=100Gb/s..800Gb/s",
+        "--plot",
+        str(picture),
+        "--format",
+        "json",
+    )
+    points = json.loads(result.stdout)["points"]
+    assert [p["label"] for p in points] == ["100 Gb/s", "200 Gb/s", "400 Gb/s", "800 Gb/s"]
+    fractions = [p["comm_fraction"] for p in points]
+    assert fractions == sorted(fractions, reverse=True)
+    assert picture.read_text().startswith("<svg")
+
+
+def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
+    result = run(
+        "need",
+        "llama-3-8b",
+        "-c",
+        "dgx-h100",
+        "-n",
+        "64",
+        "--data-parallel",
+        "zero3",
+        "-f",
+        "0.2",
+        "--format",
+        "json",
+    )
+    answer = json.loads(result.stdout)
+    assert 1e11 < answer["value"] < 1e13
+    assert answer["comm_fraction"] <= 0.2
+    impossible = run(
+        "need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--data-parallel", "zero3", "-f", "0.0001"
+    )
+    assert impossible.returncode == 1
+    assert "No bandwidth" in impossible.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["predict", "llama-3-8", "-c", "dgx-h100"], "did you mean 'llama-3-8b'"),
+        (["predict", "llama-3-8b", "-c", "dgx-h100", "-n", "12"], "whole nodes"),
+        (["predict", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--bandwidth", "0 Gb/s"], "positive"),
+        (["predict", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--bandwidth", "400"], "unit"),
+        (["predict", "llama-3-8b", "-c", "dgx-h100", "--recompute", "ful"], "did you mean 'full'"),
+        (["predict", "nowhere.yaml", "-c", "dgx-h100"], "no such file"),
+        (["predict", "llama-3-8b", "-c", "dgx-h100", "--plot", "x.png"], "--sweep"),
+        (["validate", "nowhere.csv"], "no such file"),
+        (["need", "llama-3-8b", "-c", "dgx-h100", "--of", "speed"], "unknown quantity"),
+        (["need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "-f", "7"], "comm fraction"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert words in result.stderr
+
+
+def test_a_cluster_file_without_a_dimension_names_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("gpu: H100-SXM-80GB\ngpus_per_node: 8\nintra_node: nvlink4\ninter_node: infiniband-ndr\n")
+    result = run("predict", "llama-3-8b", "-c", str(path))
+    assert result.returncode == 2
+    assert "nodes: is missing" in result.stderr
+
+
+@needs_shared
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("table", "target"),
+    [
+        ("vtrain_a100_single", 0.04),
+        ("vtrain_a100_multi", 0.06),
+        ("megatron_sc21", 0.04),
+        ("korthikanti2022_tab5", 0.04),
+        ("mosaicml_llm_foundry", 0.06),
+    ],
+)
+def test_reference_tables_are_met(table: str, target: float) -> None:
+    result = run("validate", str(MEASURED / f"{table}.csv"), "--format", "json")
+    answer = json.loads(result.stdout)
+    errors = [abs(r["error"]) for r in answer["rows"]]
+    assert sum(errors) / len(errors) <= target
+    assert {"source", "rows", "mape", "bias", "max_ape"} <= set(answer["groups"][0])
+    assert not answer["skipped"]
+
+
+@needs_shared
+@pytest.mark.needs_shared
+def test_fractions_of_cluster_a_are_met_with_their_oom_cells() -> None:
+    answer = json.loads(
+        run("validate", str(SHARED / "reference" / "comm_fraction_cluster_a.csv"), "--format", "json").stdout
+    )
+    errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
+    assert sum(errors) / len(errors) <= 0.02
+    assert all((r["predicted"] is None) == (r["measured"] is None) for r in answer["rows"])
+
+
+@needs_shared
+@pytest.mark.needs_shared
+def test_one_workload_and_one_node_rows_predict_the_other(tmp_path: Path) -> None:
+    lines = (SHARED / "reference" / "comm_fraction_cluster_a.csv").read_text().splitlines()
+    seen = tmp_path / "seen.csv"
+    seen.write_text(
+        "\n".join([lines[0], *(x for x in lines[1:] if x.startswith("T5") or x.split(",")[3] == "2")]) + "\n"
+    )
+    judged = tmp_path / "judged.csv"
+    judged.write_text(
+        "\n".join([lines[0], *(x for x in lines[1:] if x.startswith("GPT") and x.split(",")[3] != "2")]) + "\n"
+    )
+    answer = json.loads(run("validate", str(judged), "--calibrate-on", str(seen), "--format", "json").stdout)
+    errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
+    assert sum(errors) / len(errors) <= 0.02
+
+
+@needs_shared
+@pytest.mark.needs_shared
+def test_calibrate_reports_what_it_held_out() -> None:
+    answer = json.loads(
+        run("calibrate", str(MEASURED / "megatron_sc21.csv"), "--folds", "3", "--format", "json").stdout
+    )
+    assert answer["mape"] <= answer["before"] * 1.05
+    assert answer["held_out"] > 0

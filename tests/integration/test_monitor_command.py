@@ -1,0 +1,123 @@
+"""`wirecost monitor` around a command: exit codes, signals, output, files."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from wirecost.counters import read_jsonl, recording
+
+MONITOR = [sys.executable, "-m", "wirecost", "monitor"]
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MONITOR, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def shell(*arguments: str, script: str) -> subprocess.CompletedProcess[str]:
+    return call(*arguments, "--", "sh", "-c", script)
+
+
+def test_exit_code_and_output_of_the_command_pass_through() -> None:
+    done = shell("-q", script="echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
+    assert shell("-q", script="true").returncode == 0
+    assert shell("-q", script="kill -KILL $$").returncode == 128 + signal.SIGKILL
+
+
+def test_options_after_the_command_are_the_command_s() -> None:
+    done = call("-q", "sh", "-c", "echo $0 $1", "--every", "--out")
+    assert done.stdout == "--every --out\n"
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1"])
+def test_signals_reach_the_command(name: str, tmp_path: Path) -> None:
+    """The command gets the signal that the monitor got, ends as it likes, and its samples are all there."""
+    number = signal.Signals[name]
+    out = tmp_path / "samples.jsonl"
+    script = f"trap 'echo got {name}; exit 9' {name.removeprefix('SIG')}; echo ready; while :; do sleep 0.05; done"
+    process = subprocess.Popen(
+        [*MONITOR, "-q", "--every", "10ms", "--out", str(out), "--", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.stdout.read() == f"got {name}\n"
+    assert process.wait(30) == 9
+    assert list(read_jsonl(out))
+
+
+def test_the_command_starts_with_no_signal_blocked() -> None:
+    done = call("-q", "--", "grep", "SigBlk", "/proc/self/status")
+    assert int(done.stdout.split()[1], 16) == 0
+
+
+def test_without_a_command_a_signal_ends_it_in_order(tmp_path: Path) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        out = tmp_path / f"{number}.parquet"
+        process = subprocess.Popen(
+            [*MONITOR, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "recording\n"
+        process.send_signal(number)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "samples" in error and "lo" in error
+        assert out.exists() and not (tmp_path / f"{number}.parquet.partial.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--every", "100"], "100ms"),
+        (["--every", "0s"], "100ms"),
+        (["--every", "1us"], "1ms is the least"),
+        (["--out", "x.csv", "--for", "1s"], ".jsonl or .parquet"),
+        (["--prometheus", "none"], "no port"),
+        (["--prometheus", "99999"], "no port"),
+        (["--", "no-such-program"], "no such program"),
+        (["--for", "1s", "--", "true"], "exclude each other"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*MONITOR, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_command(tmp_path: Path) -> None:
+    full = tmp_path / "full.jsonl"
+    full.symlink_to("/dev/full")
+    done = call("-q", "--every", "10ms", "--out", str(full), "--", "sh", "-c", "sleep 0.2; echo done; exit 4")
+    assert (done.returncode, done.stdout) == (4, "done\n")
+    assert done.stderr == f"wirecost: the recording ended early: can't write '{full}': No space left on device\n"
+    assert call("-q", "--for", "50ms", "--out", str(full)).returncode == 2
+
+
+def test_recording_in_a_process_of_its_own(tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    before = time.monotonic_ns()
+    with recording(out, every_ns=20_000_000):
+        time.sleep(0.1)
+    rows = list(read_jsonl(out))
+    assert rows and all(before <= r.t_ns <= time.monotonic_ns() for r in rows)
+
+
+def test_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, wirecost.counters as c; s = c.Sampler(); s.sample(); s.stop(); "
+        "heavy = ('polars', 'pyarrow', 'altair', 'rich', 'numpy', 'pydantic', 'torch', 'prometheus_client'); "
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

@@ -1,0 +1,51 @@
+"""Which rank is to blame when several end at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wirecost.fabric.launch import End, Ending, Ranks
+from wirecost.fabric.rank import classify
+
+
+def judge(folder: Path, *ends: str, told: dict[int, str]) -> Ending:
+    """Ranks that ended as told: 'killed', 'failed' or, only after the first was seen, 'later'."""
+    (folder / "logs").mkdir()
+    (folder / "failures").mkdir()
+    commands = {"killed": "import os; os.kill(os.getpid(), 9)", "failed": "raise SystemExit(3)"}
+    ranks = Ranks.__new__(Ranks)
+    ranks.directory = folder
+    later = "import time; time.sleep(0.5); raise SystemExit(3)"
+    ranks.processes = [subprocess.Popen([sys.executable, "-c", commands.get(e, later)]) for e in ends]
+    for rank, process in enumerate(ranks.processes):
+        (folder / "logs" / f"rank-{rank}.log").write_text("log")
+        if ends[rank] != "later":
+            process.wait()
+    for rank, kind in told.items():
+        failure: dict[str, Any] = {"rank": rank, "kind": kind, "reason": kind, "traceback": "t"}
+        (folder / "failures" / f"rank-{rank}.json").write_text(json.dumps(failure))
+    with ranks:
+        return ranks._failed()
+
+
+def test_a_killed_rank_is_the_cause_whatever_the_others_say_later(tmp_path: Path) -> None:
+    outcome = judge(tmp_path, "later", "killed", told={0: "error"})
+    assert (outcome.end, outcome.rank) == (End.FAILED, 1)
+    assert "rank 1 was killed by SIGKILL" in (outcome.reason or "")
+
+
+def test_a_rank_that_raised_is_the_cause_and_not_one_that_lost_it(tmp_path: Path) -> None:
+    outcome = judge(tmp_path, "failed", "failed", told={0: "lost_peer", 1: "oom"})
+    assert (outcome.end, outcome.rank, outcome.reason) == (End.OOM, 1, "rank 1: oom")
+
+
+@pytest.mark.parametrize("sign", ["Connection reset by peer", "Broken pipe", "Connection closed by peer"])
+def test_what_gloo_says_of_a_peer_that_went_away(sign: str) -> None:
+    assert classify(RuntimeError(f"[pair.cc:1] writev [10.77.0.1]:5: {sign}")) == "lost_peer"
+    assert classify(RuntimeError("a pipe broke")) == "error"

@@ -1,0 +1,34 @@
+"""Short ways to a prediction for the model's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wirecost.model.load import one, with_bandwidth, with_nodes
+from wirecost.model.predict import Prediction, Setup, predict, setup
+from wirecost.spec import Plan
+
+
+def made(workload: str = "llama-3-8b", cluster: str = "dgx-h100", **options: Any) -> Setup:
+    """A setup; keys of Plan go to the plan, the rest to `setup`."""
+    plan = {key: options.pop(key) for key in list(options) if key in Plan.model_fields}
+    rate, gpus = options.pop("bandwidth", None), options.get("gpus")
+    machine = with_nodes(with_bandwidth(one("cluster", cluster), rate), gpus)
+    return setup(
+        one("workload", workload),
+        Plan.model_validate({"name": "t", "precision": "bf16", **plan}),
+        machine,
+        **options,
+    )
+
+
+def predicted(*args: Any, **options: Any) -> Prediction:
+    return predict(made(*args, **options))
+
+
+def seconds(result: Prediction) -> float:
+    return float(result.times.total_s)
+
+
+def comm_fraction(result: Prediction) -> float:
+    return float(result.times.exposed_comm_s) / seconds(result)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.results import STUDY
+from wirecost.spec import Study, parse_yaml, validate
+from wirecost.study import Status
+from wirecost.study.estimate import TimeLeft
+from wirecost.study.runner import Silent, _judge, _Watch
+
+EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
+
+
+def test_an_experiment_whose_process_died_says_the_last_that_it_said(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "cell.log"
+    log.write_text("Traceback:\n  somewhere\nOSError: [Errno 28] No space left on device\n")
+    outcome, breakdown = _judge(EXPERIMENT, tmp_path, 1, cores=2)
+    assert breakdown is None
+    assert outcome.status is Status.FAILED
+    assert (outcome.reason or "").endswith(
+        "exit code 1 before its ranks did: OSError: [Errno 28] No space left on device"
+    )
+    assert len(outcome.log_tail) == 3
+    log.write_text("")
+    assert (_judge(EXPERIMENT, tmp_path, 1, cores=2)[0].reason or "").endswith("before its ranks did")
+
+
+def test_progress_reads_what_is_new_and_counts_whole_lines(tmp_path: Path) -> None:
+    class Seen(Silent):
+        def __init__(self) -> None:
+            self.done: list[int] = []
+
+        def iterations_done(self, done: int, total: int, left_s: float) -> None:
+            self.done.append(done)
+
+    seen, samples = Seen(), tmp_path / "rank-0.jsonl"
+    watch = _Watch(seen, EXPERIMENT, [], TimeLeft())
+    watch.look(samples)
+    for text in ("{}\n{", "{}\n{}\n{}", "{}\n{}\n{}\n"):
+        samples.write_text(text)
+        watch.look(samples)
+    assert seen.done == [0, 1, 2, 3]
+    # What was read before isn't read again.
+    samples.write_bytes(b"\n" * samples.stat().st_size + b"{}\n")
+    watch.look(samples)
+    assert seen.done[-1] == 4

@@ -1,0 +1,106 @@
+"""Nsight Systems exports, made here in the documented schema."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wirecost.trace import TraceError, read
+
+PID = 0x1000000  # a globalPid keeps its lower 24 bits for threads
+
+
+def export(path: Path, processes: int = 1, **options: Any) -> Path:
+    db = sqlite3.connect(path)
+    db.executescript("""
+        CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER,
+            streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER,
+            streamId INTEGER, correlationId INTEGER, globalPid INTEGER, bytes INTEGER, copyKind INTEGER);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
+            globalPid INTEGER, bytes INTEGER);
+        CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER,
+            globalTid INTEGER);
+        CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT);
+        INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'ncclDevKernel_AllReduce_Sum_bf16(args)'), (3, 'step');
+        INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (1727743122000000000, '', '');
+    """)
+    for p in range(processes):
+        pid, late = (p + 1) * PID, 10 * p
+        for step in (0, 1000):
+            rows = [(step, step + 400, 1), (step + 300 + late, step + 700, 2)]
+            db.executemany(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, 1, ?, 0, ?, ?, ?)",
+                [(s, e, p, 6 + n, pid, n, n) for s, e, n in rows],
+            )
+            db.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, 1, 9, 0, ?, 64, 1)",
+                (step + 600, step + 800, p, pid),
+            )
+            db.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, NULL, 3, ?)", (step, step + 900, pid + 17))
+        db.execute("INSERT INTO NVTX_EVENTS VALUES (5, NULL, 34, 'mark', NULL, ?)", (pid + 17,))
+    for statement in options.get("also", ()):
+        db.execute(statement)
+    db.commit()
+    db.close()
+    return path
+
+
+def test_an_export_gives_exact_parts_and_says_what_is_inferred(tmp_path: Path) -> None:
+    (trace,) = read(export(tmp_path / "rank3.sqlite")).traces
+    assert (trace.rank, trace.rank_source, trace.device) == (3, "file name", "gpu")
+    assert trace.parts is not None
+    assert trace.parts.model_dump() == {
+        "window_ns": 1800, "compute_only_ns": 600, "overlapped_ns": 200, "exposed_comm_ns": 600,
+        "exposed_memory_ns": 200, "idle_ns": 200,
+    }  # fmt: skip
+    assert [(i.window.name, i.window.source, i.parts.window_ns) for i in trace.iterations] == [
+        ("step#0", "cpu_annotation", 900),
+        ("step#1", "cpu_annotation", 900),
+    ]
+    assert {p.code: p.count for p in trace.problems} == {
+        "nsys_inferred": 2,
+        "bytes_unknown": 2,
+        "window_inferred": 2,
+    }
+    assert trace.start_ns == 1727743122000000000
+
+
+def test_each_process_of_an_export_is_a_rank(tmp_path: Path) -> None:
+    traces = read(export(tmp_path / "node.sqlite", processes=2))
+    assert [t.rank for t in traces.traces] == [0, 1]
+    assert [m.start_skew_ns for m in traces.matched] == [10, 10]
+    assert any(p.code == "rank_unknown" for p in traces.set_problems)
+    assert [len(t.iterations) for t in traces.traces] == [2, 2]
+
+
+def test_rows_that_cannot_be_are_counted(tmp_path: Path) -> None:
+    insert = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({}, {}, 0, 1, 7, 0, 16777216, {}, 1)"
+    bad = [("NULL", 5, 1), ("'x'", 5, 1), (9, 5, 1), (2**61 + 1, 2**61 + 5, 1), (5, 2**52, 1), (5, 9, 77)]
+    also = [insert.format(*b) for b in bad] + [
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1)",
+    ]
+    (trace,) = read(export(tmp_path / "rank0.sqlite", also=also)).traces
+    found = {p.code: p.count for p in trace.problems}
+    assert (found["bad_time"], found["negative_duration"], found["out_of_range"]) == (2, 1, 2)
+    assert (found["unnamed_event"], found["graphs_opaque"]) == (1, 1)
+
+
+def test_other_databases_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sqlite"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE t (a)")
+    db.commit()
+    db.close()
+    with pytest.raises(TraceError, match="Nsight Systems"):
+        read(path)
+    export(tmp_path / "y.sqlite")
+    whole = (tmp_path / "y.sqlite").read_bytes()
+    (tmp_path / "z.sqlite").write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with pytest.raises(TraceError, match=r"z\.sqlite"):
+        read(tmp_path / "z.sqlite")

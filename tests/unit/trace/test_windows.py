@@ -1,0 +1,129 @@
+"""Which stretches are iterations, and where that is said to come from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.tracefiles import make_job
+from wirecost.trace import TraceError
+from wirecost.trace.rank import RankTrace
+from wirecost.trace.windows import check_choice
+
+from .conftest import Read
+
+BOTH = make_job(2, 3, seed=21, gpu_steps=True)[0]
+
+
+def edited(text: bytes, **change: object) -> bytes:
+    """The trace with its events passed through `change["keep"]` and `change["add"]` appended."""
+    document = json.loads(text)
+    keep = change.get("keep", lambda _: True)
+    document["traceEvents"] = [e for e in document["traceEvents"] if keep(e)] + list(change.get("add", []))  # pyright: ignore
+    return json.dumps(document).encode()
+
+
+def sources(trace: RankTrace) -> list[tuple[str, str]]:
+    return [(i.window.name, i.window.source) for i in trace.iterations]
+
+
+def note(name: str, ts: float, dur: float, cat: str = "gpu_user_annotation", tid: int = 7) -> dict[str, object]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": tid, "ts": ts, "dur": dur}
+
+
+def test_the_gpu_annotation_comes_first_and_can_be_overridden(read: Read) -> None:
+    names = BOTH.steps
+    assert sources(read(BOTH.text)) == [(n, "gpu_step") for n in names]
+    assert sources(read(BOTH.text, window="cpu")) == [(n, "cpu_step") for n in names]
+    assert sources(read(BOTH.text, window="gpu")) == [(n, "gpu_step") for n in names]
+    assert sources(read(BOTH.text, window="whole")) == []
+    assert sources(read(BOTH.text, window="name:Step#4$")) == [(names[1], "gpu_annotation")]
+
+
+def test_a_step_without_gpu_annotation_falls_back_to_its_cpu_step_and_says_so(read: Read) -> None:
+    text = edited(
+        BOTH.text, keep=lambda e: not (e.get("cat") == "gpu_user_annotation" and e["name"] == BOTH.steps[1])
+    )
+    trace = read(text)
+    assert sources(trace) == list(zip(BOTH.steps, ["gpu_step", "cpu_step", "gpu_step"], strict=True))
+    assert [p.code for p in trace.problems] == ["mixed_windows"]
+
+
+def test_annotations_of_one_step_on_several_streams_are_spanned(read: Read) -> None:
+    trace = read(BOTH.text)
+    window = trace.iterations[0].window
+    start = (window.start_ns - 1_727_743_122_000_000_000) / 1000
+    more = read(edited(BOTH.text, add=[note(BOTH.steps[0], start - 1, 0.5, tid=20)]))
+    assert more.iterations[0].window.start_ns == window.start_ns - 1000
+    assert more.iterations[0].window.end_ns == window.end_ns
+    assert more.problems == []
+
+
+def test_scraps_of_gpu_annotations_are_pointed_out(read: Read) -> None:
+    text = BOTH.text
+    document = json.loads(text)
+    for event in document["traceEvents"]:
+        if event.get("cat") == "gpu_user_annotation":
+            event["dur"] = 0.5
+    trace = read(json.dumps(document).encode())
+    assert {p.code: p.count for p in trace.problems} == {"bare_gpu_step": 3}
+    assert [i.window.end_ns - i.window.start_ns for i in trace.iterations] == [500] * 3
+
+
+def no_steps(event: dict[str, object]) -> bool:
+    return "ProfilerStep" not in str(event.get("name"))
+
+
+def test_without_steps_repeated_gpu_annotations_are_taken_and_said(read: Read) -> None:
+    base = read(BOTH.text, window="cpu")
+    spans = [
+        ((i.window.start_ns - 1_727_743_122_000_000_000) / 1000, i.parts.window_ns / 1000) for i in base.iterations
+    ]
+    added = [note(f"train_step {k}", ts, dur) for k, (ts, dur) in enumerate(spans)]
+    added += [note("layer", ts, 3) for ts, _ in spans]  # repeats, and covers little
+    trace = read(edited(BOTH.text, keep=no_steps, add=added))
+    assert sources(trace) == [(f"train_step {k}", "gpu_annotation") for k in range(3)]
+    assert [i.parts for i in trace.iterations] == [i.parts for i in base.iterations]
+    assert {p.code: p.count for p in trace.problems} == {"window_inferred": 3}
+
+
+def test_without_anything_the_whole_window_stands(read: Read) -> None:
+    trace = read(edited(BOTH.text, keep=no_steps))
+    assert trace.iterations == []
+    assert trace.parts is not None
+
+
+def test_repeated_names_are_numbered(read: Read) -> None:
+    added = [note("fwd", 1_000_003, 9), note("fwd", 1_000_060, 9)]
+    trace = read(edited(BOTH.text, add=added), window="name:^fwd$")
+    assert sources(trace) == [("fwd#0", "gpu_annotation"), ("fwd#1", "gpu_annotation")]
+
+
+def test_a_step_that_outlasts_the_recording_is_flagged_not_dropped(read: Read) -> None:
+    document = json.loads(BOTH.text)
+    for event in document["traceEvents"]:
+        if event.get("cat") == "user_annotation" and event["name"] == BOTH.steps[-1]:
+            event["dur"] += 1000
+    trace = read(json.dumps(document).encode(), window="cpu")
+    assert [i.window.cut for i in trace.iterations] == [False, False, True]
+    assert {p.code: p.count for p in trace.problems} == {"cut_step": 1}
+
+
+def test_old_profilers_write_steps_among_the_operators(read: Read) -> None:
+    document = json.loads(make_job(1, 2, seed=3)[0].text)
+    for event in document["traceEvents"]:
+        event["cat"] = {"user_annotation": "Operator", "kernel": "Kernel", "gpu_memcpy": "Memcpy"}.get(
+            event.get("cat"), event.get("cat")
+        )
+        if event["cat"] is None:
+            del event["cat"]
+    trace = read(json.dumps(document).encode())
+    assert [s for _, s in sources(trace)] == ["cpu_step"] * 2
+    assert trace.problems == []
+
+
+@pytest.mark.parametrize("choice", ["steps", "", "name:(", "gpu "])
+def test_an_unknown_window_is_refused(choice: str) -> None:
+    with pytest.raises(TraceError, match="window"):
+        check_choice(choice)
