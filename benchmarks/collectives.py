@@ -77,8 +77,8 @@ def main() -> int:
             {"size_bytes": size, "mode": mode, "theirs_ns": [first[key], second[key]], "ours_ns": mine[key]}
         )
         print(
-            f"{size:>12}  {mode:>12}  {first[key] / 1e3:>10.2f}  {second[key] / 1e3:>10.2f}  {mine[key] / 1e3:>10.2f}"
-            f"  {ratio:>11.3f}"
+            f"{size:>12}  {mode:>12}  {first[key] / 1e3:>10.2f}  {second[key] / 1e3:>10.2f}  "
+            f"{mine[key] / 1e3:>10.2f}  {ratio:>11.3f}"
         )
     # Time and bus bandwidth are each other's inverse at one size.
     large = [
@@ -100,9 +100,8 @@ def main() -> int:
     _verdict("bus bandwidth from 1 MiB", large, LARGE_TARGET)
     _verdict("latency to 4 KiB", small, SMALL_TARGET)
     if repeat:
-        print(
-            f"theirs against theirs again: median {100 * statistics.median(repeat):.1f} %, worst {100 * max(repeat):.1f} %"
-        )
+        median, worst = 100 * statistics.median(repeat), 100 * max(repeat)
+        print(f"theirs against theirs again: median {median:.1f} %, worst {worst:.1f} %")
     if options.out:
         content = {
             "environment": describe_environment(),
