@@ -89,7 +89,9 @@ class NcclCommunicator:
             raise NcclError(f"NCCL: {self._lib.ncclGetErrorString(code).decode()} (NCCL_DEBUG=WARN tells more)")
 
     def _issue(self, name: str, *arguments: int | None) -> None:
-        call = partial(getattr(self._lib, name), *arguments)
+        function = getattr(self._lib, name)
+        # Converted once: at 10 µs a message the conversion of seven arguments counts.
+        call = partial(function, *(kind(a) for kind, a in zip(function.argtypes, arguments, strict=True)))
         if self._recording is None:
             self._check(call())
         else:
