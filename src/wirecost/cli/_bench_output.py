@@ -128,8 +128,7 @@ def read_and_print(
     for reading in readings:
         if reading.ignored:
             typer.echo(
-                f"wirecost: {printable(reading.source)}: {reading.ignored} lines look like results "
-                "and can't be read",
+                f"wirecost: {printable(reading.source)}: {reading.ignored} lines can't be read",
                 err=True,
             )
     hosts = {r.hosts for r in readings}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from wirecost.fabric.launch import End
 from wirecost.fabric.probe import LinkMeasurement
 
 POLL_S = 0.05
+EDGE = re.compile(r"Channel \d+[^\n]* via (P2P|SHM|NET/[^/\n]+)")
 BUFFERS = 4
 """Send, receive and, while they are checked, what is expected and one rank's data."""
 RANK_BYTES = 250 << 20
@@ -118,7 +120,7 @@ class _Reader:
 
     def network(self) -> Network:
         fabric = self.request.fabric
-        link_path, nccl_path = self.directory / "link.json", self.directory / "transports.json"
+        link_path = self.directory / "link.json"
         facts: dict[str, Any] = {}
         if link_path.exists():
             link = LinkMeasurement.model_validate_json(link_path.read_bytes())
@@ -128,8 +130,8 @@ class _Reader:
                 "round_trip_ns": link.round_trip_ns,
                 "unshaped_bytes": link.unshaped_bytes,
             }
-        if nccl_path.exists():
-            facts["transports"] = tuple(json.loads(nccl_path.read_bytes()))
+        if self.request.backend is Backend.NCCL:
+            facts["transports"] = reported_transports(self.directory / "logs")
         return Network(name=fabric.name, emulated=fabric.emulate is not None, **facts)
 
     def read(self) -> None:
@@ -148,6 +150,14 @@ class _Reader:
                 self.rows.append(row)
                 if self.on_row:
                     self.on_row(row)
+
+
+def reported_transports(logs: Path) -> tuple[str, ...]:
+    """What NCCL says in its logs (nccl-R.log) that its channels run over."""
+    found: set[str] = set()
+    for path in logs.glob("nccl-*.log"):
+        found |= set(EDGE.findall(path.read_text(errors="replace")))
+    return tuple(sorted(found))
 
 
 def _judge(directory: Path, code: int) -> None:

@@ -7,7 +7,6 @@ isolated (see `wirecost.fabric.isolate`), so that whatever kills it leaves nothi
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,7 +19,6 @@ from wirecost.fabric.launch import End, Ending, Ranks, count_lines
 from wirecost.fabric.probe import measure_best
 
 WORKER = (sys.executable, "-m", "wirecost.collectives.worker")
-EDGE = re.compile(r"Channel \d+[^\n]* via (P2P|SHM|NET/[^/\s]+)")
 
 
 def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
@@ -47,8 +45,6 @@ def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
             )
         )
         ending = ranks.watch(request.timeout_s, lambda rank: _steps(directory, rank), renew=True)
-        if on_gpu:
-            (directory / "transports.json").write_text(json.dumps(_transports(directory)))
         if ending.end is End.LATE and ending.rank is not None:
             return Ending(End.LATE, _why_late(directory, request), ending.rank, log_tail=ending.log_tail)
         return ending
@@ -73,14 +69,6 @@ def _why_late(directory: Path, request: BenchRequest) -> str:
         f"rank {slowest} of {request.ranks} stood still {within}, last after: {last}; "
         "raise --timeout if it only is slow"
     )
-
-
-def _transports(directory: Path) -> list[str]:
-    """What NCCL's log says that its channels run over."""
-    found: set[str] = set()
-    for path in (directory / "logs").glob("nccl-*.log"):
-        found |= set(EDGE.findall(path.read_text(errors="replace")))
-    return sorted(found)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -76,12 +76,12 @@ class DeviceTimer:
             count = min(ROUNDS * per_round, MAX_MESSAGES)
             events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
             for event in events:
-                event.record()  # the first recording creates it
+                event.record(stream)  # the first recording creates it
             align()
-            events[0].record()
+            events[0].record(stream)
             for event in events[1:]:
                 run()
-                event.record()
+                event.record(stream)
             stream.synchronize()
         at = 0
         for before, after in pairwise(events):

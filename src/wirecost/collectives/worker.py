@@ -73,6 +73,8 @@ def _gpu(rank: int, request: Any) -> Any:
         )
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
+    # The default stream waits for others and makes them wait.
+    torch.cuda.set_stream(torch.cuda.Stream(device))
     # send, receive and, while they are checked, what is expected and one rank's data
     need, (free, _) = 4 * request.largest_bytes, torch.cuda.mem_get_info(device)
     if need > free:

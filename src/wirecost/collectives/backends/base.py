@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ class Communicator(Protocol):
     def exchange(self, receive: torch.Tensor, send: torch.Tensor, *, to: int, source: int) -> None: ...
     def send(self, buffer: torch.Tensor, to: int) -> None: ...
     def receive(self, buffer: torch.Tensor, source: int) -> None: ...
+
+    def recorded(self, body: Callable[[], None]) -> Callable[[], None]:
+        """What `body` issues, to be issued again and again with the least of the host's time."""
+        ...
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""

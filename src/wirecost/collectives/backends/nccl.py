@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -69,6 +70,7 @@ class NcclCommunicator:
         self, rank: int, size: int, share: Callable[[bytes | None], bytes], nccl_dtype: int, redop: str
     ) -> None:
         self.rank, self.size = rank, size
+        self._recording: list[Callable[[], int]] | None = None
         self._lib = load()
         self._dtype, self._op = nccl_dtype, OPS[redop]
         self._stream = torch.cuda.current_stream().cuda_stream
@@ -86,83 +88,77 @@ class NcclCommunicator:
         if code:
             raise NcclError(f"NCCL: {self._lib.ncclGetErrorString(code).decode()} (NCCL_DEBUG=WARN tells more)")
 
+    def _issue(self, name: str, *arguments: int | None) -> None:
+        function = getattr(self._lib, name)
+        # Converted once: at 10 µs a message the conversion of seven arguments counts.
+        call = partial(function, *(kind(a) for kind, a in zip(function.argtypes, arguments, strict=True)))
+        if self._recording is None:
+            self._check(call())
+        else:
+            self._recording.append(call)
+
+    def recorded(self, body: Callable[[], None]) -> Callable[[], None]:
+        self._recording = []
+        try:
+            body()
+            calls = tuple(self._recording)
+        finally:
+            self._recording = None
+        check = self._check
+        if len(calls) == 1:
+            (only,) = calls
+            return lambda: check(only())
+
+        def run() -> None:
+            for call in calls:
+                check(call())
+
+        return run
+
     def all_reduce(self, receive: torch.Tensor, send: torch.Tensor) -> None:
-        self._check(
-            self._lib.ncclAllReduce(
-                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, self._op, self._comm, self._stream
-            )
-        )
+        where = send.data_ptr(), receive.data_ptr(), send.numel()
+        self._issue("ncclAllReduce", *where, self._dtype, self._op, self._comm, self._stream)
 
     def all_gather(self, receive: torch.Tensor, send: torch.Tensor) -> None:
-        self._check(
-            self._lib.ncclAllGather(
-                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, self._comm, self._stream
-            )
-        )
+        where = send.data_ptr(), receive.data_ptr(), send.numel()
+        self._issue("ncclAllGather", *where, self._dtype, self._comm, self._stream)
 
     def reduce_scatter(self, receive: torch.Tensor, send: torch.Tensor) -> None:
-        self._check(
-            self._lib.ncclReduceScatter(
-                send.data_ptr(),
-                receive.data_ptr(),
-                receive.numel(),
-                self._dtype,
-                self._op,
-                self._comm,
-                self._stream,
-            )
-        )
+        where = send.data_ptr(), receive.data_ptr(), receive.numel()
+        self._issue("ncclReduceScatter", *where, self._dtype, self._op, self._comm, self._stream)
 
     def broadcast(self, receive: torch.Tensor, send: torch.Tensor, root: int) -> None:
-        self._check(
-            self._lib.ncclBroadcast(
-                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, root, self._comm, self._stream
-            )
-        )
+        where = send.data_ptr(), receive.data_ptr(), send.numel()
+        self._issue("ncclBroadcast", *where, self._dtype, root, self._comm, self._stream)
 
     def reduce(self, receive: torch.Tensor, send: torch.Tensor, root: int) -> None:
-        self._check(
-            self._lib.ncclReduce(
-                send.data_ptr(), receive.data_ptr(), send.numel(), self._dtype, self._op, root,
-                self._comm, self._stream,
-            )
-        )  # fmt: skip
+        where = send.data_ptr(), receive.data_ptr(), send.numel()
+        self._issue("ncclReduce", *where, self._dtype, self._op, root, self._comm, self._stream)
 
     def all_to_all(self, receive: torch.Tensor, send: torch.Tensor) -> None:
         # Older versions of NCCL have no call of their own for it: a send and a receive for each pair.
-        part = send.numel() // self.size
-        step = part * send.element_size()
-        self._check(self._lib.ncclGroupStart())
-        for peer in range(self.size):
-            at = peer * step
-            self._check(
-                self._lib.ncclSend(send.data_ptr() + at, part, self._dtype, peer, self._comm, self._stream)
-            )
-            self._check(
-                self._lib.ncclRecv(receive.data_ptr() + at, part, self._dtype, peer, self._comm, self._stream)
-            )
-        self._check(self._lib.ncclGroupEnd())
+        self._issue("ncclGroupStart")
+        for peer, (to, source) in enumerate(zip(send.chunk(self.size), receive.chunk(self.size), strict=True)):
+            self.send(to, peer)
+            self.receive(source, peer)
+        self._issue("ncclGroupEnd")
 
     def exchange(self, receive: torch.Tensor, send: torch.Tensor, *, to: int, source: int) -> None:
-        self._check(self._lib.ncclGroupStart())
+        self._issue("ncclGroupStart")
         self.send(send, to)
         self.receive(receive, source)
-        self._check(self._lib.ncclGroupEnd())
+        self._issue("ncclGroupEnd")
 
     def send(self, buffer: torch.Tensor, to: int) -> None:
-        self._check(
-            self._lib.ncclSend(buffer.data_ptr(), buffer.numel(), self._dtype, to, self._comm, self._stream)
-        )
+        self._issue("ncclSend", buffer.data_ptr(), buffer.numel(), self._dtype, to, self._comm, self._stream)
 
     def receive(self, buffer: torch.Tensor, source: int) -> None:
-        self._check(
-            self._lib.ncclRecv(buffer.data_ptr(), buffer.numel(), self._dtype, source, self._comm, self._stream)
-        )
+        self._issue("ncclRecv", buffer.data_ptr(), buffer.numel(), self._dtype, source, self._comm, self._stream)
 
     def barrier(self) -> None:
         # NCCL has none; what stands in for it everywhere is an all-reduce of one byte that the host waits for.
         at = self._token.data_ptr()
-        self._check(self._lib.ncclAllReduce(at, at, 1, UINT8, SUM, self._comm, self._stream))
+        self._issue("ncclAllReduce", at, at, 1, UINT8, SUM, self._comm, self._stream)
         self.synchronize()
 
     def synchronize(self) -> None:
