@@ -1,6 +1,6 @@
 """Fits the shipped presets to the reference tables again: the one command behind every calibrated YAML value.
 
-    python benchmarks/calibrate_presets.py ../shared/reference [--only STAGE] [--write] [--folds]
+    python benchmarks/calibrate_presets.py REFERENCE [--only STAGE] [--write] [--folds KIND]
 
 Without --write the values are only printed. The test split: these tables hold about half of what was published,
 all of it is used for the fit, and errors on rows that were not fitted come from --folds (random five-fold, and

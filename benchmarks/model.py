@@ -42,7 +42,7 @@ TARGETS = {
 }
 
 
-def speed(count: int = 16384, repeats: int = 12) -> dict[str, float]:
+def speed(count: int = 8192, repeats: int = 12) -> dict[str, float]:
     """Configurations a second of processor time on one core: time and memory of GPT-3 175B on Selene."""
     shape = shape_of(one("workload", "gpt-3-175b"))
     machine = machine_of(one("cluster", "selene"), stack_named("megatron-lm-2021"), Precision.BF16)

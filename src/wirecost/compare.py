@@ -129,6 +129,15 @@ def _summary(
         lines.append(f"The first is {before.source.value}, the second {after.source.value}: read them apart.")
     if before.world_size != after.world_size:
         lines.append(f"The worlds differ: {before.world_size} and {after.world_size} ranks.")
+    ranks = [len({i.rank for i in side.iterations}) for side in (before, after)]
+    if ranks[0] != ranks[1]:
+        lines.append(f"The first holds {ranks[0]} ranks, the second {ranks[1]}: a straggler may be in one alone.")
+    counts = [len(side.by_iteration()) for side in (before, after)]
+    if counts[0] != counts[1] and before.collectives and after.collectives:
+        lines.append(
+            f"Collectives are sums over {counts[0]} iteration{'s' * (counts[0] != 1)} in the first and "
+            f"{counts[1]} in the second."
+        )
     if speedup is None:
         return [*lines, "No iteration time on one of the sides: nothing to compare."]
     n = min(speedup.n_numerator, speedup.n_denominator)

@@ -53,6 +53,17 @@ def test_few_samples_and_other_sources_are_pointed_out() -> None:
     assert c.summary[2] == "The second is 1.50x slower, on only 1 iteration of one side."
 
 
+def test_other_ranks_and_numbers_of_iterations_are_pointed_out() -> None:
+    both = made([20] * 5, world=2)
+    wide = both.model_copy(
+        update={"iterations": (*both.iterations, *(i.model_copy(update={"rank": 1}) for i in both.iterations))}
+    )
+    summary = compare(wide, made([20] * 9, world=2)).summary
+    assert summary[0].startswith("The first holds 2 ranks, the second 1")
+    assert summary[1] == "Collectives are sums over 5 iterations in the first and 9 in the second."
+    assert compare(wide, wide).summary[0].startswith("No difference")
+
+
 def test_unknown_bytes_stay_unknown() -> None:
     (row,) = compare(made([1]), made([1])).collectives
     assert (row.before_bytes, row.after_bytes, row.before_count) == (None, None, 1)

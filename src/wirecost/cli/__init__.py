@@ -6,6 +6,7 @@ A command lives in its own module here and imports what it calls inside its func
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from typing import Annotated
@@ -80,6 +81,11 @@ def main(argv: list[str] | None = None) -> None:
     except WirecostError as error:
         typer.echo(f"wirecost: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        typer.echo(f"wirecost: can't write the output: {error.strerror}", err=True)
+        sys.exit(1)
     except SystemExit as ending:
         # The library turns Ctrl-C into a silent exit code.
         if ending.code == 128 + signal.SIGINT:

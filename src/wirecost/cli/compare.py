@@ -42,16 +42,20 @@ def _load(given: str) -> Breakdown:
     from wirecost.breakdown import Breakdown
 
     path = Path(given)
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if b'"schema_version"' in head and b'"source"' in head and b'"traceEvents"' not in head:
-            try:
-                return Breakdown.model_validate_json(path.read_bytes())
-            except ValidationError as error:
-                first = error.errors()[0]
-                where = ".".join(map(str, first["loc"])) or "the file"
-                raise WirecostError(f"{path}: no sound breakdown: {where}: {first['msg']}") from error
+    head = b""
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise WirecostError(f"{given[:80]}: can't be read: {error.strerror or error}") from error
+    if b'"schema_version"' in head and b'"source"' in head and b'"traceEvents"' not in head:
+        try:
+            return Breakdown.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise WirecostError(f"{path}: no sound breakdown: {where}: {first['msg']}") from error
     from wirecost.trace import read
 
     return read(given).breakdown

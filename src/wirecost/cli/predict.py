@@ -10,7 +10,11 @@ import typer
 WORKLOAD = typer.Argument(help="Workload preset or YAML file.")
 CLUSTER = typer.Option("--cluster", "-c", help="Cluster preset or YAML file.")
 PLAN = typer.Option("--plan", "-p", help="Plan preset or YAML file.")
-STACK = typer.Option("--stack", "-s", help="Software stack preset or YAML file; default by plan and GPU.")
+STACK = typer.Option(
+    "--stack",
+    "-s",
+    help="Software stack preset or YAML file; default megatron-core, or fsdp-flash without TP and PP.",
+)
 
 
 def build(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MANY_RANKS = 16
 _MANY_ROWS = 24
+_NAME_WIDTH = 14  # a name keeps this much of itself: ProfilerStep#3, reduce_scatter
 
 
 def _ms(ns: float | None) -> str:
@@ -58,6 +59,15 @@ def _add(table: Table, cells: Iterable[str]) -> None:
     table.add_row(*(Text(printable(cell)) for cell in cells))
 
 
+def _narrow(table: Table) -> None:
+    """On a narrow terminal headers wrap and long names fold; numbers and what names a row stay whole.
+    A table that is wider all the same goes over the edge, which a terminal wraps."""
+    for column in table.columns:
+        words = [len(word) for cell in column.cells for word in str(cell).split()]
+        column.no_wrap, column.overflow = False, "fold"
+        column.min_width = min(max(words, default=0), _NAME_WIDTH)
+
+
 def show(traces: TraceSet) -> None:
     """Prints breakdown, collectives, ranks compared, what stays exposed, problems and the summary."""
     console = Console(highlight=False, markup=False)
@@ -66,7 +76,8 @@ def show(traces: TraceSet) -> None:
     for part in (_parts, _collectives, _skew, _stragglers, _exposed, _problems):
         table = part(traces)
         if table is not None and table.row_count:
-            console.print(table)
+            _narrow(table)
+            console.print(table, crop=False)
             console.print()
     for line in traces.summary:
         console.print(Text(printable(line)))

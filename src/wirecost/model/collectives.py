@@ -41,6 +41,7 @@ class Group:
     fixed_s: Number
     ring_s: Number
     half_bytes: Number
+    per_byte_s: Number  # of an all-gather's total size, at full rate
 
 
 def group(size: Number, stride: Number, world: Number, machine: Machine) -> Group:
@@ -73,11 +74,13 @@ def placed(size: Number, per_node: Number, rings: Number, machine: Machine) -> G
             machine.intra_latency_s,
             steps,
             machine.intra_half_bytes,
+            (size - 1) / (size * intra),
         )
     outside = crosses * 1.0
     between = nodes * outside
     # Every rank is a step of the ring, and the step into another node is the slower one.
     steps = np.maximum(size - 1 - between, 0.0) * machine.intra_step_s + between * machine.inter_step_s
+    rate = np.where(crosses, np.minimum(intra, _node_rate_Bps(nodes, per_node, rings, machine)), intra)
     return Group(
         size,
         per_node,
@@ -85,10 +88,11 @@ def placed(size: Number, per_node: Number, rings: Number, machine: Machine) -> G
         nodes,
         crosses,
         several,
-        np.where(crosses, np.minimum(intra, _node_rate_Bps(nodes, per_node, rings, machine)), intra),
+        rate,
         machine.intra_latency_s + outside * (machine.inter_latency_s - machine.intra_latency_s),
         steps,
         machine.intra_half_bytes + outside * (machine.inter_half_bytes - machine.intra_half_bytes),
+        (size - 1) / (size * rate),
     )
 
 
@@ -106,8 +110,8 @@ def _node_rate_Bps(nodes: Number, per_node: Number, rings: Number, machine: Mach
 
 
 def _wire_s(factor: Number, size_bytes: Number, members: Group) -> Number:
-    ramp = 1 + np.sqrt(members.half_bytes / np.maximum(size_bytes, 1.0))
-    return factor * (members.size - 1) / members.size * size_bytes / members.rate_Bps * ramp
+    # bytes x (1 + sqrt(half / bytes)), which is defined for no bytes as well
+    return factor * members.per_byte_s * (size_bytes + np.sqrt(members.half_bytes * size_bytes))
 
 
 def all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:

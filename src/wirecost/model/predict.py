@@ -23,7 +23,7 @@ from wirecost.model.flops import model_flops
 from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.model.iteration import Iteration as Times
 from wirecost.model.iteration import iterate, iterate_memory
-from wirecost.model.machine import machine_of, pick_stack, stack_named
+from wirecost.model.machine import machine_of, stack_named
 from wirecost.model.memory import Memory
 from wirecost.model.parameters import shape_of
 from wirecost.model.range import outside_range
@@ -108,7 +108,7 @@ def setup(
     if isinstance(stack, str):
         stack = stack_named(stack)
     if stack is None:
-        stack = pick_stack("megatron", cluster.accelerator.architecture) if degree > 1 else pick_stack("fsdp", "")
+        stack = stack_named("megatron-core" if degree > 1 else "fsdp-flash")
     made = Setup(workload, plan, cluster, stack, count, micro_batch, batch)
     chunks = plan.pipeline_parallel * plan.virtual_stages
     if plan.virtual_stages > 1 and made.accumulation % plan.pipeline_parallel:

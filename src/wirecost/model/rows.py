@@ -229,16 +229,24 @@ def _sharding(text: str, framework: str, data: int) -> tuple[float, bool, bool]:
     """ZeRO stage, whether gradients leave in buckets, whether shards stay in a node."""
     low = text.lower()
     hybrid = "hybrid" in low or "hsdp" in low
-    for stage, words in (
-        (2.0, ("zero2", "zero-2", "grad_op")),
-        (1.0, ("zero1", "zero-1", "dist")),
-        (3.0, ("zero3", "zero-3", "fsdp", "full_shard", "hsdp", "hybrid")),
-    ):
-        if any(word in low for word in words):
-            return stage, True, hybrid
+    said = re.search(r"zero[\s_-]*(?:stage)?[\s_-]*([0-3])", low)
+    if said and said[1] != "0":
+        return float(said[1]), True, hybrid
+    if "grad_op" in low:
+        return 2.0, True, hybrid
+    if any(word in low for word in ("fsdp", "full_shard", "hsdp", "hybrid", "fully")):
+        return 3.0, True, hybrid
+    if "dist" in low:
+        return 1.0, True, False
     if not low and "titan" in framework and data > 1:
         return 3.0, True, False  # torchtitan shards by default (its data_parallel_shard_degree is -1)
     return 0.0, "ddp" in low, False
+
+
+def _recompute(text: str) -> float:
+    if "full" in text:
+        return RECOMPUTE_FULL
+    return RECOMPUTE_SELECTIVE if "select" in text or text in ("op", "sac") else RECOMPUTE_NONE
 
 
 def _links(row: Mapping[str, str | None], device: GPU, per_node: int) -> tuple[str, float, str, float, int]:
@@ -302,7 +310,7 @@ def configuration(row: Mapping[str, str | None], number_of_row: int) -> Configur
         assumed.update(mbs=1, gas=gas)
     stage, bucketed, hybrid = _sharding(row.get("sharding") or "", framework, data)
     stack = pick_stack(framework, device.architecture, row.get("sharding") or "")
-    recompute = (row.get("act_recompute") or "").lower()
+    recompute = (row.get("act_recompute") or "").strip().lower() or stack.recompute
     sequence_parallel = (row.get("seq_par") or "").lower() in ("yes", "true", "1")
     if not (row.get("seq_par") or "").strip() and tensor > 1 and stack.sequence_parallel:
         sequence_parallel = True
@@ -326,11 +334,7 @@ def configuration(row: Mapping[str, str | None], number_of_row: int) -> Configur
         bucketed=float(bucketed),
         node_sharding=float(hybrid),
         sequence_parallel=float(sequence_parallel),
-        recompute=RECOMPUTE_FULL
-        if "full" in recompute
-        else RECOMPUTE_SELECTIVE
-        if "select" in recompute or recompute == "op"
-        else RECOMPUTE_NONE,
+        recompute=_recompute(recompute),
         gradient_bytes=2.0 if "pure" in precision_text.lower() else 0.0,
     )
     key = MachineKey(device.name, stack.name, intra, intra_Bps, inter, node_Bps, per_node, precision)

@@ -61,6 +61,7 @@ class Stack(Spec):
     host_vocabulary_s: NonNegativeFloat = 0.0
     embedding_bytes: NonNegativeFloat = 30.0
 
+    recompute: Literal["none", "selective", "full"] = "none"  # where nothing is said
     # what `selective` recomputation repeats, as shares of forward
     selective_attention: float = Field(default=1.0, ge=0, le=1)  # of the attention core
     selective_rest: float = Field(default=0.0, ge=0, le=1)  # of everything else

@@ -28,6 +28,13 @@ class _Args(msgspec.Struct, gc=False):
     external_id: Any = msgspec.field(default=None, name="External id")
 
 
+def _members(value: object) -> str:
+    """A group's ranks as text, whether the trace writes a list of numbers or its text; empty where neither."""
+    if isinstance(value, list) and all(type(rank) is int for rank in value):
+        return str(value)
+    return value if isinstance(value, str) else ""
+
+
 class Arguments:
     """Reads arguments; what can't be is counted and taken as unknown."""
 
@@ -69,8 +76,7 @@ class Arguments:
         group = args.group if isinstance(args.group, str) and args.group else UNKNOWN_GROUP
         if isinstance(args.description, str) and args.description not in ("", "undefined", group):
             group = f"{group} ({args.description})"
-        members = args.members if isinstance(args.members, str) else ""
-        return Call(op, group, members, size, total, dtype, sequence, "args")
+        return Call(op, group, _members(args.members), size, total, dtype, sequence, "args")
 
     def _count(self, value: object) -> int | None:
         if value is None:

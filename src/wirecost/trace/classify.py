@@ -107,7 +107,8 @@ _MAX_NESTING = 20
 DTYPE_BYTES = {
     "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Int": 4, "Long": 8, "Half": 2, "BFloat16": 2, "Float": 4,
     "Double": 8, "ComplexHalf": 4, "ComplexFloat": 8, "ComplexDouble": 16, "Float8_e5m2": 1, "Float8_e4m3fn": 1,
-    "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1, "UInt16": 2, "UInt32": 4, "UInt64": 8, "QInt8": 1, "QUInt8": 1,
+    "Float8_e5m2fnuz": 1, "Float8_e4m3fnuz": 1, "Float8_e8m0fnu": 1, "Float4_e2m1fn_x2": 1,
+    "UInt16": 2, "UInt32": 4, "UInt64": 8, "QInt8": 1, "QUInt8": 1,
     "QInt32": 4,
 }  # fmt: skip
 
@@ -186,4 +187,6 @@ def total_bytes(op: str, elements_in: int | None, elements_out: int | None, dtyp
     elements = elements_out if op in ("all_gather", "gather", "recv") else elements_in
     if width is None or elements is None or op == UNKNOWN:
         return None
+    if not elements_in and not elements_out and op != "barrier":
+        return None  # no kernel is launched to move nothing: a coalesced call that doesn't tell its parts
     return elements * width

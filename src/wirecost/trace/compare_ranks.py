@@ -77,11 +77,17 @@ def stragglers(matched: Sequence[Matched]) -> list[Straggler]:
     return sorted(found.values(), key=lambda s: (-s.cost_ns, s.rank))
 
 
+def complete(traces: Sequence[RankTrace]) -> list[list[int]]:
+    """The positions of each trace's iterations that the recording doesn't cut; all, where it cuts every one."""
+    every_cut = all(i.window.cut for t in traces for i in t.iterations)
+    return [[n for n, i in enumerate(t.iterations) if every_cut or not i.window.cut] for t in traces]
+
+
 def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
     """For every iteration that at least two ranks show; the whole windows, where no rank shows iterations."""
     times: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for trace in traces:
-        for iteration in trace.iterations:
+    for trace, kept in zip(traces, complete(traces), strict=True):
+        for iteration in (trace.iterations[n] for n in kept):
             times[iteration.window.name].append((iteration.parts.compute_ns, trace.rank or 0))
         if not trace.iterations and trace.parts is not None:
             times["whole"].append((trace.parts.compute_ns, trace.rank or 0))

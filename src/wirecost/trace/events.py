@@ -41,9 +41,18 @@ _BY_KIND = [(kind, {c for c, k in DEVICE_CATEGORIES.items() if k == kind}) for k
 
 
 class Collector:
-    """Takes slices of events and keeps what matters. `keep_cpu` also keeps the operators of a CPU-only run."""
+    """Takes slices of events and keeps what matters. `keep_cpu` also keeps the operators of a CPU-only run,
+    `wanted` CPU annotations of such names."""
 
-    def __init__(self, classifier: Classifier, problems: Problems, *, keep_cpu: bool = False) -> None:
+    def __init__(
+        self,
+        classifier: Classifier,
+        problems: Problems,
+        *,
+        keep_cpu: bool = False,
+        wanted: re.Pattern[str] | None = None,
+    ) -> None:
+        self._wanted = wanted
         self._classifier, self._problems, self._keep_cpu = classifier, problems, keep_cpu
         # For each kind of device work, and for annotations, names as written -> index.
         self._names: tuple[dict[bytes, int], ...] = tuple({} for _ in range(4))
@@ -236,7 +245,7 @@ class Collector:
             elif STEP.fullmatch(self._texts[name]):
                 self._steps_annotated = True
                 self._annotation(event, self._cpu, -1)
-            elif self._comm[name]:
+            elif self._comm[name] or (self._wanted is not None and self._wanted.search(self._texts[name])):
                 self._annotation(event, self._cpu, -1)
         elif event.cat == "Trace":
             if event.ph == "X":

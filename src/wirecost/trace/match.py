@@ -19,6 +19,8 @@ _SYNCHRONOUS = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_
 # Clocks count as aligned where at least this share of a group's synchronous collectives overlap on all ranks.
 _ALIGNED_SHARE = 0.9
 _MAX_SHIFT = 1000
+# A send's partner is another rank's receive, so position among its own kind tells nothing about it.
+_POINT_TO_POINT = ("send", "recv")
 
 ALIGNED, SHORTEST, PARTIAL = "aligned", "shortest", "partial"
 
@@ -81,8 +83,10 @@ def match(traces: Sequence[RankTrace], problems: Problems) -> list[Matched]:
     by_group: dict[tuple[str, str], dict[int, Int64]] = defaultdict(dict)
     for number, trace in enumerate(traces):
         calls = trace.calls
-        for group in range(len(calls.groups)):
-            rows = np.flatnonzero(calls.group == group)
+        paired = np.isin(calls.op, [i for i, op in enumerate(calls.ops) if op in _POINT_TO_POINT])
+        problems.add("point_to_point", int(paired.sum()) if len(traces) > 1 else 0)
+        for group in np.unique(calls.group[~paired]):
+            rows = np.flatnonzero((calls.group == group) & ~paired)
             by_group[calls.groups[group], calls.members[group]][number] = rows
     world = max([t.world_size or 0 for t in traces] + [len(traces)])
     found: list[Matched] = []
@@ -119,9 +123,22 @@ def _sequences(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int,
                 matched[n] = r[order[np.searchsorted(numbers[n][order], common)]]
             if _same_ops(traces, matched):
                 return matched
-    if len({len(r) for r in rows.values()}) == 1 and _same_ops(traces, rows):
+    if len({len(r) for r in rows.values()}) == 1 and _same_ops(traces, rows) and not _other_steps(traces, rows):
         return rows
     return _shifted(traces, rows)
+
+
+def _other_steps(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> bool:
+    """Whether the same position is of another step on every rank, always, and at another time: the profilers
+    recorded different steps. (A kernel may run after its CPU step, so the step alone doesn't tell.)"""
+    steps = [[traces[n].iterations[i].window.name if i >= 0 else None for i in traces[n].calls.iteration[r]]
+             for n, r in rows.items()]  # fmt: skip
+    if any(None in position or len(set(position)) == 1 for position in zip(*steps, strict=True)):
+        return False
+    starts = np.stack([traces[n].calls.start_ns[r] for n, r in rows.items()])
+    ends = np.stack([traces[n].calls.end_ns[r] for n, r in rows.items()])
+    absolute = all(traces[n].absolute_clock for n in rows)
+    return not (absolute and (starts.max(axis=0) <= ends.min(axis=0)).any())
 
 
 def _ops(trace: RankTrace, rows: Int64) -> list[tuple[str, int]]:

@@ -108,7 +108,7 @@ def _serve(
                 index = todo.get_nowait()
             except queue.Empty:
                 return
-            send(process.stdin, Job(str(paths[index]), options))  # pyright: ignore[reportArgumentType]
+            send(process.stdin, Job(os.fsencode(paths[index]), options))  # pyright: ignore[reportArgumentType]
             while True:
                 answer = receive(process.stdout)  # pyright: ignore[reportArgumentType]
                 if isinstance(answer, Read):

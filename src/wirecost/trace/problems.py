@@ -39,6 +39,7 @@ MESSAGES = {
     "out_of_range": "events left out: times beyond 64-bit nanoseconds, or durations beyond 13 days",
     "overlap_on_stream": "kernels start before the one before them on the same stream ends (programmatic "
     "launch, or impossible durations)",
+    "point_to_point": "sends and receives are not matched over the ranks: their wait is unknown",
     "rank_unknown": "ranks are numbered in the order of files and processes, since nothing tells them",
     "repaired_event": "broken events kept from their readable head; their arguments are lost",
     "second_event_list": "further lists of events in one file left out",
@@ -54,6 +55,7 @@ MESSAGES = {
     "unreadable": "files could not be read",
     "unsupported_phase": "device or annotation events left out: no complete event (ph is not X)",
     "window_inferred": "iterations come from repeated GPU annotations, since there is no ProfilerStep",
+    "window_not_found": "files have no annotation that the asked-for window names; they count whole",
     "zero_duration": "device events have no duration and count for nothing",
 }
 

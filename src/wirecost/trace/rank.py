@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from wirecost.breakdown import Parts, split_window
 from wirecost.breakdown.intervals import Intervals, merge
+from wirecost.text import encodable
 from wirecost.trace.calls import Calls, IterationParts, build_calls
 from wirecost.trace.classify import KERNEL, Classifier, operation
 from wirecost.trace.events import Collector
@@ -21,7 +23,7 @@ from wirecost.trace.recorded import Call, Columns, Recorded
 from wirecost.trace.source import SQLITE, Progress, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
 from wirecost.trace.timeline import Timeline
-from wirecost.trace.windows import windows
+from wirecost.trace.windows import wanted, windows
 
 # Unix time of 2001-09-09 in ns: a start beyond it is absolute by itself, without a base time.
 _ABSOLUTE_NS = 10**18
@@ -77,7 +79,7 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
     classifier = Classifier(options.comm_patterns)
     if not magic(path).startswith(SQLITE):
         problems = Problems()
-        recorded, count = _recorded(path, classifier, problems, progress)
+        recorded, count = _recorded(path, classifier, problems, progress, wanted(options.window))
         return [_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)]
     from wirecost.trace.nsys import processes, read_nsys
 
@@ -89,28 +91,34 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
     if len(found) > 1:
         # The file's name is of the node then, not of a rank.
         for number, trace in enumerate(found):
-            trace.file, trace.rank, trace.rank_source = f"{path} (process {number})", None, "unknown"
+            trace.file, trace.rank, trace.rank_source = (
+                f"{encodable(str(path))} (process {number})",
+                None,
+                "unknown",
+            )
     if progress is not None:
         progress(path.stat().st_size)
     return found
 
 
 def _recorded(
-    path: Path, classifier: Classifier, problems: Problems, progress: Progress | None
+    path: Path,
+    classifier: Classifier,
+    problems: Problems,
+    progress: Progress | None,
+    wanted: re.Pattern[str] | None,
 ) -> tuple[Recorded, int]:
-    recorded, count = _pass(path, classifier, problems, progress, keep_cpu=False)
+    recorded, count = _pass(path, Collector(classifier, problems, wanted=wanted), problems, progress)
     host_only = [a for a in recorded.cpu_annotations if a.name.startswith(("gloo:", "mpi:", "ucc:"))]
     if len(recorded.device.start_ns) == 0 and host_only:
         # A run on CPUs: its operators are the compute, which a first pass needn't keep.
-        recorded, count = _pass(path, classifier, Problems(), None, keep_cpu=True)
+        unsaid = Problems()
+        recorded, count = _pass(path, Collector(classifier, unsaid, keep_cpu=True, wanted=wanted), unsaid, None)
     return recorded, count
 
 
-def _pass(
-    path: Path, classifier: Classifier, problems: Problems, progress: Progress | None, *, keep_cpu: bool
-) -> tuple[Recorded, int]:
+def _pass(path: Path, collector: Collector, problems: Problems, progress: Progress | None) -> tuple[Recorded, int]:
     stream = EventStream(chunks(path, problems, progress), problems)
-    collector = Collector(classifier, problems, keep_cpu=keep_cpu)
     count = 0
     try:
         for events, text in stream:
@@ -170,7 +178,7 @@ def _rank(
     calls.start_ns += base
     calls.end_ns += base
     return RankTrace(
-        file=str(path),
+        file=encodable(str(path)),
         rank=rank,
         rank_source=source,
         world_size=world,

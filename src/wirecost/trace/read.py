@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from wirecost.text import encodable
 from wirecost.trace.classify import Classifier
 from wirecost.trace.identity import parse_told, rank_told
 from wirecost.trace.pool import read_all
@@ -72,11 +73,12 @@ def read(
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
             errors.append(outcome)
-            problems.add("unreadable", detail=str(outcome))
+            problems.add("unreadable", detail=encodable(str(outcome)))
             continue
         for trace in outcome:
-            given = rank_told(file, told)
-            if given is not None and len(outcome) == 1:
+            # Of several processes in one export each is told by its own name, `node0.sqlite (process 1)`.
+            given = rank_told(file if len(outcome) == 1 else trace.file, told)
+            if given is not None:
                 trace.rank, trace.rank_source = given, "told"
             traces.append(trace)
     if not traces:
@@ -95,13 +97,22 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
         raise TraceError("no traces given: name files, directories or globs")
     for given in paths:
         path = Path(given)
+        try:
+            there = path.exists()
+        except OSError as error:  # a name longer than the file system takes
+            raise TraceError(f"{str(path)[:80]}...: can't be read: {error.strerror}") from error
+        if not os.fspath(given):
+            raise TraceError("an empty path (an unset variable?): name files, directories or globs")
         if path.is_dir():
             inside = sorted((p for p in path.rglob("*") if _is_trace_name(p)), key=natural)
             if not inside:
                 raise TraceError(
                     f"{path}: no traces in this directory; expected files named *{', *'.join(_SUFFIXES)}"
                 )
-        elif path.exists():
+        elif there:
+            if not path.is_file():
+                # Read more than once (its first bytes tell what it is), and a pipe or device gives them only once.
+                raise TraceError(f"{path}: not a regular file; write a pipe's data to a file first")
             inside = [path]
         elif glob.has_magic(str(given)):
             inside = sorted((Path(p) for p in glob.glob(str(given), recursive=True)), key=natural)  # noqa: PTH207

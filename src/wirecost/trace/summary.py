@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from wirecost.trace.compare_ranks import complete
 from wirecost.trace.problems import MESSAGES
 
 if TYPE_CHECKING:
@@ -30,14 +31,16 @@ class Finding(msgspec.Struct):
 
 
 class _Totals:
-    """Sums over all iterations of all ranks (the whole windows of ranks without iterations)."""
+    """Sums over the complete iterations of all ranks (the whole windows of ranks without iterations)."""
 
     def __init__(self, s: TraceSet) -> None:
         self.windows = 0
         self.window = self.compute = self.comm = self.overlapped = self.exposed = self.memory = self.idle = 0
         self.wait = self.transfer = self.first = 0.0
-        for trace, waits in zip(s.traces, s.waits, strict=True):
-            parts = [i.parts for i in trace.iterations] or ([trace.parts] if trace.parts is not None else [])
+        for trace, waits, kept in zip(s.traces, s.waits, complete(s.traces), strict=True):
+            parts = [trace.iterations[n].parts for n in kept]
+            if not trace.iterations and trace.parts is not None:
+                parts.append(trace.parts)
             for p in parts:
                 self.windows += 1
                 self.window += p.window_ns
@@ -48,7 +51,7 @@ class _Totals:
                 self.memory += p.exposed_memory_ns
                 self.idle += p.idle_ns
             calls = trace.calls
-            inside = (calls.iteration >= 0) | (not trace.iterations)
+            inside = np.isin(calls.iteration, kept) | (not trace.iterations)
             known = inside & (waits >= 0) & (calls.end_ns > calls.start_ns)
             duration = np.maximum(calls.end_ns - calls.start_ns, 1)
             # Where in a call its exposed part lies isn't kept: wait and transfer share it by their length.
@@ -71,7 +74,7 @@ def findings(s: TraceSet) -> list[Finding]:
     found = [_idle(s, t), _memory(t)]
     known = t.wait + t.transfer
     if known > 0.5 * t.exposed:
-        found += [_wait(s, t), _transfer(s, t, t.transfer, "moving data")]
+        found += [_wait(s, t), _transfer(s, t, t.transfer, "moving data"), _unmatched(t, t.exposed - known)]
     else:
         found.append(_transfer(s, t, float(t.exposed), "communicating"))
     worth = [f for f in found if f.share >= _WORTH]
@@ -112,13 +115,12 @@ def _wait(s: TraceSet, t: _Totals) -> Finding:
             f"; rank {worst.rank} is last in {worst.late} of {worst.collectives} (the first after the start not "
             f"counted) and costs the others {ms(worst.cost_ns)} in sum"
         )
-    uneven = max((i.excess for i in s.imbalance), default=None)
-    if uneven is not None and uneven > _EVEN:
-        worst_case = max(s.imbalance, key=lambda i: i.excess)
-        text += f"; rank {worst_case.slowest_rank} computes {uneven:.0%} longer than the mean"
-        advice = "balance the work (batch or sequence lengths, experts, pipeline stages); " + advice
-    elif uneven is not None:
-        text += f"; compute is even over the ranks (within {uneven:.1%}), so the delay comes from the host"
+        excess = _excess(s, worst.rank)
+        if excess is not None and excess > _EVEN:
+            text += f"; it computes {excess:.0%} longer than the mean of the ranks"
+            advice = "balance the work (batch or sequence lengths, experts, pipeline stages); " + advice
+        elif excess is not None:
+            text += f"; it computes no longer than the others ({excess:+.1%}), so look for the delay elsewhere"
     if t.first > 0.3 * t.wait:
         text += (
             f"; {t.first / t.wait:.0%} of it is in the first collective after the profiler started, which is "
@@ -126,6 +128,14 @@ def _wait(s: TraceSet, t: _Totals) -> Finding:
         )
         advice = "profile more steps and skip the first; " + advice
     return _finding("exposed_wait", t.wait, t, text, advice)
+
+
+def _excess(s: TraceSet, rank: int) -> float | None:
+    """A rank's compute over the mean of all ranks, less 1, over the iterations that the imbalance compares."""
+    means = {i.iteration: i.mean_ns for i in s.imbalance}
+    own = [i for i in s.breakdown.iterations if i.rank == rank and i.name in means]
+    mean = sum(means[i.name] for i in own)
+    return sum(i.parts.compute_ns for i in own) / mean - 1 if mean else None
 
 
 def _transfer(s: TraceSet, t: _Totals, total: float, what: str) -> Finding:
@@ -151,6 +161,15 @@ def _transfer(s: TraceSet, t: _Totals, total: float, what: str) -> Finding:
     return _finding(
         "exposed_transfer" if what == "moving data" else "exposed_comm", total, t, text, "; ".join(advice)
     )
+
+
+def _unmatched(t: _Totals, total: float) -> Finding:
+    return _finding(
+        "exposed_unmatched", total, t,
+        "goes to communication while nothing computes that is not matched over the ranks, so waiting can't be "
+        "told from moving data",
+        "read the traces of all ranks of these groups, recorded over the same steps",
+    )  # fmt: skip
 
 
 def sentences(s: TraceSet) -> list[str]:

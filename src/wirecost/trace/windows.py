@@ -46,6 +46,11 @@ def check_choice(choice: str) -> None:
     raise TraceError(f"unknown window '{choice}'; allowed: auto, gpu, cpu, whole, name:REGEX")
 
 
+def wanted(choice: str) -> re.Pattern[str] | None:
+    """The names that a choice name:REGEX asks for; None for the others."""
+    return re.compile(choice.removeprefix(NAME)) if choice.startswith(NAME) else None
+
+
 def windows(
     recorded: Recorded, choice: str, problems: Problems, communicates: Callable[[str], bool]
 ) -> list[Window]:
@@ -56,8 +61,10 @@ def windows(
     """
     if choice == WHOLE:
         return []
-    if choice.startswith(NAME):
-        found = _by_name(recorded, re.compile(choice.removeprefix(NAME)))
+    pattern = wanted(choice)
+    if pattern is not None:
+        found = _by_name(recorded, pattern)
+        problems.add("window_not_found", not found, detail=choice)
         return _marked(found, recorded, problems)
     gpu = _steps(recorded.gpu_annotations, "gpu_step", problems)
     cpu = _steps(recorded.cpu_annotations, "cpu_step", problems)
@@ -77,6 +84,7 @@ def windows(
         and w.end_ns - w.start_ns < _BARE_SHARE * (cpu[w.name].end_ns - cpu[w.name].start_ns)
     ]
     problems.add("bare_gpu_step", len(bare))
+    problems.add("window_not_found", choice != AUTO and not chosen, detail=choice)
     if not chosen and choice == AUTO:
         chosen = _repeated(recorded, communicates)
         problems.add("window_inferred", len(chosen))

@@ -15,7 +15,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Job(msgspec.Struct, tag=True):
-    path: str
+    path: bytes  # as the file system has it: it need not be text
     options: Options
 
 

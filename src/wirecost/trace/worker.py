@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
 from typing import BinaryIO
 
+from wirecost.text import encodable
 from wirecost.trace.rank import read_file
 from wirecost.trace.source import TraceError
 from wirecost.trace.wire import Done, Failed, Job, Read, receive, send
@@ -28,9 +30,9 @@ def serve(jobs: BinaryIO, results: BinaryIO) -> None:
                 pending = 0
 
         try:
-            answer = Done(read_file(Path(job.path), job.options, progress))
+            answer = Done(read_file(Path(os.fsdecode(job.path)), job.options, progress))
         except TraceError as error:
-            answer = Failed(str(error))
+            answer = Failed(encodable(str(error)))
         if pending:
             send(results, Read(pending))
         send(results, answer)

@@ -131,3 +131,18 @@ def test_the_page_opens_in_a_browser(tmp_path: Path) -> None:
         check=False,
     )
     assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_bytes(make_job(1, 1)[0].text)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "wirecost", "trace", str(tmp_path), "--format", "json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "No space left" in done.stderr

@@ -102,3 +102,6 @@ def test_sizes_are_totals_and_unknown_where_something_is_missing() -> None:
     assert total_bytes("all_reduce", None, 100, "Float") is None
     assert total_bytes("all_reduce", 100, 100, "Quux") is None
     assert total_bytes("unknown", 100, 100, "Float") is None
+    assert total_bytes("send_recv", 0, 0, "Float") is None  # a coalesced call that doesn't tell its parts
+    assert total_bytes("all_to_all", 0, 100, "Float") == 0  # a rank with nothing to send
+    assert total_bytes("all_gather", 100, 800, "Float8_e8m0fnu") == 800

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.tracefiles import make_job
 from wirecost.trace import TraceError, read
 
 PID = 0x1000000  # a globalPid keeps its lower 24 bits for threads
@@ -104,3 +105,13 @@ def test_other_databases_are_refused(tmp_path: Path) -> None:
     (tmp_path / "z.sqlite").write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
     with pytest.raises(TraceError, match=r"z\.sqlite"):
         read(tmp_path / "z.sqlite")
+
+
+def test_each_process_can_be_told_its_rank_as_the_refusal_says(tmp_path: Path) -> None:
+    export(tmp_path / "node.sqlite", processes=2)
+    (made,) = make_job(1, 1)
+    (tmp_path / "rank0.json").write_bytes(made.text)
+    with pytest.raises(TraceError, match=r"--rank 'node\.sqlite \(process 0\)=3'"):
+        read(tmp_path)
+    traces = read(tmp_path, ranks=["node.sqlite (process 0)=3", "node.sqlite (process 1)=4"])
+    assert [t.rank for t in traces.traces] == [0, 3, 4]

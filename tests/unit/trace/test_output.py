@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import html.parser
+import io
 import json
+import os
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from support.tracefiles import make_job
+from wirecost.breakdown import Breakdown
 from wirecost.cli import app
+from wirecost.cli.trace_view import show
+from wirecost.errors import WirecostError
 from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.html import render_html
 
@@ -141,6 +147,51 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert (tmp_path / kind / f"iterations.{kind}").exists()
     assert polars.read_parquet(tmp_path / "parquet" / "iterations.parquet").height == 4
+
+
+def test_a_terminal_of_80_columns_shows_what_a_row_is_of(tmp_path: Path) -> None:
+    for made in make_job(2, 1):
+        (tmp_path / f"rank{made.rank}.json").write_bytes(made.text)
+    stream = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "wirecost.cli.trace_view.Console", lambda **_: Console(file=stream, width=80, force_terminal=True)
+        )
+        show(read(tmp_path))
+    shown = stream.getvalue()
+    assert shown.count("ProfilerStep#3") >= 2
+    assert "all_reduce" in shown
+    assert shown.count("cpu_step") == 2
+    assert "aligned," in shown
+
+
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank0.json")
+    for path in (tmp_path / "rank0.json", "/dev/zero"):
+        with pytest.raises(TraceError, match="not a regular file"):
+            read(path)
+
+
+def test_paths_that_name_nothing_are_refused() -> None:
+    for path, says in (("", "empty path"), ("a" * 300 + ".json", "File name too long")):
+        with pytest.raises(TraceError, match=says):
+            read(path)
+    result = CliRunner().invoke(app, ["compare", "a" * 300, "b"])
+    assert isinstance(result.exception, WirecostError)
+
+
+@pytest.mark.parametrize("small_bytes", [1 << 24, 0])
+def test_file_names_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes: int) -> None:
+    """With and without worker processes."""
+    monkeypatch.setattr("wirecost.trace.pool._SMALL_BYTES", small_bytes)
+    for made in make_job(2, 1):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank%d_\xff.json" % made.rank)).write_bytes(made.text)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank2_\xff.json")).write_bytes(b"")
+    traces = read(tmp_path, timeline=True)
+    assert [Path(f).name for f in traces.ranks["file"]] == ["rank0_\\xff.json", "rank1_\\xff.json"]
+    assert "rank2_\\xff.json" in traces.problems.filter(code="unreadable")["message"][0]
+    assert Breakdown.model_validate_json(traces.breakdown.model_dump_json()) == traces.breakdown
+    assert "rank1_" in render_html(traces)
 
 
 def test_read_takes_strings_paths_and_globs(tmp_path: Path) -> None:

@@ -127,3 +127,19 @@ def test_old_profilers_write_steps_among_the_operators(read: Read) -> None:
 def test_an_unknown_window_is_refused(choice: str) -> None:
     with pytest.raises(TraceError, match="window"):
         check_choice(choice)
+
+
+def test_a_name_finds_annotations_of_the_cpu_where_the_gpu_has_none(read: Read) -> None:
+    at = 1_000_000
+    added = [note("train_step", at + 100 * k, 90, cat="user_annotation", tid=99) for k in range(2)]
+    trace = read(edited(BOTH.text, add=added), window="name:^train_step$")
+    assert sources(trace) == [("train_step#0", "cpu_annotation"), ("train_step#1", "cpu_annotation")]
+
+
+@pytest.mark.parametrize("choice", ["name:^nothing$", "gpu"])
+def test_an_asked_for_window_that_is_not_there_is_said(read: Read, choice: str) -> None:
+    (made,) = make_job(1, 1, seed=22)
+    trace = read(made.text, window=choice)
+    assert trace.iterations == []
+    assert "window_not_found" in {p.code for p in trace.problems}
+    assert "window_not_found" not in {p.code for p in read(made.text).problems}
