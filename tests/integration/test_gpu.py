@@ -47,3 +47,20 @@ def test_two_gpus_as_two_hosts_train_as_one_does(tmp_path: Path) -> None:
     reference = losses["all-reduce", 1]
     for other in losses.values():
         assert other == pytest.approx(reference, rel=1e-4)
+
+
+def test_collectives_over_nccl_are_right_and_say_their_transport() -> None:
+    from wirecost.collectives.bench import run_bench
+    from wirecost.collectives.operations import BARRIER, COLLECTIVES
+    from wirecost.collectives.options import request_from
+
+    options = {
+        "collectives": [*COLLECTIVES, BARRIER], "smallest": "1M", "largest": None, "factor": None, "step": None,
+        "ranks_per_host": None, "groups": "1", "backend": "nccl", "dtype": "bfloat16", "redop": "sum",
+        "iterations": 2, "warmup": 2, "check": True, "place": "both", "timeout": "60 s", "seed": 1,
+    }  # fmt: skip
+    for hosts, fabric in ((1, "nvlink"), (2, "emulated-2g")):
+        network, rows = run_bench(request_from(**options, hosts=hosts, fabric=fabric))  # type: ignore[arg-type]
+        assert all(r.wrong == 0 for r in rows if r.collective != BARRIER)
+        assert network.transports
+        assert all(t.startswith("NET/Socket") for t in network.transports) == (hosts == 2)

@@ -17,7 +17,6 @@ class Format(StrEnum):
 class Backend(StrEnum):
     GLOO = "gloo"
     NCCL = "nccl"
-    MPI = "mpi"
 
 
 class Place(StrEnum):

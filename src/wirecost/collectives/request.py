@@ -19,7 +19,6 @@ MAX_SIZES = 1000
 class Backend(StrEnum):
     GLOO = "gloo"
     NCCL = "nccl"
-    MPI = "mpi"
 
 
 class Mode(StrEnum):
