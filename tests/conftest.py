@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SHARED = Path(os.environ.get("WIRECOST_SHARED", Path(__file__).resolve().parents[1].parent / "shared"))
+from support.paths import SHARED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-SHARED = Path(os.environ.get("WIRECOST_SHARED", Path(__file__).resolve().parents[2].parent / "shared"))
+from support.paths import SHARED
+
 MEASURED = SHARED / "reference" / "measured"
 needs_shared = pytest.mark.skipif(not MEASURED.is_dir(), reason="the reference data beside the checkout is absent")
 

@@ -45,7 +45,7 @@ def test_every_file_is_exact_to_the_nanosecond(shared: Path) -> None:
 
 @pytest.fixture(scope="module")
 def dlrm() -> TraceSet:
-    from conftest import SHARED  # pyright: ignore[reportMissingImports]
+    from support.paths import SHARED
 
     return read(SHARED / "traces" / "dlrm-8-ranks")
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_support import made, predicted, seconds
-from test_rows import ROW
 
+from support.model import ROW, made, predicted, seconds
 from wirecost.errors import SpecError
 from wirecost.model.calibrate import Problem, cross_validate, fit, grouped_folds, random_folds, start_value
 from wirecost.model.calibrate_links import fit_links

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_support import comm_fraction, made, predicted
 
+from support.model import comm_fraction, made, predicted
 from wirecost.breakdown import Breakdown, Iteration, Parts, Source
 from wirecost.errors import SpecError
 from wirecost.model import need

@@ -7,8 +7,8 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_support import comm_fraction, made, predicted, seconds
 
+from support.model import comm_fraction, made, predicted, seconds
 from wirecost.breakdown import Source
 from wirecost.errors import SpecError
 from wirecost.model.predict import largest_micro_batch, layout_of, predict

@@ -6,39 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.model import ROW
 from wirecost.errors import SpecError
 from wirecost.model.batch import predict_rows
 from wirecost.model.rows import CannotExpressError, configuration, find_gpu
 from wirecost.model.validate import read_table, validate_table
 from wirecost.spec import MatrixPrecision
-
-ROW = {
-    "id": "x",
-    "gpu": "A100-80GB-SXM",
-    "gpus_per_node": "8",
-    "n_gpus": "16",
-    "model": "GPT",
-    "n_layers": "24",
-    "hidden": "2048",
-    "heads": "16",
-    "ffn": "8192",
-    "vocab": "50257",
-    "seq": "1024",
-    "framework": "Megatron-DeepSpeed",
-    "tp": "2",
-    "pp": "2",
-    "dp": "4",
-    "mbs": "2",
-    "gas": "4",
-    "gbs": "32",
-    "sharding": "none",
-    "act_recompute": "full",
-    "precision": "fp16",
-    "iter_s": "1.0",
-    "intra_link": "NVLink3",
-    "inter_link": "InfiniBand HDR x4",
-    "inter_gbit_s_per_node": "800",
-}
 
 
 def test_a_row_is_read_as_it_stands() -> None:

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from model_support import made
 
+from support.model import made
 from wirecost.model.inputs import Layout
 from wirecost.model.iteration import iterate, iterate_memory
 from wirecost.model.parameters import shape_of

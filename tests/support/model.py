@@ -32,3 +32,32 @@ def seconds(result: Prediction) -> float:
 
 def comm_fraction(result: Prediction) -> float:
     return float(result.times.exposed_comm_s) / seconds(result)
+
+
+ROW = {
+    "id": "x",
+    "gpu": "A100-80GB-SXM",
+    "gpus_per_node": "8",
+    "n_gpus": "16",
+    "model": "GPT",
+    "n_layers": "24",
+    "hidden": "2048",
+    "heads": "16",
+    "ffn": "8192",
+    "vocab": "50257",
+    "seq": "1024",
+    "framework": "Megatron-DeepSpeed",
+    "tp": "2",
+    "pp": "2",
+    "dp": "4",
+    "mbs": "2",
+    "gas": "4",
+    "gbs": "32",
+    "sharding": "none",
+    "act_recompute": "full",
+    "precision": "fp16",
+    "iter_s": "1.0",
+    "intra_link": "NVLink3",
+    "inter_link": "InfiniBand HDR x4",
+    "inter_gbit_s_per_node": "800",
+}
