@@ -86,7 +86,7 @@ def test_latency_over_ranks_tells_ring_from_tree() -> None:
 CLUSTER = """\
 # Ours.
 name: two-hosts
-gpu: none  # not asked here
+gpu: A100-SXM-40GB
 gpus_per_node: 1
 nodes: 2
 intra_node: {name: pcie, rate: 100 Gb/s, source: datasheet}
