@@ -198,3 +198,23 @@ def test_calibrate_reports_what_it_held_out() -> None:
     )
     assert answer["mape"] <= answer["before"] * 1.05
     assert answer["held_out"] > 0
+
+
+def test_project_takes_a_breakdown_and_an_efficiency_or_a_cluster(tmp_path: Path) -> None:
+    from support.results import STUDY, invented_breakdown
+    from wirecost.spec import Study, parse_yaml, validate
+
+    experiment = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
+    breakdown = invented_breakdown(experiment)
+    path = tmp_path / "one-node.json"
+    path.write_text(breakdown.model_dump_json())
+    (half,) = json.loads(run("project", str(path), "-n", "64", "--efficiency", "0.5", "--format", "json").stdout)
+    time, fraction = breakdown.iteration_ns(), breakdown.comm_fraction()
+    assert time is not None
+    assert fraction is not None
+    # Nothing overlaps: the communication's share takes twice as long, the rest stays.
+    assert half["iteration_s"] == pytest.approx(time.median * 1e-9 * (1 + fraction.median))
+    by_links = json.loads(run("project", str(path), "-n", "64", "-c", "polaris", "--format", "json").stdout)
+    assert 0 < by_links[0]["efficiency"] < 0.5
+    for wrong in (("-n", "64"), ("-n", "1", "--efficiency", "1"), ("-n", "64", "--efficiency", "0")):
+        assert run("project", str(path), *wrong).returncode == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +10,9 @@ import typer
 from wirecost.errors import WirecostError, one_of
 
 if TYPE_CHECKING:
-    from wirecost.breakdown import Breakdown
     from wirecost.compare import Comparison
 
 _FORMATS = ("table", "json")
-_HEAD_BYTES = 1 << 16
 
 
 def compare(
@@ -27,38 +24,13 @@ def compare(
     if format_ not in _FORMATS:
         raise WirecostError(one_of("format", format_, _FORMATS))
     from wirecost.compare import compare as compare_breakdowns
+    from wirecost.load import load_breakdown
 
-    comparison = compare_breakdowns(_load(before), _load(after))
+    comparison = compare_breakdowns(load_breakdown(before), load_breakdown(after))
     if format_ == "json":
         typer.echo(json.dumps(comparison.to_dict(), indent=1, allow_nan=False))
     else:
         _show(comparison)
-
-
-def _load(given: str) -> Breakdown:
-    """A breakdown file, or else traces."""
-    from pydantic import ValidationError
-
-    from wirecost.breakdown import Breakdown
-
-    path = Path(given)
-    head = b""
-    try:
-        if path.is_file():
-            with path.open("rb") as file:
-                head = file.read(_HEAD_BYTES)
-    except OSError as error:
-        raise WirecostError(f"{given[:80]}: can't be read: {error.strerror or error}") from error
-    if b'"schema_version"' in head and b'"source"' in head and b'"traceEvents"' not in head:
-        try:
-            return Breakdown.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the file"
-            raise WirecostError(f"{path}: no sound breakdown: {where}: {first['msg']}") from error
-    from wirecost.trace import read
-
-    return read(given).breakdown
 
 
 def _show(c: Comparison) -> None:

@@ -1,0 +1,38 @@
+"""A breakdown from wherever it lies: wirecost's own JSON, or somebody's traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from wirecost.breakdown import Breakdown
+from wirecost.errors import WirecostError
+
+_HEAD_BYTES = 1 << 16
+
+
+def load_breakdown(given: str) -> Breakdown:
+    """A breakdown's JSON file, or traces (a file, a directory, a glob).
+
+    Raises:
+        WirecostError: one line, if it is neither.
+    """
+    path = Path(given)
+    head = b""
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise WirecostError(f"{given[:80]}: can't be read: {error.strerror or error}") from error
+    if b'"schema_version"' in head and b'"source"' in head and b'"traceEvents"' not in head:
+        try:
+            return Breakdown.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise WirecostError(f"{path}: no sound breakdown: {where}: {first['msg']}") from error
+    from wirecost.trace import read
+
+    return read(given).breakdown
