@@ -45,7 +45,8 @@ class StudyProgress:
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None:
         self.experiments = experiments
         kept = f", {already_finished} finished already" if already_finished else ""
-        self._say(f"{experiments} experiments{kept}; about {format_duration_s(left_s)}")
+        noun = "experiment" if experiments == 1 else "experiments"
+        self._say(f"{experiments} {noun}{kept}; about {format_duration_s(left_s)}")
         self.task = self.bar.add_task("", total=experiments, completed=already_finished, count="", left="")
 
     def experiment_started(self, number: int, experiment: Experiment) -> None:

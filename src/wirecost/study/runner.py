@@ -109,6 +109,9 @@ def check_runnable(study: Study) -> None:
         for number, entry in enumerate(entries):
             if reason := refusal(entry):  # type: ignore[arg-type]
                 raise SpecError(f"{study.name}: {key}[{number}]: {reason}")
+    from wirecost.corpus.text import read_text
+
+    read_text(study.data.corpus)
     if study.device is Device.CUDA:
         _check_gpus(study)
     for number, fabric in enumerate(study.fabrics):

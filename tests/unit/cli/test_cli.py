@@ -92,6 +92,16 @@ def test_a_study_that_cannot_run_is_refused_before_anything_starts(
     assert not list((tmp_path / "out").glob("experiments/*"))
 
 
+def test_a_dry_run_checks_the_corpus_too(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "name: s\nworkloads: [gpt-tiny]\nfabrics: [loopback]\nplans: [all-reduce]\n"
+        "scaling: [{kind: weak, micro_batch: 2}]\ndata: {corpus: nowhere.txt}\n"
+    )
+    run = wirecost("study", "run", "s.yaml", "--dry-run", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "no such file 'nowhere.txt'" in run.stderr
+
+
 def test_presets_are_listed_and_shown_as_yaml() -> None:
     assert "gpt-tiny" in wirecost("presets", "workloads").stdout
     assert "emulated-1g" in wirecost("presets").stdout
