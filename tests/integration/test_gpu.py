@@ -27,7 +27,7 @@ def test_two_gpus_as_two_hosts_train_as_one_does(tmp_path: Path) -> None:
             ("hosts: [2]", "hosts: [1, 2]"),
             ("[all-reduce]", "[all-reduce, ddp]"),
             ("warmup: 1", "warmup: 1\ndevice: cuda"),
-            ("rate: 200 Mb/s", "rate: 2 Gb/s"),
+            ("rate: 50 Mb/s", "rate: 2 Gb/s"),
         ),
     )
     losses = {}

@@ -13,7 +13,7 @@ name: small
 workloads:
   - {name: nano, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}
 fabrics:
-  - {name: capped, emulate: {rate: 200 Mb/s}}
+  - {name: capped, emulate: {rate: 50 Mb/s}}
 plans: [all-reduce]
 hosts: [2]
 scaling: [{kind: strong, global_batch: 4}]

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 INTERFACE = "eth0"
 MTU = 9000
 
-# A token bucket passes a message that fits into it unshaped, so it is kept to a few milliseconds of the rate;
-# below one segment as the kernel hands it over (64 KiB) it would shape far below its rate.
+# A token bucket passes a message that fits into it unshaped, so it is kept to a few milliseconds of the rate. Below
+# two segments as the kernel hands them over (64 KiB) it would shape under its rate, and so it does whenever the
+# machine stands still for longer than the bucket lasts, as a virtual machine on a busy host may.
 BURST_S = 2e-3
-MIN_BURST_BYTES = 64 << 10
+MIN_BURST_BYTES = 128 << 10
 MAX_SHAPED_Bps = 2**32 - 1
 """The `rate` of struct tc_ratespec is 32 bits wide (include/uapi/linux/pkt_sched.h)."""
 

@@ -24,7 +24,7 @@ PINGS = 200
 TIMEOUT_S = 30.0
 RATE_TOLERANCE = 0.05
 """A link that gives less than its nominal rate by more than this is not the network that was asked for."""
-MEASUREMENTS = 3
+MEASUREMENTS = 5
 
 
 class LinkMeasurement(BaseModel):
