@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 INTERFACE = "eth0"
 MTU = 9000
 
-# A token bucket passes a message that fits into it unshaped, so it is kept to a few milliseconds of the rate. Below
-# two segments as the kernel hands them over (64 KiB) it would shape under its rate, and so it does whenever the
-# machine stands still for longer than the bucket lasts, as a virtual machine on a busy host may.
+# A token bucket passes a message that fits into it unshaped, so it is kept to a few milliseconds of the rate. With
+# less than two segments as the kernel hands them over (64 KiB) it would shape under its rate, and so it does when
+# the machine stands still for longer than the bucket lasts, as a virtual machine on a busy host may.
 BURST_S = 2e-3
 MIN_BURST_BYTES = 128 << 10
 MAX_SHAPED_Bps = 2**32 - 1
