@@ -107,7 +107,14 @@ def validate(model: type[M], data: Any, where: str) -> M:
 
 
 def _first_line(error: ValidationError, where: str) -> str:
-    problems = error.errors()
+    found = error.errors()
+    # A list whose only entry is wrong counts as too short on top: one mistake, not two.
+    problems = [
+        p
+        for p in found
+        if p["type"] != "too_short"
+        or not any(o["loc"] != p["loc"] and o["loc"][: len(p["loc"])] == p["loc"] for o in found)
+    ]
     first = problems[0]
     key = ""
     for step in first["loc"]:

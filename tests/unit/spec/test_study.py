@@ -102,6 +102,12 @@ def test_refusals(old: str, new: str, expected: str) -> None:
     assert "\n" not in message
 
 
+def test_one_mistake_is_counted_once() -> None:
+    with pytest.raises(SpecError) as refusal:
+        read(GOOD.replace("[gpt-tiny, gpt-mini]", "[gpt-tinny]"))
+    assert "more)" not in str(refusal.value)
+
+
 def test_aliases_that_multiply_are_refused() -> None:
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 40))
     with pytest.raises(SpecError, match="aliases"):
