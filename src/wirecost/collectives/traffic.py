@@ -23,6 +23,8 @@ def ring_bytes_sent(op: str, size_bytes: int, ranks: int) -> float:
         "broadcast": 1.0,
         "reduce": 1.0,
         "send_recv": 1.0,
+        "send": 1.0,
+        "recv": 1.0,
     }
     if op not in factors:
         raise ValueError(one_of("collective", op, factors))

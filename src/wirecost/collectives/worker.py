@@ -11,13 +11,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from wirecost.fabric.rank import run_as_rank
 
 
-def main() -> int:
-    return run_as_rank(Path(sys.argv[1]), run_rank)
+def main() -> NoReturn:
+    run_as_rank(Path(sys.argv[1]), run_rank)
 
 
 def run_rank(directory: Path, rank: int) -> None:
@@ -143,4 +143,4 @@ class _TorchControl:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

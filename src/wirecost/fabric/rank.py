@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from wirecost.errors import WirecostError
 
@@ -20,8 +21,8 @@ LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pi
 """What gloo says when a connection ends: on reading, or on writing (strerror of ECONNRESET and EPIPE)."""
 
 
-def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> int:
-    """Runs `body(directory, rank)`; the rank is RANK's. Returns an exit code, or does not return."""
+def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> NoReturn:
+    """Runs `body(directory, rank)`, the rank being RANK's, and ends the process."""
     # A rank outlives its launcher in no case, however that dies.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # The launcher asks a rank that hangs where it is.
@@ -31,10 +32,15 @@ def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> int:
         body(directory, rank)
     except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported with its traceback
         report_failure(directory, rank, error)
-        # Straight out: interpreter shutdown can hang or abort in a library's threads after a failure.
-        sys.stderr.flush()
-        os._exit(EXIT_FAILED)
-    return 0
+        leave(EXIT_FAILED)
+    leave(0)
+
+
+def leave(code: int) -> NoReturn:
+    """Straight out: interpreter shutdown can hang or abort in the threads of a library (gloo's, torch's)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def classify(error: BaseException) -> str:

@@ -1,9 +1,18 @@
 """What to run, as plain validated data: Workload, Plan, Cluster, Fabric, Experiment, Study."""
 
 from wirecost.spec.cluster import GPU, Cluster, Link, gpu
-from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Scaling
+from wirecost.spec.experiment import Data, Device, Experiment, LossScaling, Optimizer, Periodic, Scaling
 from wirecost.spec.fabric import Emulation, Fabric, Native
-from wirecost.spec.plan import DataParallel, MatrixPrecision, PipelineSchedule, Plan, Precision, Recompute
+from wirecost.spec.plan import (
+    DataParallel,
+    GradientTraffic,
+    MatrixPrecision,
+    PipelineSchedule,
+    Plan,
+    Precision,
+    RankOrder,
+    Recompute,
+)
 from wirecost.spec.stack import Stack
 from wirecost.spec.study import ScalingRule, Study
 from wirecost.spec.workload import Family, MixtureOfExperts, Workload
@@ -19,14 +28,18 @@ __all__ = [
     "Experiment",
     "Fabric",
     "Family",
+    "GradientTraffic",
     "Link",
+    "LossScaling",
     "MatrixPrecision",
     "MixtureOfExperts",
     "Native",
     "Optimizer",
+    "Periodic",
     "PipelineSchedule",
     "Plan",
     "Precision",
+    "RankOrder",
     "Recompute",
     "Scaling",
     "ScalingRule",

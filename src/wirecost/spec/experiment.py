@@ -56,13 +56,36 @@ class Data(Spec):
     tokenizer: str = Field(default="bpe", pattern=r"^(bpe|gpt2)$")
 
 
+class LossScaling(Spec):
+    """Dynamic loss scaling for fp16 (Micikevicius et al. 2018, 3.2): halved on overflow, whose step is skipped,
+    doubled after `window` steps without one."""
+
+    initial: float = Field(default=2.0**16, ge=1)
+    window: PositiveInt = 1000
+    smallest: float = Field(default=1.0, gt=0)
+
+
 class Optimizer(Spec):
-    """AdamW (Loshchilov & Hutter 2019) with the usual language model betas."""
+    """AdamW (Loshchilov & Hutter 2019) with the usual language model betas.
+
+    `gradient_clipping` is the largest global norm of the gradients (Pascanu et al. 2013); None clips nothing.
+    """
 
     learning_rate: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: float = Field(default=1e-8, gt=0)
+    gradient_clipping: float | None = Field(default=None, gt=0)
+    loss_scaling: LossScaling = LossScaling()
+
+
+class Periodic(Spec):
+    """What happens between iterations, every so many of them; 0 is never."""
+
+    checkpoint_every: NonNegativeInt = 0
+    validate_every: NonNegativeInt = 0
+    validation_batches: PositiveInt = 4  # global batches of text that isn't trained on
 
 
 class Experiment(Spec):
@@ -82,6 +105,7 @@ class Experiment(Spec):
     device: Device = Device.CPU
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
+    periodic: Periodic = Periodic()
     timeout: Timeout = Seconds(600)
 
     @model_validator(mode="after")

@@ -54,6 +54,23 @@ class PipelineSchedule(StrEnum):
     INTERLEAVED = "interleaved"
 
 
+class GradientTraffic(StrEnum):
+    """What gradients are turned into for the wire of the data-parallel group; sums are kept in `precision`."""
+
+    NATIVE = "native"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"  # one scale for each block of elements
+    POWERSGD = "powersgd"  # low-rank factors with error feedback (Vogels et al. 2019, arXiv:1905.13727)
+
+
+class RankOrder(StrEnum):
+    """Which parallelism takes neighbouring ranks, the leftmost first; hosts hold neighbouring ranks."""
+
+    TENSOR_FIRST = "tp-cp-dp-pp"  # tensor parallel inside hosts, pipeline across them (Megatron-LM's)
+    PIPELINE_FIRST = "pp-dp-cp-tp"  # the reverse
+
+
 class Plan(Spec):
     """Degrees multiply to the world size with the data-parallel degree left over."""
 
@@ -70,6 +87,12 @@ class Plan(Spec):
     precision: Precision = Precision.FP32
     matrix_precision: MatrixPrecision | None = None  # the layers' matrix products, where lower than `precision`
     recompute: Recompute = Recompute.NONE
+    overlap: bool = True  # ddp and ZeRO: collectives run while backward (and forward) compute
+    bucket_bytes: PositiveInt = 25 * 2**20  # of gradients, where they are sent in buckets
+    gradient_traffic: GradientTraffic = GradientTraffic.NATIVE
+    powersgd_rank: PositiveInt = 4
+    rank_order: RankOrder = RankOrder.TENSOR_FIRST
+    compile: bool = False  # torch.compile
 
     @property
     def model_parallel(self) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Scaling, Timeout
+from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Periodic, Scaling, Timeout
 from wirecost.spec.fabric import Fabric
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
@@ -75,6 +75,7 @@ class Study(Spec):
     device: Device = Device.CPU
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
+    periodic: Periodic = Periodic()
     timeout: Timeout = Seconds(600)
 
     @model_validator(mode="after")
@@ -116,7 +117,7 @@ class Study(Spec):
         ranks = hosts * self.ranks_per_host
         shared: dict[str, Any] = {
             key: getattr(self, key)
-            for key in ("iterations", "warmup", "seed", "device", "data", "optimizer", "timeout")
+            for key in ("iterations", "warmup", "seed", "device", "data", "optimizer", "periodic", "timeout")
         }
         try:
             if ranks % plan.model_parallel:

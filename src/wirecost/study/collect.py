@@ -19,7 +19,7 @@ from wirecost.breakdown import (
     ResultWarning,
     Source,
 )
-from wirecost.collectives.traffic import ring_transfer_s
+from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
 from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Device, Experiment
@@ -90,14 +90,14 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
     All ranks read one clock (the hosts are emulated on one machine): transfer runs from the last rank's
     start to a rank's own end, and what a rank waited before that is wait (docs/measurement.md).
     """
-    found: dict[tuple[int, str, str], list[dict[str, int]]] = defaultdict(list)
+    found: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for samples in zip(*measured, strict=True):
-        for calls in zip(*(s["communications"] for s in samples), strict=True):
-            last_start = max(c["start_ns"] for c in calls)
-            for rank, call in enumerate(calls):
+        for calls in _matched([s["communications"] for s in samples]):
+            last_start = max(call["start_ns"] for _, call in calls)
+            for rank, call in calls:
                 found[rank, call["op"], call["group"]].append(
                     {
-                        "size": call["group_size"],
+                        "size": len(call["ranks"]),
                         "start": call["start_ns"],
                         "bytes": call["size_bytes"],
                         "duration": call["end_ns"] - call["start_ns"],
@@ -112,7 +112,6 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
         duration = sum(c["duration"] for c in calls)
         wait = sum(c["wait"] for c in calls)
         ranks = calls[0]["size"]
-        factor = 2 * (ranks - 1) / ranks  # of an all-reduce, the one collective the engine issues so far
         transfer = duration - wait
         # Calls that are under way at once (the buckets of DDP) share the link: their times don't add up.
         ordered = sorted((c["start"], c["start"] + c["duration"]) for c in calls)
@@ -129,11 +128,32 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                 wait_ns=wait,
                 transfer_ns=transfer,
                 transfer_median_ns=round(statistics.median(c["duration"] - c["wait"] for c in calls)),
-                busbw_Bps=total * factor / (transfer * 1e-9) if transfer and apart else None,
+                busbw_Bps=ring_bytes_sent(op, total, ranks) / (transfer * 1e-9) if transfer and apart else None,
                 expected_ns=round(ring_transfer_s(op, total, ranks, rate) * 1e9) if rate else None,
             )
         )
     return collectives
+
+
+def _matched(by_rank: list[list[dict[str, Any]]]) -> list[list[tuple[int, dict[str, Any]]]]:
+    """One iteration's calls of every rank, put together by the collective that they are part of.
+
+    Raises:
+        IncompleteSamplesError: if a rank of a group lacks a call that the others made.
+    """
+    lanes: dict[tuple[str, str, tuple[int, ...]], dict[int, list[dict[str, Any]]]] = {}
+    for rank, calls in enumerate(by_rank):
+        for call in calls:
+            ranks = tuple(call["ranks"])
+            op = "send_recv" if call["op"] in ("send", "recv") else call["op"]
+            lanes.setdefault((op, call["group"], ranks), {r: [] for r in ranks})[rank].append(call)
+    found = []
+    for (op, group, _), members in lanes.items():
+        if len({len(calls) for calls in members.values()}) > 1:
+            counts = ", ".join(f"rank {rank} {len(calls)}" for rank, calls in members.items())
+            raise IncompleteSamplesError(f"calls of {op} in {group} differ in number: {counts}")
+        found += [list(zip(members, calls, strict=True)) for calls in zip(*members.values(), strict=True)]
+    return found
 
 
 def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, list[ResultWarning]]:

@@ -100,7 +100,7 @@ def check_runnable(study: Study) -> None:
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
     from wirecost.train.models.build import untrainable
-    from wirecost.train.parallel import unsupported
+    from wirecost.train.parallel import mismatch, unsupported
 
     for key, entries, refusal in (
         ("workloads", study.workloads, untrainable),
@@ -109,6 +109,10 @@ def check_runnable(study: Study) -> None:
         for number, entry in enumerate(entries):
             if reason := refusal(entry):  # type: ignore[arg-type]
                 raise SpecError(f"{study.name}: {key}[{number}]: {reason}")
+    for workload in study.workloads:
+        for plan in study.plans:
+            if reason := mismatch(workload, plan):
+                raise SpecError(f"{study.name}: {reason}")
     from wirecost.corpus.text import read_text
 
     read_text(study.data.corpus)

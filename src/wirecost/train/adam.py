@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
@@ -11,8 +13,8 @@ from wirecost.spec import Optimizer
 class MasterAdamW:
     """Steps FP32 copies of 16-bit parameters and writes them back; FP32 parameters are stepped in place."""
 
-    def __init__(self, model: nn.Module, settings: Optimizer) -> None:
-        self.parameters = list(model.parameters())
+    def __init__(self, parameters: Iterable[nn.Parameter], settings: Optimizer) -> None:
+        self.parameters = list(parameters)
         self.masters = [
             p if p.dtype == torch.float32 else p.detach().clone().float().requires_grad_() for p in self.parameters
         ]
@@ -20,6 +22,7 @@ class MasterAdamW:
             self.masters,
             lr=settings.learning_rate,
             betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
             weight_decay=settings.weight_decay,
             fused=True,
         )

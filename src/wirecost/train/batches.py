@@ -6,26 +6,31 @@ import numpy as np
 import torch
 
 from wirecost.corpus.tokens import Tokens
+from wirecost.train.models.build import Examples
 
 
 class Batches:
     """Draws the sequences of every iteration from a seed; a rank takes its contiguous share of each."""
 
     def __init__(
-        self, tokens: Tokens, *, sequence_length: int, global_batch: int, micro_batch: int, seed: int
+        self, tokens: Tokens, examples: Examples, *, global_batch: int, micro_batch: int, seed: int
     ) -> None:
         self.tokens = tokens
-        self.length = sequence_length + 1
+        self.examples = examples
         self.global_batch = global_batch
         self.micro_batch = micro_batch
         self.seed = seed
 
-    def share(self, iteration: int, rank: int, ranks: int) -> list[torch.Tensor]:
-        """The rank's micro-batches of an iteration: int64 tensors of shape (micro_batch, sequence + 1)."""
+    def share(self, iteration: int, index: int, count: int) -> list[dict[str, torch.Tensor]]:
+        """The micro-batches of an iteration that fall to share `index` of `count`."""
         draw = np.random.default_rng([self.seed, iteration])
-        starts = draw.integers(0, len(self.tokens) - self.length + 1, self.global_batch)
-        mine = starts.reshape(ranks, -1, self.micro_batch)[rank]
+        length = self.examples.length
+        starts = draw.integers(0, len(self.tokens) - length + 1, self.global_batch)
+        mine = np.arange(self.global_batch).reshape(count, -1, self.micro_batch)[index]
         return [
-            torch.from_numpy(np.stack([self.tokens[s : s + self.length] for s in batch]).astype(np.int64))
-            for batch in mine
+            self.examples.batch(
+                np.stack([self.tokens[starts[n] : starts[n] + length] for n in numbers]),
+                [np.random.default_rng([self.seed, iteration, int(n)]) for n in numbers],
+            )
+            for numbers in mine
         ]

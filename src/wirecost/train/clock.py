@@ -19,6 +19,10 @@ class Clock(Protocol):
 
     def has_happened(self, mark: Any) -> bool: ...
 
+    def wait(self, mark: Any) -> None:
+        """Makes the host wait until a mark has happened."""
+        ...
+
     def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
         """When marks happened, the first being an iteration's start; on the host's monotonic clock.
 
@@ -36,6 +40,9 @@ class HostClock:
 
     def has_happened(self, mark: int) -> bool:
         return True
+
+    def wait(self, mark: int) -> None:
+        pass
 
     def nanoseconds(self, marks: Sequence[int]) -> list[int]:
         return list(marks)
@@ -61,6 +68,9 @@ class DeviceClock:
 
     def has_happened(self, mark: torch.cuda.Event) -> bool:
         return mark.query()
+
+    def wait(self, mark: torch.cuda.Event) -> None:
+        mark.synchronize()
 
     def nanoseconds(self, marks: Sequence[torch.cuda.Event]) -> list[int]:
         start = marks[0]

@@ -17,11 +17,14 @@ COMPUTE_PHASES = frozenset({Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER})
 
 @dataclass
 class Call:
-    """One collective call: `size_bytes` is the total S of docs/measurement.md; `start` and `end` are marks."""
+    """One collective call: `size_bytes` is the total S of docs/measurement.md; `start` and `end` are marks.
+
+    `ranks` are the group's; of a `send` or `recv` the sender and the receiver, in this order.
+    """
 
     op: str
     group: str
-    group_size: int
+    ranks: tuple[int, ...]
     size_bytes: int
     start: Any
     end: Any = None
@@ -33,7 +36,7 @@ class Communication:
 
     op: str
     group: str
-    group_size: int
+    ranks: tuple[int, ...]
     size_bytes: int
     start_ns: int
     end_ns: int
@@ -51,22 +54,36 @@ class Sample:
 
 
 @dataclass
+class Span:
+    """A phase from `start` to `end`, inside another one where `outer` is its place in the list."""
+
+    phase: Phase
+    outer: int | None
+    start: Any
+    end: Any = None
+
+
+@dataclass
 class Marks:
     """An iteration whose work has been issued, but perhaps not yet done."""
 
     start: Any
     end: Any = None
-    phases: list[tuple[Phase, Any, Any]] = field(default_factory=list)
+    phases: list[Span] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    blocked: list[tuple[Any, Any]] = field(default_factory=list)
 
 
 class Recorder:
-    """Notes down what happens in the current iteration. Collectives may end on another thread."""
+    """Notes down what happens in the current iteration. Collectives may end on another thread.
+
+    Phases nest (tensor parallelism communicates inside forward): a phase's time excludes those inside it, so
+    that all of them sum to the iteration. Outside an iteration (validation, checkpoints) nothing is noted.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._current: Marks | None = None
+        self._open: list[int] = []
         self._lock = threading.Lock()
 
     @property
@@ -77,26 +94,39 @@ class Recorder:
     def begin(self) -> None:
         """Starts an iteration."""
         self._current = Marks(self.clock.now())
+        self._open.clear()
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        start = self.clock.now()
-        yield
-        self.current.phases.append((phase, start, self.clock.now()))
+        if self._current is None:
+            yield
+            return
+        spans = self._current.phases
+        span = Span(phase, self._open[-1] if self._open else None, self.clock.now())
+        self._open.append(len(spans))
+        spans.append(span)
+        try:
+            yield
+        finally:
+            self._open.pop()
+            span.end = self.clock.now()
 
-    def launch(self, op: str, group: str, group_size: int, size_bytes: int) -> Call:
+    def launch(self, op: str, group: str, ranks: tuple[int, ...], size_bytes: int) -> Call:
         """Records the start of a collective; whoever sees it end calls `ended`."""
-        call = Call(op, group, group_size, size_bytes, self.clock.now())
-        with self._lock:
-            self.current.calls.append(call)
+        call = Call(op, group, ranks, size_bytes, self.clock.now())
+        if self._current is not None:
+            with self._lock:
+                self._current.calls.append(call)
         return call
 
     def ended(self, call: Call) -> None:
         call.end = self.clock.now()
 
-    def blocked_until_now(self, since: Any) -> None:
-        """Marks what lies between within a compute phase as waiting for communication, not computing."""
-        self.current.blocked.append((since, self.clock.now()))
+    def tail(self, outer: Phase, since: Any, phase: Phase) -> None:
+        """What the last `outer` did from the mark `since` to its end was `phase`."""
+        spans = self.current.phases
+        place = max(n for n, span in enumerate(spans) if span.phase is outer)
+        spans.append(Span(phase, place, since, spans[place].end))
 
     def finish(self) -> Marks:
         """Ends the iteration.
@@ -115,24 +145,26 @@ class Recorder:
     def resolve(self, marks: Marks) -> Sample:
         """Turns an iteration that has happened into numbers; iterations in their order."""
         flat = [marks.start, marks.end]
-        for _, start, end in marks.phases:
-            flat += [start, end]
+        for span in marks.phases:
+            flat += [span.start, span.end]
         for call in marks.calls:
             flat += [call.start, call.end]
-        for start, end in marks.blocked:
-            flat += [start, end]
         times = iter(self.clock.nanoseconds(flat))
         start_ns, end_ns = next(times), next(times)
-        phases = [(phase, next(times), next(times)) for phase, _, _ in marks.phases]
+        spans = [(s.phase, s.outer, next(times), next(times)) for s in marks.phases]
         communications = [
-            Communication(c.op, c.group, c.group_size, c.size_bytes, next(times), next(times)) for c in marks.calls
+            Communication(c.op, c.group, c.ranks, c.size_bytes, next(times), next(times)) for c in marks.calls
         ]
-        blocked = from_pairs((next(times), next(times)) for _ in marks.blocked)
-        compute = subtract(from_pairs((s, e) for p, s, e in phases if p in COMPUTE_PHASES), blocked)
+        computing = from_pairs((start, end) for phase, _, start, end in spans if phase in COMPUTE_PHASES)
+        # Waiting for communication inside a compute phase is no compute.
+        waiting = from_pairs((start, end) for phase, _, start, end in spans if phase not in COMPUTE_PHASES)
+        compute = subtract(computing, waiting)
         comm = from_pairs((c.start_ns, c.end_ns) for c in communications)
         summed: dict[Phase, int] = {}
-        for phase, start, end in phases:
+        for phase, outer, start, end in spans:
             summed[phase] = summed.get(phase, 0) + end - start
+            if outer is not None:
+                summed[spans[outer][0]] -= end - start
         summed[Phase.OTHER] = end_ns - start_ns - sum(summed.values())
         return Sample(
             start_ns,

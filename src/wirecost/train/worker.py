@@ -12,12 +12,13 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from wirecost.fabric.rank import run_as_rank
 
 
-def main() -> int:
-    return run_as_rank(Path(sys.argv[1]), run_rank)
+def main() -> NoReturn:
+    run_as_rank(Path(sys.argv[1]), run_rank)
 
 
 def run_rank(directory: Path, rank: int) -> None:
@@ -41,26 +42,25 @@ def run_rank(directory: Path, rank: int) -> None:
         device = torch.device("cpu")
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         dist.init_process_group("gloo", timeout=timeout)
-    try:
-        with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
-            for done in train(experiment, tokens, device):
-                sample = done.sample
-                line = {
-                    "iteration": done.index,
-                    "warmup": done.warmup,
-                    "loss": done.loss,
-                    "start_ns": sample.start_ns,
-                    "end_ns": sample.end_ns,
-                    "phases": sample.phases,
-                    "parts": sample.parts.model_dump(),
-                    "communications": [vars(c) for c in sample.communications],
-                }
-                samples.write(json.dumps(line) + "\n")
-        dist.barrier()
-    finally:
-        # Without it some gloo ranks abort at exit.
+    with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
+        for done in train(experiment, tokens, device):
+            sample = done.sample
+            line = {
+                "iteration": done.index,
+                "warmup": done.warmup,
+                "loss": done.loss,
+                "start_ns": sample.start_ns,
+                "end_ns": sample.end_ns,
+                "phases": sample.phases,
+                "parts": sample.parts.model_dump(),
+                "communications": [vars(c) for c in sample.communications],
+            }
+            samples.write(json.dumps(line) + "\n")
+    dist.barrier()
+    if device.type == "cuda":
+        # NCCL wants to be told; gloo's threads are better left alone (see `fabric.rank.leave`).
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -31,7 +31,7 @@ def sample(number: int, start: int, comm_start: int, end: int, *, size: int = 10
             "exposed_comm_ns": end - comm_start, "exposed_memory_ns": 0, "idle_ns": 0,
         },
         "communications": [
-            {"op": "all_reduce", "group": "data_parallel", "group_size": 2, "size_bytes": size,
+            {"op": "all_reduce", "group": "data_parallel", "ranks": [0, 1], "size_bytes": size,
              "start_ns": comm_start, "end_ns": end},
         ],
     }  # fmt: skip

@@ -29,21 +29,49 @@ def test_communication_during_compute_is_overlapped_and_its_tail_exposed() -> No
     recorder = Recorder(HostClock())
     recorder.begin()
     with recorder.phase(Phase.BACKWARD):
-        call = recorder.launch("all_reduce", "data_parallel", 2, 8)
+        call = recorder.launch("all_reduce", "data_parallel", (0, 1), 8)
         sum(range(10_000))
-        since = recorder.launch("all_reduce", "data_parallel", 2, 8)
+        since = recorder.launch("all_reduce", "data_parallel", (0, 1), 8)
         sum(range(10_000))
-    recorder.blocked_until_now(since.start)
-    call.end = since.end = recorder.current.blocked[0][1]
-    parts = recorder.resolve(recorder.finish()).parts
+    recorder.tail(Phase.BACKWARD, since.start, Phase.GRAD_SYNC)
+    call.end = since.end = recorder.current.phases[0].end
+    sample = recorder.resolve(recorder.finish())
+    parts = sample.parts
+    assert sample.phases[Phase.GRAD_SYNC] == call.end - since.start
+    assert sample.phases[Phase.BACKWARD] >= since.start - call.start
     assert parts.overlapped_ns == since.start - call.start
     assert parts.exposed_comm_ns == call.end - since.start
+
+
+def test_a_phase_inside_another_counts_once() -> None:
+    recorder = Recorder(HostClock())
+    recorder.begin()
+    with recorder.phase(Phase.FORWARD):
+        for _ in range(2):
+            with recorder.phase(Phase.TENSOR_PARALLEL):
+                call = recorder.launch("all_reduce", "tensor_parallel", (0, 1), 8)
+                sum(range(1000))
+                recorder.ended(call)
+            sum(range(1000))
+    sample = recorder.resolve(recorder.finish())
+    assert sum(sample.phases.values()) == sample.parts.window_ns
+    assert sample.parts.compute_only_ns == sample.phases[Phase.FORWARD]
+    assert 0 < sample.parts.exposed_comm_ns <= sample.phases[Phase.TENSOR_PARALLEL]
+    assert sample.parts.overlapped_ns == 0
+
+
+def test_outside_an_iteration_nothing_is_noted() -> None:
+    recorder = Recorder(HostClock())
+    with recorder.phase(Phase.FORWARD):
+        recorder.ended(recorder.launch("all_reduce", "data_parallel", (0, 1), 8))
+    recorder.begin()
+    assert recorder.finish().calls == []
 
 
 def test_a_collective_that_never_ended_is_an_error() -> None:
     recorder = Recorder(HostClock())
     recorder.begin()
-    recorder.launch("all_reduce", "data_parallel", 2, 8)
+    recorder.launch("all_reduce", "data_parallel", (0, 1), 8)
     with pytest.raises(RuntimeError, match="unfinished collectives: all_reduce"):
         recorder.finish()
 

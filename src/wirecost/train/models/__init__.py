@@ -1,5 +1,6 @@
 """Models from shared blocks. They know nothing of parallelism."""
 
-from wirecost.train.models.build import build_model
+from wirecost.train.models.base import Batch, Model, State, Unit
+from wirecost.train.models.build import build_model, examples_for
 
-__all__ = ["build_model"]
+__all__ = ["Batch", "Model", "State", "Unit", "build_model", "examples_for"]

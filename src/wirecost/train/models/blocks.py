@@ -13,15 +13,17 @@ class SelfAttention(nn.Module):
     def __init__(self, hidden: int, heads: int, *, causal: bool) -> None:
         super().__init__()
         self.heads = heads
+        self.head_size = hidden // heads
         self.causal = causal
         self.qkv = nn.Linear(hidden, 3 * hidden)
         self.out = nn.Linear(hidden, hidden)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, sequence, hidden = x.shape
-        q, k, v = self.qkv(x).view(batch, sequence, 3, self.heads, hidden // self.heads).permute(2, 0, 3, 1, 4)
+        batch, sequence, _ = x.shape
+        # Head by head, so that a contiguous slice of the rows is whole heads (tensor parallelism).
+        q, k, v = self.qkv(x).view(batch, sequence, self.heads, 3, self.head_size).permute(3, 0, 2, 1, 4)
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out(y.transpose(1, 2).reshape(batch, sequence, hidden))
+        return self.out(y.transpose(1, 2).flatten(2))
 
 
 class MLP(nn.Module):
@@ -45,6 +47,18 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.attention_norm(x))
         return x + self.mlp(self.mlp_norm(x))
+
+
+class VocabularyLoss(nn.Module):
+    """Logits from a tied embedding and the mean cross-entropy, in FP32, of int64 targets (batch, sequence)."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        logits = functional.linear(x, self.weight)
+        return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
 def initialise(model: nn.Module, layers: int) -> None:

@@ -2,31 +2,69 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from wirecost.spec import Workload
-from wirecost.train.models.blocks import Layer, initialise
+from wirecost.train.models.base import Batch, Model, State, Unit
+from wirecost.train.models.blocks import Layer, VocabularyLoss, initialise
 
 
-class GPT(nn.Module):
-    """Token ids (batch, sequence + 1), int64, in; the mean cross-entropy of the next token, a scalar, out."""
+class GPTEmbedding(Unit):
+    """Tokens plus positions; `batch["positions"]` where a rank holds a part of each sequence only."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
         self.positions = nn.Embedding(workload.sequence_length, workload.hidden)
-        self.layers = nn.ModuleList(
-            Layer(workload.hidden, workload.heads, workload.ffn, causal=True) for _ in range(workload.layers)
-        )
-        self.norm = nn.LayerNorm(workload.hidden)
-        initialise(self, workload.layers)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        inputs, targets = ids[:, :-1], ids[:, 1:]
-        x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1], device=ids.device))
-        for layer in self.layers:
-            x = layer(x)
-        logits = functional.linear(self.norm(x), self.tokens.weight)
-        return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+    def forward(self, state: State, batch: Batch) -> State:
+        inputs = batch["inputs"]
+        positions = batch.get("positions")
+        if positions is None:
+            positions = torch.arange(inputs.shape[1], device=inputs.device)
+        return (self.tokens(inputs) + self.positions(positions),)
+
+
+class GPTLayer(Unit):
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.layer = Layer(workload.hidden, workload.heads, workload.ffn, causal=True)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        (x,) = state
+        return (self.layer(x),)
+
+
+class GPTHead(Unit):
+    """The last norm, logits over the vocabulary, cross-entropy of the next token."""
+
+    def __init__(self, workload: Workload, tied: torch.Tensor) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(workload.hidden)
+        self.vocabulary = VocabularyLoss(tied)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        (x,) = state
+        return (self.vocabulary(self.norm(x), batch["targets"]),)
+
+
+def gpt(workload: Workload) -> Model:
+    """A freshly initialised GPT."""
+    embedding = GPTEmbedding(workload)
+    layers = [GPTLayer(workload) for _ in range(workload.layers)]
+    model = Model([embedding, *layers, GPTHead(workload, embedding.tokens.weight)])
+    initialise(model, workload.layers)
+    return model
+
+
+class GPTExamples:
+    """Next-token prediction: `inputs` and `targets`, int64 (batch, sequence)."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.length = workload.sequence_length + 1
+
+    def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
+        ids = torch.from_numpy(rows.astype(np.int64))
+        return {"inputs": ids[:, :-1], "targets": ids[:, 1:]}

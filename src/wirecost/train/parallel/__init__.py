@@ -1,6 +1,7 @@
 """One file for each parallelism: each is applied to a model that knows nothing of it."""
 
-from wirecost.train.parallel.base import GradientSync
-from wirecost.train.parallel.registry import apply_data_parallel, unsupported
+from wirecost.train.parallel.base import DataParallelStrategy, Execution
+from wirecost.train.parallel.refusals import mismatch, unsupported
+from wirecost.train.parallel.registry import apply_data_parallel
 
-__all__ = ["GradientSync", "apply_data_parallel", "unsupported"]
+__all__ = ["DataParallelStrategy", "Execution", "apply_data_parallel", "mismatch", "unsupported"]

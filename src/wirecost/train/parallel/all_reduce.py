@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from wirecost.breakdown import Phase
+from wirecost.spec import Plan
+from wirecost.train.communicator import Communicator
+from wirecost.train.groups import Groups
 from wirecost.train.recorder import Recorder
 
 
 class FlatAllReduce:
     """Gradients are views into one buffer, so that one collective moves them all without a copy."""
 
-    def __init__(self, model: nn.Module, recorder: Recorder) -> None:
+    pieces_over = None
+
+    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         self.module: nn.Module = model
-        self.recorder = recorder
-        parameters = list(model.parameters())
+        self.communicator = Communicator(groups.data, recorder)
+        self.parameters = list(model.parameters())
         self.buffer = torch.zeros(
-            sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device
+            sum(p.numel() for p in self.parameters),
+            dtype=self.parameters[0].dtype,
+            device=self.parameters[0].device,
         )
         offset = 0
-        for parameter in parameters:
+        for parameter in self.parameters:
             parameter.grad = self.buffer[offset : offset + parameter.numel()].view_as(parameter)
             offset += parameter.numel()
 
@@ -34,10 +41,15 @@ class FlatAllReduce:
         return nullcontext()
 
     def after_backward(self) -> None:
-        ranks = dist.get_world_size()
-        if ranks == 1:
-            return
-        with self.recorder.phase(Phase.GRAD_SYNC):
-            call = self.recorder.launch("all_reduce", "data_parallel", ranks, self.buffer.nbytes)
-            dist.all_reduce(self.buffer)
-            self.recorder.ended(call)
+        self.communicator.all_reduce(self.buffer, phase=Phase.GRAD_SYNC)
+
+    def optimizer_parameters(self) -> list[nn.Parameter]:
+        return self.parameters
+
+    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        for parameter in self.parameters:
+            assert parameter.grad is not None
+            yield parameter, parameter.grad
+
+    def after_step(self) -> None:
+        pass

@@ -1,18 +1,23 @@
-"""What the training loop asks of a data-parallel strategy."""
+"""What the engine asks of a data-parallel strategy and of what runs the micro-batches."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+import torch
 from torch import nn
 
+from wirecost.train.groups import Group
+from wirecost.train.models import Batch
 
-class GradientSync(Protocol):
-    """Keeps the gradients of the data-parallel group equal. `module` is what the loop calls.
 
-    Gradients are summed; the loop divides each loss by ranks x micro-batches beforehand, which makes the sum
-    the mean over the global batch and costs no pass over the gradients.
+class DataParallelStrategy(Protocol):
+    """Keeps the parameters of the data-parallel group equal. `module` is what runs forward.
+
+    Gradients are summed; the loss is divided by ranks x micro-batches beforehand, which makes the sum the mean
+    over the global batch and costs no pass over the gradients.
     """
 
     module: nn.Module
@@ -24,5 +29,37 @@ class GradientSync(Protocol):
         ...
 
     def after_backward(self) -> None:
-        """Synchronizes what backward did not; on return every gradient is the group's sum."""
+        """Synchronizes what backward did not; on return gradients (or this rank's shard) are the group's sum."""
+        ...
+
+    def optimizer_parameters(self) -> Sequence[nn.Parameter]:
+        """What this rank's optimizer steps, each with its `grad` after `after_backward`: the module's
+        parameters, or this rank's shards of them."""
+        ...
+
+    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """The summed gradient piece by piece: (the module's parameter, the part of its gradient that
+        `optimizer_parameters` hold). Clipping and overflow checks go over these."""
+        ...
+
+    @property
+    def pieces_over(self) -> Group | None:
+        """The group over which `gradient_pieces` are disjoint parts; None where every rank has all of them."""
+        ...
+
+    def after_step(self) -> None:
+        """Brings the stepped parameters to every rank that needs them."""
+        ...
+
+
+class Execution(Protocol):
+    """Runs forward and backward of every micro-batch of an iteration."""
+
+    def run(self, micro_batches: Sequence[Batch], loss_factor: float | torch.Tensor) -> torch.Tensor | None:
+        """Accumulates gradients of loss x `loss_factor`.
+
+        Returns:
+            The mean loss (unscaled, detached) over the micro-batches, on the device; None on a rank that does
+            not hold the last unit of the model.
+        """
         ...

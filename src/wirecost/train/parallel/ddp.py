@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,17 +11,28 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from wirecost.breakdown import Phase
+from wirecost.spec import Plan
+from wirecost.train.groups import Groups
 from wirecost.train.recorder import Recorder
 
 
 class OverlappedDDP:
     """A communication hook times each bucket; the tail of backward that only waits counts as communication."""
 
-    def __init__(self, model: nn.Module, recorder: Recorder) -> None:
+    pieces_over = None
+
+    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.ranks = dist.get_world_size()
-        self.ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        self.group = groups.data
+        self.ddp = DistributedDataParallel(
+            model,
+            process_group=self.group.process_group,
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=plan.bucket_bytes / 2**20,  # type: ignore[arg-type]
+        )
         self.module: nn.Module = self.ddp
+        self.parameters = list(model.parameters())
 
         # PyTorch compares a hook's annotations with its classes, not with their names: so none here.
         def hook(_state, bucket):  # noqa: ANN001, ANN202, RUF100
@@ -39,13 +51,24 @@ class OverlappedDDP:
         # The last bucket becomes ready when backward has no gradient left to compute; from then on
         # backward only waits for the buckets in flight.
         if self._last_launch is not None:
-            self.recorder.blocked_until_now(self._last_launch)
+            self.recorder.tail(Phase.BACKWARD, self._last_launch, Phase.GRAD_SYNC)
             self._last_launch = None
 
+    def optimizer_parameters(self) -> list[nn.Parameter]:
+        return self.parameters
+
+    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        for parameter in self.parameters:
+            assert parameter.grad is not None
+            yield parameter, parameter.grad
+
+    def after_step(self) -> None:
+        pass
+
     def _all_reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        call = self.recorder.launch("all_reduce", "data_parallel", self.ranks, buffer.nbytes)
+        call = self.recorder.launch("all_reduce", self.group.name, self.group.ranks, buffer.nbytes)
         self._last_launch = call.start
-        work: Any = dist.all_reduce(buffer, async_op=True)
+        work: Any = dist.all_reduce(buffer, group=self.group.process_group, async_op=True)
 
         def ended(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             self.recorder.ended(call)

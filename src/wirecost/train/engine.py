@@ -1,0 +1,72 @@
+"""One rank's engine: a model, cut and wrapped as the plan says, and what runs and steps it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from wirecost.breakdown import Phase
+from wirecost.errors import SpecError
+from wirecost.spec import Experiment, Precision
+from wirecost.train.adam import MasterAdamW
+from wirecost.train.clock import clock_for
+from wirecost.train.groups import Groups
+from wirecost.train.models import Batch, build_model
+from wirecost.train.parallel import DataParallelStrategy, Execution, apply_data_parallel, mismatch, unsupported
+from wirecost.train.parallel.plain import PlainExecution
+from wirecost.train.recorder import Recorder
+
+DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
+
+
+@dataclass
+class Engine:
+    """`model` is what this rank holds of the model, after every transformation but data parallelism's."""
+
+    groups: Groups
+    recorder: Recorder
+    model: nn.Module
+    strategy: DataParallelStrategy
+    execution: Execution
+    optimizer: MasterAdamW
+
+    def iteration(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
+        """Trains on the micro-batches; returns their mean loss (see `Execution.run`)."""
+        self.strategy.zero_grad()
+        loss = self.execution.run(micro_batches, 1 / (len(micro_batches) * self.groups.data.size))
+        self.strategy.after_backward()
+        with self.recorder.phase(Phase.OPTIMIZER):
+            self.optimizer.step()
+        self.strategy.after_step()
+        return loss
+
+
+def build_engine(experiment: Experiment, device: torch.device) -> Engine:
+    """Builds a rank's engine; to be called by every rank, inside an initialised process group.
+
+    Every rank draws the whole model's initial weights from the seed and keeps its part: they do not depend on
+    the plan.
+
+    Raises:
+        SpecError: for a workload or plan that the engine does not run.
+    """
+    workload, plan = experiment.workload, experiment.plan
+    if reason := unsupported(plan) or mismatch(workload, plan):
+        raise SpecError(reason)
+    groups = Groups(experiment, dist.get_rank())
+    recorder = Recorder(clock_for(device))
+    torch.manual_seed(experiment.seed)
+    model = build_model(workload).to(device, DTYPES[plan.precision])
+    strategy = apply_data_parallel(plan, model, groups, recorder)
+    return Engine(
+        groups,
+        recorder,
+        model,
+        strategy,
+        PlainExecution(strategy, recorder),
+        MasterAdamW(strategy.optimizer_parameters(), experiment.optimizer),
+    )

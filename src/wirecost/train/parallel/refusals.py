@@ -1,0 +1,30 @@
+"""What the engine can't run, said before anything is started."""
+
+from __future__ import annotations
+
+from wirecost.spec import GradientTraffic, Plan, Workload
+from wirecost.train.parallel.registry import STRATEGIES
+
+
+def unsupported(plan: Plan) -> str | None:
+    """Why the engine can't run a plan with any workload, or None."""
+    if plan.data_parallel not in STRATEGIES:
+        return (
+            f"plan '{plan.name}': the engine runs data_parallel {' or '.join(sorted(STRATEGIES))}, "
+            f"not {plan.data_parallel}"
+        )
+    for key in ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "virtual_stages"):
+        if getattr(plan, key) != 1:
+            return f"plan '{plan.name}': the engine runs {key} 1, not {getattr(plan, key)}"
+    if plan.sequence_parallel or plan.recompute != "none" or plan.sharding_group != "all":
+        return f"plan '{plan.name}': the engine runs no sequence parallelism, recompute or node sharding"
+    if plan.precision == "fp16":
+        return f"plan '{plan.name}': the engine runs precision fp32 or bf16, not fp16"
+    if plan.gradient_traffic is not GradientTraffic.NATIVE or plan.compile:
+        return f"plan '{plan.name}': the engine runs no gradient compression and no torch.compile"
+    return None
+
+
+def mismatch(workload: Workload, plan: Plan) -> str | None:
+    """Why the engine can't run a workload with a plan, or None; both can be run by themselves."""
+    return None

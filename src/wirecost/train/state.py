@@ -1,0 +1,25 @@
+"""The whole model's parameters, put together from the ranks' parts."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from wirecost.train.engine import Engine
+
+
+def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
+    """Every parameter of the model by its name in the model that no plan has cut, on the CPU; to be called by
+    every rank, outside an iteration. Meant for tests and small models: each rank gets all of it."""
+    mine = {name: _whole(parameter).cpu() for name, parameter in engine.model.named_parameters()}
+    found: list[dict[str, torch.Tensor] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    merged: dict[str, torch.Tensor] = {}
+    for part in found:
+        merged.update(part or {})
+    return merged
+
+
+def _whole(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.full_tensor().detach() if isinstance(parameter, DTensor) else parameter.detach()

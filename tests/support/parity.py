@@ -1,0 +1,155 @@
+"""Trains experiments on ranks of this machine, without a network between them, and says what came of it.
+
+`python -m support.parity DIRECTORY` is one rank. One start of the processes serves many experiments: most of a
+small run's time goes into starting Python and torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from wirecost.fabric.launch import free_port
+from wirecost.spec import DataParallel, Experiment, Family, Plan, Workload, validate
+from wirecost.spec.experiment import Optimizer, Scaling
+from wirecost.spec.fabric import Fabric
+from wirecost.spec.presets import named
+
+STEPS = 5
+FABRIC = validate(Fabric, named("fabric", "loopback"), "fabric")
+TOKENS = np.random.default_rng(0).integers(0, 256, 20_000).astype(np.uint16)
+
+WORKLOADS = {
+    Family.GPT: Workload(name="gpt", layers=4, hidden=32, heads=4, vocab_size=256, sequence_length=16),
+}
+"""Small, and divisible by whatever two or four ranks ask for."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """`losses` are the global batch's by iteration; `calls` each rank's (op, group, size, bytes) by iteration."""
+
+    losses: list[float]
+    parameters: dict[str, torch.Tensor]
+    calls: list[list[list[tuple[str, str, int, int]]]]
+
+
+def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Experiment:
+    """A global batch of 8 in micro-batches of 1 sequence, whatever the plan."""
+    settings: dict[str, Any] = {
+        "global_batch": 8,
+        "micro_batch": 1,
+        # Gradients that are zero but for rounding (a key's bias) must not be blown up to whole steps.
+        "optimizer": Optimizer(epsilon=1e-5),
+        "hosts": 1,
+        "ranks_per_host": ranks,
+        "scaling": Scaling.STRONG,
+        "iterations": STEPS,
+        "warmup": 0,
+    }
+    return Experiment(workload=workload, plan=plan, fabric=FABRIC, **settings | changes)
+
+
+def train_all(experiments: Sequence[Experiment], folder: Path) -> list[Trained]:
+    """Trains experiments of one number of ranks, one after another in the same processes."""
+    (ranks,) = {e.ranks for e in experiments}
+    (folder / "experiments.json").write_text(json.dumps([e.model_dump(mode="json") for e in experiments]))
+    environment = {
+        **os.environ,
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "support.parity", str(folder)],
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        outputs = [p.communicate(timeout=60 + 15 * len(experiments))[0] for p in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for rank, (process, output) in enumerate(zip(processes, outputs, strict=True)):
+        assert process.returncode == 0, f"rank {rank} failed:\n{output}"
+    found = []
+    for number in range(len(experiments)):
+        parts = [json.loads((folder / f"{number}-{rank}.json").read_text()) for rank in range(ranks)]
+        by_iteration = zip(*(p["losses"] for p in parts), strict=True)
+        known = [[loss for loss in losses if loss is not None] for losses in by_iteration]
+        found.append(
+            Trained(
+                losses=[sum(losses) / len(losses) for losses in known],
+                parameters=torch.load(folder / f"{number}.pt", weights_only=True),
+                calls=[[[tuple(c) for c in calls] for calls in p["calls"]] for p in parts],
+            )
+        )
+    return found
+
+
+@functools.cache
+def reference(family: Family) -> Trained:
+    """What one process makes of the family's workload."""
+    plan = Plan(name="alone", data_parallel=DataParallel.ALL_REDUCE)
+    with tempfile.TemporaryDirectory() as folder:
+        return train_all([experiment(plan, WORKLOADS[family], 1)], Path(folder))[0]
+
+
+def assert_same(trained: Trained, expected: Trained) -> None:
+    """Parameters and losses agree to what another order of FP32 sums explains."""
+    for number, (loss, right) in enumerate(zip(trained.losses, expected.losses, strict=True)):
+        assert abs(loss - right) <= 1e-5 * abs(right), f"loss {loss} of iteration {number} is not {right}"
+    assert trained.parameters.keys() == expected.parameters.keys()
+    for name, value in trained.parameters.items():
+        torch.testing.assert_close(
+            value, expected.parameters[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def _rank(folder: Path) -> None:
+    import torch.distributed as dist
+
+    from wirecost.train.loop import train
+    from wirecost.train.state import full_parameters
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
+        engines: list[Any] = []
+        done = list(train(Experiment.model_validate(settings), TOKENS, torch.device("cpu"), built=engines.append))
+        result = {
+            "losses": [d.loss for d in done],
+            "calls": [
+                [(c.op, c.group, len(c.ranks), c.size_bytes) for c in d.sample.communications] for d in done
+            ],
+        }
+        (folder / f"{number}-{rank}.json").write_text(json.dumps(result))
+        parameters = full_parameters(engines[0])
+        if rank == 0:
+            torch.save(parameters, folder / f"{number}.pt")
+    dist.barrier()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _rank(Path(sys.argv[1]))
