@@ -28,10 +28,10 @@ def make_tree(root: Path, ports: int) -> None:
         port = root / f"sys/class/infiniband/mlx5_{i}/ports/1"
         (port / "counters").mkdir(parents=True)
         (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
-        for path in ("statistics/rx_bytes", "statistics/tx_bytes"):
-            (net / path).write_text(f"{10**15 + i}\n")
-        for path in ("counters/port_rcv_data", "counters/port_xmit_data"):
-            (port / path).write_text(f"{10**14 + i}\n")
+        for path in ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets"):
+            (net / "statistics" / path).write_text(f"{10**15 + i}\n")
+        for path in ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets"):
+            (port / "counters" / path).write_text(f"{10**14 + i}\n")
     (root / "proc").mkdir()
     for name in ("stat", "softirqs"):
         (root / "proc" / name).write_text(Path("/proc", name).read_text())
@@ -64,9 +64,7 @@ def sampled(root: str, out: str, seconds: float, every_ns: int, kinds: str) -> d
 
 def plain(root: str, out: str, seconds: float, every_ns: int) -> dict[str, float]:
     """What a first script does."""
-    files = sorted(Path(root).glob("sys/class/*/*/**/*_bytes")) + sorted(
-        Path(root).glob("sys/class/*/*/**/*_data")
-    )
+    files = [p for ending in ("bytes", "data", "packets") for p in Path(root).glob(f"sys/class/*/*/**/*_{ending}")]
     start, start_s, samples = cpu_s(), time.perf_counter(), 0
     with Path(out).open("w") as file:
         while time.perf_counter() - start_s < seconds:
@@ -77,7 +75,7 @@ def plain(root: str, out: str, seconds: float, every_ns: int) -> dict[str, float
             samples += 1
             time.sleep(every_ns * 1e-9)
     used = (cpu_s() - start) / (time.perf_counter() - start_s)
-    return {"share": used, "samples": samples, "devices": len(files) // 2}
+    return {"share": used, "samples": samples, "devices": len(files) // 4}
 
 
 def main() -> None:

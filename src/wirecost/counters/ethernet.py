@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from wirecost.counters.files import CounterFile, names_in, open_if_there, text_of
 from wirecost.counters.interface import Reading
+
+
+_COUNTERS = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets")
+_DEVICE_TABLE = Path("/proc/thread-self/net/dev")  # of the calling thread's network namespace
 
 
 class EthernetSource:
@@ -22,19 +27,17 @@ class EthernetSource:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._directory = root / "sys/class/net"
-        self._open: dict[str, tuple[CounterFile, CounterFile, float | None]] = {}
+        self._open: dict[str, tuple[tuple[CounterFile, ...], float | None]] = {}
         self._table: CounterFile | None = None
         if root == Path("/") and not _sysfs_is_ours(self._directory):
-            self._table = open_if_there(Path("/proc/thread-self/net/dev"))
+            self._table = open_if_there(_DEVICE_TABLE)
 
     def read(self) -> list[Reading]:
         return self._read_table(self._table) if self._table is not None else self._read_sysfs()
 
     def close(self) -> None:
-        for rx, tx, _ in self._open.values():
-            rx.close()
-            tx.close()
-        self._open.clear()
+        for name in list(self._open):
+            self._drop(name)
         if self._table is not None:
             self._table.close()
 
@@ -46,10 +49,20 @@ class EthernetSource:
         for name in names:
             if name not in self._open and not self._take(name):
                 continue
-            rx, tx, link = self._open[name]
+            files, link = self._open[name]
             try:
+                rx, tx, rx_packets, tx_packets = [f.read_int() for f in files]
                 found.append(
-                    Reading("ethernet", name, time.monotonic_ns(), rx.read_int(), tx.read_int(), link_Bps=link)
+                    Reading(
+                        "ethernet",
+                        name,
+                        time.monotonic_ns(),
+                        rx,
+                        tx,
+                        link_Bps=link,
+                        rx_packets=rx_packets,
+                        tx_packets=tx_packets,
+                    )
                 )
             except (OSError, ValueError):
                 self._drop(name)  # gone since the listing; opened anew if it comes back
@@ -57,26 +70,60 @@ class EthernetSource:
 
     def _take(self, name: str) -> bool:
         statistics = self._directory / name / "statistics"
-        rx, tx = open_if_there(statistics / "rx_bytes"), open_if_there(statistics / "tx_bytes")
-        if rx is None or tx is None:
+        files = [open_if_there(statistics / counter) for counter in _COUNTERS]
+        there = tuple(f for f in files if f is not None)
+        if len(there) < len(_COUNTERS):
+            for file in there:
+                file.close()
             return False  # /sys/class/net/bonding_masters is no interface
-        self._open[name] = (rx, tx, link_speed_Bps(self._directory / name))
+        self._open[name] = (there, link_speed_Bps(self._directory / name))
         return True
 
     def _drop(self, name: str) -> None:
-        rx, tx, _ = self._open.pop(name)
-        rx.close()
-        tx.close()
+        for file in self._open.pop(name)[0]:
+            file.close()
 
     @staticmethod
     def _read_table(table: CounterFile) -> list[Reading]:
         now = time.monotonic_ns()
-        found = []
-        for line in table.read(1 << 16).decode().splitlines()[2:]:
-            name, _, numbers = line.partition(":")
-            columns = numbers.split()
-            found.append(Reading("ethernet", name.strip(), now, int(columns[0]), int(columns[8])))
-        return found
+        return [
+            Reading("ethernet", name, now, rx, tx, rx_packets=rx_packets, tx_packets=tx_packets)
+            for name, (rx, rx_packets, tx, tx_packets) in read_device_table(table).items()
+        ]
+
+
+class SwitchSource:
+    """Traffic of hosts as the ports of their switch count it: what a port sends, the host behind it receives.
+
+    `ports` are the interfaces that lead to hosts, and called after them; `link_Bps` is what they were shaped to.
+    To be made in the network namespace of the switch, and then read from any: an open table stays that of its
+    namespace.
+    """
+
+    def __init__(self, ports: Sequence[str], link_Bps: float | None = None) -> None:
+        self._ports, self._link_Bps = frozenset(ports), link_Bps
+        self._table = CounterFile(_DEVICE_TABLE)
+
+    def read(self) -> list[Reading]:
+        now = time.monotonic_ns()
+        return [
+            Reading("ethernet", name, now, tx, rx, 1, self._link_Bps, (), tx_packets, rx_packets)
+            for name, (rx, rx_packets, tx, tx_packets) in read_device_table(self._table).items()
+            if name in self._ports
+        ]
+
+    def close(self) -> None:
+        self._table.close()
+
+
+def read_device_table(table: CounterFile) -> dict[str, tuple[int, int, int, int]]:
+    """(received bytes, received packets, sent bytes, sent packets) of each interface, from /proc/net/dev."""
+    found = {}
+    for line in table.read(1 << 16).decode().splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        columns = numbers.split()
+        found[name.strip()] = int(columns[0]), int(columns[1]), int(columns[8]), int(columns[9])
+    return found
 
 
 def link_speed_Bps(interface: Path) -> float | None:

@@ -14,10 +14,14 @@ from wirecost.counters.files import CounterFile, names_in, open_if_there, text_o
 from wirecost.counters.interface import Reading
 
 WORD_BYTES = 4
-# (receive, transmit, bytes a unit). EFA has no port_*_data and counts bytes in hw_counters.
+# (data, packets, bytes a unit of data), received and sent. EFA has no port_*_data and counts bytes in hw_counters.
 _COUNTERS = (
-    ("counters/port_rcv_data", "counters/port_xmit_data", WORD_BYTES),
-    ("hw_counters/rx_bytes", "hw_counters/tx_bytes", 1),
+    (
+        ("counters/port_rcv_data", "counters/port_xmit_data"),
+        ("counters/port_rcv_packets", "counters/port_xmit_packets"),
+        WORD_BYTES,
+    ),
+    (("hw_counters/rx_bytes", "hw_counters/tx_bytes"), ("hw_counters/rx_pkts", "hw_counters/tx_pkts"), 1),
 )
 
 
@@ -26,7 +30,7 @@ class InfinibandSource:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._directory = root / "sys/class/infiniband"
-        self._open: dict[str, tuple[CounterFile, CounterFile, int, float | None]] = {}
+        self._open: dict[str, tuple[list[CounterFile], int, float | None]] = {}
         self._ports: dict[str, list[str]] = {}
 
     def read(self) -> list[Reading]:
@@ -41,10 +45,11 @@ class InfinibandSource:
                 name = f"{device}/{port}"
                 if name not in self._open and not self._take(name, self._directory / device / "ports" / port):
                     continue
-                rx, tx, unit, link = self._open[name]
+                files, unit, link = self._open[name]
                 try:
+                    rx, tx, *packets = [f.read_int() for f in files]
                     found.append(
-                        Reading("infiniband", name, time.monotonic_ns(), rx.read_int(), tx.read_int(), unit, link)
+                        Reading("infiniband", name, time.monotonic_ns(), rx, tx, unit, link, (), *packets)
                     )
                 except (OSError, ValueError):
                     self._drop(name)
@@ -56,17 +61,26 @@ class InfinibandSource:
             self._drop(name)
 
     def _take(self, name: str, port: Path) -> bool:
-        for receive, transmit, unit in _COUNTERS:
-            rx, tx = open_if_there(port / receive), open_if_there(port / transmit)
-            if rx is not None and tx is not None:
-                self._open[name] = (rx, tx, unit, port_rate_Bps(port))
+        for data, packets, unit in _COUNTERS:
+            if files := _open_both(port, data):
+                # Devices count packets from different driver versions on.
+                self._open[name] = (files + _open_both(port, packets), unit, port_rate_Bps(port))
                 return True
         return False
 
     def _drop(self, name: str) -> None:
-        rx, tx, _, _ = self._open.pop(name)
-        rx.close()
-        tx.close()
+        for file in self._open.pop(name)[0]:
+            file.close()
+
+
+def _open_both(port: Path, names: tuple[str, str]) -> list[CounterFile]:
+    """Both files, or none."""
+    files = [f for name in names if (f := open_if_there(port / name)) is not None]
+    if len(files) < len(names):
+        for file in files:
+            file.close()
+        return []
+    return files
 
 
 def port_rate_Bps(port: Path) -> float | None:

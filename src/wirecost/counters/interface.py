@@ -23,6 +23,8 @@ class Reading:
     unit_bytes: int = 1
     link_Bps: float | None = None  # one direction, nominal
     gauges: tuple[tuple[str, float], ...] = ()
+    rx_packets: int | None = None
+    tx_packets: int | None = None
 
 
 class CounterSource(Protocol):

@@ -11,9 +11,8 @@ from wirecost.counters.jsonl import JsonlWriter
 from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
 
-_INTEGERS = ("t_ns", "unix_ns", "rx_bytes", "tx_bytes", "late_ns")
+_INTEGERS = ("t_ns", "unix_ns", "rx_bytes", "tx_bytes", "late_ns", "rx_packets", "tx_packets")
 _FLOATS = ("rx_Bps", "tx_Bps", "link_Bps", "softirq_cores", "softirq_busiest_core", "net_rx_per_s", "net_tx_per_s")
-_TEXTS = ("kind", "device", "note")
 
 
 class ParquetWriter:

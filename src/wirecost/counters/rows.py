@@ -11,8 +11,8 @@ class Row:
     """A device at one sample. None is "not known", never 0.
 
     `t_ns` is CLOCK_MONOTONIC (as time.monotonic_ns), the same in all processes of a machine, so that rows can be
-    laid beside iterations; `unix_ns` is the wall clock for humans. `rx_bytes` and `tx_bytes` count from the first
-    sample on. Rates are over the time between this device's last two readings, whenever these really were.
+    laid beside iterations; `unix_ns` is the wall clock for humans. Bytes and packets count from the first sample
+    on; a packet is what the device counts as one, segments that the kernel joined included. Rates are over the time between this device's last two readings, whenever these really were.
     `late_ns` is how long after its due time the sample was taken. `note` says why a rate is missing: "first"
     reading, counter "reset", counter "full".
     """
@@ -32,6 +32,8 @@ class Row:
     softirq_busiest_core: float | None = None
     net_rx_per_s: float | None = None
     net_tx_per_s: float | None = None
+    rx_packets: int | None = None
+    tx_packets: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class Sink(Protocol):
 class _Device:
     rx: Counter = field(default_factory=Counter)
     tx: Counter = field(default_factory=Counter)
+    rx_packets: Counter = field(default_factory=Counter)
+    tx_packets: Counter = field(default_factory=Counter)
     has_rx: bool = False
     has_tx: bool = False
     unit_bytes: int = 1
@@ -160,8 +162,8 @@ class Sampler:
         for key, device in self._devices.items():
             if key not in present and device.t_ns is not None:
                 device.t_ns = None
-                device.rx.absent()
-                device.tx.absent()
+                for counter in (device.rx, device.tx, device.rx_packets, device.tx_packets):
+                    counter.absent()
                 self.latest.pop(key, None)
         if self._keep:
             self.rows.extend(rows)
@@ -229,6 +231,12 @@ class Sampler:
             row.note = row.note or device.tx.note
             if delta is not None and scale is not None:
                 row.tx_Bps = delta * scale
+        if r.rx_packets is not None:
+            device.rx_packets.step(r.rx_packets)
+            row.rx_packets = device.rx_packets.total
+        if r.tx_packets is not None:
+            device.tx_packets.step(r.tx_packets)
+            row.tx_packets = device.tx_packets.total
         if fair:
             _raise_peaks(device, row)
         device.resets += row.note == "reset"

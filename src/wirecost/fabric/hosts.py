@@ -73,7 +73,7 @@ class EmulatedHosts:
         setns(self._namespaces[host], CLONE_NEWNET)
         # Communication libraries tell hosts apart by name too, and so do people who read their logs.
         unshare(CLONE_NEWUTS)
-        socket.sethostname(f"host{host}")
+        socket.sethostname(_name(host))
 
     @contextmanager
     def inside(self, host: int) -> Iterator[None]:
@@ -83,6 +83,12 @@ class EmulatedHosts:
             yield
         finally:
             setns(self._home, CLONE_NEWNET)
+
+    @contextmanager
+    def at_switch(self) -> Iterator[list[str]]:
+        """As `inside`, but in the switch. Gives its interfaces, each named after the host that it leads to."""
+        with self.inside(self.count):
+            yield [_name(host) for host in range(self.count)]
 
     def close(self) -> None:
         """Lets go of the namespaces; the kernel removes each with its last process."""
@@ -110,7 +116,7 @@ class EmulatedHosts:
             bridge = _add_link(switch, "wirecost", kind="bridge", mtu=MTU)
             for host, namespace in enumerate(hosts):
                 peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "mtu": MTU}
-                port = _add_link(switch, f"host{host}", kind="veth", mtu=MTU, peer=peer)
+                port = _add_link(switch, _name(host), kind="veth", mtu=MTU, peer=peer)
                 switch.link("set", index=port, master=bridge, state="up")
                 self._shape(switch, port)
             switch.link("set", index=bridge, state="up")
@@ -139,6 +145,10 @@ class EmulatedHosts:
         if delay is not None:
             parent = {"parent": 0x10000} if rate is not None else {}
             _add_qdisc(netlink, "netem", index, delay=round(delay * 1e6 / 2), limit=100_000, **parent)
+
+
+def _name(host: int) -> str:
+    return f"host{host}"
 
 
 def _current_namespace() -> int:

@@ -18,6 +18,7 @@ from wirecost.fabric.hosts import EmulatedHosts
 from wirecost.fabric.launch import End, Ranks, count_lines
 from wirecost.fabric.probe import measure_best, too_slow
 from wirecost.spec import Device, Experiment
+from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
 
 WORKER = (sys.executable, "-m", "wirecost.train.worker")
@@ -40,6 +41,7 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
                 (directory / "link.json").write_text(link.model_dump_json(indent=1))
                 if reason := too_slow(link):
                     return Outcome(status=Status.SKIPPED, reason=reason)
+        counters = stack.enter_context(recorded_counters(directory, experiment.device, hosts))
         ranks = stack.enter_context(
             Ranks(
                 [*worker, str(directory)],
@@ -51,6 +53,7 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
                 nccl_log=experiment.device is Device.CUDA,
             )
         )
+        counters.start()
         return _watch(ranks, experiment, directory)
 
 

@@ -111,6 +111,15 @@ def test_a_source_that_is_dear_to_read_keeps_its_own_pace() -> None:
     assert [(r.rx_bytes, r.rx_Bps) for r in sampler.rows if r.device == "gpu0"] == [(0, None), (100, 100.0)]
 
 
+def test_packets_count_from_the_first_sample(tmp_path: Path) -> None:
+    def reading(t_ns: int, rx: int, tx: int) -> Reading:
+        return Reading("ethernet", "eth0", t_ns, 0, 0, rx_packets=rx, tx_packets=tx)
+
+    sampler = Sampler(sources=[Script([reading(0, 5, 100)], [reading(S, 8, 300)])])
+    rows = [sampler.sample()[0] for _ in range(2)]
+    assert [(r.rx_packets, r.tx_packets) for r in rows] == [(0, 0), (3, 200)]
+
+
 def test_only_some_devices() -> None:
     sampler = Sampler(
         sources=[Script([eth(0, 0, 0), eth(0, 0, 0, "veth9"), eth(0, 0, 0, "lo")])], only=["eth*", "lo"]
@@ -184,6 +193,11 @@ def test_jsonl_there_and_back(tmp_path: Path) -> None:
     writer.close()
     assert list(read_jsonl(path)) == ROWS
     assert json.loads(path.read_text().splitlines()[0])["rx_Bps"] is None
+    sparse = JsonlWriter(tmp_path / "sparse.jsonl", sparse=True)
+    sparse.write(ROWS)
+    sparse.close()
+    assert list(read_jsonl(tmp_path / "sparse.jsonl")) == ROWS
+    assert "null" not in (tmp_path / "sparse.jsonl").read_text()
     path.write_bytes(path.read_bytes()[:-10])  # killed while writing
     assert list(read_jsonl(path)) == ROWS[:1]
     path.write_text("{}\n")

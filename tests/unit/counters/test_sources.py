@@ -19,6 +19,8 @@ def interface(root: Path, name: str, rx: int, tx: int, speed: str = "10000") -> 
     (directory / "statistics").mkdir(parents=True, exist_ok=True)
     (directory / "statistics/rx_bytes").write_text(f"{rx}\n")
     (directory / "statistics/tx_bytes").write_text(f"{tx}\n")
+    for packets in ("rx_packets", "tx_packets"):
+        (directory / "statistics" / packets).write_text(f"{packets == 'tx_packets':d}\n")
     (directory / "speed").write_text(speed + "\n")
 
 
@@ -40,6 +42,7 @@ def test_ethernet(tmp_path: Path) -> None:
         "eth0": (1000, 2000, 1, 1.25e9),
         "veth1": (5, 6, 1, None),
     }
+    assert (first["eth0"].rx_packets, first["eth0"].tx_packets) == (0, 1)
     interface(tmp_path, "eth0", 1500, 2000)
     interface(tmp_path, "eth1", 1, 1)
     shutil.rmtree(tmp_path / "sys/class/net/veth1")
@@ -59,6 +62,11 @@ def test_infiniband_counts_words_of_four_bytes_whatever_the_lanes(tmp_path: Path
     (reading,) = InfinibandSource(tmp_path).read()
     assert (reading.device, reading.rx, reading.tx, reading.unit_bytes) == ("mlx5_0/1", 250, 500, 4)
     assert reading.link_Bps == float(rate.split(maxsplit=1)[0]) * 1e9 / 8
+    assert (reading.rx_packets, reading.tx_packets) == (None, None)  # an old driver
+    for name, count in (("rcv", 7), ("xmit", 8)):
+        (tmp_path / f"sys/class/infiniband/mlx5_0/ports/1/counters/port_{name}_packets").write_text(f"{count}\n")
+    (reading,) = InfinibandSource(tmp_path).read()
+    assert (reading.rx_packets, reading.tx_packets) == (7, 8)
 
 
 def test_infiniband_ports_that_come_and_go(tmp_path: Path) -> None:

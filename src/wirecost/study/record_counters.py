@@ -1,0 +1,54 @@
+"""Network counters beside a run: `counters.jsonl` in the experiment's directory, on the clock of the samples."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wirecost.counters import CounterSource, Sampler, default_sources
+from wirecost.counters.ethernet import SwitchSource
+from wirecost.counters.jsonl import JsonlWriter
+from wirecost.counters.nvml import nvml_source
+from wirecost.counters.softirq import SoftirqSource
+from wirecost.errors import WirecostError
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.spec import Device
+
+COUNTERS = "counters.jsonl"
+EVERY_NS = 100_000_000
+
+
+@contextmanager
+def recorded_counters(directory: Path, device: Device, hosts: EmulatedHosts | None) -> Iterator[Sampler]:
+    """Counts from entering to leaving; `start` the sampler once every process that must be forked has been.
+
+    Emulated hosts are counted at their switch, which sees all of them; otherwise this machine's interfaces are.
+    What ends the recording early doesn't end the run: it is told on stderr.
+    """
+    sampler = Sampler(
+        every_ns=EVERY_NS,
+        sources=_sources(device, hosts),
+        sinks=[JsonlWriter(directory / COUNTERS, sparse=True)],
+        keep=False,
+    )
+    try:
+        # Before anything of the run: its first bytes count.
+        sampler.sample()
+        yield sampler
+    finally:
+        try:
+            sampler.stop()
+        except WirecostError as error:
+            print(f"counters: the recording ended early: {error}", file=sys.stderr)
+
+
+def _sources(device: Device, hosts: EmulatedHosts | None) -> list[CounterSource]:
+    if hosts is None:
+        return default_sources()
+    rate = hosts.emulation.rate
+    with hosts.at_switch() as ports:
+        sources: list[CounterSource] = [SwitchSource(ports, rate / 8 if rate else None), SoftirqSource()]
+    gpus = nvml_source() if device is Device.CUDA else None
+    return sources if gpus is None else [*sources, gpus]
