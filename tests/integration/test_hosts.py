@@ -49,10 +49,13 @@ def test_links_are_shaped_in_both_directions(hosts: str, rate: str, bps: float, 
     assert measured["round_trip_ns"] > 0
 
 
-def test_many_to_one_shares_the_receivers_link(tmp_path: Path) -> None:
-    """Three senders of 100 Mb/s each into one host: its own link caps what arrives."""
+def test_many_to_one_shares_the_receivers_link_and_the_switch_counts_it(tmp_path: Path) -> None:
+    """Three senders of 100 Mb/s each into one host: its own link caps what arrives. What the switch's ports count is
+    to the byte what the hosts' own interfaces say over netlink."""
     code = """\
 import multiprocessing, socket, time
+from pyroute2 import IPRoute
+from wirecost.counters.ethernet import SwitchSource
 from wirecost.fabric.hosts import EmulatedHosts
 from wirecost.spec import Emulation
 context = multiprocessing.get_context("fork")
@@ -72,10 +75,30 @@ with EmulatedHosts(4, Emulation(rate="100 Mb/s")) as hosts:
         while got := len(c.recv(1 << 20)):
             total += got
     print(total, total * 8 / (time.perf_counter() - start))
+    [s.join() for s in senders]
+    with hosts.at_switch() as ports:
+        source = SwitchSource(ports)
+    def at_the_switch():
+        return {r.device: (r.rx, r.tx, r.rx_packets, r.tx_packets) for r in source.read()}
+    def at_the_hosts():
+        found = {}
+        for host in range(4):
+            with hosts.inside(host), IPRoute() as ip:
+                (link,) = ip.get_links(ifname="eth0")
+                stats = link.get("stats64")
+                found[f"host{host}"] = tuple(stats[n] for n in ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets"))
+        return found
+    while True:  # the kernel's own neighbour discovery may come in between
+        before, own, after = at_the_switch(), at_the_hosts(), at_the_switch()
+        if before == after:
+            break
+    print(own == after, own["host0"][0])
 """
-    total, rate = isolated(code, tmp_path=tmp_path).split()
+    total, rate, same, received = isolated(code, tmp_path=tmp_path).split()
     assert int(total) == 9_000_000
     assert float(rate) < 105e6
+    assert same == "True"
+    assert 9_000_000 < int(received) < 1.03 * 9_000_000
 
 
 def test_without_root(tmp_path: Path) -> None:

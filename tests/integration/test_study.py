@@ -14,6 +14,7 @@ from support.studies import faulty_worker, network_namespaces, processes_about, 
 from wirecost.breakdown import Breakdown, Phase
 from wirecost.spec import Study, load
 from wirecost.study import Result, Status, Store, run_study
+from wirecost.study.over_time import read_over_time
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.needs_root, pytest.mark.slow]
@@ -40,15 +41,16 @@ def losses(breakdown: Breakdown) -> list[float]:
 
 def test_one_study_end_to_end(tmp_path: Path) -> None:
     before = network_namespaces()
-    study = load(Study, write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp, all-reduce-bf16]")))
+    changes = (("[all-reduce]", "[all-reduce, ddp, all-reduce-bf16]"), ("hidden: 64", "hidden: 256"))
+    study = load(Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s")))
     results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}
     wait_until_gone(tmp_path, before)
 
     flat = done(results["all-reduce"])
     folder = results["all-reduce"].directory
     assert sorted(p.name for p in folder.iterdir()) == [
-        "breakdown.json", "environment.json", "experiment.yaml", "link.json", "logs", "machine.json",
-        "samples", "status.json",
+        "breakdown.json", "counters.jsonl", "environment.json", "experiment.yaml", "link.json", "logs",
+        "machine.json", "samples", "status.json",
     ]  # fmt: skip
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["torch"]
@@ -58,8 +60,8 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
         lines = (folder / "samples" / f"rank-{rank}.jsonl").read_text().splitlines()
         assert [json.loads(line)["warmup"] for line in lines] == [True, False, False, False]
 
-    # 512 x 64 tied tokens, 32 x 64 positions, one layer of 12 h^2 + 13 h, a last norm of 2 h: in FP32.
-    parameters = (512 + 32) * 64 + 12 * 64**2 + 13 * 64 + 2 * 64
+    # 512 x h tied tokens, 32 x h positions, one layer of 12 h^2 + 13 h, a last norm of 2 h: in FP32.
+    parameters = (512 + 32) * 256 + 12 * 256**2 + 13 * 256 + 2 * 256
     for call in flat.collectives:
         assert (call.op, call.group_size, call.count) == ("all_reduce", 2, 3)
         assert call.bytes == 3 * 4 * parameters
@@ -74,7 +76,21 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     assert flat.network is not None
     assert flat.network.emulated
     assert flat.network.measured_rate_bps is not None
-    assert flat.network.measured_rate_bps < 1.02 * 50e6
+    assert flat.network.measured_rate_bps < 1.02 * 200e6
+
+    # On a ring of two, each host sends 2 (n-1)/n = 1 times the buffer in every iteration; headers add to it, and
+    # so does the ranks' finding each other.
+    over_time = read_over_time(folder)
+    assert over_time is not None
+    assert [(s.kind, s.device) for s in over_time.series] == [("ethernet", "host0"), ("ethernet", "host1")]
+    for series in over_time.series:
+        for moved in (series.rx_bytes[-1], series.tx_bytes[-1]):
+            assert 4 * 4 * parameters < moved < 1.03 * 4 * 4 * parameters
+        assert series.t_ns[0] < over_time.iterations[0].start_ns
+        assert series.t_ns[-1] > over_time.iterations[-1].end_ns
+    assert [i.warmup for i in over_time.iterations] == [True, False, False, False]
+    assert flat.network.mean_use_bps
+    assert flat.network.peak_use_bps
 
     ddp = done(results["ddp"])
     assert sum(c.bytes or 0 for c in ddp.collectives) == sum(c.bytes or 0 for c in flat.collectives)

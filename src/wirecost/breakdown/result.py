@@ -98,13 +98,17 @@ class Interval(_Frozen):
 
 class Network(_Frozen):
     """Which network a result stands for. Labels are earned: `transport` is the one reported in use, and
-    `measured_rate_bps` was measured after shaping; what was only asked for is called nominal."""
+    `measured_rate_bps` was measured after shaping; what was only asked for is called nominal. `mean_use_bps` and
+    `peak_use_bps` are what the busiest interface moved in one direction during the iterations, by its counters;
+    the peak is over one sampling interval."""
 
     name: str
     emulated: bool
     transport: str | None = None
     nominal_rate_bps: float | None = Field(default=None, gt=0)
     measured_rate_bps: float | None = Field(default=None, gt=0)
+    mean_use_bps: float | None = Field(default=None, ge=0)
+    peak_use_bps: float | None = Field(default=None, ge=0)
 
 
 class Breakdown(_Frozen):

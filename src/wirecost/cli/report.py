@@ -16,7 +16,10 @@ class Format(StrEnum):
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(help="A study's results.", show_default=False)],
+    directory: Annotated[
+        Path,
+        typer.Argument(help="A study's results, or a file that `wirecost monitor` recorded.", show_default=False),
+    ],
     output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.", show_default=False)] = None,
     figures: Annotated[
@@ -30,6 +33,9 @@ def report(
     from wirecost.report.data import to_csv, to_json
     from wirecost.report.terminal import print_report
 
+    if directory.is_file():
+        _draw_recording(directory, output_format, html, figures or directory.parent, drawn=not no_figures)
+        return
     read = read_report(directory)
     if output_format is Format.JSON:
         typer.echo(to_json(read))
@@ -47,3 +53,15 @@ def report(
 
         for path in write_figures(read, figures or directory / "figures"):
             typer.echo(f"wrote {path}", err=True)
+
+
+def _draw_recording(
+    recording: Path, output_format: Format, html: Path | None, folder: Path, *, drawn: bool
+) -> None:
+    from wirecost.errors import SpecError
+    from wirecost.report.over_time_figure import write_recording_figure
+
+    if output_format is not Format.TABLE or html is not None or not drawn:
+        raise SpecError(f"{recording}: a recording has a figure only; --figures FOLDER says where it goes")
+    for path in write_recording_figure(recording, folder):
+        typer.echo(f"wrote {path}", err=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 from wirecost.counters.files import CounterFile, names_in, open_if_there, text_of
 from wirecost.counters.interface import Reading
 
-
 _COUNTERS = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets")
 _DEVICE_TABLE = Path("/proc/thread-self/net/dev")  # of the calling thread's network namespace
 

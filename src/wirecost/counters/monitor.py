@@ -10,8 +10,8 @@ from pathlib import Path
 
 from wirecost.counters.command import Watched
 from wirecost.counters.interface import CounterSource
-from wirecost.counters.jsonl import JsonlWriter
-from wirecost.counters.rows import DeviceSummary
+from wirecost.counters.jsonl import JsonlWriter, read_jsonl
+from wirecost.counters.rows import DeviceSummary, Row
 from wirecost.counters.sampler import Sampler, Sink
 from wirecost.errors import WirecostError
 
@@ -39,6 +39,18 @@ def writer_for(path: str | os.PathLike[str]) -> Sink:
 
         return ParquetWriter(path)
     raise WirecostError(f"can't tell the format of '{os.fspath(path)}': name it .jsonl or .parquet")
+
+
+def read_recording(path: str | os.PathLike[str]) -> list[Row]:
+    """The rows of a file that a monitor wrote, by the ending of its name. Raises WirecostError."""
+    suffix = Path(path).suffix
+    if suffix == ".jsonl":
+        return list(read_jsonl(path))
+    if suffix == ".parquet":
+        from wirecost.counters.parquet import read_parquet
+
+        return read_parquet(path)
+    raise WirecostError(f"can't tell the format of '{os.fspath(path)}': a recording ends in .jsonl or .parquet")
 
 
 def monitor(

@@ -45,6 +45,17 @@ class ParquetWriter:
         self._spool.unlink()
 
 
+def read_parquet(path: str | os.PathLike[str]) -> list[Row]:
+    """The rows of a file that ParquetWriter wrote. Raises WirecostError where it holds something else."""
+    import polars as pl
+
+    try:
+        return [Row(**row) for row in pl.read_parquet(path).iter_rows(named=True)]
+    except (OSError, TypeError, pl.exceptions.PolarsError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: {first}") from None
+
+
 def _type(pl: Any, name: str) -> Any:
     if name in _INTEGERS:
         return pl.Int64

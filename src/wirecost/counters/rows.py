@@ -12,7 +12,8 @@ class Row:
 
     `t_ns` is CLOCK_MONOTONIC (as time.monotonic_ns), the same in all processes of a machine, so that rows can be
     laid beside iterations; `unix_ns` is the wall clock for humans. Bytes and packets count from the first sample
-    on; a packet is what the device counts as one, segments that the kernel joined included. Rates are over the time between this device's last two readings, whenever these really were.
+    on; a packet is what the device counts as one, segments that the kernel joined included. Rates are over the
+    time between this device's last two readings, whenever these really were.
     `late_ns` is how long after its due time the sample was taken. `note` says why a rate is missing: "first"
     reading, counter "reset", counter "full".
     """

@@ -1,4 +1,4 @@
-"""Figures of a study: where the iteration's time goes, and the share that communication takes."""
+"""Figures of a study: where the iteration's time goes, the share that communication takes, the network."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase
+from wirecost.report.over_time_figure import over_time_chart, study_rows
 from wirecost.report.study_report import StudyReport
 
 if TYPE_CHECKING:
@@ -117,22 +118,35 @@ def to_svg(chart: Any) -> str:
     return vl_convert.vegalite_to_svg(chart.to_json())
 
 
+def charts_of(report: StudyReport) -> dict[str, Any]:
+    """Every figure of a report by its name. None without results; the network over time where it was counted."""
+    if not any(c.breakdown for c in report.cells):
+        return {}
+    charts: dict[str, Any] = {"breakdown": breakdown_chart(report), "comm_fraction": fraction_chart(report)}
+    if rows := study_rows(report):
+        charts["network_over_time"] = over_time_chart(rows, report.name)
+    return charts
+
+
 def write_figures(report: StudyReport, folder: Path) -> list[Path]:
-    """Writes `breakdown` and `comm_fraction` as .png and .svg; returns the paths. Nothing without results.
+    """Writes the report's figures as .png and .svg; returns the paths.
 
     Raises:
         StoreError: if the folder can't be written.
     """
+    return write_charts(charts_of(report), folder)
+
+
+def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
     import vl_convert
 
     from wirecost.study.store import StoreError
 
-    if not any(c.breakdown for c in report.cells):
-        return []
     written = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, chart in (("breakdown", breakdown_chart(report)), ("comm_fraction", fraction_chart(report))):
+        if charts:
+            folder.mkdir(parents=True, exist_ok=True)
+        for name, chart in charts.items():
             spec = chart.to_json()
             png, svg = folder / f"{name}.png", folder / f"{name}.svg"
             png.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))

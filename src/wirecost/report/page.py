@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wirecost.report.figures import breakdown_chart, fraction_chart, to_svg
+from wirecost.report.figures import charts_of, to_svg
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
 from wirecost.study.store import StoreError
 from wirecost.units import format_ns, format_rate_bps, format_size_bytes
@@ -23,9 +23,8 @@ def render_page(report: StudyReport) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(ns=format_ns, rate=format_rate_bps, size=format_size_bytes)
-    has_results = any(c.breakdown for c in report.cells)
     # The charts' library escapes the names that it draws.
-    charts = [Markup(to_svg(make(report))) for make in (breakdown_chart, fraction_chart)] if has_results else []  # noqa: S704
+    charts = [Markup(to_svg(chart)) for chart in charts_of(report).values()]  # noqa: S704
     return environment.get_template("study.html").render(
         report=report,
         charts=charts,

@@ -79,12 +79,26 @@ class Links:
     nominal_bps: float | None
     slowest_bps: float | None
     fastest_bps: float | None
+    mean_use_bps: float | None = None
+    """What the busiest interface moved during the iterations of the run that used the link most."""
+    peak_use_bps: float | None = None
     transports: tuple[str, ...] = ()
     """As reported in use (by NCCL's log); more than one where runs differ."""
 
     @property
     def transport(self) -> str:
         return ", ".join(self.transports) or "unknown"
+
+    @property
+    def use(self) -> str | None:
+        """Mean and peak use in words, as shares of the slowest measured rate where there is one."""
+        if self.mean_use_bps is None or self.peak_use_bps is None:
+            return None
+        return f"mean {self._share(self.mean_use_bps)}, peak {self._share(self.peak_use_bps)}"
+
+    def _share(self, used_bps: float) -> str:
+        share = f" ({used_bps / self.slowest_bps:.0%})" if self.slowest_bps else ""
+        return f"{format_rate_bps(used_bps, 3)}{share}"
 
     @property
     def nominal(self) -> str:
@@ -167,7 +181,9 @@ class StudyReport:
             emulated = emulation is not None
             used = tuple(sorted({k.transport for k in known if k and k.transport}))
             slowest, fastest = min(rates, default=None), max(rates, default=None)
-            found.append(Links(network, emulated, nominal, slowest, fastest, used))
+            mean = max((k.mean_use_bps for k in known if k and k.mean_use_bps is not None), default=None)
+            peak = max((k.peak_use_bps for k in known if k and k.peak_use_bps is not None), default=None)
+            found.append(Links(network, emulated, nominal, slowest, fastest, mean, peak, used))
         return found
 
     def network_label(self, network: str) -> str:

@@ -20,6 +20,12 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
         console.print(fractions(report, plan))
         console.print()
     console.print(links(report))
+    for link in report.links():
+        if link.use is not None:
+            console.print(
+                Text(f"Link use during iterations, {report.network_label(link.network)}: {link.use}"),
+                soft_wrap=True,
+            )
     if report.speed_ups():
         console.print()
         console.print(speed_ups(report))

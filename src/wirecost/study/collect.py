@@ -23,6 +23,8 @@ from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
 from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Device, Experiment
+from wirecost.study.over_time import LinkUse, read_over_time
+from wirecost.study.store import StoreError
 
 BUSY = 0.15
 """The share of all cores that other programs may use before a result says so."""
@@ -60,6 +62,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     )
     collectives = _collectives(measured, link)
     transport, doubts = _transport(experiment, directory)
+    use, uncounted = _link_use(directory)
     return Breakdown(
         source=Source.MEASURED,
         title=experiment.slug,
@@ -72,9 +75,11 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             transport=transport,
             nominal_rate_bps=link.nominal_rate_bps if link else None,
             measured_rate_bps=link.rate_bps if link else None,
+            mean_use_bps=use.mean_Bps * 8 if use else None,
+            peak_use_bps=use.peak_Bps * 8 if use else None,
         ),
         tokens_per_iteration=experiment.tokens_per_iteration,
-        warnings=tuple(_warnings(experiment, cores, collectives, link) + doubts + _busy(directory)),
+        warnings=tuple(_warnings(experiment, cores, collectives, link) + doubts + _busy(directory) + uncounted),
     )
 
 
@@ -167,6 +172,15 @@ def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, lis
     asked = "tcp" if experiment.fabric.emulate is not None else experiment.fabric.transport
     doubt = not_as_asked(verdict, asked) if asked else None
     return str(verdict.verdict), [ResultWarning(code=doubt.code, message=doubt.message)] if doubt else []
+
+
+def _link_use(directory: Path) -> tuple[LinkUse | None, list[ResultWarning]]:
+    try:
+        over_time = read_over_time(directory)
+    except StoreError as error:
+        message = f"the network counters of the run can't be read, so its use of the link is not known: {error}"
+        return None, [ResultWarning(code="counters_unreadable", message=message)]
+    return over_time.link_use() if over_time else None, []
 
 
 def _busy(directory: Path) -> list[ResultWarning]:

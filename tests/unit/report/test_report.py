@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from support.counters import SECOND, write_counters, write_events
 from support.results import COMPUTE_MS, STUDY, invented_store
+from wirecost.counters.monitor import read_recording
+from wirecost.counters.parquet import ParquetWriter
+from wirecost.errors import WirecostError
 from wirecost.report import read_report
 from wirecost.report.data import to_csv, to_json
 from wirecost.report.figures import write_figures
+from wirecost.report.over_time_figure import write_recording_figure
 from wirecost.report.page import render_page
 from wirecost.report.terminal import print_report
 from wirecost.study import Status
@@ -170,6 +175,56 @@ def test_figures_are_pictures(tmp_path: Path) -> None:
         start = path.read_bytes()[:8]
         assert start == b"\x89PNG\r\n\x1a\n" if path.suffix == ".png" else start.startswith(b"<svg")
     assert "gradient sync" in paths[1].read_text()
+
+
+def test_the_network_over_time_is_drawn_where_it_was_counted(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    counted = next(r for r in store.results() if r.experiment.ranks == 4)
+    write_counters(counted.directory, [50, 5, 5, 0, 5, 5])
+    write_events(counted.directory, 0, ("checkpoint", 3, 3 * SECOND, 4 * SECOND))
+    names = [p.name for p in write_figures(read_report(tmp_path), tmp_path / "figures")]
+    assert names[4:] == ["network_over_time.png", "network_over_time.svg"]
+    for picture in ((tmp_path / "figures" / names[-1]).read_text(), render_page(read_report(tmp_path))):
+        assert "host0 (ethernet)" in picture
+        assert "checkpoint" in picture
+        assert f"on {counted.experiment.fabric.name}" in picture
+
+
+def test_use_of_the_link_beside_its_measured_rate(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    assert "Link use" not in shown(tmp_path)
+    (path,) = [r.directory / "breakdown.json" for r in store.results()][:1]
+    data = json.loads(path.read_text())
+    data["network"] |= {"mean_use_bps": 0.2 * data["network"]["measured_rate_bps"], "peak_use_bps": 1e7}
+    path.write_text(json.dumps(data))
+    network = data["network"]["name"]
+    rate = data["network"]["measured_rate_bps"]
+    line = next(x for x in shown(tmp_path).splitlines() if x.startswith("Link use"))
+    assert line.startswith(f"Link use during iterations, {network}: mean ")
+    assert line.endswith(f"(20%), peak 10 Mb/s ({1e7 / rate:.0%})")
+    row = next(
+        r for r in json.loads(to_json(read_report(tmp_path)))["experiments"] if r["mean_use_Gbps"] is not None
+    )
+    assert (row["network"], row["peak_use_Gbps"]) == (network, 0.01)
+
+
+def test_a_recording_of_the_monitor_has_the_same_figure(tmp_path: Path) -> None:
+    write_counters(tmp_path, [5, 0, 5])
+    written = write_recording_figure(tmp_path / "counters.jsonl", tmp_path)
+    assert [p.name for p in written] == ["counters.png", "counters.svg"]
+    assert "host1 (ethernet)" in written[1].read_text()
+    table = ParquetWriter(tmp_path / "same.parquet")
+    table.write(read_recording(tmp_path / "counters.jsonl"))
+    table.close()
+    assert read_recording(tmp_path / "same.parquet") == read_recording(tmp_path / "counters.jsonl")
+    (tmp_path / "idle.jsonl").write_text("")
+    with pytest.raises(WirecostError, match=r"idle\.jsonl: no device in it moved a MiB"):
+        write_recording_figure(tmp_path / "idle.jsonl", tmp_path)
+    for name in ("junk.parquet", "junk.jsonl", "junk.txt"):
+        (tmp_path / name).write_text("junk\n")
+        with pytest.raises(WirecostError, match="junk") as error:
+            write_recording_figure(tmp_path / name, tmp_path)
+        assert "\n" not in str(error.value)
 
 
 def test_a_broken_store_is_one_clear_line(tmp_path: Path) -> None:

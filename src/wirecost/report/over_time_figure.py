@@ -1,0 +1,192 @@
+"""Network over time: what each host receives and sends, with the iterations and the pauses between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wirecost.study.over_time import NetworkOverTime, Series
+
+if TYPE_CHECKING:
+    from wirecost.report.study_report import StudyReport
+
+MOST_DEVICES = 4
+"""Panels beside each other; on a ring all hosts look alike."""
+MOST_STEPS = 1000
+MOST_ITERATIONS = 150
+"""Marks beyond this number would be a grey surface."""
+COLOURS = {"received": "#0072b2", "sent": "#d55e00"}  # Okabe & Ito
+PAUSE = "#777777"
+WIDTH, HEIGHT = 640, 110
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run. `link_bps` is the measured rate, where there is one."""
+
+    label: str
+    over_time: NetworkOverTime
+    link_bps: float | None = None
+
+
+def study_rows(report: StudyReport) -> list[Row]:
+    """Every network of each workload and plan, at the scale with the most ranks that was counted there.
+
+    Raises:
+        StoreError: if a run's counters can't be read.
+    """
+    from wirecost.study.over_time import read_over_time
+
+    rows = []
+    for plan in report.plans:
+        for workload in report.workloads:
+            for scale in sorted(report.scales(plan), key=lambda s: (-s.ranks, s)):
+                found = []
+                for network in report.networks:
+                    cell = report.cell(workload, network, plan, scale)
+                    over_time = read_over_time(cell.result.directory) if cell and cell.breakdown else None
+                    if cell is None or over_time is None or not over_time.series:
+                        continue
+                    known = cell.breakdown.network if cell.breakdown else None
+                    label = f"{workload}, {plan}, {scale.label} on {report.network_label(network)}"
+                    found.append(Row(label, over_time, known.measured_rate_bps if known else None))
+                if found:
+                    rows += found
+                    break
+    return rows
+
+
+def over_time_chart(rows: Sequence[Row], title: str) -> Any:
+    """A line of panels for each row, a panel for each device."""
+    import altair as alt
+
+    lines = []
+    for row in rows:
+        series = row.over_time.series[:MOST_DEVICES]
+        left_out = len(row.over_time.series) - len(series)
+        more = f"; {left_out} more devices not shown" if left_out else ""
+        first, last = _shown_ns(row.over_time)
+        drawn = [(s, edges := _edges(s, first, last), s.rates_Bps(edges)) for s in series]
+        # Room above for the names of pauses.
+        top_Gbps = 1.2 * max(
+            [8e-9 * float(r.max()) for *_, rates in drawn for r in rates] + [(row.link_bps or 0) / 1e9]
+        )
+        marks = _marks(row, first, last)
+        panels = [
+            _panel(marks, first, last, *one, top_Gbps).properties(width=WIDTH / len(series)) for one in drawn
+        ]
+        lines.append(
+            alt.hconcat(*panels, spacing=12).properties(
+                title=alt.TitleParams(row.label + more, anchor="start", fontSize=11)
+            )
+        )
+    legend = ["counted by the interfaces"]
+    if any(row.over_time.iterations for row in rows):
+        legend.append("thin lines: iterations begin")
+    if any(row.over_time.events for row in rows):
+        legend.append("shaded: between iterations")
+    if any(row.link_bps for row in rows):
+        legend.append("dashed: the link as measured")
+    return alt.vconcat(*lines, spacing=14).properties(
+        title=alt.TitleParams(f"Network over time, {title}", subtitle="; ".join(legend), anchor="start")
+    )
+
+
+def _marks(row: Row, first: int, last: int) -> list[Any]:
+    """What every panel of a row has: pauses, beginnings of iterations, the link."""
+    import altair as alt
+
+    def at(t_ns: int) -> float:
+        return (t_ns - first) * 1e-9
+
+    marks = []
+    if row.over_time.events:
+        pauses = [{"s": at(e.start_ns), "end": at(e.end_ns), "what": str(e.kind)} for e in row.over_time.events]
+        shaded = alt.Chart(alt.Data(values=pauses))
+        text = shaded.mark_text(color=PAUSE, align="left", baseline="top", dx=2, fontSize=9)
+        marks += [
+            shaded.mark_rect(color=PAUSE, opacity=0.22).encode(x=_seconds(first, last), x2="end:Q"),
+            text.encode(x=_seconds(first, last), y=alt.value(2), text="what:N"),
+        ]
+    every = -(-len(row.over_time.iterations) // MOST_ITERATIONS)
+    if every:
+        begins = [{"s": at(i.start_ns)} for i in row.over_time.iterations[::every]]
+        rules = alt.Chart(alt.Data(values=begins)).mark_rule(color="#b8bec4", strokeWidth=0.7)
+        marks.append(rules.encode(x=_seconds(first, last)))
+    if row.link_bps:
+        link = alt.Chart(alt.Data(values=[{"Gbps": row.link_bps * 1e-9}]))
+        marks.append(link.mark_rule(color="#1b1f23", strokeWidth=0.7, strokeDash=[4, 3]).encode(y="Gbps:Q"))
+    return marks
+
+
+def _panel(
+    marks: list[Any], first: int, last: int, series: Series, edges: Any, rates: Any, top_Gbps: float
+) -> Any:
+    import altair as alt
+
+    values = [
+        {"s": float(edge - first) * 1e-9, "Gbps": float(rate) * 8e-9, "direction": direction}
+        for direction, of in zip(COLOURS, rates, strict=True)
+        for edge, rate in zip(edges, [*of, of[-1]], strict=True)
+    ]
+    colours = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
+    lines = (
+        alt.Chart(alt.Data(values=values))
+        .mark_line(interpolate="step-after", strokeWidth=1.2, opacity=0.85)
+        .encode(
+            x=_seconds(first, last),
+            y=alt.Y("Gbps:Q", title="Gb/s", scale=alt.Scale(domain=[0, top_Gbps], nice=False)),
+            color=alt.Color("direction:N", title=None, scale=colours),
+        )
+    )
+    caption = alt.TitleParams(f"{series.device} ({series.kind})", fontSize=10, fontWeight="normal", anchor="start")
+    return alt.layer(*marks, lines).properties(height=HEIGHT, title=caption)
+
+
+def _seconds(first: int, last: int) -> Any:
+    import altair as alt
+
+    scale = alt.Scale(domain=[0, (last - first) * 1e-9], nice=False)
+    return alt.X("s:Q", title="s", scale=scale, axis=alt.Axis(grid=False))
+
+
+def _shown_ns(over_time: NetworkOverTime) -> tuple[int, int]:
+    """From the first iteration to the last, and whatever pauses follow; everything where there are none. Starting
+    the processes takes longer than many a run."""
+    spans = [(s.start_ns, s.end_ns) for s in (*over_time.iterations, *over_time.events)]
+    if not spans:
+        return over_time.start_ns, over_time.end_ns
+    return min(start for start, _ in spans), max(end for _, end in spans)
+
+
+def _edges(series: Series, first: int, last: int) -> Any:
+    """The samples' own times while they are few, else even steps."""
+    inside = series.t_ns[(series.t_ns > first) & (series.t_ns < last)]
+    if len(inside) < MOST_STEPS:
+        return np.unique(np.array([first, *inside, last], dtype=float))
+    return np.linspace(first, last, MOST_STEPS)
+
+
+def write_recording_figure(recording: Path, folder: Path) -> list[Path]:
+    """Draws a file that `wirecost monitor --out` wrote, as .png and .svg of its name.
+
+    Raises:
+        WirecostError: if it can't be read, or shows no traffic.
+        StoreError: if the folder can't be written.
+    """
+    from wirecost.counters.monitor import read_recording
+    from wirecost.errors import WirecostError
+    from wirecost.report.figures import write_charts
+    from wirecost.study.over_time import series_of
+
+    series = series_of(read_recording(recording))
+    if not series:
+        raise WirecostError(f"{recording}: no device in it moved a MiB, so there is nothing to draw")
+    over_time = NetworkOverTime(series, (), ())
+    return write_charts(
+        {recording.stem: over_time_chart([Row(recording.name, over_time)], recording.name)}, folder
+    )

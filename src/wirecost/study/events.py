@@ -1,0 +1,95 @@
+"""What interrupts training between iterations: checkpoints and validation, as the ranks note them down.
+
+Each rank appends a line to `events/rank-R.jsonl` in the experiment's directory:
+
+    {"kind": "checkpoint", "after_iteration": 3, "start_ns": 1, "end_ns": 2, "bytes": null, "loss": null}
+
+or of kind "validation", on the clock of the samples.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+from wirecost.study.store import StoreError
+
+FOLDER = "events"
+
+
+class EventKind(StrEnum):
+    CHECKPOINT = "checkpoint"
+    VALIDATION = "validation"
+
+
+class Event(BaseModel):
+    """One event on one rank; `bytes` are those that were written, `loss` that of a validation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: EventKind
+    after_iteration: int
+    start_ns: int
+    end_ns: int
+    bytes: NonNegativeInt | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class EventSpan:
+    """One event over all ranks: from the first that began to the last that ended."""
+
+    kind: EventKind
+    after_iteration: int
+    start_ns: int
+    end_ns: int
+
+
+def read_events(directory: Path) -> dict[int, tuple[Event, ...]]:
+    """The events of an experiment by rank; empty where it had none.
+
+    A last line that was cut when its rank was killed is left out.
+
+    Raises:
+        StoreError: naming file and line.
+    """
+    found = {}
+    for path in (directory / FOLDER).glob("rank-*.jsonl"):
+        if (name := re.fullmatch(r"rank-(\d+)\.jsonl", path.name)) is not None:
+            found[int(name[1])] = tuple(_read(path))
+    return dict(sorted(found.items()))
+
+
+def event_spans(by_rank: dict[int, tuple[Event, ...]]) -> tuple[EventSpan, ...]:
+    """The events of all ranks put together, in order of time."""
+    together: dict[tuple[EventKind, int], list[Event]] = {}
+    for events in by_rank.values():
+        for event in events:
+            together.setdefault((event.kind, event.after_iteration), []).append(event)
+    spans = [
+        EventSpan(kind, after, min(e.start_ns for e in events), max(e.end_ns for e in events))
+        for (kind, after), events in together.items()
+    ]
+    return tuple(sorted(spans, key=lambda s: s.start_ns))
+
+
+def _read(path: Path) -> list[Event]:
+    events = []
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise StoreError(f"{path}: can't be read: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            events.append(Event.model_validate_json(line))
+        except ValidationError as error:
+            if number == len(lines) and not line.endswith(b"\n"):
+                break
+            first = error.errors()[0]
+            reason = ": ".join([*map(str, first["loc"]), first["msg"]])[:200]
+            raise StoreError(f"{path}: line {number} is no event ({reason})") from error
+    return events

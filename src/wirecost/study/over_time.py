@@ -1,0 +1,169 @@
+"""The network over a run's time: counters, iterations, and what came between them, on one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from wirecost.counters.jsonl import read_jsonl
+from wirecost.counters.rows import Row
+from wirecost.errors import WirecostError
+from wirecost.study.events import EventSpan, event_spans, read_events
+from wirecost.study.record_counters import COUNTERS
+from wirecost.study.store import StoreError
+
+WIRED = ("ethernet", "infiniband", "nvlink")
+"""Kinds of devices that have byte counters."""
+IDLE_BYTES = 1 << 20
+"""A device that moved less over a whole run took no part in it."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One device's totals since the first sample, at each sample; times on CLOCK_MONOTONIC."""
+
+    kind: str
+    device: str
+    t_ns: NDArray[np.int64]
+    rx_bytes: NDArray[np.int64]
+    tx_bytes: NDArray[np.int64]
+    link_Bps: float | None = None
+
+    def moved(self, start_ns: int, end_ns: int) -> tuple[float, float]:
+        """Bytes (received, sent) in a span; between two samples the rate counts as even."""
+        edges = [start_ns, end_ns]
+        rx, tx = (np.interp(edges, self.t_ns, total) for total in (self.rx_bytes, self.tx_bytes))
+        return float(rx[1] - rx[0]), float(tx[1] - tx[0])
+
+    def rates_Bps(self, edges_ns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean rates (received, sent) between each two of `edges_ns`."""
+        span_s = np.diff(edges_ns) * 1e-9
+        rx, tx = (np.diff(np.interp(edges_ns, self.t_ns, t)) / span_s for t in (self.rx_bytes, self.tx_bytes))
+        return rx, tx
+
+
+@dataclass(frozen=True)
+class IterationSpan:
+    """One iteration over all ranks: from the first that began to the last that ended."""
+
+    start_ns: int
+    end_ns: int
+    warmup: bool
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """What the busiest device moved during the iterations after warm-up, in its busier direction. The peak is that
+    of one sampling interval."""
+
+    kind: str
+    device: str
+    mean_Bps: float
+    peak_Bps: float
+
+
+@dataclass(frozen=True)
+class NetworkOverTime:
+    """`series` are the devices that took part, hosts of an emulated network in their order."""
+
+    series: tuple[Series, ...]
+    iterations: tuple[IterationSpan, ...]
+    events: tuple[EventSpan, ...]
+
+    @property
+    def start_ns(self) -> int:
+        return min(int(s.t_ns[0]) for s in self.series)
+
+    @property
+    def end_ns(self) -> int:
+        return max(int(s.t_ns[-1]) for s in self.series)
+
+    def link_use(self) -> LinkUse | None:
+        """None without a measured iteration."""
+        measured = [i for i in self.iterations if not i.warmup]
+        total_s = sum(i.end_ns - i.start_ns for i in measured) * 1e-9
+        if not self.series or total_s <= 0:
+            return None
+        found = []
+        for series in self.series:
+            moved = np.array([series.moved(i.start_ns, i.end_ns) for i in measured]).sum(axis=0)
+            peak = _peak_Bps(series, measured[0].start_ns, measured[-1].end_ns)
+            found.append(LinkUse(series.kind, series.device, float(moved.max()) / total_s, peak))
+        return max(found, key=lambda use: use.mean_Bps)
+
+
+def read_over_time(directory: Path) -> NetworkOverTime | None:
+    """Of a finished experiment; None where no counters were recorded.
+
+    Raises:
+        StoreError: naming the file that can't be read.
+    """
+    path = directory / COUNTERS
+    if not path.exists():
+        return None
+    try:
+        series = series_of(list(read_jsonl(path)))
+    except WirecostError as error:
+        raise StoreError(str(error)) from error
+    return NetworkOverTime(series, _iterations(directory / "samples"), event_spans(read_events(directory)))
+
+
+def series_of(rows: Sequence[Row]) -> tuple[Series, ...]:
+    """The devices with byte counters that moved more than `IDLE_BYTES`, in order of name; the loopback only where
+    nothing else did."""
+    by_device: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.kind in WIRED and row.rx_bytes is not None and row.tx_bytes is not None:
+            by_device.setdefault((row.kind, row.device), []).append(row)
+    found = [
+        Series(
+            kind,
+            device,
+            np.array([r.t_ns for r in of], dtype=np.int64),
+            np.array([r.rx_bytes for r in of], dtype=np.int64),
+            np.array([r.tx_bytes for r in of], dtype=np.int64),
+            of[-1].link_Bps,
+        )
+        for (kind, device), of in by_device.items()
+        if len(of) > 1 and max(of[-1].rx_bytes or 0, of[-1].tx_bytes or 0) > IDLE_BYTES
+    ]
+    real = [s for s in found if s.device != "lo"] or found
+    return tuple(sorted(real, key=lambda s: (s.kind, len(s.device), s.device)))
+
+
+def _peak_Bps(series: Series, start_ns: int, end_ns: int) -> float:
+    """Of the intervals that lie in the span; the last sample may follow the one before at once, and counts not."""
+    inside = (series.t_ns >= start_ns) & (series.t_ns <= end_ns)
+    t_ns, rx, tx = series.t_ns[inside], series.rx_bytes[inside], series.tx_bytes[inside]
+    if len(t_ns) < 2:
+        return max(series.moved(start_ns, end_ns)) / ((end_ns - start_ns) * 1e-9)
+    passed_s = np.diff(t_ns) * 1e-9
+    usual = passed_s >= np.median(passed_s) / 2
+    return float(max((np.diff(total)[usual] / passed_s[usual]).max() for total in (rx, tx)))
+
+
+class _Sample(msgspec.Struct):
+    """What is needed here of a line in samples/rank-R.jsonl."""
+
+    warmup: bool
+    start_ns: int
+    end_ns: int
+
+
+def _iterations(folder: Path) -> tuple[IterationSpan, ...]:
+    decode = msgspec.json.Decoder(_Sample).decode
+    by_rank = []
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        try:
+            by_rank.append([decode(line) for line in path.read_bytes().splitlines()])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise StoreError(f"{path}: can't be read as samples: {error}") from error
+    return tuple(
+        IterationSpan(min(s.start_ns for s in of), max(s.end_ns for s in of), of[0].warmup)
+        for of in zip(*by_rank, strict=False)
+    )
