@@ -42,15 +42,16 @@ def _group(state: LogState) -> list[Communicator]:
     by_key: dict[object, Communicator] = {}
     order: list[Communicator] = []
     key_of: dict[tuple[int, str], object] = {}
+    taken: set[tuple[object, int]] = set()
     for process in state.processes.values():
         for member in process.memberships:
             key = _key(member, key_of)
             key_of[(id(process), member.comm)] = key
-            communicator = by_key.get(key)
             # Without a commId the order of creation stands in for it, until two processes claim one rank.
-            if communicator is not None and any(m.rank == member.rank for m in communicator.members):
-                key = ("apart", id(process), member.comm, member.rank)
-                communicator = None
+            if (key, member.rank) in taken:
+                key = ("apart", id(member))
+            taken.add((key, member.rank))
+            communicator = by_key.get(key)
             if communicator is None:
                 communicator = by_key[key] = Communicator(member.comm_id or member.comm, member.nranks)
                 order.append(communicator)

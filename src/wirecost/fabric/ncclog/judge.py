@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wirecost.fabric.ncclog import remarks
+from wirecost.fabric.ncclog import remarks, unknown
 from wirecost.fabric.ncclog.communicators import Communicator, communicators_of
 from wirecost.fabric.ncclog.grammar import Edge
 from wirecost.fabric.ncclog.plugins import Wire, is_ipoib, provider_kind, wire_of
@@ -61,7 +61,7 @@ def judge(reader: LogReader) -> Verdict:
     verdict = transport_of(every)
     reason = None
     if verdict is Transport.UNKNOWN:
-        reason = remarks.why_unknown(reader, every)
+        reason = unknown.why_unknown(reader, every)
     return Verdict(
         verdict=verdict,
         reason=reason,
@@ -195,7 +195,7 @@ def _communicator(communicator: Communicator, edges: list[JudgedEdge]) -> Commun
         nodes=communicator.nodes,
         hosts=tuple(communicator.hosts()),
         verdict=verdict,
-        reason=remarks.why_communicator_unknown(communicator, edges) if verdict is Transport.UNKNOWN else None,
+        reason=unknown.why_communicator_unknown(communicator, edges) if verdict is Transport.UNKNOWN else None,
         selected=tuple(selected),
         pairs=_pairs(edges),
     )

@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from wirecost.fabric.ncclog.facts import take_fact
 from wirecost.fabric.ncclog.grammar import (
     Edge,
     parse_edge,
     parse_init,
     parse_nodes,
     parse_prefix,
-    text,
 )
 from wirecost.fabric.ncclog.result import Verdict
-from wirecost.fabric.ncclog.state import LogState, Process, Thread
+from wirecost.fabric.ncclog.state import LogState, Thread
 
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LONGEST_LINE_BYTES = 1 << 16  # NCCL's own buffer is 4 KiB; longer "lines" are not text
@@ -42,12 +42,6 @@ _FRAGMENTS = frozenset((b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"Usin", b"
 _TELLING = (b"CCL ", b" via ", b"NET/", b"Using ", b"Init ", b"GPU Direct")
 _DOCKER = b'{"log":"'  # docker's json-file driver wraps each line
 _PREFIXED = re.compile(rb"([^\s:]+):\d+:\d+ \[-?\d+\] NCCL (?:INFO|WARN) ")
-_VERSION = re.compile(rb"([NR]CCL) version :?\s*([0-9][^\s]*)")
-_SELECTED = re.compile(rb"(?:Using (?:internal )?[Nn]etwork|Assigned NET plugin) (.+?)(?: to comm)?\s*$")
-_ENVIRONMENT = re.compile(rb"(NCCL_[A-Z0-9_]+) set (?:by environment )?to (.*?)\.?\s*$")
-_INTERFACE = re.compile(rb"\[(\d+)\]([^:\s\]]+):([^\s<]+)(?:<\d+>)?")
-_IB_DEVICE = re.compile(rb"\[\d+\](\S+?:\d+/(?:IB|RoCE))")
-_PROVIDER = re.compile(rb"Selected [Pp]rovider is ([^\s,(]+)")
 
 
 class LogReader:
@@ -126,20 +120,25 @@ class LogReader:
 
     def _take(self, lines: list[bytes]) -> None:
         threads = self._threads
-        seen_lines = 0
-        head, rest, length = b"\n", b"", 0  # of the last connection line; no line starts with a line end
+        others = 0
+        # Of the last connection lines of one thread: what precedes them, and what follows the channel's two
+        # digits, by the length of the line. Channels of one connection mostly follow each other, those of two
+        # directions in turn.
+        head, rests = b"", dict[int, bytes]()
+        rest_at = rests.get
         for line in lines:
-            # Channels of one connection mostly follow each other: the same but for two digits.
-            if line.startswith(head) and line.endswith(rest) and len(line) == length:
-                seen_lines += 1
+            if line.endswith(rest_at(len(line), b"\n")) and line.startswith(head):  # no line holds a line end
                 continue
             at = line.find(b" NCCL INFO ")
             if at >= 0:
-                seen_lines += 1
                 word = line[at + 11 : at + 15]
                 if word in (b"Chan", b"Ring"):
                     # Behind "Channel NN" or "Ring NN": the same connection on another channel says nothing new.
-                    head, rest, length = line[:at], line[at + (21 if word == b"Chan" else 18) :], len(line)
+                    rest = line[at + (21 if word == b"Chan" else 18) :]
+                    if not line.startswith(head) or len(head) != at:
+                        head = line[:at]
+                        rests.clear()
+                    rests[len(line)] = rest
                     thread = threads.get(head)
                     if thread is None:  # a launcher's prefix or a time stamp comes first
                         space = max(head.rfind(b" "), 0)
@@ -153,14 +152,15 @@ class LogReader:
                     if thread is None or line[at + 11 :] not in thread.facts_seen:
                         self._slow(line)
                 elif word in _MESSAGES and (word != b"nccl" or line[at + 15 : at + 19] == b"Comm"):
-                    head = b"\n"  # an Init line changes whom a connection belongs to
+                    rests.clear()  # an Init line changes whom a connection belongs to
                     self._slow(line)
             elif b"CCL " in line:
-                seen_lines += 1
                 self._slow(line)
-            elif line[:4] in _FRAGMENTS or b" via " in line:
-                self._slow(line)
-        self.nccl_lines += seen_lines
+            else:
+                others += 1
+                if line[:4] in _FRAGMENTS or b" via " in line:
+                    self._slow(line)
+        self.nccl_lines += len(lines) - others
 
     def _slow(self, line: bytes, *, cut: bool = False) -> None:
         """A line that may hold something new. Lines of several processes can run together in one."""
@@ -205,7 +205,7 @@ class LogReader:
             # A selection belongs to the communicator of the moment; anything else is true once and for all.
             if len(thread.facts_seen) < _MOST_FACTS and start not in (b"Usin", b"Assi"):
                 thread.facts_seen.add(tail)
-            self._fact(thread, tail)
+            take_fact(self.state, thread, tail)
 
     @staticmethod
     def _fragment(line: bytes) -> bytes:
@@ -267,42 +267,6 @@ class LogReader:
         if len(self._threads) < _MOST_KEYS:
             self._threads[key] = thread
         return thread
-
-    def _fact(self, thread: Thread, tail: bytes) -> None:
-        process, state = thread.process, self.state
-        if (m := _SELECTED.match(tail)) is not None:
-            home = thread.setting_up.selected if thread.setting_up is not None else process.selected
-            if (name := text(m[1])) not in home:
-                home.append(name)
-        elif tail.startswith(b"NET/Socket : Using [") or tail.startswith(b"NET/FastSocket : Using ["):
-            self._interfaces(process, tail)
-        elif tail.startswith(b"NET/IB : Using"):
-            state.ib_devices.update(text(d) for d in _IB_DEVICE.findall(tail)[:64])
-        elif tail.startswith(b"NET/IB : No device found"):
-            state.no_ib_device = True
-        elif b"Failed to open libibverbs" in tail:
-            state.no_ib_library = True
-        elif (m := _PROVIDER.search(tail)) is not None:
-            process.provider = text(m[1])
-        elif (m := _ENVIRONMENT.match(tail)) is not None:
-            if len(process.environment) < 256:
-                process.environment[m[1].decode()] = text(m[2])
-        elif b"GPU Direct RDMA Disabled" in tail and not tail.startswith(b"NET/Socket"):
-            words = text(tail.strip())
-            if words in state.gdr_refusals or len(state.gdr_refusals) < 64:
-                state.gdr_refusals[words] = state.gdr_refusals.get(words, 0) + 1
-        elif tail.startswith(b"P2P is disabled between"):
-            state.p2p_refusals += 1
-        elif (m := _VERSION.search(tail)) is not None:
-            version = f"{text(m[1])} {text(m[2])}"
-            if version not in state.versions and len(state.versions) < 16:
-                state.versions.append(version)
-
-    @staticmethod
-    def _interfaces(process: Process, tail: bytes) -> None:
-        for number, interface, address in _INTERFACE.findall(tail)[:64]:
-            process.interfaces[int(number)] = text(interface)
-            process.addresses.add(text(address).rsplit("%", 1)[0])
 
 
 _cached_init = lru_cache(maxsize=20_000)(parse_init)
