@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -68,6 +69,7 @@ class Ranks:
     ) -> None:
         self.directory = directory
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.oom_kills_before = oom_kills()
         threads = max(1, len(os.sched_getaffinity(0)) // count)
         address = hosts.address(0) if hosts else "127.0.0.1"
         port = MASTER_PORT if hosts else free_port()
@@ -151,9 +153,9 @@ class Ranks:
         if killed and not any(f["rank"] in died_first for f in causes):
             rank = min(killed)
             number = -(self.processes[rank].returncode or 0)
-            hint = "; the kernel kills so when memory runs out" if number == signal.SIGKILL else ""
+            end, hint = self._why_killed(number)
             reason = f"rank {rank} was killed by {signal.Signals(number).name}{hint}"
-            return Ending(End.FAILED, reason, rank, log_tail=self._log_tail(rank))
+            return Ending(end, reason, rank, log_tail=self._log_tail(rank))
         if not causes and not told:
             rank = min(died_first)
             reason = f"rank {rank} ended with exit code {self.processes[rank].returncode} and no traceback"
@@ -162,6 +164,16 @@ class Ranks:
         end_kind = {"oom": End.OOM, "refused": End.REFUSED}.get(first["kind"], End.FAILED)
         reason = first["reason"] if end_kind is End.REFUSED else f"rank {first['rank']}: {first['reason']}"
         return Ending(end_kind, reason, first["rank"], first["traceback"], self._log_tail(first["rank"]))
+
+    def _why_killed(self, number: int) -> tuple[End, str]:
+        if number != signal.SIGKILL:
+            return End.FAILED, ""
+        before, now = self.oom_kills_before, oom_kills()
+        if before is None or now is None:
+            return End.FAILED, "; the kernel kills so when memory runs out"
+        if now > before:
+            return End.OOM, ": memory ran out, and the kernel killed a process for it during the run"
+        return End.FAILED, "; not for want of memory: the kernel killed no process for that during the run"
 
     def _late(self, done: Sequence[int]) -> Ending:
         slowest = done.index(min(done))
@@ -194,6 +206,16 @@ def network_environment(fabric: Fabric, host: int, *, emulated: bool) -> dict[st
     if interface:
         chosen |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return chosen
+
+
+def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
+    """How many processes the kernel has killed for want of memory since it started, within a control group's limit
+    or the machine's; None where it doesn't tell."""
+    try:
+        found = re.search(r"^oom_kill (\d+)$", vmstat.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found else None
 
 
 def count_lines(path: Path) -> int:

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from wirecost.fabric.launch import End, Ending, Ranks
+from wirecost.fabric.launch import End, Ending, Ranks, oom_kills
 from wirecost.fabric.rank import classify
 
 
-def judge(folder: Path, *ends: str, told: dict[int, str]) -> Ending:
+def judge(folder: Path, *ends: str, told: dict[int, str], oom_kills_before: int | None = None) -> Ending:
     """Ranks that ended as told: 'killed', 'failed' or, only after the first was seen, 'later'."""
     (folder / "logs").mkdir()
     (folder / "failures").mkdir()
     commands = {"killed": "import os; os.kill(os.getpid(), 9)", "failed": "raise SystemExit(3)"}
     ranks = Ranks.__new__(Ranks)
     ranks.directory = folder
+    ranks.oom_kills_before = oom_kills_before
     later = "import time; time.sleep(0.5); raise SystemExit(3)"
     ranks.processes = [subprocess.Popen([sys.executable, "-c", commands.get(e, later)]) for e in ends]
     for rank, process in enumerate(ranks.processes):
@@ -38,6 +39,28 @@ def test_a_killed_rank_is_the_cause_whatever_the_others_say_later(tmp_path: Path
     outcome = judge(tmp_path, "later", "killed", told={0: "error"})
     assert (outcome.end, outcome.rank) == (End.FAILED, 1)
     assert "rank 1 was killed by SIGKILL" in (outcome.reason or "")
+
+
+def test_the_kernels_own_count_tells_a_kill_for_want_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("oom_kill_other 9\noom_kill 3\n")
+    assert oom_kills(vmstat) == 3
+    vmstat.write_text("pgfault 1\n")
+    assert oom_kills(vmstat) is None
+    assert oom_kills(tmp_path / "none") is None
+    monkeypatch.setattr("wirecost.fabric.launch.oom_kills", lambda: 4)
+    for before, end, words in (
+        (3, End.OOM, "memory ran out"),
+        (4, End.FAILED, "not for want of memory"),
+        (None, End.FAILED, "the kernel kills so when memory runs out"),
+    ):
+        folder = tmp_path / str(before)
+        folder.mkdir()
+        outcome = judge(folder, "killed", told={}, oom_kills_before=before)
+        assert (outcome.end, outcome.rank) == (end, 0)
+        assert words in (outcome.reason or "")
 
 
 def test_a_rank_that_raised_is_the_cause_and_not_one_that_lost_it(tmp_path: Path) -> None:
