@@ -13,11 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wirecost.counters import CounterSource, Sampler
 
 
 def make_tree(root: Path, ports: int) -> None:
@@ -43,16 +48,27 @@ def cpu_s() -> float:
 
 
 def sampled(root: str, out: str, seconds: float, every_ns: int, kinds: str) -> dict[str, float]:
-    from wirecost.counters import CounterSource, Sampler
+    from wirecost.counters import Sampler
     from wirecost.counters.ethernet import EthernetSource
     from wirecost.counters.infiniband import InfinibandSource
     from wirecost.counters.jsonl import JsonlWriter
     from wirecost.counters.softirq import SoftirqSource
 
+    if kinds == "run":
+        from wirecost.counters.ethernet import SwitchSource
+
+        ports = sorted(name for _, name in socket.if_nameindex())
+        sources: list[CounterSource] = [SwitchSource(ports), SoftirqSource()]
+        return measured(
+            Sampler(every_ns=every_ns, sources=sources, sinks=[JsonlWriter(out, sparse=True)], keep=False), seconds
+        )
     path = Path(root)
     makers = {"e": EthernetSource, "i": InfinibandSource, "s": SoftirqSource}
-    sources: list[CounterSource] = [makers[k](path) for k in kinds]
-    sampler = Sampler(every_ns=every_ns, sources=sources, sinks=[JsonlWriter(out)], keep=False)
+    sources = [makers[k](path) for k in kinds]
+    return measured(Sampler(every_ns=every_ns, sources=sources, sinks=[JsonlWriter(out)], keep=False), seconds)
+
+
+def measured(sampler: Sampler, seconds: float) -> dict[str, float]:
     sampler.sample()
     start, start_s = cpu_s(), time.perf_counter()
     sampler.start()
@@ -101,6 +117,7 @@ def main() -> None:
         (f"{options.ports} of each, and softirqs", "eis"),
         (f"{options.ports} of each, the plain way", "plain"),
         ("this machine's own", "real"),
+        ("as beside an engine run", "run"),
     ]
     print(f"{'what':<32} {'devices':>7} {'samples':>8} {'CPU':>9} of one core at {1000 / options.every_ms:g} Hz")
     for title, mode in runs:

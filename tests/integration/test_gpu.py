@@ -8,6 +8,7 @@ import pytest
 
 from support.studies import write_study
 from wirecost.breakdown import Phase
+from wirecost.fabric.ncclog import Transport, Where, read_logs
 from wirecost.spec import Study, load
 from wirecost.study import Status, run_study
 
@@ -47,6 +48,33 @@ def test_two_gpus_as_two_hosts_train_as_one_does(tmp_path: Path) -> None:
     reference = losses["all-reduce", 1]
     for other in losses.values():
         assert other == pytest.approx(reference, rel=1e-4)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 4, reason="needs_gpu: four GPUs")
+def test_four_gpus_as_two_hosts_of_two_keep_peer_access_inside(tmp_path: Path) -> None:
+    study = load(
+        Study,
+        write_study(
+            tmp_path,
+            ("hosts: [2]", "hosts: [2]\nranks_per_host: 2"),
+            ("warmup: 1", "warmup: 1\ndevice: cuda"),
+            ("rate: 50 Mb/s", "rate: 2 Gb/s"),
+        ),
+    )
+    (result,) = run_study(study, tmp_path / "out")
+    assert result.outcome.status is Status.DONE, result.outcome
+    assert result.breakdown is not None
+    assert result.breakdown.network is not None
+    assert result.breakdown.network.transport == Transport.TCP
+    verdict = read_logs(sorted((result.directory / "logs").glob("nccl-*.log")))
+    pairs = [p for c in verdict.communicators if c.nranks == 4 for p in c.pairs]
+    inside = {p.hosts: p.verdict for p in pairs if p.where is Where.INSIDE}
+    assert inside == {("host0", "host0"): Transport.P2P, ("host1", "host1"): Transport.P2P}
+    between = [p for p in pairs if p.where is not Where.INSIDE]
+    assert between
+    for pair in between:
+        assert (set(pair.hosts), pair.verdict) == ({"host0", "host1"}, Transport.TCP)
+        assert pair.interfaces == ("eth0",)
 
 
 def test_collectives_over_nccl_are_right_and_say_their_transport() -> None:

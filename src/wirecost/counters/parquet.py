@@ -50,7 +50,7 @@ def read_parquet(path: str | os.PathLike[str]) -> list[Row]:
     import polars as pl
 
     try:
-        return [Row(**row) for row in pl.read_parquet(path).iter_rows(named=True)]
+        return [Row(**row) for row in pl.read_parquet(Path(path)).iter_rows(named=True)]
     except (OSError, TypeError, pl.exceptions.PolarsError) as error:
         first = str(error).strip().splitlines()[0]
         raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: {first}") from None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from wirecost.fabric.hosts import EmulatedHosts
 from wirecost.fabric.launch import End, Ending, Ranks, oom_kills
 from wirecost.fabric.rank import classify
+from wirecost.spec.fabric import Emulation, Fabric
 
 
 def judge(folder: Path, *ends: str, told: dict[int, str], oom_kills_before: int | None = None) -> Ending:
@@ -66,6 +69,39 @@ def test_the_kernels_own_count_tells_a_kill_for_want_of_memory(
 def test_a_rank_that_raised_is_the_cause_and_not_one_that_lost_it(tmp_path: Path) -> None:
     outcome = judge(tmp_path, "failed", "failed", told={0: "lost_peer", 1: "oom"})
     assert (outcome.end, outcome.rank, outcome.reason) == (End.OOM, 1, "rank 1: oom")
+
+
+def test_four_gpus_as_two_hosts_of_two(tmp_path: Path) -> None:
+    """NCCL takes ranks with one host id for one host: peer access inside, sockets between."""
+
+    class Hosts:
+        def address(self, host: int) -> str:
+            return f"10.77.{host}.1"
+
+        def enter(self, host: int) -> None:
+            os.write(journal.fileno(), str(host).encode())
+
+    (tmp_path / "logs").mkdir()
+    tell = "import json, os; print(json.dumps(dict(os.environ)))"
+    fabric = Fabric(name="two", emulate=Emulation())
+    with (tmp_path / "entered").open("wb") as journal:
+        ranks = Ranks(
+            [sys.executable, "-c", tell], tmp_path, 4, per_host=2, fabric=fabric, hosts=cast(EmulatedHosts, Hosts()),
+            nccl_log=True,
+        )  # fmt: skip
+        with ranks:
+            assert ranks.watch(60, lambda _: 0).end is End.DONE
+    assert sorted((tmp_path / "entered").read_text()) == ["0", "0", "1", "1"]
+    told = [json.loads((tmp_path / "logs" / f"rank-{rank}.log").read_text()) for rank in range(4)]
+    assert [t["NCCL_HOSTID"] for t in told] == ["wirecost-host-0"] * 2 + ["wirecost-host-1"] * 2
+    assert [(t["RANK"], t["LOCAL_RANK"], t["LOCAL_WORLD_SIZE"]) for t in told] == [
+        ("0", "0", "2"), ("1", "1", "2"), ("2", "0", "2"), ("3", "1", "2"),
+    ]  # fmt: skip
+    for t in told:
+        assert (t["NCCL_NET"], t["NCCL_SOCKET_IFNAME"], t["MASTER_ADDR"]) == ("Socket", "eth0", "10.77.0.1")
+        # A worker deals out the machine's GPUs by rank, so that nothing is hidden from it or forbidden to it.
+        for name in ("CUDA_VISIBLE_DEVICES", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
+            assert t.get(name) == os.environ.get(name)
 
 
 @pytest.mark.parametrize("sign", ["Connection reset by peer", "Broken pipe", "Connection closed by peer"])
