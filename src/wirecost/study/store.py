@@ -8,6 +8,8 @@
         link.json                    what the links gave, measured after shaping
         machine.json                 how busy the machine was before
         samples/rank-R.jsonl         every iteration of every rank, raw
+        counters.jsonl               what every host sent and received over time
+        events/rank-R.jsonl          checkpoints and validation, where there were any
         logs/rank-R.log, cell.log    what the processes printed
         breakdown.json               the result (only when done)
         status.json                  done, oom, failed or skipped, with the reason
