@@ -153,7 +153,11 @@ class LogReader:
                         self._slow(line)
                 elif word in _MESSAGES and (word != b"nccl" or line[at + 15 : at + 19] == b"Comm"):
                     rests.clear()  # an Init line changes whom a connection belongs to
-                    self._slow(line)
+                    thread = threads.get(line[:at]) if word == b"nccl" and line.count(b" NCCL ") == 1 else None
+                    if thread is not None and (init := _cached_init(line[at + 11 :])) is not None:
+                        self.state.add_init(thread, init)
+                    else:
+                        self._slow(line)
             elif b"CCL " in line:
                 self._slow(line)
             else:
