@@ -10,7 +10,8 @@ from pathlib import Path
 
 from wirecost.errors import SpecError
 from wirecost.model.load import one, with_nodes
-from wirecost.model.predict import Prediction, predict, setup
+from wirecost.model.predict import Prediction, predict
+from wirecost.model.setup import setup
 from wirecost.spec import Plan
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"

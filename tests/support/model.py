@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from wirecost.model.load import one, with_bandwidth, with_nodes
-from wirecost.model.predict import Prediction, Setup, predict, setup
+from wirecost.model.predict import Prediction, predict
+from wirecost.model.setup import Setup, setup
 from wirecost.spec import Plan
 
 

@@ -35,7 +35,7 @@ def build(
     # numpy's linear algebra starts a thread for each core when it is imported, and nothing here uses it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from wirecost.model.load import one, with_bandwidth, with_nodes
-    from wirecost.model.predict import setup
+    from wirecost.model.setup import setup
 
     sequence = degrees.pop("sequence_length", None)
     given = {key: value for key, value in degrees.items() if value is not None}

@@ -14,6 +14,7 @@ import numpy as np
 
 from wirecost.model.inputs import Machine, Number, has, where
 from wirecost.spec import Link
+from wirecost.spec.efficiency import CollectiveEfficiency
 
 DEFAULT_LATENCY_S = {"intra": 20e-6, "inter": 25e-6}
 DEFAULT_STEP_S = {"intra": 2e-6, "inter": 6e-6}
@@ -123,12 +124,35 @@ def all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number
         climb = 2 * (levels * machine.inter_step_s + (members.per_node - 1) * machine.intra_step_s)
         # Inside one node a tree is never tried: its time is set beyond the ring's.
         best = np.minimum(best, climb + wire / TREE_EFFICIENCY + (members.nodes <= 1) * best)
-    return members.several * (members.fixed_s + best)
+    return measured_s("all_reduce", members.several * (members.fixed_s + best), size_bytes, members, machine)
 
 
-def gather_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
-    """All-gather or reduce-scatter of `size_bytes` in total, on a ring. 0 for a group of one."""
-    return members.several * (members.fixed_s + members.ring_s + _wire_s(1.0, size_bytes, members))
+def gather_s(size_bytes: Number, members: Group, machine: Machine, op: str = "all_gather") -> Number:
+    """All-gather or reduce-scatter (`op`) of `size_bytes` in total, on a ring. 0 for a group of one."""
+    modelled = members.several * (members.fixed_s + members.ring_s + _wire_s(1.0, size_bytes, members))
+    return measured_s(op, modelled, size_bytes, members, machine)
+
+
+def measured_s(op: str, modelled_s: Number, size_bytes: Number, members: Group, machine: Machine) -> Number:
+    """What a benchmark measured (`Cluster.network_efficiency`) where it ran groups of this very shape, else what
+    the links' figures give."""
+    time = modelled_s
+    for curve in machine.curves:
+        if curve.collective != op or curve.hosts is None:
+            continue
+        same = (members.size == curve.ranks) & (members.nodes == curve.hosts) & (members.rings == curve.groups)
+        if has(same):
+            time = where(same, _on_curve(curve, size_bytes), time)
+    return time
+
+
+def _on_curve(curve: CollectiveEfficiency, size_bytes: Number) -> Number:
+    seconds: Number = 0.0
+    for piece in curve.segments:
+        line = piece.intercept_ns * 1e-9 + size_bytes / piece.bandwidth_Bps
+        seconds = where(size_bytes >= piece.from_bytes, line, seconds)
+    # A later piece's line may meet the axis below 0, but nothing is faster than the smallest message.
+    return np.maximum(seconds, 0.0)
 
 
 def hierarchical_all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:

@@ -14,7 +14,6 @@ from wirecost.model.collectives import Group, all_reduce_s, gather_s, group, hie
 from wirecost.model.inputs import Layout, Machine, Number, blend, flag, has, where
 from wirecost.model.overlap import exposed_s
 
-
 @dataclass(slots=True)
 class DataParallelTime:
     """Seconds for each iteration. `exposed` parts add to compute; `total` counts what is hidden as well."""
@@ -30,7 +29,8 @@ def data_group(layout: Layout, machine: Machine) -> Group:
 
 def gradient_bytes(layout: Layout, machine: Machine) -> Number:
     """Bytes of one gradient on the wire."""
-    return where(layout.gradient_bytes > 0, layout.gradient_bytes, machine.stack.gradient_bytes)
+    stacks = machine.stack.gradient_bytes if machine.element_bytes < 4 else max(machine.stack.gradient_bytes, 4.0)
+    return where(layout.gradient_bytes > 0, layout.gradient_bytes, stacks)
 
 
 def data_parallel(
@@ -40,9 +40,10 @@ def data_parallel(
     backward_s: Number,
     layout: Layout,
     machine: Machine,
+    tied_parameters: Number = 0.0,
 ) -> DataParallelTime:
     """Exposed and total time for `parameters` on this rank in `layers` layers; `forward_s` and `backward_s` are
-    one micro-batch's compute on this rank."""
+    one micro-batch's compute on this rank, `tied_parameters` the embedding's share of `parameters`."""
     stack = machine.stack
     if not has(layout.data * layout.context > 1):
         nothing = parameters * 0.0
@@ -55,7 +56,12 @@ def data_parallel(
     overlap = stack.data_parallel_overlap
     # Stage 0: all-reduce once, after backward or bucketed under the last micro-batch's backward.
     whole = several * (all_reduce_s(gradients, members, machine) + stack.gradient_sync_s)
-    grad = blend(hide, exposed_s(whole, backward_s, overlap), whole)
+    tail = 0.0
+    if has(layout.bucketed > 0):
+        # The tied embedding's gradient is complete, and its bucket leaves, only when backward ends.
+        late = np.minimum(tied_parameters * gradient_bytes(layout, machine), gradients)
+        tail = several * all_reduce_s(late, members, machine)
+    grad = blend(hide, np.maximum(exposed_s(whole, backward_s, overlap), tail), whole)
     if not has(layout.sharding > 0):
         return DataParallelTime(grad, parameters * 0.0, whole)
     weights = parameters * machine.element_bytes
@@ -65,7 +71,7 @@ def data_parallel(
     par, total = parameters * 0.0, whole
     if has(simply > 0):
         # Stages 1 and 2: reduce-scatter gradients, gather updated parameters, once an iteration.
-        scatter = several * (gather_s(gradients, members, machine) + stack.gradient_sync_s)
+        scatter = several * (gather_s(gradients, members, machine, "reduce_scatter") + stack.gradient_sync_s)
         gather = several * gather_s(weights, members, machine)
         grad = blend(simply, blend(hide, exposed_s(scatter, backward_s, overlap), scatter), grad)
         par = simply * blend(hide, exposed_s(gather, forward_s, overlap), gather)
@@ -112,7 +118,7 @@ def _fully_sharded(
         shard = placed(size, per_node, members.rings, machine)
     units = np.maximum(layers, 1.0) * stack.shard_messages
     gather = units * gather_s(weights / units, shard, machine)
-    scatter = units * gather_s(gradients / units, shard, machine)
+    scatter = units * gather_s(gradients / units, shard, machine, "reduce_scatter")
     again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
     return _Sharded(
         exposed_s(again + scatter, backward_s, stack.shard_overlap),

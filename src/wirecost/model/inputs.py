@@ -108,6 +108,8 @@ class Machine:
     element_bytes: float = 2.0
     activation_scale: float = 1.0  # 2 where activations take four bytes
     gpu_name: str = ""
+    cores: Any = None  # wirecost.spec.Cores where ranks share processor cores
+    curves: tuple[Any, ...] = ()  # measured collectives: wirecost.spec.efficiency.CollectiveEfficiency
 
 
 def where(condition: Number, yes: Number, no: Number) -> Number:

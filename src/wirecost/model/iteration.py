@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wirecost.model.compute import embedding_time, layer_device, layer_time, vocabulary_time
+from wirecost.model.cores import bubble_s, slowdown, slowed
 from wirecost.model.dataparallel import data_parallel, gradient_bytes, optimizer_s
 from wirecost.model.experts import context_forward_s, expert_forward_s
 from wirecost.model.flops import layer_work
@@ -41,6 +42,7 @@ class Iteration:
     hidden_comm_s: Number
     forward_s: Number  # of one micro-batch on the busiest stage
     backward_s: Number
+    ends_s: Number  # embedding and vocabulary layer of one micro-batch, forward and backward
     rank_parameters: Number
 
     @property
@@ -69,6 +71,10 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
 
 def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     """Predicts one iteration for every configuration. Shapes broadcast; see `wirecost.model.inputs`."""
+    turns: Number = None
+    if machine.cores is not None:
+        factor, turns = slowdown(layout, machine)
+        machine = slowed(machine, factor)
     stack = machine.stack
     sequence = shape.sequence
     tokens = layout.micro_batch * sequence / layout.context
@@ -104,6 +110,8 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     embedding = embedding_time(tokens, shape, layout, machine)
     first, last = embedding + embedding_comm, vocabulary + vocabulary_comm
     timing = schedule((forward + backward) / layers, layers, first, last, tokens, shape, layout, machine)
+    if turns is not None:
+        timing.bubble_s = bubble_s(timing.busy_s, timing.bubble_s, turns)
     # The busiest stage's parts: its share of the layers' device, communication and launch time.
     single = flag(layout.pipeline <= 1)
     share = blend(single, 1.0, timing.layers_of_stage / layers)
@@ -118,7 +126,15 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     ce_total = comm_s * (context_expert / total_forward_comm)
     held = rank_parameters(shape, layout)
     rank_forward, rank_backward = share * forward, share * backward
-    data = data_parallel(held, timing.layers_of_stage, rank_forward, rank_backward + last, layout, machine)
+    data = data_parallel(
+        held,
+        timing.layers_of_stage,
+        rank_forward,
+        rank_backward + last,
+        layout,
+        machine,
+        shape.embedding_parameters / layout.tensor,
+    )
     tied = tied_embedding_s(shape, layout, gradient_bytes(layout, machine), machine)
     optimizer = optimizer_s(held, layout, machine)
     host = np.maximum(timing.busy_s - compute - tensor_total, 0.0)
@@ -157,6 +173,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         hidden_comm_s=np.maximum(data.total_s - exposed_data, 0.0),
         forward_s=rank_forward,
         backward_s=rank_backward,
+        ends_s=ends,
         rank_parameters=held,
     )
 

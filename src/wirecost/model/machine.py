@@ -7,7 +7,8 @@ from functools import lru_cache
 from wirecost.errors import SpecError
 from wirecost.model.collectives import link_numbers
 from wirecost.model.inputs import Machine
-from wirecost.spec import GPU, Cluster, Link, MatrixPrecision, Precision, Stack, validate
+from wirecost.spec import GPU, Cluster, Cores, Link, MatrixPrecision, Precision, Stack, validate
+from wirecost.spec.efficiency import CollectiveEfficiency
 from wirecost.spec.presets import named, names
 
 
@@ -62,6 +63,8 @@ def build(
     nics_per_node: int = 1,
     precision: MatrixPrecision = MatrixPrecision.BF16,
     attention_precision: MatrixPrecision | None = None,
+    cores: Cores | None = None,
+    curves: tuple[CollectiveEfficiency, ...] = (),
 ) -> Machine:
     """A machine. `node_Bps` overrides what `nics_per_node` NICs of the inter-node link carry together."""
     if attention_precision is None:
@@ -91,6 +94,8 @@ def build(
         element_bytes=width,
         activation_scale=width / 2,
         gpu_name=gpu.name,
+        cores=cores,
+        curves=curves,
         **link_numbers(intra, "intra"),
         **link_numbers(inter, "inter"),
     )
@@ -109,4 +114,6 @@ def machine_of(
         nics_per_node=cluster.nics_per_node,
         precision=matrix_precision or MatrixPrecision(precision),
         attention_precision=MatrixPrecision(precision),
+        cores=cluster.cores,
+        curves=cluster.network_efficiency.collectives if cluster.network_efficiency else (),
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from wirecost.errors import SpecError
 from wirecost.model.load import with_bandwidth
-from wirecost.model.predict import Prediction, Setup, predict
+from wirecost.model.predict import Prediction, predict
+from wirecost.model.setup import Setup
 
 LOWEST_BPS, HIGHEST_BPS = 1e6, 1e15
 MAX_STEPS = 200

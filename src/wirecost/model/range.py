@@ -10,7 +10,7 @@ from wirecost.model.inputs import Machine
 from wirecost.model.interval import WIDER, WIDEST, is_measured, widened
 
 if TYPE_CHECKING:
-    from wirecost.model.predict import Setup
+    from wirecost.model.setup import Setup
 
 FACTOR = 2.0
 """Beyond twice the largest (or below half the smallest) calibrated value a prediction counts as extrapolated."""

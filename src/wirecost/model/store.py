@@ -15,7 +15,7 @@ from wirecost.spec.presets import KINDS
 from wirecost.units import Seconds
 
 if TYPE_CHECKING:
-    from wirecost.model.predict import Setup
+    from wirecost.model.setup import Setup
 
 SECONDS = ("latency", "latency_per_step")
 

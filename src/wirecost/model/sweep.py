@@ -9,7 +9,8 @@ from typing import Any
 
 from wirecost.errors import SpecError, one_of
 from wirecost.model.load import with_bandwidth, with_nodes
-from wirecost.model.predict import Prediction, Setup, predict, setup
+from wirecost.model.predict import Prediction, predict
+from wirecost.model.setup import Setup, setup
 from wirecost.units import format_rate_bps, parse_rate_bps
 
 AXES = (

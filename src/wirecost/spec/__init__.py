@@ -1,6 +1,6 @@
 """What to run, as plain validated data: Workload, Plan, Cluster, Fabric, Experiment, Study."""
 
-from wirecost.spec.cluster import GPU, Cluster, Link, gpu
+from wirecost.spec.cluster import GPU, Cluster, Cores, Link, gpu
 from wirecost.spec.experiment import Data, Device, Experiment, LossScaling, Optimizer, Periodic, Scaling
 from wirecost.spec.fabric import Emulation, Fabric, Native
 from wirecost.spec.plan import (
@@ -21,6 +21,7 @@ from wirecost.spec.yaml import load, parse_yaml, to_yaml, validate
 __all__ = [
     "GPU",
     "Cluster",
+    "Cores",
     "Data",
     "DataParallel",
     "Device",

@@ -20,7 +20,7 @@ def _link(value: Any) -> Any:
 
 
 class GPU(Spec):
-    """One accelerator: datasheet figures, and what of them is reached.
+    """One accelerator (or the processor that ranks train on): datasheet figures, and what of them is reached.
 
     `peak_flops` is dense, per number format, in FLOP/s. `matrix_efficiency` is the share of the peak that large
     matrix products reach, `matrix_traffic` how many times a product's operands and result cross the memory at
@@ -33,7 +33,7 @@ class GPU(Spec):
 
     name: str
     aliases: tuple[str, ...] = ()
-    architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna3"]
+    architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna3", "cpu"]
     memory_bytes: PositiveInt
     memory_bandwidth_Bps: PositiveFloat
     peak_flops: dict[MatrixPrecision, PositiveFloat]
@@ -68,6 +68,21 @@ class Link(Spec):
     calibration: str | None = None
 
 
+class Cores(Spec):
+    """Processor cores that ranks compute on, and share.
+
+    The device's figures are those of one rank with `threads` threads. `shared_by` says which ranks share the
+    `count` cores: those of a node, or `all` where hosts are emulated on one machine. `serial` is the share of a
+    rank's compute that more threads don't speed up (Amdahl 1967, doi 10.1145/1465482.1465560).
+    """
+
+    count: PositiveInt
+    threads: PositiveInt
+    shared_by: Literal["node", "all"] = "node"
+    serial: float = Field(default=0.2, ge=0, le=1)
+    source: str
+
+
 class Cluster(Spec):
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     description: str = ""
@@ -77,6 +92,7 @@ class Cluster(Spec):
     intra_node: Annotated[Link, BeforeValidator(_link)]
     inter_node: Annotated[Link, BeforeValidator(_link)]
     nics_per_node: PositiveInt = 1
+    cores: Cores | None = None
     dollars_per_gpu_hour: NonNegativeFloat | None = None
     network_efficiency: NetworkEfficiency | None = None
     source: str | None = None

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support.model import comm_fraction, made, predicted, seconds
 from wirecost.breakdown import Source
 from wirecost.errors import SpecError
-from wirecost.model.predict import largest_micro_batch, layout_of, predict
+from wirecost.model.predict import largest_micro_batch, predict
+from wirecost.model.setup import layout_of
 
 PARTS = (
     "compute_s",
