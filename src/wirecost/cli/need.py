@@ -6,37 +6,36 @@ from typing import Annotated
 
 import typer
 
-from wirecost.cli.predict import CLUSTER, PLAN, STACK, WORKLOAD, build
+from wirecost.cli import _setup as options
 
 
 def need(
-    workload: Annotated[str, WORKLOAD],
-    cluster: Annotated[str, CLUSTER],
+    workload: Annotated[str, options.WORKLOAD],
+    cluster: Annotated[str | None, options.CLUSTER] = None,
     fraction: Annotated[
         float, typer.Option("--fraction", "-f", help="Largest share of communication, like 0.2.")
     ] = 0.2,
     what: Annotated[str, typer.Option("--of", help="bandwidth, micro-batch or accumulation.")] = "bandwidth",
-    plan: Annotated[str | None, PLAN] = None,
-    stack: Annotated[str | None, STACK] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", "-n", help="GPUs; default all of the cluster.")] = None,
-    micro_batch: Annotated[int, typer.Option("--micro-batch", "-b", help="Sequences of one micro-batch.")] = 1,
-    global_batch: Annotated[
-        int | None, typer.Option("--global-batch", "-B", help="Sequences of one iteration.")
-    ] = None,
-    tensor_parallel: Annotated[
-        int | None, typer.Option("--tensor-parallel", "--tp", help="Tensor-parallel degree.")
-    ] = None,
-    pipeline_parallel: Annotated[
-        int | None, typer.Option("--pipeline-parallel", "--pp", help="Pipeline stages.")
-    ] = None,
-    data_parallel: Annotated[
-        str | None, typer.Option("--data-parallel", help="all_reduce, ddp, zero1, zero2 or zero3.")
-    ] = None,
-    recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None,
-    sequence_length: Annotated[int | None, typer.Option("--sequence-length", help="Tokens of a sequence.")] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", help="Another rate of each node's NICs together.")
-    ] = None,
+    plan: options.Plan = None,
+    stack: options.Stack = None,
+    gpus: options.Gpus = None,
+    micro_batch: options.MicroBatch = 1,
+    global_batch: options.GlobalBatch = None,
+    tensor_parallel: options.TensorParallel = None,
+    pipeline_parallel: options.PipelineParallel = None,
+    virtual_stages: options.VirtualStages = None,
+    pipeline_schedule: options.PipelineSchedule = None,
+    context_parallel: options.ContextParallel = None,
+    expert_parallel: options.ExpertParallel = None,
+    data_parallel: options.DataParallel = None,
+    sharding_group: options.ShardingGroup = None,
+    sequence_parallel: options.SequenceParallel = None,
+    recompute: options.Recompute = None,
+    precision: options.Precision = None,
+    matrix_precision: options.MatrixPrecision = None,
+    sequence_length: options.SequenceLength = None,
+    bandwidth: options.Bandwidth = None,
+    calibration: options.Calibration = None,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
     """Find the bandwidth (or micro-batch, or accumulation) at which the comm fraction falls to --fraction.
@@ -58,20 +57,29 @@ def need(
     }
     if what not in solvers:
         raise SpecError(one_of("quantity", what, solvers))
-    made = build(
+    made = options.build(
         workload,
         cluster,
-        plan,
-        stack,
-        gpus,
-        micro_batch,
-        global_batch,
-        bandwidth,
+        plan=plan,
+        stack=stack,
+        gpus=gpus,
+        micro_batch=micro_batch,
+        global_batch=global_batch,
+        bandwidth=bandwidth,
+        sequence_length=sequence_length,
+        calibration=calibration,
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
+        virtual_stages=virtual_stages,
+        pipeline_schedule=pipeline_schedule,
+        context_parallel=context_parallel,
+        expert_parallel=expert_parallel,
         data_parallel=data_parallel,
+        sharding_group=sharding_group,
+        sequence_parallel=sequence_parallel,
         recompute=recompute,
-        sequence_length=sequence_length,
+        precision=precision,
+        matrix_precision=matrix_precision,
     )
     now = solver.fraction(made)
     found = solvers[what](made, fraction)

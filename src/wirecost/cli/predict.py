@@ -1,110 +1,41 @@
-"""`wirecost predict`: one iteration, its parts, its memory, and how sure that is."""
+"""`wirecost predict`: one iteration (or every cell of a study), its parts, its memory, and how sure that is."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-WORKLOAD = typer.Argument(help="Workload preset or YAML file.")
-CLUSTER = typer.Option("--cluster", "-c", help="Cluster preset or YAML file.")
-PLAN = typer.Option("--plan", "-p", help="Plan preset or YAML file.")
-STACK = typer.Option(
-    "--stack",
-    "-s",
-    help="Software stack preset or YAML file; default megatron-core, or fsdp-flash without TP and PP.",
-)
+from wirecost.cli import _setup as options
 
-
-def build(
-    workload: str,
-    cluster: str,
-    plan: str | None,
-    stack: str | None,
-    gpus: int | None,
-    micro_batch: int,
-    global_batch: int | None,
-    bandwidth: str | None,
-    calibration: Path | None = None,
-    **degrees: Any,
-) -> Any:
-    """The checked Setup that the options mean."""
-    import os
-
-    # numpy's linear algebra starts a thread for each core when it is imported, and nothing here uses it.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from wirecost.model.load import one, with_bandwidth, with_nodes
-    from wirecost.model.setup import setup
-
-    sequence = degrees.pop("sequence_length", None)
-    given = {key: value for key, value in degrees.items() if value is not None}
-    if plan is None:
-        from wirecost.spec import Plan, validate
-
-        many = any(given.get(key, 1) > 1 for key in ("tensor_parallel", "pipeline_parallel"))
-        base = {"name": "options", "precision": "bf16", "data_parallel": "zero1" if many else "zero3"}
-        made_plan = validate(Plan, {**base, **given}, "options")
-    else:
-        made_plan = one("plan", plan, **given)
-    machine = with_nodes(with_bandwidth(one("cluster", cluster), bandwidth), gpus)
-    return setup(
-        one("workload", workload, sequence_length=sequence),
-        made_plan,
-        machine,
-        stack=one("stack", stack) if stack else None,
-        gpus=gpus,
-        micro_batch=micro_batch,
-        global_batch=global_batch,
-    )
+if TYPE_CHECKING:
+    from wirecost.model.setup import Setup
 
 
 def predict(
-    workload: Annotated[str, WORKLOAD],
-    cluster: Annotated[str, CLUSTER],
-    plan: Annotated[str | None, PLAN] = None,
-    stack: Annotated[str | None, STACK] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", "-n", help="GPUs; default all of the cluster.")] = None,
-    micro_batch: Annotated[int, typer.Option("--micro-batch", "-b", help="Sequences of one micro-batch.")] = 1,
-    global_batch: Annotated[
-        int | None, typer.Option("--global-batch", "-B", help="Sequences of one iteration.")
-    ] = None,
-    tensor_parallel: Annotated[
-        int | None, typer.Option("--tensor-parallel", "--tp", help="Tensor-parallel degree.")
-    ] = None,
-    pipeline_parallel: Annotated[
-        int | None, typer.Option("--pipeline-parallel", "--pp", help="Pipeline stages.")
-    ] = None,
-    virtual_stages: Annotated[
-        int | None, typer.Option("--virtual-stages", "--vpp", help="Chunks of each stage.")
-    ] = None,
-    context_parallel: Annotated[
-        int | None, typer.Option("--context-parallel", "--cp", help="Context-parallel degree.")
-    ] = None,
-    expert_parallel: Annotated[
-        int | None, typer.Option("--expert-parallel", "--ep", help="Expert-parallel degree.")
-    ] = None,
-    data_parallel: Annotated[
-        str | None, typer.Option("--data-parallel", help="all_reduce, ddp, zero1, zero2 or zero3.")
-    ] = None,
-    sequence_parallel: Annotated[
-        bool | None,
-        typer.Option(
-            "--sequence-parallel/--no-sequence-parallel", help="Split what lies between tensor-parallel regions."
-        ),
-    ] = None,
-    recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None,
-    precision: Annotated[str | None, typer.Option("--precision", help="fp32, bf16 or fp16.")] = None,
-    matrix_precision: Annotated[
-        str | None, typer.Option("--matrix-precision", help="fp8 or fp4 for the layers' products.")
-    ] = None,
-    sequence_length: Annotated[int | None, typer.Option("--sequence-length", help="Tokens of a sequence.")] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", help="Another rate of each node's NICs together, like '400 Gb/s'.")
-    ] = None,
-    calibration: Annotated[
-        Path | None, typer.Option("--calibration", help="Fitted values that `wirecost calibrate --save` wrote.")
-    ] = None,
+    workload: Annotated[str | None, options.WORKLOAD] = None,
+    cluster: Annotated[str | None, options.CLUSTER] = None,
+    plan: options.Plan = None,
+    stack: options.Stack = None,
+    gpus: options.Gpus = None,
+    micro_batch: options.MicroBatch = 1,
+    global_batch: options.GlobalBatch = None,
+    tensor_parallel: options.TensorParallel = None,
+    pipeline_parallel: options.PipelineParallel = None,
+    virtual_stages: options.VirtualStages = None,
+    pipeline_schedule: options.PipelineSchedule = None,
+    context_parallel: options.ContextParallel = None,
+    expert_parallel: options.ExpertParallel = None,
+    data_parallel: options.DataParallel = None,
+    sharding_group: options.ShardingGroup = None,
+    sequence_parallel: options.SequenceParallel = None,
+    recompute: options.Recompute = None,
+    precision: options.Precision = None,
+    matrix_precision: options.MatrixPrecision = None,
+    sequence_length: options.SequenceLength = None,
+    bandwidth: options.Bandwidth = None,
+    calibration: options.Calibration = None,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -112,41 +43,57 @@ def predict(
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the sweep into this .png or .svg.")] = None,
+    study: Annotated[
+        str | None, typer.Option("--study", help="Predict every cell of this study instead of one workload.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="With --study: write each cell's prediction there.")
+    ] = None,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
 ) -> None:
     """Predict an iteration: breakdown, comm fraction, tokens/s, MFU and memory, with an interval.
 
     Example: wirecost predict llama-3-8b --cluster dgx-h100 --gpus 64 --sweep bandwidth=100Gb/s..3.2Tb/s
+
+    A study before it is run: wirecost predict --study study.yaml --calibration mine --out predictions
     """
     from wirecost.cli.output import check_format
     from wirecost.errors import SpecError
 
     check_format(format)
-    made = build(
+    if study:
+        if workload:
+            raise SpecError("a study names its own workloads: leave the workload out")
+        _study(study, calibration, cluster, stack, out, format)
+        return
+    if out:
+        raise SpecError("--out is for --study; one prediction is printed, as JSON with --format json")
+    if workload is None:
+        raise SpecError("what to predict is missing: a workload (`wirecost presets`), or --study")
+    made = options.build(
         workload,
         cluster,
-        plan,
-        stack,
-        gpus,
-        micro_batch,
-        global_batch,
-        bandwidth,
+        plan=plan,
+        stack=stack,
+        gpus=gpus,
+        micro_batch=micro_batch,
+        global_batch=global_batch,
+        bandwidth=bandwidth,
+        sequence_length=sequence_length,
+        calibration=calibration,
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
         virtual_stages=virtual_stages,
+        pipeline_schedule=pipeline_schedule,
         context_parallel=context_parallel,
         expert_parallel=expert_parallel,
         data_parallel=data_parallel,
+        sharding_group=sharding_group,
         sequence_parallel=sequence_parallel,
         recompute=recompute,
         precision=precision,
         matrix_precision=matrix_precision,
-        sequence_length=sequence_length,
     )
-    if calibration:
-        from wirecost.model.store import apply_calibration
-
-        made = apply_calibration(made, calibration)
     if plot and not sweep:
         raise SpecError("--plot draws a sweep: say --sweep gpus=8..512, for example")
     if sweep:
@@ -155,7 +102,7 @@ def predict(
         _one(made, format)
 
 
-def _one(made: Any, format: str) -> None:
+def _one(made: Setup, format: str) -> None:
     import json
 
     from wirecost.model.predict import largest_micro_batch
@@ -179,7 +126,7 @@ def _one(made: Any, format: str) -> None:
     show_prediction(result, largest_micro_batch(made))
 
 
-def _sweep(made: Any, text: str, plot: Path | None, format: str) -> None:
+def _sweep(made: Setup, text: str, plot: Path | None, format: str) -> None:
     import json
 
     from wirecost.cli.show import show_sweep
@@ -197,3 +144,52 @@ def _sweep(made: Any, text: str, plot: Path | None, format: str) -> None:
         show_sweep(points, axis)
         if plot:
             typer.echo(f"wrote {plot}", err=True)
+
+
+def _study(
+    name: str, calibration: Path | None, cluster: str | None, stack: str | None, out: Path | None, format: str
+) -> None:
+    import json
+
+    from wirecost.calibration.assemble import read
+    from wirecost.cli.show import show_study
+    from wirecost.errors import SpecError
+    from wirecost.model.load import one
+    from wirecost.study.predicted import predict_study, write_predictions
+    from wirecost.study.runner import load_study
+
+    if calibration is not None and not calibration.is_dir():
+        raise SpecError(f"{calibration}: a study takes the directory that `wirecost calibrate --out` wrote")
+    if calibration is None and cluster is None:
+        raise SpecError("a study is predicted from --calibration DIR (`wirecost calibrate --out`), or --cluster")
+    loaded = load_study(name)
+    cells = predict_study(
+        loaded,
+        read(calibration) if calibration else None,
+        cluster=one("cluster", cluster) if cluster else None,
+        stack=one("stack", stack) if stack else None,
+    )
+    if out:
+        rests_on = {"calibration": str(calibration) if calibration else None, "cluster": cluster, "stack": stack}
+        write_predictions(cells, loaded, rests_on, out)
+    if format == "json":
+        rows = [
+            {
+                "cell": cell.experiment.slug,
+                "iteration_s": float(cell.prediction.times.total_s) if cell.prediction else None,
+                "comm_fraction": (
+                    float(cell.prediction.times.exposed_comm_s / cell.prediction.times.total_s)
+                    if cell.prediction
+                    else None
+                ),
+                "refused": cell.refused,
+            }
+            for cell in cells
+        ]
+        typer.echo(json.dumps({"study": loaded.name, "predicted": rows}))
+    else:
+        show_study(loaded.name, cells)
+        if out:
+            typer.echo(f"wrote {out}", err=True)
+    if not any(cell.prediction for cell in cells):
+        raise typer.Exit(1)

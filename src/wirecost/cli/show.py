@@ -101,3 +101,80 @@ def show_sweep(points: Sequence[Any], axis: str) -> None:
         )
     head = [axis.replace("_", " "), "iteration", "90 % interval", "comm fraction", "tokens/s", "MFU", "remark"]
     console().print(table("Predicted", head, body))
+
+
+def show_study(name: str, cells: Sequence[Any]) -> None:
+    """A predicted study as one table."""
+    body = []
+    for cell in cells:
+        e = cell.experiment
+        head = [e.workload.name, e.fabric.name, e.plan.name, str(e.scaling), str(e.ranks), str(e.global_batch)]
+        if cell.prediction is None:
+            body.append([*head, "-", "-", "-", cell.refused])
+            continue
+        p = cell.prediction
+        interval, total = p.breakdown.interval, float(p.times.total_s)
+        codes = ", ".join(w.code for w in p.breakdown.warnings)
+        bounds = f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}"
+        fraction = percent(float(p.times.exposed_comm_s) / total)
+        body.append([*head, seconds(total), bounds, fraction, codes])
+    columns = ["workload", "network", "plan", "scaling", "ranks", "batch"]
+    columns += ["iteration", "90 % interval", "comm fraction", "remark"]
+    console().print(table(f"{name}, predicted", columns, body))
+
+
+def show_held_against(held: Any) -> None:
+    """Predictions of a study beside its measurements: cells, errors, and the order of the strategies."""
+    out = console()
+    body = [
+        [
+            c.workload,
+            c.network,
+            c.plan,
+            f"{c.scaling} <{c.ranks}, {c.global_batch}>",
+            seconds(c.measured_s),
+            seconds(c.predicted_s),
+            percent(c.error, sign=True),
+            {True: "yes", False: "no", None: "-"}[c.in_interval],
+            percent(c.measured_fraction),
+            percent(c.predicted_fraction),
+        ]
+        for c in held.cells
+    ]
+    head = ["workload", "network", "plan", "scale", "measured", "predicted", "error", "in 90 %"]
+    out.print(table("Measured and predicted iteration", [*head, "comm measured", "comm predicted"], body))
+    lines = [_errors_line("all", held.summary())]
+    for key in ("network", "plan", "workload"):
+        lines += [_errors_line(name, found) for name, found in held.by(key).items()]
+    columns = ["", "cells", "mean |error| of time", "bias", "worst", "mean |error| of comm fraction", "in 90 %"]
+    out.print(table("Errors", columns, lines))
+    if held.orders:
+        body = [
+            [
+                o.workload,
+                o.network,
+                f"{o.scaling} <{o.ranks}, {o.global_batch}>",
+                " < ".join(o.measured),
+                " < ".join(o.predicted),
+                ("right" if not o.wrong_pairs else "WRONG") if o.pairs else "too close to tell",
+            ]
+            for o in held.orders
+        ]
+        columns = ["workload", "network", "scale", "measured order", "predicted order", ""]
+        out.print(table("Strategies from the fastest to the slowest", columns, body))
+        right, pairs = held.pairs_right
+        out.print(f"  {right} of {pairs} pairs of strategies that measurably differ are in the right order")
+    for cell, reason in held.left_out:
+        out.print(f"  left out: {safe(cell)}: {safe(reason)}")
+
+
+def _errors_line(name: str, found: dict[str, Any]) -> list[str]:
+    return [
+        name,
+        str(found["cells"]),
+        percent(found["mape"]),
+        percent(found["bias"], sign=True),
+        percent(found["max_ape"]),
+        percent(found["mean_fraction_error"]),
+        percent(found["interval_coverage"], 0),
+    ]

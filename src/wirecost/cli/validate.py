@@ -9,12 +9,25 @@ import typer
 
 
 def validate(
-    measured: Annotated[Path, typer.Argument(help="CSV of measured iterations or communication fractions.")],
+    measured: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV of measured iterations or communication fractions, or a study's results directory."
+        ),
+    ],
     calibrate_on: Annotated[
         Path | None, typer.Option("--calibrate-on", metavar="FILE", help="Fit on this table first.")
     ] = None,
     by: Annotated[
         list[str] | None, typer.Option("--by", metavar="COLUMN", help="Errors by this column too (repeatable).")
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option("--predictions", metavar="DIR", help="For a study: what `wirecost predict --study` wrote."),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", metavar="DIR", help="Or predict it now from `wirecost calibrate --out`."),
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Print every row.")] = False,
     format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
@@ -22,19 +35,58 @@ def validate(
     """Predict every row of a table of measurements, and say how wrong the predictions are.
 
     Rows that the model can't express are listed with the reason. Errors are predicted / measured - 1, for tables
-    of communication fractions predicted - measured.
+    of communication fractions predicted - measured. Of a study: each cell measured and predicted, and whether its
+    strategies come in the right order.
     """
     import json
 
     from wirecost.cli.output import check_format
+    from wirecost.errors import SpecError
     from wirecost.model.validate import validate_table
 
     check_format(format)
+    if measured.is_dir():
+        if calibrate_on or by or rows:
+            raise SpecError("--calibrate-on, --by and --rows are for tables; a study takes --predictions")
+        _study(measured, predictions, calibration, format)
+        return
+    if predictions or calibration:
+        raise SpecError(f"{measured}: --predictions and --calibration are for a study's results directory")
     result = validate_table(measured, calibrate_on=calibrate_on)
     if format == "json":
         typer.echo(json.dumps(result.as_json(), allow_nan=False))
         return
     _print(result, by, rows)
+
+
+def _study(store: Path, predictions: Path | None, calibration: Path | None, format: str) -> None:
+    import json
+
+    from wirecost.cli.show import show_held_against
+    from wirecost.errors import SpecError
+    from wirecost.study import Store
+    from wirecost.study.held_against import hold_against
+    from wirecost.study.predicted import predict_study, read_predictions
+
+    if (predictions is None) == (calibration is None):
+        raise SpecError(
+            "a study is held against --predictions DIR (`wirecost predict --study`), or --calibration DIR"
+        )
+    kept = Store(store)
+    results = kept.results()
+    if predictions is not None:
+        said = read_predictions(predictions)
+    else:
+        from wirecost.calibration.assemble import read
+
+        assert calibration is not None
+        cells = predict_study(kept.study(), read(calibration))
+        said = {cell.experiment.slug: cell.prediction.breakdown for cell in cells if cell.prediction}
+    held = hold_against(results, said)
+    if format == "json":
+        typer.echo(json.dumps(held.as_json(), allow_nan=False))
+    else:
+        show_held_against(held)
 
 
 def _print(result: Any, by: list[str] | None, every_row: bool) -> None:

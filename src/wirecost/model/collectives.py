@@ -81,7 +81,9 @@ def placed(size: Number, per_node: Number, rings: Number, machine: Machine) -> G
     between = nodes * outside
     # Every rank is a step of the ring, and the step into another node is the slower one.
     steps = np.maximum(size - 1 - between, 0.0) * machine.intra_step_s + between * machine.inter_step_s
-    rate = np.where(crosses, np.minimum(intra, _node_rate_Bps(nodes, per_node, rings, machine)), intra)
+    # A ring with one rank in each node never takes the way inside.
+    inside = intra + (per_node <= 1) * 1e30
+    rate = np.where(crosses, np.minimum(inside, _node_rate_Bps(nodes, per_node, rings, machine)), intra)
     return Group(
         size,
         per_node,

@@ -14,6 +14,7 @@ from wirecost.model.collectives import Group, all_reduce_s, gather_s, group, hie
 from wirecost.model.inputs import Layout, Machine, Number, blend, flag, has, where
 from wirecost.model.overlap import exposed_s
 
+
 @dataclass(slots=True)
 class DataParallelTime:
     """Seconds for each iteration. `exposed` parts add to compute; `total` counts what is hidden as well."""

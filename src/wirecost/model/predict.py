@@ -29,6 +29,8 @@ from wirecost.model.range import outside_range
 from wirecost.model.setup import Setup, layout_of
 
 LEVEL = 0.9
+
+
 @dataclass(frozen=True)
 class Prediction:
     """A prediction with what it was made from; `breakdown` is the part that compares and is stored."""

@@ -29,6 +29,7 @@ def describe_environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _cpuinfo("model name"),
         "cores": len(os.sched_getaffinity(0)),
+        "machine_cores": os.cpu_count(),
         "gpus": _gpus(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "variables": {k: v for k, v in sorted(os.environ.items()) if TELLING.match(k)},

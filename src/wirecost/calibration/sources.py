@@ -1,0 +1,175 @@
+"""What `wirecost calibrate` is given, told apart by its content: engine runs, benchmarks, traces, tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from wirecost.breakdown import Breakdown, Source
+from wirecost.calibration.network import FITTED_OPS, Bench, Measured
+from wirecost.calibration.observed import Observed, from_engine, from_trace
+from wirecost.collectives.result import Row
+from wirecost.errors import SpecError
+from wirecost.load import load_breakdown
+from wirecost.spec import Experiment, Plan, Workload, load
+from wirecost.units import parse_rate_bps
+
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Told:
+    """What traces don't say and the user must."""
+
+    workload: Workload | None = None
+    plan: Plan | None = None
+    micro_batch: int | None = None
+    global_batch: int | None = None
+    gpus_per_node: int | None = None
+
+
+@dataclass
+class Found:
+    """Everything given, sorted. `skipped` says what was left out, and why."""
+
+    runs: list[Observed] = field(default_factory=list)
+    benches: list[Bench] = field(default_factory=list)
+    seen: list[Measured] = field(default_factory=list)
+    tables: list[Path] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def gather(paths: Sequence[Path], told: Told, *, ranks: int | None = None) -> Found:
+    """Reads everything. `ranks`: take only runs of so many ranks from result stores.
+
+    Raises:
+        WirecostError: for what can't be read, naming it.
+    """
+    found = Found()
+    for path in paths:
+        if path.suffix == ".csv":
+            found.tables.append(path)
+        elif (path / "experiments").is_dir():
+            _from_store(path, found, ranks)
+        elif (path / "experiment.yaml").is_file():
+            _from_experiment(path, found)
+        elif (bench := read_bench(path)) is not None:
+            found.benches.append(bench)
+        else:
+            _from_breakdown(path, found, told)
+    return found
+
+
+def _from_store(root: Path, found: Found, ranks: int | None) -> None:
+    from wirecost.study import Store
+
+    results = Store(root).results()
+    other = 0
+    for result in results:
+        if ranks is not None and result.experiment.ranks != ranks:
+            other += 1
+            continue
+        if result.breakdown is None:
+            found.skipped.append(f"{result.directory.name}: {result.outcome.status}")
+            continue
+        _add(result.experiment, result.breakdown, result.directory, found)
+    if other:
+        found.skipped.append(f"{root}: {other} runs of other than {ranks} ranks")
+
+
+def _from_experiment(directory: Path, found: Found) -> None:
+    path = directory / "breakdown.json"
+    if not path.is_file():
+        raise SpecError(
+            f"{directory}: holds no result (there is no breakdown.json): the experiment did not finish"
+        )
+    _add(load(Experiment, directory / "experiment.yaml"), load_breakdown(str(path)), directory, found)
+
+
+def _add(experiment: Experiment, breakdown: Breakdown, directory: Path, found: Found) -> None:
+    try:
+        environment: dict[str, Any] = json.loads((directory / "environment.json").read_bytes())
+    except FileNotFoundError:
+        environment = {}
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{directory / 'environment.json'}: can't be read as JSON") from error
+    run = from_engine(experiment, breakdown, environment, directory.name)
+    if run is None:
+        found.skipped.append(f"{directory.name}: compute and communication overlap or mix in it")
+    else:
+        found.runs.append(run)
+
+
+def _from_breakdown(path: Path, found: Found, told: Told) -> None:
+    breakdown = load_breakdown(str(path))
+    if breakdown.source is Source.PREDICTED:
+        raise SpecError(f"{path}: is a prediction: a calibration takes what was measured")
+    if breakdown.source is Source.MEASURED and told.workload is None:
+        raise SpecError(
+            f"{path}: a breakdown alone doesn't say what ran: give the experiment's directory, with its "
+            "experiment.yaml, or --workload, --plan and --micro-batch"
+        )
+    run = from_trace(
+        breakdown,
+        path.name,
+        workload=told.workload,
+        plan=told.plan,
+        micro_batch=told.micro_batch,
+        global_batch=told.global_batch,
+        gpus_per_node=told.gpus_per_node,
+    )
+    found.runs.append(run)
+    for one in breakdown.collectives:
+        time = one.transfer_ns if one.transfer_ns is not None else one.duration_ns
+        if one.op in FITTED_OPS and one.bytes and one.group_size and one.group_size > 1 and time:
+            # Calls of one kind are summed: their mean size and time lie on the same straight line.
+            hosts = max(1, one.group_size // (told.gpus_per_node or one.group_size))
+            size, seconds = one.bytes / one.count, time / one.count * 1e-9
+            found.seen.append(Measured(one.op, one.group_size, hosts, 1, size, seconds))
+
+
+def read_bench(path: Path) -> Bench | None:
+    """A `wirecost bench --format json` document; None where the file is something else.
+
+    Raises:
+        SpecError: for one that is damaged, or lies to itself.
+    """
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or "rows" not in data or "fits" not in data:
+        return None
+    try:
+        rows = tuple(Row.model_validate_json(json.dumps(row)) for row in data["rows"])
+        request, network = data.get("request"), data.get("network") or {}
+        if request is None:
+            # Read from another tool's output: on how many hosts it ran is all that may be known.
+            hosts = {one.get("hosts") for one in data["read"]}
+            most = max((row.ranks for row in rows), default=1)
+            host = int(hosts.pop() or 1) if len(hosts) == 1 else 1
+            return Bench(str(path), "benchmarked", None, host, max(1, most // host), 1, None, False, rows)
+        shape = request["fabric"].get("emulate") or {}
+        rate = network.get("nominal_rate_bps") or (parse_rate_bps(shape["rate"]) if shape.get("rate") else None)
+        return Bench(
+            path=str(path),
+            network=str(network.get("name") or request["fabric"]["name"]),
+            emulated=network.get("emulated"),
+            hosts=int(request["hosts"]),
+            ranks_per_host=int(request["ranks_per_host"]),
+            rings=len(request["groups"]),
+            rate_bps=rate,
+            medians=request["backend"] != "nccl",
+            rows=rows,
+        )
+    except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SpecError(f"{path}: no sound benchmark: {' '.join(str(error).split())[:160]}") from error

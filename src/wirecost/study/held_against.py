@@ -1,0 +1,191 @@
+"""Predictions of a study held against its measurements: each cell, the errors, and the order of the strategies."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from wirecost.breakdown import Breakdown
+from wirecost.errors import SpecError
+from wirecost.spec import Experiment
+from wirecost.study.store import Result
+
+TIE = 0.03
+"""Strategies whose measured times lie this close (or within each other's quartiles) have no order to get right."""
+
+
+@dataclass(frozen=True)
+class CellError:
+    """Medians, in seconds and as fractions. `error` is predicted / measured - 1; of fractions, the difference."""
+
+    cell: str
+    workload: str
+    network: str
+    plan: str
+    scaling: str
+    ranks: int
+    global_batch: int
+    measured_s: float
+    predicted_s: float
+    error: float
+    measured_fraction: float | None
+    predicted_fraction: float | None
+    fraction_error: float | None
+    in_interval: bool | None
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Order:
+    """The strategies of one workload, network and scale from the fastest to the slowest."""
+
+    workload: str
+    network: str
+    scaling: str
+    ranks: int
+    global_batch: int
+    measured: tuple[str, ...]
+    predicted: tuple[str, ...]
+    wrong_pairs: tuple[tuple[str, str], ...]  # (measured faster, measured slower) that are predicted the other way
+    pairs: int  # that differ by more than the measurements' own spread
+
+
+@dataclass(frozen=True)
+class Held:
+    """Everything compared, and what couldn't be, with the reason."""
+
+    cells: tuple[CellError, ...]
+    orders: tuple[Order, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+    def summary(self, cells: Sequence[CellError] | None = None) -> dict[str, Any]:
+        """Mean errors, bias and the intervals that hold, of all cells or of some."""
+        mine = self.cells if cells is None else cells
+        fractions = [c.fraction_error for c in mine if c.fraction_error is not None]
+        bounded = [c.in_interval for c in mine if c.in_interval is not None]
+        worst = max(mine, key=lambda c: abs(c.error))
+        return {
+            "cells": len(mine),
+            "mape": sum(abs(c.error) for c in mine) / len(mine),
+            "bias": sum(c.error for c in mine) / len(mine),
+            "worst": worst.cell,
+            "max_ape": abs(worst.error),
+            "mean_fraction_error": sum(map(abs, fractions)) / len(fractions) if fractions else None,
+            "interval_coverage": sum(bounded) / len(bounded) if bounded else None,
+        }
+
+    def by(self, key: str) -> dict[str, dict[str, Any]]:
+        """The same for each network, plan or workload."""
+        names = dict.fromkeys(str(getattr(c, key)) for c in self.cells)
+        return {name: self.summary([c for c in self.cells if str(getattr(c, key)) == name]) for name in names}
+
+    @property
+    def pairs_right(self) -> tuple[int, int]:
+        """Pairs of strategies in the right order, of those that measurably differ."""
+        pairs = sum(order.pairs for order in self.orders)
+        return pairs - sum(len(order.wrong_pairs) for order in self.orders), pairs
+
+    def as_json(self) -> dict[str, Any]:
+        right, pairs = self.pairs_right
+        return {
+            "format_version": 1,
+            "unit": "s",
+            "summary": self.summary(),
+            "by_network": self.by("network"),
+            "by_plan": self.by("plan"),
+            "cells": [asdict(c) for c in self.cells],
+            "orders": [asdict(o) for o in self.orders],
+            "pairs_right": right,
+            "pairs": pairs,
+            "left_out": [{"cell": cell, "reason": reason} for cell, reason in self.left_out],
+        }
+
+
+def hold_against(results: Sequence[Result], predictions: Mapping[str, Breakdown]) -> Held:
+    """Raises SpecError where no measured cell has a prediction."""
+    keys = Counter(map(_without_digest, predictions))
+    by_key = {k: found for slug, found in predictions.items() if keys[k := _without_digest(slug)] == 1}
+    cells, left_out, seen = [], [], set()
+    spreads: dict[str, tuple[float, float]] = {}
+    for result in results:
+        slug = result.experiment.slug
+        # The same cell of a study with, say, more iterations is the same prediction.
+        predicted = predictions.get(slug) or by_key.get(_without_digest(slug))
+        if predicted is None:
+            left_out.append((slug, "measured, but not predicted"))
+            continue
+        seen.add(_without_digest(slug))
+        if result.breakdown is None:
+            left_out.append((slug, f"predicted, but the run ended as {result.outcome.status}"))
+            continue
+        time = result.breakdown.iteration_ns()
+        if time is None:
+            left_out.append((slug, "predicted, but the run has no iterations"))
+            continue
+        spreads[slug] = (time.q1 * 1e-9, time.q3 * 1e-9)
+        cells.append(_cell(result.experiment, result.breakdown, predicted))
+    left_out += [
+        (slug, "predicted, but not measured") for slug in predictions if _without_digest(slug) not in seen
+    ]
+    if not cells:
+        raise SpecError("no measured cell of this study has a prediction: were they made from the same study?")
+    return Held(tuple(cells), tuple(_orders(cells, spreads)), tuple(left_out))
+
+
+def _without_digest(slug: str) -> str:
+    return slug.rpartition("_")[0]
+
+
+def _cell(experiment: Experiment, measured: Breakdown, predicted: Breakdown) -> CellError:
+    time, said = measured.iteration_ns(), predicted.iteration_ns()
+    assert time is not None
+    assert said is not None
+    fractions = measured.comm_fraction(), predicted.comm_fraction()
+    ours, theirs = (f.median if f else None for f in fractions)
+    interval = predicted.interval
+    return CellError(
+        cell=experiment.slug,
+        workload=experiment.workload.name,
+        network=experiment.fabric.name,
+        plan=experiment.plan.name,
+        scaling=str(experiment.scaling),
+        ranks=experiment.ranks,
+        global_batch=experiment.global_batch,
+        measured_s=time.median * 1e-9,
+        predicted_s=said.median * 1e-9,
+        error=said.median / time.median - 1,
+        measured_fraction=ours,
+        predicted_fraction=theirs,
+        fraction_error=theirs - ours if ours is not None and theirs is not None else None,
+        in_interval=interval.low_ns <= time.median <= interval.high_ns if interval else None,
+        doubts=tuple(w.code for w in measured.warnings),
+    )
+
+
+def _orders(cells: Sequence[CellError], spreads: Mapping[str, tuple[float, float]]) -> list[Order]:
+    groups: dict[tuple[str, str, str, int, int], list[CellError]] = {}
+    for cell in cells:
+        key = (cell.workload, cell.network, cell.scaling, cell.ranks, cell.global_batch)
+        groups.setdefault(key, []).append(cell)
+    found = []
+    for key, mine in groups.items():
+        if len(mine) < 2:
+            continue
+        measured = sorted(mine, key=lambda c: c.measured_s)
+        predicted = sorted(mine, key=lambda c: c.predicted_s)
+        wrong, pairs = [], 0
+        for index, fast in enumerate(measured):
+            for slow in measured[index + 1 :]:
+                apart = math.log(slow.measured_s / fast.measured_s) > TIE
+                if not apart or spreads[fast.cell][1] >= spreads[slow.cell][0]:
+                    continue
+                pairs += 1
+                if fast.predicted_s >= slow.predicted_s:
+                    wrong.append((fast.plan, slow.plan))
+        found.append(
+            Order(*key, tuple(c.plan for c in measured), tuple(c.plan for c in predicted), tuple(wrong), pairs)
+        )
+    return found

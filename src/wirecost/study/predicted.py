@@ -1,0 +1,174 @@
+"""A study predicted: a predicted breakdown for each cell, before anything is measured.
+
+FOLDER/study.yaml                the study that was predicted
+FOLDER/SLUG.json                 a cell's predicted Breakdown
+FOLDER/predictions.json          what it rests on, and the cells that can't be predicted, with the reason
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from wirecost.breakdown import Breakdown, ResultWarning
+from wirecost.calibration.assemble import Calibration
+from wirecost.errors import SpecError, WirecostError
+from wirecost.model.predict import Prediction, predict
+from wirecost.model.setup import setup
+from wirecost.spec import Cluster, Experiment, Fabric, Link, Stack, Study, to_yaml
+from wirecost.units import format_rate_bps
+
+FORMAT_VERSION = 1
+INDEX = "predictions.json"
+
+
+@dataclass(frozen=True)
+class PredictedCell:
+    """`prediction` is None where the cell can't be predicted; `refused` says why."""
+
+    experiment: Experiment
+    prediction: Prediction | None
+    refused: str | None = None
+
+
+def predict_study(
+    study: Study,
+    calibration: Calibration | None = None,
+    *,
+    cluster: Cluster | None = None,
+    stack: Stack | None = None,
+) -> list[PredictedCell]:
+    """Predicts every cell of a study, from a calibration or from one cluster and stack for all.
+
+    A fabric's cluster is the calibration's of that name. One that was not benchmarked, but is emulated at a stated
+    rate, is taken at that rate with the links' usual efficiency, and says so.
+    """
+    return [_cell(e, calibration, cluster, stack) for e in study.experiments()]
+
+
+def _cell(
+    experiment: Experiment, calibration: Calibration | None, cluster: Cluster | None, stack: Stack | None
+) -> PredictedCell:
+    warnings: list[ResultWarning] = []
+    try:
+        if calibration is not None:
+            stack = stack or _stack(experiment, calibration)
+            cluster = cluster or _cluster(experiment.fabric, calibration, warnings)
+        if cluster is None:
+            raise SpecError("nothing says on what to predict: a calibration or a cluster")
+        placed = cluster.model_copy(
+            update={
+                "gpus_per_node": experiment.ranks_per_host,
+                "nodes": experiment.hosts,
+                **({"nics_per_node": 1} if experiment.fabric.emulate is not None else {}),
+            }
+        )
+        made = setup(
+            experiment.workload,
+            experiment.plan,
+            placed,
+            stack=stack,
+            gpus=experiment.ranks,
+            micro_batch=experiment.micro_batch,
+            global_batch=experiment.global_batch,
+        )
+        found = predict(made)
+    except WirecostError as error:
+        return PredictedCell(experiment, None, str(error))
+    network = found.breakdown.network
+    assert network is not None
+    breakdown = found.breakdown.model_copy(
+        update={
+            "title": experiment.slug,
+            "network": network.model_copy(
+                update={"name": experiment.fabric.name, "emulated": experiment.fabric.emulate is not None}
+            ),
+            "warnings": (*found.breakdown.warnings, *warnings),
+        }
+    )
+    return PredictedCell(
+        experiment,
+        Prediction(made, found.shape, found.layout, found.machine, found.times, found.memory, breakdown),
+    )
+
+
+def _stack(experiment: Experiment, calibration: Calibration) -> Stack:
+    precision = experiment.plan.precision
+    if precision not in calibration.stacks:
+        known = ", ".join(sorted(calibration.stacks))
+        raise SpecError(f"precision {precision} was not calibrated, {known} was: add a run of it")
+    return calibration.stacks[precision]
+
+
+def _cluster(fabric: Fabric, calibration: Calibration, warnings: list[ResultWarning]) -> Cluster:
+    if fabric.name in calibration.clusters:
+        return calibration.clusters[fabric.name]
+    first = next(iter(calibration.clusters.values()))
+    rate = fabric.emulate.rate if fabric.emulate else None
+    if rate is None:
+        raise SpecError(
+            f"fabric '{fabric.name}' was not benchmarked and states no rate; benchmarked: "
+            f"{', '.join(sorted(calibration.clusters))}"
+        )
+    warnings.append(
+        ResultWarning(
+            code="uncalibrated_network",
+            message=f"fabric '{fabric.name}' was not benchmarked: its nominal {format_rate_bps(rate)} and a usual "
+            "efficiency are used",
+        )
+    )
+    link = Link(name=fabric.name, rate=rate, source="nominal rate of the emulated fabric")
+    return first.model_copy(update={"inter_node": link, "network_efficiency": None, "name": fabric.name})
+
+
+def write_predictions(
+    cells: Sequence[PredictedCell], study: Study, rests_on: dict[str, Any], folder: Path
+) -> None:
+    """Raises SpecError if the folder holds predictions already, or can't be written."""
+    if (folder / INDEX).exists():
+        raise SpecError(
+            f"{folder}: holds predictions already: choose another --out, so that none is changed after measuring"
+        )
+    index = {
+        "format_version": FORMAT_VERSION,
+        "study": study.name,
+        **rests_on,
+        "predicted": [c.experiment.slug for c in cells if c.prediction],
+        "refused": [{"cell": c.experiment.slug, "reason": c.refused} for c in cells if not c.prediction],
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "study.yaml").write_text(to_yaml(study), encoding="utf-8")
+        for cell in cells:
+            if cell.prediction:
+                text = cell.prediction.breakdown.model_dump_json(indent=1)
+                (folder / f"{cell.experiment.slug}.json").write_text(text, encoding="utf-8")
+        (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"{folder}: can't be written: {error.strerror}") from error
+
+
+def read_predictions(folder: Path) -> dict[str, Breakdown]:
+    """Predicted breakdowns by the experiment's slug.
+
+    Raises:
+        SpecError: for a folder without predictions, or a damaged file.
+    """
+    if not (folder / INDEX).is_file():
+        raise SpecError(
+            f"{folder}: holds no predictions (there is no {INDEX}); `wirecost predict --study` writes them"
+        )
+    found = {}
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+        for slug in index["predicted"]:
+            path = folder / f"{Path(str(slug)).name}.json"
+            found[str(slug)] = Breakdown.model_validate_json(path.read_bytes())
+    except (OSError, ValueError, ValidationError, KeyError, TypeError) as error:
+        raise SpecError(f"{folder}: damaged predictions: {' '.join(str(error).split())[:160]}") from error
+    return found
