@@ -14,6 +14,10 @@ from wirecost.model.collectives import Group, all_reduce_s, gather_s, group, hie
 from wirecost.model.inputs import Layout, Machine, Number, blend, flag, has, where
 from wirecost.model.overlap import exposed_s
 
+FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
+"""PyTorch's DistributedDataParallel gathers gradients into a first bucket of 1 MiB and then of 25 MiB (its
+`bucket_cap_mb`; arXiv:2006.15704, section 3.2.3): a small model's gradients leave nearly all at once."""
+
 
 @dataclass(slots=True)
 class DataParallelTime:
@@ -59,8 +63,10 @@ def data_parallel(
     whole = several * (all_reduce_s(gradients, members, machine) + stack.gradient_sync_s)
     tail = 0.0
     if has(layout.bucketed > 0):
-        # The tied embedding's gradient is complete, and its bucket leaves, only when backward ends.
-        late = np.minimum(tied_parameters * gradient_bytes(layout, machine), gradients)
+        # The last bucket leaves only when backward ends, and with it the tied embedding's gradient.
+        rest = np.maximum(gradients - FIRST_BUCKET_BYTES, 0.0)
+        last = np.maximum(np.mod(rest, BUCKET_BYTES), tied_parameters * gradient_bytes(layout, machine))
+        late = np.minimum(last, gradients)
         tail = several * all_reduce_s(late, members, machine)
     grad = blend(hide, np.maximum(exposed_s(whole, backward_s, overlap), tail), whole)
     if not has(layout.sharding > 0):

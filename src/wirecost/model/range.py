@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING
 
 from wirecost.breakdown import ResultWarning
 from wirecost.model.inputs import Machine
-from wirecost.model.interval import WIDER, WIDEST, is_measured, widened
+from wirecost.model.interval import is_measured, outside, widened
 
 if TYPE_CHECKING:
     from wirecost.model.setup import Setup
-
-FACTOR = 2.0
-"""Beyond twice the largest (or below half the smallest) calibrated value a prediction counts as extrapolated."""
 
 
 def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarning]]:
     """The interval's half width in natural logarithms, and a warning for each dimension outside."""
     several = made.gpus > made.cluster.gpus_per_node
     network = made.cluster.inter_node if several else None
-    spread = widened(made.stack, made.cluster.accelerator, network)
     values = {
         "gpus": made.gpus,
         "hidden": made.workload.hidden,
@@ -30,19 +26,18 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
         "tensor_parallel": made.plan.tensor_parallel,
         "pipeline_parallel": made.plan.pipeline_parallel,
     }
+    beyond = outside(made.stack, values)
+    spread = widened(made.stack, made.cluster.accelerator, network, beyond)
     warnings = []
-    for key, (low, high) in made.stack.calibrated_range.items():
-        value = values.get(key)
-        if value is not None and not low / FACTOR <= value <= high * FACTOR:
-            spread *= WIDER
-            warnings.append(
-                ResultWarning(
-                    code="extrapolated",
-                    message=f"{key} {value} lies outside the {low:g} to {high:g} that stack "
-                    f"'{made.stack.name}' was "
-                    "calibrated on; the interval is widened",
-                )
+    for key in beyond:
+        low, high = made.stack.calibrated_range[key]
+        warnings.append(
+            ResultWarning(
+                code="extrapolated",
+                message=f"{key} {values[key]} lies outside the {low:g} to {high:g} that stack "
+                f"'{made.stack.name}' was calibrated on; the interval is widened",
             )
+        )
     if made.stack.calibration is None:
         warnings.append(
             ResultWarning(
@@ -70,4 +65,4 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
                 "interval is widened",
             )
         )
-    return min(spread, WIDEST), warnings
+    return spread, warnings

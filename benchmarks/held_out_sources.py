@@ -1,0 +1,155 @@
+"""How the stated intervals do on sources that nothing was fitted to: the fits again without one source.
+
+    python benchmarks/held_out_sources.py REFERENCE
+
+Each case leaves a whole source (a paper's or a project's measurements on its cluster) out of the fit and predicts
+it, with the interval that the rules of `wirecost.model.interval` give such a source: the stack's spread, and what
+a GPU and a network add that the fit did not see. The fits start from another stack's values and the defaults.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from calibrate_presets import OWN, STAGES, UNFUSED
+
+from wirecost.model.calibrate import Problem, fit
+from wirecost.model.interval import UNKNOWN_GPU, UNKNOWN_NETWORK, WIDEST
+from wirecost.model.machine import stack_named
+from wirecost.model.rows import Configuration
+from wirecost.model.validate import configurations, read_table
+
+A100 = "gpu A100-SXM-80GB"
+UNFITTED_GPU = {"matrix_efficiency": 0.75, "matrix_traffic": 0.5}
+UNFITTED_LINK = {"efficiency": 0.8, "shared_efficiency": 0.6}
+
+
+@dataclass
+class Case:
+    """`held` is predicted under `stack`, after a fit of `free` to `seen` (none: the stack as it is). `unfitted`
+    names what besides the stack the fit did not see: gpu, network."""
+
+    name: str
+    held: Sequence[Configuration]
+    stack: str
+    seen: Sequence[Configuration] = ()
+    free: Sequence[str] = ()
+    start: Mapping[str, float] = field(default_factory=dict)
+    unfitted: tuple[str, ...] = ()
+
+
+@dataclass
+class Judged:
+    """Log errors of a case, and the half width that was stated for it."""
+
+    case: Case
+    errors: np.ndarray
+    spread: float
+
+    @property
+    def coverage(self) -> float:
+        return float(np.mean(np.abs(self.errors) <= self.spread))
+
+
+def under(rows: Sequence[Configuration], stack: str) -> list[Configuration]:
+    return [replace(row, key=replace(row.key, stack=stack)) for row in rows]
+
+
+def defaults(rows: Sequence[Configuration]) -> dict[str, float]:
+    """The rows' GPUs and networks as if nobody had fitted them."""
+    found = {f"gpu {row.key.gpu} {p}": value for row in rows for p, value in UNFITTED_GPU.items()}
+    for row in rows:
+        if row.layout.world > row.key.gpus_per_node:
+            found |= {f"link {row.key.inter} {p}": value for p, value in UNFITTED_LINK.items()}
+    return found
+
+
+def judge(case: Case) -> Judged:
+    values = dict(case.start)
+    if case.seen:
+        pull = 0.05 if len(case.seen) < 100 else 0.02
+        values |= fit(Problem(case.seen), case.free, start=case.start, evaluations=40, pull=pull).values
+    problem = Problem(under(case.held, case.stack))
+    errors = np.log(problem.predict(values) / problem.measured)
+    widths = [stack_named(case.stack).spread]
+    widths += [UNKNOWN_GPU] * ("gpu" in case.unfitted) + [UNKNOWN_NETWORK] * ("network" in case.unfitted)
+    return Judged(case, errors, min(math.hypot(*widths), WIDEST))
+
+
+def cases(reference: Path) -> list[Case]:
+    """One source held out of those that share a stack, then every source under the stack of nobody."""
+
+    def table(name: str) -> list[Configuration]:
+        own = OWN / f"{name}.csv"
+        return configurations(read_table(own if own.exists() else reference / "measured" / f"{name}.csv"))[0]
+
+    stages = {stage.name: stage for stage in STAGES}
+    single, multi = table("vtrain_a100_single"), table("vtrain_a100_multi")
+    sc21 = [row for row in table("megatron_sc21") if row.key.stack == "megatron-lm-2021"]
+    korthikanti, mosaic = table("korthikanti2022_tab5"), table("mosaicml_llm_foundry")
+    bridge, own = table("megatron_bridge"), table("h100_one_gpu")
+    megatron = stages["megatron-a100"].free
+    lm = [name for name in megatron if "megatron-lm-2021" in name]
+    deepspeed = [name for name in megatron if "megatron-lm-2021" not in name]
+    other = {f"stack megatron-lm-2021 {p}": float(getattr(stack_named("megatron-deepspeed"), p)) for p in UNFUSED}
+    both, mds = ("gpu", "network"), "megatron-deepspeed"
+    begin = defaults(multi) | defaults(single)
+    found = [
+        Case("Korthikanti, stack from SC'21", korthikanti, "megatron-lm-2021", sc21, lm, other),
+        Case("SC'21, stack from Korthikanti", sc21, "megatron-lm-2021", korthikanti, lm, other),
+        Case("vTrain multi-node, stack from both", multi, "megatron-lm-2021", sc21 + korthikanti, lm, other),
+        Case("vTrain multi-node, all from single-node", multi, mds, single, deepspeed, begin, both),
+        Case("SC'21, all from vTrain", sc21, mds, single + multi, deepspeed, begin, both),
+        Case("Korthikanti, all from vTrain", korthikanti, mds, single + multi, deepspeed, begin, both),
+    ]  # fmt: skip
+    for name, rows, stage in (("MosaicML", mosaic, "fsdp-flash"), ("Megatron-Bridge", bridge, "megatron-core")):
+        for gpu in sorted({row.key.gpu for row in rows}):
+            held = [row for row in rows if row.key.gpu == gpu]
+            seen = [row for row in rows if row.key.gpu != gpu]
+            links = {row.key.inter for row in held} - {row.key.inter for row in seen}
+            free = [p for p in stages[stage].free if p.split()[1] not in {gpu, *links}]
+            start = dict(stages[stage].start) | defaults(held)
+            start = {p: v for p, v in start.items() if not p.startswith("link") or p.split()[1] in links}
+            unfitted = both if links else ("gpu",)
+            found.append(Case(f"{name} on {gpu}, its other GPUs", held, stage, seen, free, start, unfitted))
+    everyone = {
+        "vTrain single-node": single, "vTrain multi-node": multi, "SC'21": sc21, "Korthikanti": korthikanti,
+        "MosaicML": mosaic, "Megatron-Bridge": bridge, "one H100": own,
+    }  # fmt: skip
+    for name, rows in everyone.items():
+        crosses = any(row.layout.world > row.key.gpus_per_node for row in rows)
+        found.append(
+            Case(
+                f"{name}, stack unknown",
+                rows,
+                "generic",
+                start=defaults(rows),
+                unfitted=both if crosses else ("gpu",),
+            )
+        )
+    modern = (("MosaicML", mosaic), ("Megatron-Bridge", bridge))
+    for name, rows in modern:
+        found.append(Case(f"{name}, stack torchtitan", rows, "torchtitan", start=defaults(rows), unfitted=both))
+    return found
+
+
+def show(judged: Sequence[Judged]) -> None:
+    head = ("rows", "error", "bias", "stated", "held")
+    print(f"{'source that the fit did not see':44s} " + " ".join(f"{h:>8s}" for h in head))
+    for one in judged:
+        e = np.expm1(one.errors)
+        print(
+            f"{one.case.name:44s} {len(e):8d} {100 * np.abs(e).mean():6.1f} % {100 * e.mean():+6.1f} % "
+            f"x{np.exp(one.spread):7.2f} {100 * one.coverage:6.0f} %"
+        )
+    coverage = [one.coverage for one in judged]
+    print(f"held, each source counting once: {100 * np.mean(coverage):.0f} % (stated: 90 %)")
+
+
+if __name__ == "__main__":
+    show([judge(case) for case in cases(Path(sys.argv[1]))])
