@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from held_out_sources import cases, judge, show
 
 from wirecost.model.inputs import Layout
 from wirecost.model.iteration import iterate, iterate_memory
@@ -151,6 +152,8 @@ def main() -> None:
     if len(sys.argv) > 1:
         print()
         errors(Path(sys.argv[1]))
+        print()
+        show([judge(case) for case in cases(Path(sys.argv[1]))])
 
 
 if __name__ == "__main__":
