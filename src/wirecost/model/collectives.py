@@ -175,10 +175,12 @@ def all_to_all_s(size_bytes: Number, members: Group, machine: Machine) -> Number
     return members.several * (members.fixed_s + np.maximum(inside, members.crosses * leaving / nic) * ramp)
 
 
-def send_s(size_bytes: Number, between_nodes: Number, machine: Machine) -> Number:
-    """One point-to-point message; between nodes every GPU of the node sends at once and shares the NICs."""
+def send_s(size_bytes: Number, between_nodes: Number, machine: Machine, senders: Number | None = None) -> Number:
+    """One point-to-point message; between nodes `senders` of a node (all its GPUs, where not given) send at once
+    and share the NICs."""
+    senders = machine.gpus_per_node if senders is None else senders
     inside = machine.intra_step_s + size_bytes / (machine.intra_Bps * machine.intra_efficiency)
-    nic = machine.node_Bps * machine.inter_efficiency / machine.gpus_per_node
+    nic = machine.node_Bps * machine.inter_efficiency / senders
     outside = machine.inter_step_s + size_bytes / np.minimum(nic, machine.intra_Bps)
     return between_nodes * outside + (1 - between_nodes) * inside
 

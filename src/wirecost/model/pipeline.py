@@ -56,7 +56,9 @@ def transfer_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -
         size = size / layout.tensor
     elif has(split):
         size = where(split, size / layout.tensor, size)
-    return send_s(size, boundary_crosses_nodes(layout, machine), machine)
+    # A node sends to the next what its one last stage holds, not what all its GPUs do.
+    senders = np.minimum(machine.gpus_per_node, layout.world / layout.pipeline)
+    return send_s(size, boundary_crosses_nodes(layout, machine), machine, senders)
 
 
 def schedule(
