@@ -72,11 +72,8 @@ def _networks(found: Found, base: Cluster | None) -> list[NetworkFit]:
     for index, bench in enumerate(found.benches):
         by_network.setdefault((bench.network, bench.hosts > 1), []).append(index)
     fits = []
-    for (_, several), indices in by_network.items():
-        link = None
-        if base is not None:
-            link = base.inter_node if several else base.intra_node
-        fits.append(fit_benches([found.benches[i] for i in indices], base=link))
+    for indices in by_network.values():
+        fits.append(fit_benches([found.benches[i] for i in indices], base=base))
     for several in (False, True):
         # Traces tell of a link where no benchmark does.
         samples = [s for s in found.seen if (s.hosts > 1) == several]

@@ -14,7 +14,7 @@ from wirecost.errors import SpecError
 from wirecost.model.collectives import all_reduce_s, gather_s, link_numbers, placed
 from wirecost.model.inputs import Machine
 from wirecost.model.machine import build, stack_named
-from wirecost.spec import Link, MatrixPrecision, gpu
+from wirecost.spec import Cluster, Link, MatrixPrecision, gpu
 from wirecost.spec.efficiency import NetworkEfficiency
 from wirecost.spec.presets import named
 from wirecost.units import BitsPerSecond, Seconds
@@ -103,8 +103,8 @@ class NetworkFit:
         return float(np.mean(np.abs(self.errors)))
 
 
-def fit_benches(benches: Sequence[Bench], *, base: Link | None = None) -> NetworkFit:
-    """Fits all benchmarks of one network together. `base` gives the link's name and nominal rate.
+def fit_benches(benches: Sequence[Bench], *, base: Cluster | None = None) -> NetworkFit:
+    """Fits all benchmarks of one network together. `base` gives the link's name, nominal rate and NICs.
 
     Raises:
         SpecError: where no row is a collective that a link can be fitted to.
@@ -117,9 +117,15 @@ def fit_benches(benches: Sequence[Bench], *, base: Link | None = None) -> Networ
         )
     kind = "inter" if first.hosts > 1 else "intra"
     rate = first.rate_bps or _busiest_bps(samples)
-    link = base or Link(name=first.network, rate=BitsPerSecond(rate), source=_rate_source(first))
     per_host = max(bench.ranks_per_host for bench in benches)
-    fitted, told, errors = fit_link(link, samples, kind, per_host)
+    nics = 1
+    if base is not None:
+        link = base.inter_node if kind == "inter" else base.intra_node
+        # Fewer ranks than the node has GPUs reach the NICs that lie beside theirs.
+        nics = max(1, base.nics_per_node * min(per_host, base.gpus_per_node) // base.gpus_per_node)
+    else:
+        link = Link(name=first.network, rate=BitsPerSecond(rate), source=_rate_source(first))
+    fitted, told, errors = fit_link(link, samples, kind, per_host, nics_per_node=nics)
     curves = NetworkEfficiency(network=first.network, emulated=first.emulated)
     for bench in benches:
         curves = curves.merged(bench.efficiency())

@@ -114,7 +114,7 @@ def show_study(name: str, cells: Sequence[Any]) -> None:
             continue
         p = cell.prediction
         interval, total = p.breakdown.interval, float(p.times.total_s)
-        codes = ", ".join(w.code for w in p.breakdown.warnings)
+        codes = ", ".join(dict.fromkeys(w.code for w in p.breakdown.warnings))
         bounds = f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}"
         fraction = percent(float(p.times.exposed_comm_s) / total)
         body.append([*head, seconds(total), bounds, fraction, codes])

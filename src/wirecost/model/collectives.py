@@ -178,9 +178,9 @@ def all_to_all_s(size_bytes: Number, members: Group, machine: Machine) -> Number
 def send_s(size_bytes: Number, between_nodes: Number, machine: Machine, senders: Number | None = None) -> Number:
     """One point-to-point message; between nodes `senders` of a node (all its GPUs, where not given) send at once
     and share the NICs."""
-    senders = machine.gpus_per_node if senders is None else senders
+    sharing: Number = machine.gpus_per_node if senders is None else senders
     inside = machine.intra_step_s + size_bytes / (machine.intra_Bps * machine.intra_efficiency)
-    nic = machine.node_Bps * machine.inter_efficiency / senders
+    nic = machine.node_Bps * machine.inter_efficiency / sharing
     outside = machine.inter_step_s + size_bytes / np.minimum(nic, machine.intra_Bps)
     return between_nodes * outside + (1 - between_nodes) * inside
 

@@ -66,4 +66,5 @@ def with_bandwidth(cluster: Cluster, rate: str | float | None) -> Cluster:
     if bps <= 0:
         raise SpecError(f"bandwidth: a rate must be positive, not {rate}")
     link: Link = cluster.inter_node.model_copy(update={"rate": BitsPerSecond(bps / cluster.nics_per_node)})
-    return cluster.model_copy(update={"inter_node": link})
+    # What was benchmarked at the old rate says nothing of the new one, but through the link's efficiency.
+    return cluster.model_copy(update={"inter_node": link, "network_efficiency": None})

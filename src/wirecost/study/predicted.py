@@ -59,6 +59,8 @@ def _cell(
         if calibration is not None:
             stack = stack or _stack(experiment, calibration)
             cluster = cluster or _cluster(experiment.fabric, calibration, warnings)
+        elif cluster is not None and experiment.fabric.emulate and experiment.fabric.emulate.rate:
+            cluster = _at_nominal_rate(experiment.fabric, cluster, warnings)
         if cluster is None:
             raise SpecError("nothing says on what to predict: a calibration or a cluster")
         placed = cluster.model_copy(
@@ -108,22 +110,27 @@ def _stack(experiment: Experiment, calibration: Calibration) -> Stack:
 def _cluster(fabric: Fabric, calibration: Calibration, warnings: list[ResultWarning]) -> Cluster:
     if fabric.name in calibration.clusters:
         return calibration.clusters[fabric.name]
-    first = next(iter(calibration.clusters.values()))
-    rate = fabric.emulate.rate if fabric.emulate else None
-    if rate is None:
+    if fabric.emulate is None or fabric.emulate.rate is None:
         raise SpecError(
             f"fabric '{fabric.name}' was not benchmarked and states no rate; benchmarked: "
             f"{', '.join(sorted(calibration.clusters))}"
         )
+    return _at_nominal_rate(fabric, next(iter(calibration.clusters.values())), warnings)
+
+
+def _at_nominal_rate(fabric: Fabric, cluster: Cluster, warnings: list[ResultWarning]) -> Cluster:
+    assert fabric.emulate is not None
+    rate = fabric.emulate.rate
+    assert rate is not None
     warnings.append(
         ResultWarning(
-            code="uncalibrated_network",
+            code="not_benchmarked",
             message=f"fabric '{fabric.name}' was not benchmarked: its nominal {format_rate_bps(rate)} and a usual "
             "efficiency are used",
         )
     )
     link = Link(name=fabric.name, rate=rate, source="nominal rate of the emulated fabric")
-    return first.model_copy(update={"inter_node": link, "network_efficiency": None, "name": fabric.name})
+    return cluster.model_copy(update={"inter_node": link, "network_efficiency": None, "name": fabric.name})
 
 
 def write_predictions(

@@ -220,8 +220,8 @@ def test_a_study_is_predicted_then_held_against_what_was_measured(folder: Path, 
         for cell in cells
         if cell.prediction
     }
-    assert "uncalibrated_network" in codes["emulated-1g"]
-    assert "uncalibrated_network" not in codes["emulated-100m"]
+    assert {"uncalibrated_network", "not_benchmarked"} <= codes["emulated-1g"]
+    assert not {"uncalibrated_network", "not_benchmarked"} & codes["emulated-100m"]
     write_predictions(cells, STUDY, {"calibration": str(folder)}, tmp_path / "p")
     with pytest.raises(SpecError, match="already"):
         write_predictions(cells, STUDY, {}, tmp_path / "p")
@@ -257,6 +257,34 @@ def test_a_study_of_more_iterations_is_the_same_prediction(folder: Path, tmp_pat
     longer = cells[0].experiment.model_copy(update={"iterations": 99})
     held = hold_against([Result(longer, Outcome(status=Status.DONE), measured(longer), tmp_path)], said)
     assert held.summary()["cells"] == 1
+
+
+def test_the_commands_do_all_of_it(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from wirecost.cli import main
+
+    def run(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as ending:
+            main([str(a) for a in arguments])
+        assert not ending.value.code
+        return capsys.readouterr().out
+
+    study, mine, said = tmp_path / "study.yaml", tmp_path / "mine", tmp_path / "said"
+    study.write_text(to_yaml(STUDY))
+    said_of_fit = json.loads(
+        run("calibrate", store, bench(tmp_path / "b.json", 2), "--out", mine, "--format", "json")
+    )
+    assert {Path(p).name for p in said_of_fit["wrote"]} == {"stack-fp32.yaml", "cluster-emulated-100m.yaml"}
+    table = run("predict", "--study", study, "--calibration", mine, "--out", said)
+    assert "predicted" in table
+    assert "not_benchmarked" in table
+    one = STUDY.experiments()[0]
+    keep(tmp_path / "runs", one, measured(one))
+    held = json.loads(run("validate", tmp_path / "runs", "--predictions", said, "--format", "json"))
+    assert held["summary"]["cells"] == 1
+    assert "measured" in run("validate", tmp_path / "runs", "--predictions", said)
+    options = ("--calibration", mine, "--precision", "fp32", "--data-parallel", "all_reduce", "-n", "2")
+    assert "emulated-100m" in run("predict", "gpt-tiny", *options)
+    assert "Mb/s" in run("need", "gpt-tiny", *options, "-b", "4", "--fraction", "0.3")
 
 
 def test_disturbed_runs_weigh_less_and_are_named(store: Path) -> None:
