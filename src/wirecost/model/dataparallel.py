@@ -14,9 +14,9 @@ from wirecost.model.collectives import Group, all_reduce_s, gather_s, group, hie
 from wirecost.model.inputs import Layout, Machine, Number, blend, flag, has, where
 from wirecost.model.overlap import exposed_s
 
-FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-"""PyTorch's DistributedDataParallel gathers gradients into a first bucket of 1 MiB and then of 25 MiB (its
-`bucket_cap_mb`; arXiv:2006.15704, section 3.2.3): a small model's gradients leave nearly all at once."""
+FIRST_BUCKET_BYTES = 1 << 20
+"""PyTorch's DistributedDataParallel gathers gradients into a first bucket of 1 MiB and then of its `bucket_cap_mb`
+(arXiv:2006.15704, section 3.2.3): a small model's gradients leave nearly all at once."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class DataParallelTime:
 
 
 def data_group(layout: Layout, machine: Machine) -> Group:
-    return group(layout.data * layout.context, layout.tensor, layout.world, machine)
+    return group(layout.data * layout.context, layout.data_stride, layout.world, machine)
 
 
 def gradient_bytes(layout: Layout, machine: Machine) -> Number:
@@ -65,7 +65,7 @@ def data_parallel(
     if has(layout.bucketed > 0):
         # The last bucket leaves only when backward ends, and with it the tied embedding's gradient.
         rest = np.maximum(gradients - FIRST_BUCKET_BYTES, 0.0)
-        last = np.maximum(np.mod(rest, BUCKET_BYTES), tied_parameters * gradient_bytes(layout, machine))
+        last = np.maximum(np.mod(rest, layout.bucket_bytes), tied_parameters * gradient_bytes(layout, machine))
         late = np.minimum(last, gradients)
         tail = several * all_reduce_s(late, members, machine)
     grad = blend(hide, np.maximum(exposed_s(whole, backward_s, overlap), tail), whole)
@@ -127,9 +127,10 @@ def _fully_sharded(
     gather = units * gather_s(weights / units, shard, machine)
     scatter = units * gather_s(gradients / units, shard, machine, "reduce_scatter")
     again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
+    overlap = stack.shard_overlap * flag(layout.bucketed > 0)
     return _Sharded(
-        exposed_s(again + scatter, backward_s, stack.shard_overlap),
-        exposed_s(gather, forward_s, stack.shard_overlap),
+        exposed_s(again + scatter, backward_s, overlap),
+        exposed_s(gather, forward_s, overlap),
         gather + again + scatter,
         once,
     )

@@ -71,10 +71,33 @@ class Layout:
     recompute: Number = RECOMPUTE_NONE
     gpipe: Number = 0.0
     gradient_bytes: Number = 0.0  # 0: the stack's
+    bucket_bytes: Number = 25.0 * 2**20
+    pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
 
     @property
     def world(self) -> Number:
         return self.tensor * self.pipeline * self.data * self.context
+
+    @property
+    def tensor_stride(self) -> Number:
+        """Ranks between neighbours of a tensor-parallel group."""
+        if not has(self.pipeline_first > 0):
+            return 1.0
+        return 1 + self.pipeline_first * (self.pipeline * self.data * self.context - 1)
+
+    @property
+    def data_stride(self) -> Number:
+        if not has(self.pipeline_first > 0):
+            return self.tensor
+        return self.tensor + self.pipeline_first * (self.pipeline - self.tensor)
+
+    @property
+    def stage_stride(self) -> Number:
+        """Ranks between neighbouring stages."""
+        stage = self.tensor * self.data * self.context
+        if not has(self.pipeline_first > 0):
+            return stage
+        return stage + self.pipeline_first * (1 - stage)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,6 @@ import numpy as np
 from wirecost.model.inputs import Number
 
 
-def exposed_s(comm_s: Number, compute_s: Number, efficiency: float) -> Number:
+def exposed_s(comm_s: Number, compute_s: Number, efficiency: Number) -> Number:
     """What communication adds to `compute_s` seconds of compute: between 0 and `comm_s`."""
     return np.maximum(compute_s, comm_s) + (1 - efficiency) * np.minimum(compute_s, comm_s) - compute_s

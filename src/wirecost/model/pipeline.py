@@ -38,9 +38,9 @@ def ends_are_shorter(layers: Number, layout: Layout) -> Number:
 
 
 def boundary_crosses_nodes(layout: Layout, machine: Machine) -> Number:
-    """Share of stage boundaries between nodes. Ranks run tensor, context, data, then pipeline, so a stage is
-    world / pipeline neighbours."""
-    stage = layout.world / layout.pipeline
+    """Share of stage boundaries between nodes. Ranks run tensor, context, data, then pipeline, so that a stage
+    is world / pipeline neighbours, or the other way round."""
+    stage = layout.stage_stride
     per_node = np.maximum(1.0, np.floor(machine.gpus_per_node / stage))
     nodes = np.ceil(layout.pipeline / per_node)
     inside = where(layout.pipeline > 1, (nodes - 1) / np.maximum(layout.pipeline - 1, 1.0), 0.0)
@@ -57,7 +57,7 @@ def transfer_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -
     elif has(split):
         size = where(split, size / layout.tensor, size)
     # A node sends to the next what its one last stage holds, not what all its GPUs do.
-    senders = np.minimum(machine.gpus_per_node, layout.world / layout.pipeline)
+    senders = np.minimum(machine.gpus_per_node, layout.stage_stride)
     return send_s(size, boundary_crosses_nodes(layout, machine), machine, senders)
 
 
@@ -98,6 +98,6 @@ def tied_embedding_s(shape: Shape, layout: Layout, gradient_bytes: Number, machi
         return layout.pipeline * 0.0
     crossing = boundary_crosses_nodes(layout, machine) > 0
     size = where(layout.pipeline > 1, 2.0, 1.0)
-    rings = np.minimum(machine.gpus_per_node, layout.world / layout.pipeline)
+    rings = np.minimum(machine.gpus_per_node, layout.stage_stride)
     pair = placed(size, where(crossing, 1.0, size), rings, machine)
     return all_reduce_s(shape.embedding_parameters / layout.tensor * gradient_bytes, pair, machine)

@@ -17,7 +17,7 @@ from wirecost.breakdown import (
     ResultWarning,
     Source,
 )
-from wirecost.model.collectives import group
+from wirecost.model.dataparallel import data_group
 from wirecost.model.flops import model_flops
 from wirecost.model.inputs import Layout, Machine, Shape
 from wirecost.model.iteration import Iteration as Times
@@ -154,7 +154,7 @@ def _breakdown(
 
 def _collectives(made: Setup, layout: Layout, machine: Machine, times: Times) -> list[Collective]:
     found = []
-    data = group(layout.data * layout.context, layout.tensor, layout.world, machine)
+    data = data_group(layout, machine)
     rows = (
         ("tensor parallel", "tensor", times.tensor_s, layout.tensor),
         ("context and expert parallel", "context", times.context_expert_s, layout.context),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from wirecost.breakdown import ResultWarning
 from wirecost.model.inputs import Machine
 from wirecost.model.interval import is_measured, outside, widened
+from wirecost.spec import GradientTraffic
 
 if TYPE_CHECKING:
     from wirecost.model.setup import Setup
@@ -36,6 +37,14 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
                 code="extrapolated",
                 message=f"{key} {values[key]} lies outside the {low:g} to {high:g} that stack "
                 f"'{made.stack.name}' was calibrated on; the interval is widened",
+            )
+        )
+    if made.plan.gradient_traffic is not GradientTraffic.NATIVE:
+        warnings.append(
+            ResultWarning(
+                code="compression_not_timed",
+                message=f"gradients travel as {made.plan.gradient_traffic}: fewer bytes are counted, the time to "
+                "compress them is not",
             )
         )
     if made.stack.calibration is None:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from wirecost.errors import SpecError
 from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.model.machine import stack_named
-from wirecost.spec import Cluster, DataParallel, PipelineSchedule, Plan, Recompute, Stack, Workload
+from wirecost.spec import (
+    Cluster,
+    DataParallel,
+    GradientTraffic,
+    PipelineSchedule,
+    Plan,
+    RankOrder,
+    Recompute,
+    Stack,
+    Workload,
+)
 from wirecost.spec.workload import nearest_multiples
 
 SHARDING = {
@@ -151,9 +161,22 @@ def layout_of(made: Setup) -> Layout:
         context=float(plan.context_parallel),
         expert=float(plan.expert_parallel),
         sharding=SHARDING[plan.data_parallel],
-        bucketed=float(plan.data_parallel is not DataParallel.ALL_REDUCE),
+        bucketed=float(plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap),
         node_sharding=float(plan.sharding_group == "node"),
         sequence_parallel=float(plan.sequence_parallel),
         recompute=recompute[plan.recompute],
         gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
+        gradient_bytes=_wire_bytes(made),
+        bucket_bytes=float(plan.bucket_bytes),
+        pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
     )
+
+
+def _wire_bytes(made: Setup) -> float:
+    """Bytes of one gradient on the wire where the plan compresses them, else 0: the stack's."""
+    traffic = made.plan.gradient_traffic
+    if traffic is GradientTraffic.POWERSGD:
+        # Two FP32 factors of `rank` columns stand for a matrix, whose sides are about `hidden` each.
+        return min(8.0 * made.plan.powersgd_rank / made.workload.hidden, 4.0)
+    width = {GradientTraffic.FP16: 2.0, GradientTraffic.BF16: 2.0, GradientTraffic.INT8: 1.0}
+    return width.get(traffic, 0.0)

@@ -17,7 +17,7 @@ class TensorTime:
 
 
 def tensor_group(layout: Layout, machine: Machine) -> Group:
-    return group(layout.tensor, 1.0, layout.world, machine)
+    return group(layout.tensor, layout.tensor_stride, layout.world, machine)
 
 
 def forward(

@@ -205,3 +205,30 @@ def test_experts_cost_what_their_tokens_take() -> None:
     assert float(sparse.times.context_expert_s) > 0
     # 12.9 of 46.7 billion parameters work on a token: more than the 6.7 of the dense one, far from 46.7.
     assert 1.3 < seconds(sparse) / seconds(dense) < 4.5
+
+
+def test_plans_say_how_gradients_travel() -> None:
+    """Fewer bytes, later buckets, no overlap, and stages instead of tensor ranks beside each other."""
+
+    def comm(**plan: object) -> float:
+        return float(predicted("gpt-1.3b", gpus=16, stack="generic", **plan).times.gradient_s)
+
+    plain = comm(data_parallel="all_reduce")
+    assert comm(data_parallel="ddp", overlap=False) == plain
+    assert comm(data_parallel="ddp") < plain
+    assert comm(data_parallel="ddp", bucket_bytes=1 << 40) > comm(data_parallel="ddp")
+    sizes = [comm(data_parallel="all_reduce", gradient_traffic=g) for g in ("bf16", "int8", "powersgd")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == plain
+    codes = {w.code for w in predicted(gpus=16, gradient_traffic="int8").breakdown.warnings}
+    assert "compression_not_timed" in codes
+    zero3 = {"data_parallel": "zero3", "gpus": 16, "stack": "generic"}
+    assert seconds(predicted(**zero3, overlap=False)) > seconds(predicted(**zero3))
+
+
+def test_tensor_ranks_across_nodes_cost_more_than_stages_across_nodes() -> None:
+    degrees = {"gpus": 16, "tensor_parallel": 4, "pipeline_parallel": 4, "global_batch": 16}
+    usual = predicted(**degrees)
+    reverse = predicted(**degrees, rank_order="pp-dp-cp-tp")
+    assert float(reverse.times.tensor_s) > 2 * float(usual.times.tensor_s)
+    assert float(reverse.times.pipeline_s) < float(usual.times.pipeline_s)
