@@ -16,7 +16,8 @@ from wirecost.model.inputs import Machine
 from wirecost.model.iteration import iterate
 from wirecost.model.machine import build, stack_named
 from wirecost.model.parameters import shape_of
-from wirecost.model.rows import CannotExpressError, find_gpu
+from wirecost.model.row_workload import CannotExpressError
+from wirecost.model.rows import find_gpu
 from wirecost.model.setup import Setup, layout_of, setup
 from wirecost.spec import GPU, Cluster, Cores, Link, MatrixPrecision, Precision, Stack, gpu
 from wirecost.spec.presets import named

@@ -11,7 +11,8 @@ from wirecost.errors import SpecError
 from wirecost.model.collectives import all_reduce_s, gather_s, group, link_numbers
 from wirecost.model.inputs import Machine
 from wirecost.model.machine import build, stack_named
-from wirecost.model.rows import INTER_LINKS, INTRA_DEFAULT, INTRA_LINKS, CannotExpressError, find_gpu, number
+from wirecost.model.row_workload import CannotExpressError, number
+from wirecost.model.rows import INTER_LINKS, INTRA_DEFAULT, INTRA_LINKS, find_gpu
 from wirecost.spec import Link, MatrixPrecision
 from wirecost.spec.presets import named
 

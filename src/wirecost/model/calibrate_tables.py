@@ -11,17 +11,9 @@ from typing import Any
 import numpy as np
 
 from wirecost.errors import SpecError
-from wirecost.model.calibrate import (
-    Problem,
-    Values,
-    cross_validate,
-    fit,
-    grouped_folds,
-    random_folds,
-    split_property,
-    usual_properties,
-)
+from wirecost.model.calibrate import Problem, cross_validate, fit, grouped_folds, random_folds, usual_properties
 from wirecost.model.calibrate_links import LinkFit, fit_links, is_benchmark
+from wirecost.model.properties import Values, split_property
 from wirecost.model.rows import Configuration
 from wirecost.model.validate import configurations, is_fractions, read_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wirecost.errors import SpecError
-from wirecost.model.calibrate import split_property
+from wirecost.model.properties import split_property
 from wirecost.spec import Link, parse_yaml
 from wirecost.spec.presets import KINDS
 from wirecost.units import Seconds

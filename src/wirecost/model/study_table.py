@@ -15,7 +15,7 @@ from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, Layout, Machin
 from wirecost.model.iteration import iterate, iterate_memory
 from wirecost.model.machine import machine_of, stack_named
 from wirecost.model.parameters import shape_of
-from wirecost.model.rows import CannotExpressError, number
+from wirecost.model.row_workload import CannotExpressError, number
 from wirecost.spec import Cluster, Precision, Workload
 from wirecost.spec.presets import named, names
 

@@ -15,7 +15,8 @@ from wirecost.errors import SpecError
 from wirecost.model.batch import machine_for, predict_rows
 from wirecost.model.calibrate_links import LinkFit, fit_links, is_benchmark, predict_benchmark, sample_of
 from wirecost.model.inputs import Machine
-from wirecost.model.rows import CannotExpressError, Configuration, MachineKey, configuration
+from wirecost.model.row_workload import CannotExpressError
+from wirecost.model.rows import Configuration, MachineKey, configuration
 from wirecost.model.study_table import FractionRow, fraction_row, predict_fraction
 
 MAX_BYTES = 64 << 20

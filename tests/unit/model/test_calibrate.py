@@ -9,10 +9,11 @@ import pytest
 
 from support.model import ROW, made, predicted, seconds
 from wirecost.errors import SpecError
-from wirecost.model.calibrate import Problem, cross_validate, fit, grouped_folds, random_folds, start_value
+from wirecost.model.calibrate import Problem, cross_validate, fit, grouped_folds, random_folds
 from wirecost.model.calibrate_links import fit_links
 from wirecost.model.calibrate_tables import calibrate_tables
 from wirecost.model.predict import predict
+from wirecost.model.properties import start_value
 from wirecost.model.rows import Configuration, configuration
 from wirecost.model.store import apply_calibration, save_calibration, write_presets
 
