@@ -62,11 +62,7 @@ def child(role: str) -> None:
                 connection.sendall(block)
         print(PAYLOAD, flush=True)
     sys.stdin.readline()
-    middle = {
-        r.device: (r.rx_bytes, r.tx_bytes, r.rx_packets, r.tx_packets)
-        for r in sampler.sample()
-        if r.kind == "ethernet"
-    }
+    middle = {r.device: (r.rx_bytes, r.tx_bytes) for r in sampler.sample() if r.kind == "ethernet"}
     print(json.dumps(middle), flush=True)
     sys.stdin.readline()
     if not server:
@@ -139,10 +135,11 @@ def test_totals_of_a_known_transfer(hosts: tuple[Host, Host]) -> None:
     assert all_go() == ["sampling", "sampling"]
     assert all_go() == [str(PAYLOAD), str(PAYLOAD)]
     a, b = (json.loads(line) for line in all_go())
-    # TCP over veth: how many segments are joined (up to 64 KiB) depends on the machine's load, the headers' size
-    # does not; only the packets of the handshake are a few bytes longer or shorter.
-    for sent, packets in ((a["wc-a"][1], a["wc-a"][3]), (b["wc-b"][0], b["wc-b"][2])):
-        assert abs(sent - PAYLOAD - packets * TCP_HEADERS) <= 4 * TCP_HEADERS
+    # TCP over veth: segments are joined up to 64 KiB, so that headers count for little, at most every 1,448 bytes.
+    # On a busy machine some are sent twice: how many is TCP's affair, that both ends counted the same is ours.
+    sent, received = a["wc-a"][1], b["wc-b"][0]
+    assert PAYLOAD <= sent <= PAYLOAD * (1448 + TCP_HEADERS) / 1448
+    assert abs(sent - received) <= 4 * TCP_HEADERS
     assert all_go() == ["sent", "sent"]
     a_end, b_end = (json.loads(line) for line in all_go())
     # UDP: every datagram is a frame of known size.
