@@ -39,7 +39,8 @@ class DataParallelStrategy(Protocol):
 
     def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
         """The summed gradient piece by piece: (the module's parameter, the part of its gradient that
-        `optimizer_parameters` hold). Clipping and overflow checks go over these."""
+        `optimizer_parameters` hold, perhaps flat). Clipping and overflow checks go over these, and what has to
+        be done to the gradient of one parameter: a change in place counts."""
         ...
 
     @property
@@ -48,7 +49,12 @@ class DataParallelStrategy(Protocol):
         ...
 
     def after_step(self) -> None:
-        """Brings the stepped parameters to every rank that needs them."""
+        """Brings the stepped parameters to every rank that needs them, or leaves that to the next iteration."""
+        ...
+
+    def complete_parameters(self) -> None:
+        """Does what `after_step` left undone. To be called, by every rank, between iterations before anything
+        else looks at the module: validation, a checkpoint, the end of training."""
         ...
 
 
