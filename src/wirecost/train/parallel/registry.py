@@ -13,6 +13,7 @@ from wirecost.train.parallel.base import DataParallelStrategy
 from wirecost.train.parallel.ddp import OverlappedDDP
 from wirecost.train.parallel.zero1 import Zero1
 from wirecost.train.parallel.zero2 import Zero2
+from wirecost.train.parallel.zero3 import Zero3
 from wirecost.train.recorder import Recorder
 
 STRATEGIES: dict[DataParallel, Callable[[nn.Module, Plan, Groups, Recorder], DataParallelStrategy]] = {
@@ -20,7 +21,13 @@ STRATEGIES: dict[DataParallel, Callable[[nn.Module, Plan, Groups, Recorder], Dat
     DataParallel.DDP: OverlappedDDP,
     DataParallel.ZERO1: Zero1,
     DataParallel.ZERO2: Zero2,
+    DataParallel.ZERO3: Zero3,
 }
+
+
+def holds_masters(plan: Plan, groups: Groups) -> bool:
+    """Whether the strategy wants the model in FP32 and casts it to the plan's precision itself."""
+    return plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size > 1
 
 
 def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> DataParallelStrategy:
@@ -34,4 +41,6 @@ def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: 
         or plan.gradient_traffic is not GradientTraffic.NATIVE
     ):
         return BucketedAllReduce(model, plan, groups, recorder)
+    if plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size == 1:
+        return Zero2(model, plan, groups, recorder)  # parameters stay whole: there is nobody to share them with
     return STRATEGIES[plan.data_parallel](model, plan, groups, recorder)

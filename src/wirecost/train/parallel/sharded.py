@@ -18,7 +18,7 @@ from wirecost.spec import Plan
 from wirecost.train.communicator import Communicator, Pending
 from wirecost.train.groups import Group, Groups
 from wirecost.train.models.base import Unit
-from wirecost.train.parallel.buckets import ALIGNMENT, Bucket, into_buckets
+from wirecost.train.parallel.buckets import ALIGNMENT, into_buckets
 from wirecost.train.parallel.traffic import WIRE_DTYPES
 from wirecost.train.recorder import Recorder
 

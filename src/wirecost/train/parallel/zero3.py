@@ -1,0 +1,236 @@
+"""ZeRO-3: parameters are sharded as well, by PyTorch's FSDP2 (`fully_shard`; Zhao et al. 2023, arXiv:2304.11277).
+
+Each unit gathers its parameters before forward and again before backward and reduce-scatters its gradients, in
+every micro-batch. Units that share a parameter stay together, with the root, whose parameters are gathered once a
+micro-batch. FSDP2 keeps FP32 masters and casts what it gathers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from wirecost.breakdown import Phase
+from wirecost.spec import Plan, Precision
+from wirecost.train.communicator import Communicator, Pending
+from wirecost.train.groups import Group, Groups
+from wirecost.train.models.base import Unit
+from wirecost.train.parallel.traffic import WIRE_DTYPES
+from wirecost.train.recorder import Recorder
+
+GATHERED_AS = {Precision.FP32: None, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+class Zero3:
+    """With overlap a unit's all-gather is issued when the unit before it starts; without, nothing runs beside
+    computation. On a CPU the reduce-scatters never do: FSDP2 relies on streams for that."""
+
+    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
+        self.module: nn.Module = model
+        self.recorder = recorder
+        self.overlap = plan.overlap
+        self.sharding = Communicator(groups.sharding, recorder)
+        self.replication = Communicator(groups.replication, recorder)
+        self.device = next(model.parameters()).device
+        self.last = True
+        self._reduced_since: Any = None
+        tags = {name: vars(p) for name, p in model.named_parameters() if vars(p)}
+        self.blocks = self._shard(model, plan)
+        for name, parameter in model.named_parameters():
+            vars(parameter).update(tags.get(name, {}))
+        self.parameters = list(model.parameters())
+        self._time_gathers()
+
+    @property
+    def pieces_over(self) -> Group | None:
+        return self.sharding.group
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        self.last = last
+        yield
+        if self._reduced_since is not None:
+            # Once the last unit's gradients have left, backward only waits for them.
+            self.recorder.tail(Phase.BACKWARD, self._reduced_since, Phase.GRAD_SYNC)
+            self._reduced_since = None
+
+    def after_backward(self) -> None:
+        pass
+
+    def optimizer_parameters(self) -> Sequence[nn.Parameter]:
+        return self.parameters
+
+    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        for parameter in self.parameters:
+            assert isinstance(parameter.grad, DTensor)
+            yield parameter, parameter.grad.to_local()
+
+    def after_step(self) -> None:
+        pass
+
+    def complete_parameters(self) -> None:
+        """A forward without backward leaves the root's parameters gathered."""
+        for block in self.blocks:
+            block.reshard()
+
+    def _shard(self, model: nn.Module, plan: Plan) -> list[FSDPModule]:
+        """Returns the root, then the units that are sharded by themselves, in the order of forward."""
+        options: dict[str, Any] = {
+            "mesh": self.sharding.group.mesh(self.device.type),
+            "mp_policy": MixedPrecisionPolicy(
+                param_dtype=GATHERED_AS[plan.precision], reduce_dtype=WIRE_DTYPES.get(plan.gradient_traffic)
+            ),
+        }
+        units = [m for m in model.modules() if isinstance(m, Unit)]
+        users = Counter(p for unit in units for p in set(unit.parameters()))
+        alone = [u for u in units if u is not model and all(users[p] == 1 for p in u.parameters())]
+        blocks = [fully_shard(unit, **options) for unit in alone]
+        blocks.insert(0, fully_shard(model, **options))
+        for block in blocks:
+            block.set_custom_all_gather(_AllGather(self))
+            block.set_custom_reduce_scatter(_ReduceScatter(self))
+            block.set_gradient_divide_factor(1.0)
+            block.set_force_sum_reduction_for_comms(True)
+            # Prefetching is done below, where it can be timed; itself, gathered already, means nothing here.
+            block.set_modules_to_backward_prefetch([block])
+            if self.replication.size > 1:
+                block.set_all_reduce_hook(_Replication(self))
+        return blocks
+
+    def _time_gathers(self) -> None:
+        """Puts hooks around FSDP2's own: what it takes to have the parameters is PARAM_GATHER. After them the
+        next block's all-gather is issued."""
+        for place, block in enumerate(self.blocks):
+            assert isinstance(block, nn.Module)
+            following = self.blocks[place + 1 : place + 2]
+            previous = self.blocks[place - 1 : place] if place > 1 else []
+            if place == 0:
+                previous = self.blocks[-1:] if len(self.blocks) > 1 else []
+            opened, closed = self._bracket(following)
+            block.register_forward_pre_hook(lambda _m, _i, o=opened: o(), prepend=True)
+            block.register_forward_pre_hook(lambda _m, _i, c=closed: c())
+            opened, closed = self._bracket(previous)
+            block.register_forward_hook(lambda _m, _i, out, o=opened: _on_gradient(out, o), prepend=True)
+            block.register_forward_hook(lambda _m, _i, out, c=closed: _on_gradient(out, c))
+
+    def _bracket(self, prefetch: Sequence[FSDPModule]) -> tuple[Callable[[], None], Callable[[], None]]:
+        phases: list[AbstractContextManager[None]] = []
+
+        @torch.compiler.disable
+        def opened() -> None:
+            phases.append(self.recorder.phase(Phase.PARAM_GATHER))
+            phases[-1].__enter__()
+
+        @torch.compiler.disable
+        def closed() -> None:
+            phases.pop().__exit__(None, None, None)
+            if self.overlap:
+                for block in prefetch:
+                    block.unshard(async_op=True)
+
+        return opened, closed
+
+    def reduced(self) -> None:
+        """A reduce-scatter is about to be issued, on a GPU on a stream of its own."""
+        if self.device.type == "cuda":
+            self._reduced_since = self.recorder.clock.now()
+
+
+def _on_gradient(output: object, act: Callable[[], None]) -> None:
+    """Lets `act` run when the gradient of a unit's output arrives; hooks of a tensor run in their order."""
+    for tensor in output if isinstance(output, tuple) else (output,):
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            tensor.register_hook(lambda _: act())
+
+
+class _Allocates:
+    """How FSDP2 asks for memory."""
+
+    def __init__(self, strategy: Zero3) -> None:
+        self.strategy = strategy
+        self.compute = torch.cuda.current_stream() if strategy.device.type == "cuda" else None
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _AllGather(_Allocates):
+    """An all-gather that is recorded; it begins after the computation issued so far if nothing may overlap."""
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        if self.compute is not None and not self.strategy.overlap:
+            torch.cuda.current_stream().wait_stream(self.compute)
+        pending = self.strategy.sharding.all_gather(output_tensor, input_tensor, asynchronous=async_op)
+        return _Work(pending) if async_op else None
+
+
+class _Work(dist.Work):
+    """A recorded collective as FSDP2 waits for one."""
+
+    def __init__(self, pending: Pending) -> None:
+        super().__init__()
+        self.pending = pending
+
+    def wait(self, timeout: object = None) -> bool:
+        self.pending.wait()
+        return True
+
+
+class _ReduceScatter(_Allocates):
+    """A reduce-scatter that is recorded; computation waits for it if nothing may overlap."""
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: object,
+        async_op: bool = False,
+    ) -> None:
+        self.strategy.reduced()
+        # On a GPU this runs on FSDP2's stream, beside the phases.
+        phase = None if self.compute is not None else Phase.GRAD_SYNC
+        self.strategy.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
+        if self.compute is not None and not self.strategy.overlap:
+            self.compute.wait_stream(torch.cuda.current_stream())
+
+
+class _Replication:
+    """Hybrid sharding: the shard's gradient is summed over micro-batches, then over the other hosts, once."""
+
+    def __init__(self, strategy: Zero3) -> None:
+        self.strategy = strategy
+        self.partial: torch.Tensor | None = None
+
+    def __call__(self, shard: torch.Tensor) -> None:
+        if shard.device.type == "cuda":
+            shard.record_stream(torch.cuda.current_stream())
+        if not self.strategy.last:
+            if self.partial is None:
+                self.partial = torch.zeros_like(shard)
+            self.partial.add_(shard)
+            shard.zero_()
+            return
+        if self.partial is not None:
+            shard.add_(self.partial)
+            self.partial.zero_()
+        phase = None if shard.device.type == "cuda" else Phase.GRAD_SYNC
+        self.strategy.replication.all_reduce(shard, phase=phase)
