@@ -66,9 +66,7 @@ def rounded(ranks: int) -> Iterator[Experiment]:
     if ranks == 4:
         for data_parallel in ZERO:
             settings = {"gradient_traffic": GradientTraffic.BF16, "sharding_group": "node"}
-            yield experiment(
-                plan(data_parallel, **settings), GPT, 4, hosts=2, ranks_per_host=2, **LEARNING
-            )
+            yield experiment(plan(data_parallel, **settings), GPT, 4, hosts=2, ranks_per_host=2, **LEARNING)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
