@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import nn
 
 from wirecost.train.groups import Group
 from wirecost.train.models import Batch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A hook that `torch.compile` must not trace: it communicates."""
+    return torch.compiler.disable(function)  # type: ignore[return-value]
 
 
 class DataParallelStrategy(Protocol):

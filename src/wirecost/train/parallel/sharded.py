@@ -18,6 +18,7 @@ from wirecost.spec import Plan
 from wirecost.train.communicator import Communicator, Pending
 from wirecost.train.groups import Group, Groups
 from wirecost.train.models.base import Unit
+from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.buckets import ALIGNMENT, into_buckets
 from wirecost.train.parallel.traffic import WIRE_DTYPES
 from wirecost.train.recorder import Recorder
@@ -98,7 +99,7 @@ class ShardedOptimizer:
         for unit in units:
             needed = sorted({bucket_of[p] for p in unit.parameters()}, reverse=True)
 
-            @torch.compiler.disable
+            @uncompiled
             def wait(_module: nn.Module, _inputs: object, needed: list[int] = needed) -> None:
                 if not self._gathers:
                     return

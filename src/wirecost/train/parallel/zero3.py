@@ -23,6 +23,7 @@ from wirecost.spec import Plan, Precision
 from wirecost.train.communicator import Communicator, Pending
 from wirecost.train.groups import Group, Groups
 from wirecost.train.models.base import Unit
+from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.traffic import WIRE_DTYPES
 from wirecost.train.recorder import Recorder
 
@@ -99,8 +100,9 @@ class Zero3:
         blocks = [fully_shard(unit, **options) for unit in alone]
         blocks.insert(0, fully_shard(model, **options))
         for block in blocks:
-            block.set_custom_all_gather(_AllGather(self))
-            block.set_custom_reduce_scatter(_ReduceScatter(self))
+            # They ask for what these have, of whatever class.
+            block.set_custom_all_gather(_AllGather(self))  # type: ignore[arg-type]
+            block.set_custom_reduce_scatter(_ReduceScatter(self))  # type: ignore[arg-type]
             block.set_gradient_divide_factor(1.0)
             block.set_force_sum_reduction_for_comms(True)
             # Prefetching is done below, where it can be timed; itself, gathered already, means nothing here.
@@ -115,32 +117,15 @@ class Zero3:
         for place, block in enumerate(self.blocks):
             assert isinstance(block, nn.Module)
             following = self.blocks[place + 1 : place + 2]
+            # Backward begins at the root, which holds the loss, and goes on at the last unit.
             previous = self.blocks[place - 1 : place] if place > 1 else []
             if place == 0:
-                previous = self.blocks[-1:] if len(self.blocks) > 1 else []
-            opened, closed = self._bracket(following)
-            block.register_forward_pre_hook(lambda _m, _i, o=opened: o(), prepend=True)
-            block.register_forward_pre_hook(lambda _m, _i, c=closed: c())
-            opened, closed = self._bracket(previous)
-            block.register_forward_hook(lambda _m, _i, out, o=opened: _on_gradient(out, o), prepend=True)
-            block.register_forward_hook(lambda _m, _i, out, c=closed: _on_gradient(out, c))
-
-    def _bracket(self, prefetch: Sequence[FSDPModule]) -> tuple[Callable[[], None], Callable[[], None]]:
-        phases: list[AbstractContextManager[None]] = []
-
-        @torch.compiler.disable
-        def opened() -> None:
-            phases.append(self.recorder.phase(Phase.PARAM_GATHER))
-            phases[-1].__enter__()
-
-        @torch.compiler.disable
-        def closed() -> None:
-            phases.pop().__exit__(None, None, None)
-            if self.overlap:
-                for block in prefetch:
-                    block.unshard(async_op=True)
-
-        return opened, closed
+                previous = self.blocks[1:][-1:]
+            forward, backward = _Bracket(self, following), _Bracket(self, previous)
+            block.register_forward_pre_hook(forward.before_forward, prepend=True)
+            block.register_forward_pre_hook(forward.in_forward)
+            block.register_forward_hook(backward.before_backward, prepend=True)
+            block.register_forward_hook(backward.in_backward)
 
     def reduced(self) -> None:
         """A reduce-scatter is about to be issued, on a GPU on a stream of its own."""
@@ -148,8 +133,32 @@ class Zero3:
             self._reduced_since = self.recorder.clock.now()
 
 
+class _Bracket:
+    """Hooks before and after FSDP2's, which wait for the parameters of a unit."""
+
+    def __init__(self, strategy: Zero3, prefetch: Sequence[FSDPModule]) -> None:
+        self.strategy = strategy
+        self.prefetch = prefetch
+        self._phases: list[AbstractContextManager[None]] = []
+        self.before_forward = uncompiled(lambda _module, _inputs: self._open())
+        self.in_forward = uncompiled(lambda _module, _inputs: self._close())
+        # Hooks of a tensor run in the order in which they were registered, as modules' do.
+        self.before_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._open))
+        self.in_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._close))
+
+    def _open(self) -> None:
+        self._phases.append(self.strategy.recorder.phase(Phase.PARAM_GATHER))
+        self._phases[-1].__enter__()
+
+    def _close(self) -> None:
+        self._phases.pop().__exit__(None, None, None)
+        if self.strategy.overlap:
+            for block in self.prefetch:
+                block.unshard(async_op=True)
+
+
 def _on_gradient(output: object, act: Callable[[], None]) -> None:
-    """Lets `act` run when the gradient of a unit's output arrives; hooks of a tensor run in their order."""
+    """Lets `act` run when the gradient of a unit's output arrives."""
     for tensor in output if isinstance(output, tuple) else (output,):
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
             tensor.register_hook(lambda _: act())
