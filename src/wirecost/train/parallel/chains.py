@@ -36,7 +36,8 @@ class HostChains:
     """On a CPU. A chain's next collective is issued when another chain starts: at fixed points of the program,
     so that every rank issues the same collectives in the same order.
 
-    Waiting counts as GRAD_SYNC. At most `most` chains are under way; 0 waits for each at once.
+    Waiting counts as GRAD_SYNC. At most `most` chains are under way; 0 waits for each at once. With `most` a
+    chain also goes on only after those before it have ended, as it does on a GPU.
     """
 
     def __init__(self, recorder: Recorder, most: int | None) -> None:
@@ -48,7 +49,7 @@ class HostChains:
         waiting = [n for n, one in enumerate(self._under_way) if one.rounds > 0]
         if waiting:
             with self.recorder.phase(Phase.GRAD_SYNC):
-                for _ in range(waiting[0]):
+                for _ in range(waiting[0] if self.most is not None else 0):
                     self._under_way.popleft().end()
                 for one in self._under_way:
                     if one.rounds > 0:
