@@ -1,8 +1,9 @@
 """ZeRO-3: parameters are sharded as well, by PyTorch's FSDP2 (`fully_shard`; Zhao et al. 2023, arXiv:2304.11277).
 
 Each unit gathers its parameters before forward and again before backward and reduce-scatters its gradients, in
-every micro-batch. Units that share a parameter stay together, with the root, whose parameters are gathered once a
-micro-batch. FSDP2 keeps FP32 masters and casts what it gathers.
+every micro-batch. Parameters that units share (a tied embedding) belong to the root, as do units that are mostly
+made of them; the root's parameters are gathered once a micro-batch. FSDP2 keeps FP32 masters and casts what it
+gathers.
 """
 
 from __future__ import annotations
@@ -84,10 +85,11 @@ class Zero3:
     def complete_parameters(self) -> None:
         """A forward without backward leaves the root's parameters gathered."""
         for block in self.blocks:
-            block.reshard()
+            _first(block).reshard()
 
-    def _shard(self, model: nn.Module, plan: Plan) -> list[FSDPModule]:
-        """Returns the root, then the units that are sharded by themselves, in the order of forward."""
+    def _shard(self, model: nn.Module, plan: Plan) -> list[list[nn.Module]]:
+        """Returns the blocks, modules whose parameters are gathered together: the root, then the units' in the
+        order of forward."""
         options: dict[str, Any] = {
             "mesh": self.sharding.group.mesh(self.device.type),
             "mp_policy": MixedPrecisionPolicy(
@@ -96,10 +98,11 @@ class Zero3:
         }
         units = [m for m in model.modules() if isinstance(m, Unit)]
         users = Counter(p for unit in units for p in set(unit.parameters()))
-        alone = [u for u in units if u is not model and all(users[p] == 1 for p in u.parameters())]
-        blocks = [fully_shard(unit, **options) for unit in alone]
-        blocks.insert(0, fully_shard(model, **options))
-        for block in blocks:
+        shared = {p for p, count in users.items() if count > 1}
+        blocks = [[model], *(own for unit in units if (own := _own_modules(unit, shared)))]
+        for modules in reversed(blocks):  # the root last: it takes what is left
+            fully_shard(modules, **options)
+        for block in map(_first, blocks):
             # They ask for what these have, of whatever class.
             block.set_custom_all_gather(_AllGather(self))  # type: ignore[arg-type]
             block.set_custom_reduce_scatter(_ReduceScatter(self))  # type: ignore[arg-type]
@@ -114,18 +117,18 @@ class Zero3:
     def _time_gathers(self) -> None:
         """Puts hooks around FSDP2's own: what it takes to have the parameters is PARAM_GATHER. After them the
         next block's all-gather is issued."""
-        for place, block in enumerate(self.blocks):
-            assert isinstance(block, nn.Module)
-            following = self.blocks[place + 1 : place + 2]
-            # Backward begins at the root, which holds the loss, and goes on at the last unit.
-            previous = self.blocks[place - 1 : place] if place > 1 else []
-            if place == 0:
-                previous = self.blocks[1:][-1:]
-            forward, backward = _Bracket(self, following), _Bracket(self, previous)
-            block.register_forward_pre_hook(forward.before_forward, prepend=True)
-            block.register_forward_pre_hook(forward.in_forward)
-            block.register_forward_hook(backward.before_backward, prepend=True)
-            block.register_forward_hook(backward.in_backward)
+        # Backward begins at the root, which holds the loss, and goes on at the last unit.
+        backwards = [self.blocks[0], *reversed(self.blocks[1:])]
+        following = dict(zip(map(_first, self.blocks), map(_first, self.blocks[1:]), strict=False))
+        previous = dict(zip(map(_first, backwards), map(_first, backwards[1:]), strict=False))
+        for block in self.blocks:
+            forward = _Bracket(self, following.get(_first(block)))
+            backward = _Bracket(self, previous.get(_first(block)))
+            for module in block:
+                module.register_forward_pre_hook(forward.before_forward, prepend=True)
+                module.register_forward_pre_hook(forward.in_forward)
+                module.register_forward_hook(backward.before_backward, prepend=True)
+                module.register_forward_hook(backward.in_backward)
 
     def reduced(self) -> None:
         """A reduce-scatter is about to be issued, on a GPU on a stream of its own."""
@@ -133,10 +136,30 @@ class Zero3:
             self._reduced_since = self.recorder.clock.now()
 
 
+def _own_modules(unit: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
+    """The unit, or its largest submodules that hold nothing shared; none if most of it is shared."""
+    sizes = {p: p.numel() for p in unit.parameters()}
+    if 2 * sum(size for p, size in sizes.items() if p in shared) > sum(sizes.values()):
+        return []
+    return _unshared(unit, shared)
+
+
+def _unshared(module: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
+    if shared.isdisjoint(module.parameters()):
+        return [module] if next(module.parameters(), None) is not None else []
+    return [own for child in module.children() for own in _unshared(child, shared)]
+
+
+def _first(block: list[nn.Module]) -> FSDPModule:
+    """A block's state hangs on each of its modules."""
+    assert isinstance(block[0], FSDPModule)
+    return block[0]
+
+
 class _Bracket:
     """Hooks before and after FSDP2's, which wait for the parameters of a unit."""
 
-    def __init__(self, strategy: Zero3, prefetch: Sequence[FSDPModule]) -> None:
+    def __init__(self, strategy: Zero3, prefetch: FSDPModule | None) -> None:
         self.strategy = strategy
         self.prefetch = prefetch
         self._phases: list[AbstractContextManager[None]] = []
@@ -152,9 +175,8 @@ class _Bracket:
 
     def _close(self) -> None:
         self._phases.pop().__exit__(None, None, None)
-        if self.strategy.overlap:
-            for block in self.prefetch:
-                block.unshard(async_op=True)
+        if self.strategy.overlap and self.prefetch is not None:
+            self.prefetch.unshard(async_op=True)
 
 
 def _on_gradient(output: object, act: Callable[[], None]) -> None:
