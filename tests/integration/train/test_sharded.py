@@ -35,6 +35,8 @@ def exact(ranks: int) -> Iterator[Experiment]:
             yield experiment(plan(data_parallel, overlap=overlap), GPT, ranks)
     for data_parallel in ZERO:
         yield experiment(plan(data_parallel), GPT, ranks, micro_batch=8 // ranks)
+        for family in WORKLOADS.keys() - {Family.GPT}:
+            yield experiment(plan(data_parallel), WORKLOADS[family], ranks)
     if ranks == 4:
         for data_parallel in ZERO:
             for overlap in (True, False):
@@ -69,13 +71,11 @@ def rounded(ranks: int) -> Iterator[Experiment]:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_every_strategy_trains_as_one_process_does_with_exact_bytes(ranks: int, tmp_path: Path) -> None:
-    alone = reference(Family.GPT)
-    shapes = {name: tuple(p.shape) for name, p in alone.parameters.items()}
     same, close = list(exact(ranks)), list(rounded(ranks))
     trained = train_all(same + close, tmp_path)
     for case, result in zip(same, trained, strict=False):
-        assert_same(result, alone)
-        assert_bytes(case, result, shapes)
+        assert_same(result, reference(case.workload.family))
+        assert_bytes(case, result)
     native, *others = trained[len(same) :]
     assert native.losses[-1] < native.losses[0] - 0.3
     for case, result in zip(close[1:], others, strict=True):
@@ -84,7 +84,7 @@ def test_every_strategy_trains_as_one_process_does_with_exact_bytes(ranks: int, 
         low_rank = case.plan.gradient_traffic is GradientTraffic.POWERSGD
         assert max(off) < (0.05 if low_rank else 0.01), f"{case.plan.name}: {result.losses} is not {native.losses}"
         assert result.losses[-1] < result.losses[0] - 0.3
-        assert_bytes(case, result, shapes)
+        assert_bytes(case, result)
 
 
 Shape = tuple[int, ...]
@@ -92,8 +92,10 @@ Call = tuple[str, str, int, int]
 """Operation, group, ranks, bytes."""
 
 
-def assert_bytes(case: Experiment, trained: Trained, shapes: Mapping[str, Shape]) -> None:
+def assert_bytes(case: Experiment, trained: Trained) -> None:
     """Every collective of every iteration of every rank is what theory says, and nothing else is sent."""
+    whole = reference(case.workload.family).parameters
+    shapes = {name: tuple(p.shape) for name, p in whole.items()}
     plan = case.plan
     if plan.data_parallel is DataParallel.DDP and plan.overlap and plan.gradient_traffic is GradientTraffic.NATIVE:
         return  # PyTorch's own buckets
@@ -174,10 +176,13 @@ def up(value: int, multiple: int) -> int:
 
 
 def fsdp_blocks(shapes: Mapping[str, Shape], sharding: int) -> list[int]:
-    """The elements of what is gathered together: the tied embedding and its head, then each layer; every
-    parameter's rows are padded to a multiple of the ranks."""
-    sizes = [0] * (1 + GPT.layers)
+    """The elements of what is gathered together: first the root's, which is what units share (the embedding, T5's
+    tables of positions) and the units at the ends and between T5's stacks; then each layer's. Every parameter's
+    rows are padded to a multiple of the ranks."""
+    sizes: dict[str, int] = {"root": 0}
     for name, shape in shapes.items():
-        unit = int(name.split(".")[1])
-        sizes[unit if 0 < unit <= GPT.layers else 0] += up(shape[0], sharding) * prod(shape[1:])
-    return sizes
+        unit = name.split(".")[1]
+        layer = any(n.startswith(f"units.{unit}.") and "mlp" in n for n in shapes) and "relative" not in name
+        block = unit if layer else "root"
+        sizes[block] = sizes.get(block, 0) + up(shape[0], sharding) * prod(shape[1:])
+    return list(sizes.values())
