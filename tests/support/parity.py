@@ -28,10 +28,29 @@ from wirecost.spec.presets import named
 
 STEPS = 5
 FABRIC = validate(Fabric, named("fabric", "loopback"), "fabric")
-TOKENS = np.random.default_rng(0).integers(0, 256, 20_000).astype(np.uint16)
+# Below the special tokens of every family.
+TOKENS = np.random.default_rng(0).integers(0, 128, 20_000).astype(np.uint16)
 
 WORKLOADS = {
     Family.GPT: Workload(name="gpt", layers=4, hidden=32, heads=4, vocab_size=256, sequence_length=16),
+    Family.BERT: Workload(
+        name="bert", family=Family.BERT, layers=4, hidden=32, heads=4, vocab_size=256, sequence_length=16
+    ),
+    Family.T5: Workload(
+        name="t5",
+        family=Family.T5,
+        layers=2,
+        decoder_layers=2,
+        hidden=32,
+        heads=4,
+        vocab_size=256,
+        sequence_length=16,
+        decoder_sequence_length=8,
+        activation="relu",
+        norm="rmsnorm",
+        positions="relative",
+        biases=False,
+    ),
 }
 """Small, and divisible by whatever two or four ranks ask for."""
 
