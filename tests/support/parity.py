@@ -33,6 +33,24 @@ TOKENS = np.minimum(np.random.default_rng(0).geometric(0.05, 20_000) - 1, 127).a
 
 WORKLOADS = {
     Family.GPT: Workload(name="gpt", layers=4, hidden=32, heads=4, vocab_size=256, sequence_length=16),
+    Family.BERT: Workload(
+        name="bert", family=Family.BERT, layers=4, hidden=32, heads=4, vocab_size=256, sequence_length=16
+    ),
+    Family.T5: Workload(
+        name="t5",
+        family=Family.T5,
+        layers=2,
+        decoder_layers=2,
+        hidden=32,
+        heads=4,
+        vocab_size=256,
+        sequence_length=16,
+        decoder_sequence_length=8,
+        activation="relu",
+        norm="rmsnorm",
+        positions="relative",
+        biases=False,
+    ),
 }
 """Small, and divisible by whatever two or four ranks ask for."""
 

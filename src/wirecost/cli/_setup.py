@@ -10,7 +10,9 @@ import typer
 if TYPE_CHECKING:
     from wirecost.model.setup import Setup
 
-WORKLOAD = typer.Argument(help="Workload preset or YAML file.", show_default=False)
+WORKLOAD = typer.Argument(
+    help="Workload preset, YAML file, or a model's Hugging Face config.json.", show_default=False
+)
 CLUSTER = typer.Option("--cluster", "-c", help="Cluster preset or YAML file.", show_default=False)
 Plan = Annotated[str | None, typer.Option("--plan", "-p", help="Plan preset or YAML file.")]
 Stack = Annotated[

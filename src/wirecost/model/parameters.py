@@ -40,7 +40,7 @@ def attention_parameters(workload: Workload) -> int:
 
 
 def mlp_parameters(workload: Workload, ffn: int) -> int:
-    matrices = 3 if workload.activation == "swiglu" else 2
+    matrices = 3 if workload.gated else 2
     biases = (matrices - 1) * ffn + workload.hidden if workload.biases else 0
     return matrices * workload.hidden * ffn + biases
 
@@ -92,7 +92,7 @@ def shape_of(workload: Workload) -> Shape:
         query=float(workload.heads * d),
         key_value=float(workload.key_value_heads * d),
         ffn=float((moe.expert_ffn_hidden if moe else None) or workload.ffn),
-        mlp_matrices=3.0 if workload.activation == "swiglu" else 2.0,
+        mlp_matrices=3.0 if workload.gated else 2.0,
         vocab=float(workload.vocab_size),
         sequence=float(workload.sequence_length),
         layer_parameters=float(parts.layer),
@@ -103,8 +103,6 @@ def shape_of(workload: Workload) -> Shape:
         top_k=float(moe.top_k + moe.shared_experts if moe else 1),
         expert_parameters=float(parts.experts_of_layer),
         decoder_layers=float(workload.decoder_layers or 0),
-        decoder_sequence=float(workload.decoder_sequence_length or workload.sequence_length)
-        if workload.family is Family.T5
-        else 0.0,
+        decoder_sequence=float(workload.decoder_sequence) if workload.family is Family.T5 else 0.0,
         decoder_layer_parameters=float(parts.decoder_layer),
     )

@@ -68,7 +68,7 @@ def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workl
     model = (row.get("model") or "").lower()
     gated = any(part in model for part in GATED) or "titan" in (row.get("framework") or "").lower()
     if preset is not None:
-        gated = preset.activation == "swiglu"
+        gated = preset.gated
     heads = whole(row, "heads", 0)
     if not heads:
         heads = preset.heads if preset else max(1, hidden // 128)

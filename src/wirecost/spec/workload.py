@@ -16,6 +16,11 @@ class Family(StrEnum):
     T5 = "t5"
 
 
+SPECIAL_TOKENS = {Family.GPT: 0, Family.BERT: 3, Family.T5: 101}
+"""Ids at the vocabulary's end that no text has: BERT's [CLS], [SEP] and [MASK] (Devlin et al. 2018); T5's start
+and 100 sentinels (Raffel et al. 2019, section 3.1.4)."""
+
+
 class MixtureOfExperts(Spec):
     """Every layer's MLP becomes `experts` MLPs, of which each token visits `top_k`."""
 
@@ -52,7 +57,7 @@ class Workload(Spec):
     vocab_size: PositiveInt
     sequence_length: PositiveInt
     decoder_sequence_length: PositiveInt | None = None
-    activation: Literal["gelu", "swiglu", "relu"] = "gelu"
+    activation: Literal["gelu", "swiglu", "geglu", "relu"] = "gelu"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     positions: Literal["learned", "rotary", "relative"] = "learned"
     biases: bool = True
@@ -69,6 +74,11 @@ class Workload(Spec):
             )
         if self.heads % self.key_value_heads:
             raise ValueError(f"heads {self.heads} must be a multiple of kv_heads {self.key_value_heads}")
+        if self.text_vocabulary < 1:
+            raise ValueError(
+                f"vocab_size {self.vocab_size} is too small: family {self.family} has "
+                f"{SPECIAL_TOKENS[self.family]} special tokens"
+            )
         if (self.family == Family.T5) != (self.decoder_layers is not None):
             raise ValueError("decoder_layers is for family t5, and t5 needs it")
         return self
@@ -80,6 +90,21 @@ class Workload(Spec):
     @property
     def ffn(self) -> int:
         return self.ffn_hidden or 4 * self.hidden
+
+    @property
+    def gated(self) -> bool:
+        """Whether the MLP has a third matrix (Shazeer 2020, arXiv:2002.05202)."""
+        return self.activation in ("swiglu", "geglu")
+
+    @property
+    def decoder_sequence(self) -> int:
+        """Tokens that the decoder reads, for t5."""
+        return self.decoder_sequence_length or self.sequence_length
+
+    @property
+    def text_vocabulary(self) -> int:
+        """Ids that text may have; above them lie the family's special tokens."""
+        return self.vocab_size - SPECIAL_TOKENS[self.family]
 
     @property
     def head_size(self) -> int:

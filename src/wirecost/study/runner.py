@@ -160,15 +160,16 @@ def _check_isolation() -> None:
 def _prepare_corpus(study: Study, folder: Path) -> None:
     """Tokenizes for every workload."""
     from wirecost.corpus import load_tokens
+    from wirecost.train.models import examples_for
 
     for workload in study.workloads:
-        load_tokens(_tokens(study.data, workload, folder), workload.sequence_length)
+        load_tokens(_tokens(study.data, workload, folder), examples_for(workload).length)
 
 
 def _tokens(data: Data, workload: Workload, folder: Path) -> Path:
     from wirecost.corpus import prepare_tokens
 
-    return prepare_tokens(data.corpus, data.tokenizer, workload.vocab_size, folder)
+    return prepare_tokens(data.corpus, data.tokenizer, workload.text_vocabulary, folder)
 
 
 def _to_run(store: Store, experiment: Experiment, retry_failed: bool) -> bool:

@@ -28,10 +28,11 @@ def run_rank(directory: Path, rank: int) -> None:
     from wirecost.corpus import load_tokens
     from wirecost.spec import Device, Experiment
     from wirecost.train.loop import train
+    from wirecost.train.models import examples_for
 
     experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
     tokens_path = Path(json.loads((directory / "tokens.json").read_bytes())["path"])
-    tokens = load_tokens(tokens_path, experiment.workload.sequence_length)
+    tokens = load_tokens(tokens_path, examples_for(experiment.workload).length)
     timeout = datetime.timedelta(seconds=float(experiment.timeout))
     if experiment.device is Device.CUDA:
         # One machine's GPUs are dealt out to the ranks, whichever host each of them plays.

@@ -46,7 +46,7 @@ def test_a_corpus_that_is_none(tmp_path: Path, content: bytes | None, message: s
 def test_a_corpus_shorter_than_a_sequence(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("short")
     path = prepare_tokens(str(tmp_path / "c.txt"), "bpe", 400, tmp_path)
-    with pytest.raises(SpecError, match="fewer than one sequence of 128"):
+    with pytest.raises(SpecError, match="fewer than the 128 of one training sequence"):
         load_tokens(path, 128)
 
 

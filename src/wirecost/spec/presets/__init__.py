@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from wirecost.errors import one_of
+from wirecost.spec.huggingface import imported
 from wirecost.spec.yaml import parse_yaml
 
 KINDS = {
@@ -51,11 +52,14 @@ def _fast(own: str) -> dict[str, Any] | None:
 
 
 def named(kind: str, value: Any) -> Any:
-    """A preset's data where `value` names one, else `value` itself.
+    """A preset's data where `value` names one, else `value` itself. A workload may also be a Hugging Face
+    `config.json` (see `spec.huggingface`).
 
     Raises:
-        ValueError: for a name that no preset has, with those that are there.
+        ValueError: for a name that no preset has, with those that are there; for a file that can't be read.
     """
+    if kind == "workload" and (data := imported(value)) is not None:
+        return data
     if not isinstance(value, str):
         return value
     if value not in names(kind):

@@ -1,6 +1,8 @@
-"""Transformer blocks that the model families share (Vaswani et al. 2017; pre-norm as in GPT-2)."""
+"""Transformer blocks that the model families share (Vaswani et al. 2017)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -8,41 +10,75 @@ from torch.nn import functional
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention over (batch, sequence, hidden)."""
+    """Multi-head attention over (batch, sequence, hidden).
 
-    def __init__(self, hidden: int, heads: int, *, causal: bool) -> None:
+    Args:
+        scale: of the scores; None is 1/sqrt(head_size).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        heads: int,
+        *,
+        causal: bool,
+        head_size: int | None = None,
+        biases: bool = True,
+        scale: float | None = None,
+    ) -> None:
         super().__init__()
         self.heads = heads
-        self.head_size = hidden // heads
+        self.head_size = head_size or hidden // heads
         self.causal = causal
-        self.qkv = nn.Linear(hidden, 3 * hidden)
-        self.out = nn.Linear(hidden, hidden)
+        self.scale = scale
+        self.qkv = nn.Linear(hidden, 3 * heads * self.head_size, bias=biases)
+        self.out = nn.Linear(heads * self.head_size, hidden, bias=biases)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, score_bias: torch.Tensor | None = None) -> torch.Tensor:
+        """Args:
+        score_bias: added to the scaled scores, (heads, sequence, sequence); it holds the causal mask itself.
+        """
         batch, sequence, _ = x.shape
         # Head by head, so that a contiguous slice of the rows is whole heads (tensor parallelism).
         q, k, v = self.qkv(x).view(batch, sequence, self.heads, 3, self.head_size).permute(3, 0, 2, 1, 4)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        y = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=score_bias, is_causal=self.causal and score_bias is None, scale=self.scale
+        )
         return self.out(y.transpose(1, 2).flatten(2))
 
 
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU in its tanh form, as GPT-2 and BERT were trained with."""
+    return functional.gelu(x, approximate="tanh")
+
+
 class MLP(nn.Module):
-    def __init__(self, hidden: int, ffn_hidden: int) -> None:
+    def __init__(
+        self,
+        hidden: int,
+        ffn_hidden: int,
+        *,
+        activation: Callable[[torch.Tensor], torch.Tensor] = gelu,
+        biases: bool = True,
+    ) -> None:
         super().__init__()
-        self.up = nn.Linear(hidden, ffn_hidden)
-        self.down = nn.Linear(ffn_hidden, hidden)
+        self.up = nn.Linear(hidden, ffn_hidden, bias=biases)
+        self.down = nn.Linear(ffn_hidden, hidden, bias=biases)
+        self.activation = activation
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(functional.gelu(self.up(x), approximate="tanh"))
+        return self.down(self.activation(self.up(x)))
 
 
 class Layer(nn.Module):
-    def __init__(self, hidden: int, heads: int, ffn_hidden: int, *, causal: bool) -> None:
+    """Norms before the sublayers, as in GPT-2."""
+
+    def __init__(self, hidden: int, heads: int, ffn_hidden: int, *, causal: bool, biases: bool = True) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(hidden)
-        self.attention = SelfAttention(hidden, heads, causal=causal)
+        self.attention = SelfAttention(hidden, heads, causal=causal, biases=biases)
         self.mlp_norm = nn.LayerNorm(hidden)
-        self.mlp = MLP(hidden, ffn_hidden)
+        self.mlp = MLP(hidden, ffn_hidden, biases=biases)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.attention_norm(x))
@@ -50,22 +86,24 @@ class Layer(nn.Module):
 
 
 class VocabularyLoss(nn.Module):
-    """Logits from a tied embedding and the mean cross-entropy, in FP32, of int64 targets (batch, sequence)."""
+    """Logits from an embedding and the mean cross-entropy, in FP32, of int64 targets (batch, positions)."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
+    def __init__(self, weight: torch.Tensor, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = weight
+        self.bias = nn.Parameter(torch.empty(len(weight))) if bias else None
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = functional.linear(x, self.weight)
+        logits = functional.linear(x, self.weight, self.bias)
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
-def initialise(model: nn.Module, layers: int) -> None:
-    """GPT-2's initialisation (Radford et al. 2019, 2.3): N(0, 0.02), residual outputs by 1/sqrt(2 layers)."""
+def initialise(model: nn.Module, layers: int | None = None) -> None:
+    """GPT-2's initialisation (Radford et al. 2019, 2.3): N(0, 0.02), residual outputs by 1/sqrt(2 layers); with
+    `layers` None BERT's, which scales none."""
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
         elif "norm" not in name:
-            residual = name.endswith(("attention.out.weight", "mlp.down.weight"))
-            nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if residual else 0.02)
+            residual = layers is not None and name.endswith(("attention.out.weight", "mlp.down.weight"))
+            nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if layers and residual else 0.02)

@@ -30,7 +30,7 @@ class GPTEmbedding(Unit):
 class GPTLayer(Unit):
     def __init__(self, workload: Workload) -> None:
         super().__init__()
-        self.layer = Layer(workload.hidden, workload.heads, workload.ffn, causal=True)
+        self.layer = Layer(workload.hidden, workload.heads, workload.ffn, causal=True, biases=workload.biases)
 
     def forward(self, state: State, batch: Batch) -> State:
         (x,) = state

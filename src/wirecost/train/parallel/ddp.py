@@ -29,6 +29,7 @@ class OverlappedDDP:
             model,
             process_group=self.group.process_group,
             gradient_as_bucket_view=True,
+            broadcast_buffers=False,  # constants (angles, distances), the same on every rank
             bucket_cap_mb=plan.bucket_bytes / 2**20,  # type: ignore[arg-type]
         )
         self.module: nn.Module = self.ddp

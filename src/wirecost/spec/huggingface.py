@@ -1,0 +1,249 @@
+"""Workloads from a Hugging Face `config.json`.
+
+A configuration is foreign text: it is read as data only, and what a workload can't say is refused, not guessed.
+Keys and defaults are those of the `transformers` configuration classes of each model type.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from wirecost.errors import one_of
+
+MAX_BYTES = 1 << 20
+LARGEST = 10**9
+"""No dimension of a model is beyond this."""
+
+
+class Config:
+    """A configuration's values, each checked as it is read. Raises ValueError in one line that names the key."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+
+    def whole(self, key: str, *others: str, default: int | None = None) -> int:
+        """A positive whole number under `key` or an older name of it; null is left out."""
+        found = next((k for k in (key, *others) if self.data.get(k) is not None), None)
+        if found is None:
+            if default is None:
+                raise ValueError(f"{key}: is missing")
+            return default
+        value = self.data[found]
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
+            raise ValueError(f"{found}: should be a whole number from 1 to {LARGEST}, not {_shown(value)}")
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self.data.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise ValueError(f"{key}: should be true or false, not {_shown(value)}")
+        return value
+
+    def only(self, key: str, *allowed: Any) -> Any:
+        """The value, which is one of `allowed`; the first of them where it is left out."""
+        value = self.data.get(key)
+        if value is None:
+            return allowed[0]
+        # 1 == True, but they are not the same setting.
+        if not any(type(value) is type(a) and value == a for a in allowed):
+            raise ValueError(
+                f"{key}: {_shown(value)} can't be described; only {' or '.join(map(_shown, allowed))}"
+            )
+        return value
+
+
+def _gpt2(c: Config) -> dict[str, Any]:
+    c.only("activation_function", "gelu_new", "gelu", "gelu_fast", "gelu_pytorch_tanh")
+    return {
+        "layers": c.whole("n_layer", "num_hidden_layers"),
+        "hidden": c.whole("n_embd", "hidden_size"),
+        "heads": c.whole("n_head", "num_attention_heads"),
+        "ffn_hidden": c.whole("n_inner", default=0) or None,
+        "vocab_size": c.whole("vocab_size"),
+        "sequence_length": c.whole("n_positions", "n_ctx", "max_position_embeddings"),
+        "tied_embeddings": c.flag("tie_word_embeddings", default=True),
+    }
+
+
+def _common(c: Config) -> dict[str, Any]:
+    """The dimensions under the names that most model types give them."""
+    return {
+        "layers": c.whole("num_hidden_layers"),
+        "hidden": c.whole("hidden_size"),
+        "heads": c.whole("num_attention_heads"),
+        "ffn_hidden": c.whole("intermediate_size"),
+        "vocab_size": c.whole("vocab_size"),
+        "sequence_length": c.whole("max_position_embeddings"),
+    }
+
+
+def _gpt_neox(c: Config) -> dict[str, Any]:
+    c.only("hidden_act", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh")
+    c.only("attention_bias", True)
+    return {
+        **_common(c),
+        "positions": "rotary",
+        "tied_embeddings": c.flag("tie_word_embeddings", default=False),
+    }
+
+
+def _llama(c: Config) -> dict[str, Any]:
+    c.only("hidden_act", "silu", "swish")
+    c.only("attention_bias", False)
+    c.only("mlp_bias", False)
+    return {
+        **_common(c),
+        "kv_heads": c.whole("num_key_value_heads", default=0) or None,
+        "head_dim": c.whole("head_dim", default=0) or None,
+        "activation": "swiglu",
+        "norm": "rmsnorm",
+        "positions": "rotary",
+        "biases": False,
+        "tied_embeddings": c.flag("tie_word_embeddings", default=False),
+    }
+
+
+def _mixtral(c: Config) -> dict[str, Any]:
+    experts = {"experts": c.whole("num_local_experts"), "top_k": c.whole("num_experts_per_tok")}
+    return {**_llama(c), "mixture_of_experts": experts}
+
+
+def _qwen3_moe(c: Config) -> dict[str, Any]:
+    c.only("decoder_sparse_step", 1)
+    c.only("mlp_only_layers", [])
+    return {
+        **_llama(c),
+        "head_dim": c.whole("head_dim", default=128),
+        "mixture_of_experts": {
+            "experts": c.whole("num_experts", "num_local_experts"),
+            "top_k": c.whole("num_experts_per_tok"),
+            "expert_ffn_hidden": c.whole("moe_intermediate_size"),
+        },
+    }
+
+
+def _bert(c: Config) -> dict[str, Any]:
+    c.only("hidden_act", "gelu", "gelu_new")
+    c.only("position_embedding_type", "absolute")
+    c.only("type_vocab_size", 2)
+    c.only("is_decoder", False)
+    return {**_common(c), "family": "bert", "tied_embeddings": c.flag("tie_word_embeddings", default=True)}
+
+
+T5_ACTIVATIONS = {"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu"}
+
+
+def _t5(c: Config) -> dict[str, Any]:
+    c.only("relative_attention_num_buckets", 32)
+    layers = c.whole("num_layers")
+    return {
+        "family": "t5",
+        "layers": layers,
+        "decoder_layers": c.whole("num_decoder_layers", default=layers),
+        "hidden": c.whole("d_model"),
+        "heads": c.whole("num_heads"),
+        "head_dim": c.whole("d_kv"),
+        "ffn_hidden": c.whole("d_ff"),
+        "vocab_size": c.whole("vocab_size"),
+        "sequence_length": c.whole("n_positions", default=512),
+        "activation": T5_ACTIVATIONS[c.only("feed_forward_proj", *T5_ACTIVATIONS)],
+        "norm": "rmsnorm",
+        "positions": "relative",
+        "biases": False,
+        "tied_embeddings": c.flag("tie_word_embeddings", default=True),
+    }
+
+
+TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
+    "bert": _bert,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "llama": _llama,
+    "mistral": _llama,
+    "mixtral": _mixtral,
+    "qwen2": _llama,  # its query, key and value biases (0.01 % of the parameters) are left out
+    "qwen3": lambda c: {**_llama(c), "head_dim": c.whole("head_dim", default=128)},
+    "qwen3_moe": _qwen3_moe,
+    "t5": _t5,
+}
+
+
+def imported(value: Any) -> dict[str, Any] | None:
+    """A workload's data where `value` is the path of a `.json` file, or a mapping with that path under `config`,
+    whose other keys come before the file's; None where it is neither.
+
+    Raises:
+        ValueError: in one line, for a file that can't be read or described.
+    """
+    changes: dict[str, Any] = {}
+    if isinstance(value, Mapping) and "config" in value:
+        changes = {key: given for key, given in value.items() if key != "config"}
+        value = value["config"]
+        if not isinstance(value, str):
+            raise ValueError(f"config: should be the path of a Hugging Face config.json, not {_shown(value)}")
+    elif not isinstance(value, str) or not value.endswith(".json"):
+        return None
+    path = Path(value)
+    data = _read(path)
+    kind = data.get("model_type")
+    if not isinstance(kind, str):
+        raise ValueError(f"{path}: model_type: is missing, so that this is no Hugging Face model configuration")
+    if kind not in TYPES:
+        raise ValueError(f"{path}: {one_of('model_type', kind[:60], TYPES)}")
+    try:
+        found = TYPES[kind](Config(data))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return {"name": _name(path, kind), "source": f"{kind} config.json", **found, **changes}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file():  # a pipe or a device may never end
+            raise ValueError(f"{path}: no such file")
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        if "null byte" in str(error):
+            raise ValueError(f"{str(path)!r} is no path") from error
+        raise
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"{path}: longer than {MAX_BYTES >> 20} MiB, which no configuration is")
+    try:
+        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_twins, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not readable as JSON: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path}: expected keys with values, found {type(data).__name__}")
+    return data
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise ValueError(f"the key {_shown(key)} stands there twice")
+        data[key] = value
+    return data
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _name(path: Path, kind: str) -> str:
+    """The file's name, or its folder's where it is called config.json as usual."""
+    given = path.stem if path.stem != "config" else path.absolute().parent.name
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", given).lstrip("-._+")[:60] or kind
+
+
+def _shown(value: Any) -> str:
+    return ascii(value)[:60] if not isinstance(value, bool | None) else json.dumps(value)

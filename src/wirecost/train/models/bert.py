@@ -1,0 +1,77 @@
+"""BERT: an encoder with a masked LM head and a sentence-order head.
+
+Norms follow the sublayers as in the original (Devlin et al. 2018, arXiv:1810.04805), so that the parameters are
+those of the published checkpoints; Megatron-LM puts them before (Shoeybi et al. 2019, arXiv:1909.08053, 5.3).
+Sentence order in place of next sentence: Lan et al. 2019 (ALBERT, arXiv:1909.11942), section 3.1, as Megatron-LM.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from wirecost.spec import Workload
+from wirecost.train.models.base import Batch, Model, State, Unit
+from wirecost.train.models.blocks import MLP, SelfAttention, VocabularyLoss, gelu, initialise
+
+
+class BERTEmbedding(Unit):
+    """Tokens, positions and segments, summed and normalised."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
+        self.positions = nn.Embedding(workload.sequence_length, workload.hidden)
+        self.segments = nn.Embedding(2, workload.hidden)
+        self.norm = nn.LayerNorm(workload.hidden)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        inputs = batch["inputs"]
+        x = self.tokens(inputs) + self.positions.weight[: inputs.shape[1]] + self.segments(batch["segments"])
+        return (self.norm(x),)
+
+
+class BERTLayer(Unit):
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.attention = SelfAttention(workload.hidden, workload.heads, causal=False)
+        self.attention_norm = nn.LayerNorm(workload.hidden)
+        self.mlp = MLP(workload.hidden, workload.ffn)
+        self.mlp_norm = nn.LayerNorm(workload.hidden)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        (x,) = state
+        x = self.attention_norm(x + self.attention(x))
+        return (self.mlp_norm(x + self.mlp(x)),)
+
+
+class BERTHead(Unit):
+    """Mean loss of the masked tokens plus mean loss of the sentence order; sequences weigh alike in both."""
+
+    def __init__(self, workload: Workload, tied: torch.Tensor) -> None:
+        super().__init__()
+        self.transform = nn.Linear(workload.hidden, workload.hidden)
+        self.norm = nn.LayerNorm(workload.hidden)
+        self.vocabulary = VocabularyLoss(tied, bias=True)
+        self.pooler = nn.Linear(workload.hidden, workload.hidden)
+        self.order = nn.Linear(workload.hidden, 2)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        (x,) = state
+        # Only masked positions reach the vocabulary: 15 % of the logits.
+        index = batch["masked"].unsqueeze(-1).expand(-1, -1, x.shape[-1])
+        masked = self.norm(gelu(self.transform(x.gather(1, index))))
+        order = self.order(torch.tanh(self.pooler(x[:, 0])))
+        return (
+            self.vocabulary(masked, batch["targets"]) + functional.cross_entropy(order.float(), batch["order"]),
+        )
+
+
+def bert(workload: Workload) -> Model:
+    """A freshly initialised BERT."""
+    embedding = BERTEmbedding(workload)
+    layers = [BERTLayer(workload) for _ in range(workload.layers)]
+    model = Model([embedding, *layers, BERTHead(workload, embedding.tokens.weight)])
+    initialise(model)
+    return model

@@ -1,0 +1,138 @@
+"""Llama: rotary positions, RMSNorm, SwiGLU, grouped-query attention (Touvron et al. 2023, arXiv:2302.13971 and
+arXiv:2307.09288; Llama 3, arXiv:2407.21783)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from wirecost.spec import Workload
+from wirecost.train.models.base import Batch, Model, State, Unit
+from wirecost.train.models.blocks import VocabularyLoss, initialise
+
+ROTARY_BASE = 500_000.0
+"""Llama 3's. It changes what is learned, not what it costs."""
+
+
+class Rotary(nn.Module):
+    """Turns pairs of a head's elements by angles that grow with the position (Su et al., arXiv:2104.09864)."""
+
+    cosine: torch.Tensor
+    sine: torch.Tensor
+
+    def __init__(self, length: int, head_size: int) -> None:
+        super().__init__()
+        rates = ROTARY_BASE ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
+        angles = torch.outer(torch.arange(length, dtype=torch.float32), rates)
+        # Angles need FP32; their cosines bear 16 bits, which the buffers take with the model.
+        self.register_buffer("cosine", angles.cos(), persistent=False)
+        self.register_buffer("sine", angles.sin(), persistent=False)
+
+    def forward(self, length: int, positions: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines, each (length, head_size / 2)."""
+        if positions is None:
+            return self.cosine[:length], self.sine[:length]
+        return self.cosine[positions], self.sine[positions]
+
+
+def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """`x` is (..., head_size); its first and second half make the pairs."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
+
+
+class GroupedAttention(nn.Module):
+    """Causal attention in which `heads / kv_heads` query heads share keys and values (Ainslie et al. 2023)."""
+
+    def __init__(self, hidden: int, heads: int, kv_heads: int, head_size: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.kv_heads = kv_heads
+        self.head_size = head_size
+        self.qkv = nn.Linear(hidden, (heads + 2 * kv_heads) * head_size, bias=False)
+        self.out = nn.Linear(heads * head_size, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        batch, sequence, _ = x.shape
+        shared = self.heads // self.kv_heads
+        # Group by group, so that a contiguous slice of the rows is whole groups (tensor parallelism).
+        qkv = self.qkv(x).view(batch, sequence, self.kv_heads, shared + 2, self.head_size)
+        cosine, sine = (part[:, None, None] for part in angles)
+        q = rotate(qkv[..., :shared, :], cosine, sine).flatten(2, 3).transpose(1, 2)
+        k = rotate(qkv[..., shared : shared + 1, :], cosine, sine).flatten(2, 3).transpose(1, 2)
+        v = qkv[..., shared + 1, :].transpose(1, 2)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shared > 1)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class GatedMLP(nn.Module):
+    """SwiGLU (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, hidden: int, ffn_hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, ffn_hidden, bias=False)
+        self.up = nn.Linear(hidden, ffn_hidden, bias=False)
+        self.down = nn.Linear(ffn_hidden, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(functional.silu(self.gate(x)) * self.up(x))
+
+
+class LlamaEmbedding(Unit):
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        return (self.tokens(batch["inputs"]),)
+
+
+class LlamaLayer(Unit):
+    """`rotary` is the same object in every layer."""
+
+    def __init__(self, workload: Workload, rotary: Rotary) -> None:
+        super().__init__()
+        self.rotary = rotary
+        self.attention_norm = _norm(workload)
+        self.attention = GroupedAttention(
+            workload.hidden, workload.heads, workload.key_value_heads, workload.head_size
+        )
+        self.mlp_norm = _norm(workload)
+        self.mlp = GatedMLP(workload.hidden, workload.ffn)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        (x,) = state
+        angles = self.rotary(batch["inputs"].shape[1], batch.get("positions"))
+        x = x + self.attention(self.attention_norm(x), angles)
+        return (x + self.mlp(self.mlp_norm(x)),)
+
+
+class LlamaHead(Unit):
+    """The last norm, logits from the embedding or from weights of their own, cross-entropy of the next token."""
+
+    def __init__(self, workload: Workload, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.norm = _norm(workload)
+        self.vocabulary = VocabularyLoss(weight)
+
+    def forward(self, state: State, batch: Batch) -> State:
+        (x,) = state
+        return (self.vocabulary(self.norm(x), batch["targets"]),)
+
+
+def llama(workload: Workload) -> Model:
+    """A freshly initialised Llama."""
+    embedding = LlamaEmbedding(workload)
+    rotary = Rotary(workload.sequence_length, workload.head_size)
+    weight = embedding.tokens.weight
+    if not workload.tied_embeddings:
+        weight = nn.Parameter(torch.empty_like(weight))
+    layers = [LlamaLayer(workload, rotary) for _ in range(workload.layers)]
+    model = Model([embedding, *layers, LlamaHead(workload, weight)])
+    initialise(model, workload.layers)
+    return model
+
+
+def _norm(workload: Workload) -> nn.RMSNorm:
+    return nn.RMSNorm(workload.hidden, eps=1e-5)

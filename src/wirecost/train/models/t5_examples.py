@@ -1,0 +1,65 @@
+"""Span corruption from running text (Raffel et al. 2019, section 3.1.4), with spans of 3 tokens in the mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from wirecost.spec import Workload
+
+SENTINELS = 100
+MEAN_SPAN = 3
+
+
+def spans(workload: Workload) -> int:
+    """Spans cut out of each sequence: each costs a sentinel and 3 tokens (in the mean) of the targets."""
+    return min(SENTINELS, max(1, round(workload.decoder_sequence / (MEAN_SPAN + 1))))
+
+
+class T5Examples:
+    """Spans are cut out of the text and a sentinel put in their place; the targets are the sentinels, each with
+    what it stands for.
+
+    Every sequence has the same number of spans and of tokens in them, so that inputs and targets are exactly as
+    long as the workload says, without padding, and a mean over any number of sequences is the mean of their
+    means. 512 and 128 tokens cut 96 of 576: a sixth, where T5 cuts 15 %.
+
+    A micro-batch: `inputs` int64 (batch, sequence), `decoder_inputs` and `targets` int64 (batch, decoder
+    sequence); the decoder reads the start token and then its own targets.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.spans = spans(workload)
+        self.cut = workload.decoder_sequence - self.spans
+        self.kept = workload.sequence_length - self.spans
+        self.length = self.kept + self.cut
+        self.first_sentinel = workload.text_vocabulary
+        self.start = self.first_sentinel + SENTINELS
+
+    def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
+        pairs = [self._cut(row.astype(np.int64), draw) for row, draw in zip(rows, draws, strict=True)]
+        inputs, targets = (torch.from_numpy(np.stack(part)) for part in zip(*pairs, strict=True))
+        start = torch.full((len(rows), 1), self.start)
+        return {
+            "inputs": inputs,
+            "decoder_inputs": torch.cat([start, targets[:, :-1]], dim=1),
+            "targets": targets,
+        }
+
+    def _cut(self, row: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        kept = _parts(self.kept, self.spans, draw)
+        cut = _parts(self.cut, self.spans, draw)
+        ends = np.cumsum(np.stack([kept, cut], axis=1).reshape(-1))
+        pieces = np.split(row, ends[:-1])
+        inputs, targets = [], []
+        for n in range(self.spans):
+            sentinel = [self.first_sentinel + n]
+            inputs += [pieces[2 * n], sentinel]
+            targets += [sentinel, pieces[2 * n + 1]]
+        return np.concatenate(inputs), np.concatenate(targets)
+
+
+def _parts(total: int, count: int, draw: np.random.Generator) -> np.ndarray:
+    """`total` as a sum of `count` numbers above zero, every such sum as likely."""
+    borders = np.sort(draw.choice(np.arange(1, total), count - 1, replace=False))
+    return np.diff(np.r_[0, borders, total])
