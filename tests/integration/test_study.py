@@ -46,6 +46,14 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}
     wait_until_gone(tmp_path, before)
 
+    # One network in one shape: one benchmark, whatever is trained over it.
+    (kept,) = (tmp_path / "out" / "networks").iterdir()
+    assert [p.name for p in kept.iterdir()] == ["bench.json"]
+    rows = json.loads((kept / "bench.json").read_text())["rows"]
+    assert len(rows) >= 6
+    assert all(row["wrong"] == 0 for row in rows)
+    assert not any("network_not_benchmarked" in {w.code for w in done(r).warnings} for r in results.values())
+
     flat = done(results["all-reduce"])
     folder = results["all-reduce"].directory
     assert sorted(p.name for p in folder.iterdir()) == [
