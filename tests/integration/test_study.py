@@ -42,7 +42,9 @@ def losses(breakdown: Breakdown) -> list[float]:
 def test_one_study_end_to_end(tmp_path: Path) -> None:
     before = network_namespaces()
     changes = (("[all-reduce]", "[all-reduce, ddp, all-reduce-bf16]"), ("hidden: 64", "hidden: 256"))
-    study = load(Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s")))
+    study = load(
+        Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s"), ("benchmark: false", "benchmark: true"))
+    )
     results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}
     wait_until_gone(tmp_path, before)
 
