@@ -97,7 +97,7 @@ def test_distances_fall_into_t5s_buckets() -> None:
 def test_the_relative_bias_is_the_gathered_one(causal: bool) -> None:
     weight = torch.nn.Parameter(torch.randn(t5.BUCKETS, 3, dtype=torch.float64))
     length = 21
-    bias = t5.RelativeBias(weight, length, causal=causal)()
+    (bias,) = t5.RelativeBias(weight, length, causal=causal)()
     distance = torch.arange(length)[None, :] - torch.arange(length)[:, None]
     gathered = weight[t5.buckets(distance, both_ways=not causal)].permute(2, 0, 1)
     if causal:

@@ -36,7 +36,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, score_bias: torch.Tensor | None = None) -> torch.Tensor:
         """Args:
-        score_bias: added to the scaled scores, (heads, sequence, sequence); it holds the causal mask itself.
+        score_bias: added to the scaled scores, (1, heads, sequence, sequence); it holds the causal mask itself.
         """
         batch, sequence, _ = x.shape
         # Head by head, so that a contiguous slice of the rows is whole heads (tensor parallelism).
