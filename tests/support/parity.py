@@ -60,11 +60,13 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Trained:
-    """`losses` are the global batch's by iteration; `calls` each rank's (op, group, size, bytes) by iteration."""
+    """`losses` are the global batch's by iteration; `calls` each rank's (op, group, size, bytes) by iteration,
+    `events` each rank's checkpoints and validations."""
 
     losses: list[float]
     parameters: dict[str, torch.Tensor]
     calls: list[list[list[tuple[str, str, int, int]]]]
+    events: list[list[dict[str, Any]]]
 
 
 def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Experiment:
@@ -83,10 +85,17 @@ def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Ex
     return Experiment(workload=workload, plan=plan, fabric=FABRIC, **settings | changes)
 
 
-def train_all(experiments: Sequence[Experiment], folder: Path) -> list[Trained]:
-    """Trains experiments of one number of ranks, one after another in the same processes."""
+def train_all(
+    experiments: Sequence[Experiment], folder: Path, checkpoints: Sequence[str | None] = ()
+) -> list[Trained]:
+    """Trains experiments of one number of ranks, one after another in the same processes.
+
+    Args:
+        checkpoints: the folder in `folder` that each experiment goes on from and writes to.
+    """
     (ranks,) = {e.ranks for e in experiments}
     (folder / "experiments.json").write_text(json.dumps([e.model_dump(mode="json") for e in experiments]))
+    (folder / "checkpoints.json").write_text(json.dumps([*checkpoints, *[None] * len(experiments)]))
     environment = {
         **os.environ,
         "WORLD_SIZE": str(ranks),
@@ -112,6 +121,7 @@ def train_all(experiments: Sequence[Experiment], folder: Path) -> list[Trained]:
                 losses=[sum(losses) / len(losses) for losses in known],
                 parameters=torch.load(folder / f"{number}.pt", weights_only=True),
                 calls=[[[tuple(c) for c in calls] for calls in p["calls"]] for p in parts],
+                events=[p["events"] for p in parts],
             )
         )
     return found
@@ -159,17 +169,30 @@ def _forked(ranks: int) -> int:
 def _rank(folder: Path) -> None:
     import torch.distributed as dist
 
-    from wirecost.train.loop import train
+    from wirecost.train.loop import TrainedIteration, train
+    from wirecost.train.periodic import TrainedEvent
     from wirecost.train.state import full_parameters
 
     # PyTorch is loaded once, for every rank.
     rank = _forked(int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank)
+    checkpoints = json.loads((folder / "checkpoints.json").read_text())
     for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
         engines: list[Any] = []
-        done = list(train(Experiment.model_validate(settings), TOKENS, torch.device("cpu"), built=engines.append))
+        where = checkpoints[number]
+        everything = list(
+            train(
+                Experiment.model_validate(settings),
+                TOKENS,
+                torch.device("cpu"),
+                checkpoints=folder / where if where else None,
+                built=engines.append,
+            )
+        )
+        done = [d for d in everything if isinstance(d, TrainedIteration)]
         result = {
+            "events": [vars(d) for d in everything if isinstance(d, TrainedEvent)],
             "losses": [d.loss for d in done],
             "calls": [
                 [(c.op, c.group, len(c.ranks), c.size_bytes) for c in d.sample.communications] for d in done

@@ -44,6 +44,12 @@ class MasterAdamW:
         self.adam.grad_scale = divide_by  # type: ignore[attr-defined]
         self.adam.found_inf = overflow  # type: ignore[attr-defined]
         self.adam.step()
+        self.refresh()
+        for master in self.masters:
+            master.grad = None
+
+    def refresh(self) -> None:
+        """Writes the masters back to the 16-bit parameters."""
         copies = [
             (value, master.detach())
             for value, master in zip(self.locals, self.masters, strict=True)
@@ -51,8 +57,19 @@ class MasterAdamW:
         ]
         if copies:
             torch._foreach_copy_([value for value, _ in copies], [master for _, master in copies])  # pyright: ignore[reportPrivateImportUsage]
+
+    def state(self) -> list[dict[str, torch.Tensor]]:
+        """For each parameter what the next step depends on: `master`, `exp_avg`, `exp_avg_sq` and `step`, as they
+        lie in memory. Before the first step the moments are zeros."""
+        found = []
         for master in self.masters:
-            master.grad = None
+            moments = self.adam.state[master]
+            if not moments:
+                moments["step"] = torch.zeros((), dtype=torch.float32, device=master.device)
+                moments["exp_avg"] = torch.zeros_like(master, memory_format=torch.preserve_format)
+                moments["exp_avg_sq"] = torch.zeros_like(master, memory_format=torch.preserve_format)
+            found.append({"master": master.detach(), **moments})
+        return found
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -14,8 +15,10 @@ from wirecost.breakdown import Phase
 from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
+from wirecost.train.checkpoint import Checkpoints
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.models import examples_for
+from wirecost.train.periodic import Periodically, TrainedEvent, held_out
 from wirecost.train.recorder import Marks, Sample
 
 
@@ -40,12 +43,15 @@ def train(
     tokens: Tokens,
     device: torch.device,
     *,
+    checkpoints: Path | None = None,
     built: Callable[[Engine], object] = lambda _: None,
-) -> Iterator[TrainedIteration]:
+) -> Iterator[TrainedIteration | TrainedEvent]:
     """Trains one rank of an experiment inside an initialised process group, yielding each iteration once its
-    work is done; nothing synchronizes with the device in between.
+    work is done; nothing synchronizes with the device in between. Checkpoints and validation (where the experiment
+    has them) come between the iterations.
 
     Args:
+        checkpoints: where they go, and where training goes on from the newest whole one; None writes none.
         built: told of the engine before the first iteration.
 
     Raises:
@@ -55,13 +61,21 @@ def train(
     engine = build_engine(experiment, device)
     built(engine)
     recorder = engine.recorder
-    batches = Batches(
-        tokens,
-        examples_for(experiment.workload),
-        global_batch=experiment.global_batch,
-        micro_batch=experiment.micro_batch,
-        seed=experiment.seed,
+    examples = examples_for(experiment.workload)
+    batches, validation = (
+        Batches(
+            part,
+            examples,
+            global_batch=experiment.global_batch,
+            micro_batch=experiment.micro_batch,
+            seed=experiment.seed,
+        )
+        for part in held_out(tokens, experiment, examples.length)
     )
+    saved = Checkpoints(engine, checkpoints) if checkpoints is not None else None
+    periodically = Periodically(engine, validation, device, saved)
+    done = saved.load() if saved is not None else None
+    first = 0 if done is None else done + 1
     in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
 
     def settle(limit: int) -> Iterator[TrainedIteration]:
@@ -77,7 +91,7 @@ def train(
             yield TrainedIteration(index, index < experiment.warmup, value, recorder.resolve(marks))
 
     dist.barrier()
-    for index in range(experiment.warmup + experiment.iterations):
+    for index in range(first, experiment.warmup + experiment.iterations):
         recorder.begin()
         with recorder.phase(Phase.DATA):
             micro_batches = [
@@ -87,5 +101,6 @@ def train(
         loss = engine.iteration(micro_batches)
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)
+        yield from periodically.after(index)
     engine.strategy.complete_parameters()
     yield from settle(0)

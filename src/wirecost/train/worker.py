@@ -2,7 +2,8 @@
 
 Reads `experiment.json` and `tokens.json` there and the rank from the environment (RANK, WORLD_SIZE,
 MASTER_ADDR, MASTER_PORT, as torchrun sets them); appends one JSON line for each iteration to
-`samples/rank-R.jsonl` and, if it fails, writes `failures/rank-R.json` with the traceback.
+`samples/rank-R.jsonl`, one for each checkpoint or validation to `events/rank-R.jsonl`, and, if it fails, writes
+`failures/rank-R.json` with the traceback.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -29,6 +31,7 @@ def run_rank(directory: Path, rank: int) -> None:
     from wirecost.spec import Device, Experiment
     from wirecost.train.loop import train
     from wirecost.train.models import examples_for
+    from wirecost.train.periodic import TrainedEvent
 
     experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
     tokens_path = Path(json.loads((directory / "tokens.json").read_bytes())["path"])
@@ -43,8 +46,16 @@ def run_rank(directory: Path, rank: int) -> None:
         device = torch.device("cpu")
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         dist.init_process_group("gloo", timeout=timeout)
-    with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
-        for done in train(experiment, tokens, device):
+    checkpoints = directory / "checkpoints"
+    (directory / "events").mkdir(exist_ok=True)
+    with (
+        (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples,
+        (directory / "events" / f"rank-{rank}.jsonl").open("w", buffering=1) as events,
+    ):
+        for done in train(experiment, tokens, device, checkpoints=checkpoints):
+            if isinstance(done, TrainedEvent):
+                events.write(json.dumps(vars(done)) + "\n")
+                continue
             sample = done.sample
             line = {
                 "iteration": done.index,
@@ -58,6 +69,9 @@ def run_rank(directory: Path, rank: int) -> None:
             }
             samples.write(json.dumps(line) + "\n")
     dist.barrier()
+    if rank == 0:
+        # They were written for what writing them costs; a study's results keep no weights.
+        shutil.rmtree(checkpoints, ignore_errors=True)
     if device.type == "cuda":
         # NCCL wants to be told; gloo's threads are better left alone (see `fabric.rank.leave`).
         dist.destroy_process_group()

@@ -77,3 +77,7 @@ class Execution(Protocol):
             not hold the last unit of the model.
         """
         ...
+
+    def evaluate(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
+        """The mean loss over the micro-batches without gradients; None as in `run`."""
+        ...

@@ -27,3 +27,7 @@ class PlainExecution:
                     (loss * loss_factor).backward()
                 losses.append(loss.detach())
         return torch.stack(losses).mean()
+
+    @torch.no_grad()
+    def evaluate(self, micro_batches: Sequence[Batch]) -> torch.Tensor:
+        return torch.stack([self.strategy.module(batch) for batch in micro_batches]).mean()

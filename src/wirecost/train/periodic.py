@@ -1,0 +1,107 @@
+"""What happens between iterations every so often: checkpoints and validation, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+from wirecost.corpus.tokens import Tokens
+from wirecost.errors import SpecError
+from wirecost.spec import Experiment
+from wirecost.train.batches import Batches
+from wirecost.train.checkpoint import Checkpoints
+from wirecost.train.engine import Engine
+
+HELD_OUT = 0.05
+"""The share of the text, at its end, that validation reads and training doesn't."""
+
+
+@dataclass(frozen=True)
+class TrainedEvent:
+    """One checkpoint or validation on one rank; `bytes` are those that this rank wrote, `loss` is the mean over
+    the held-out batches, the same on every rank that ends the model. On the samples' clock."""
+
+    kind: Literal["checkpoint", "validation"]
+    after_iteration: int
+    start_ns: int
+    end_ns: int
+    bytes: int | None = None
+    loss: float | None = None
+
+
+def held_out(tokens: Tokens, experiment: Experiment, length: int) -> tuple[Tokens, Tokens]:
+    """(text to train on, text to validate on); all of it is trained on where nothing is validated.
+
+    Args:
+        length: tokens of text for one sequence.
+
+    Raises:
+        SpecError: for a text too short to hold a part of it back.
+    """
+    if not experiment.periodic.validate_every:
+        return tokens, tokens[:0]
+    cut = len(tokens) - max(round(HELD_OUT * len(tokens)), length)
+    if cut < length:
+        raise SpecError(
+            f"the corpus has {len(tokens)} tokens: too few to hold back a sequence of {length} for validation"
+        )
+    return tokens[:cut], tokens[cut:]
+
+
+class Periodically:
+    """Asked after each iteration. The device is waited for: none of this belongs to an iteration."""
+
+    def __init__(
+        self, engine: Engine, batches: Batches, device: torch.device, checkpoints: Checkpoints | None
+    ) -> None:
+        self.engine = engine
+        self.batches = batches
+        self.device = device
+        self.checkpoints = checkpoints
+        self.settings = engine.groups.experiment.periodic
+
+    def after(self, index: int) -> Iterator[TrainedEvent]:
+        """Validates and writes a checkpoint if it is time to."""
+        if _is_time(self.settings.validate_every, index):
+            yield self._validation(index)
+        if self.checkpoints is not None and _is_time(self.settings.checkpoint_every, index):
+            start_ns = self._now_ns()
+            written = self.checkpoints.save(index)
+            yield TrainedEvent("checkpoint", index, start_ns, self._now_ns(), bytes=written)
+
+    def _validation(self, index: int) -> TrainedEvent:
+        start_ns = self._now_ns()
+        self.engine.strategy.complete_parameters()
+        losses = []
+        for number in range(self.settings.validation_batches):
+            loss = self.engine.execution.evaluate(
+                [
+                    {name: tensor.to(self.device) for name, tensor in batch.items()}
+                    for batch in self.batches.share(number, *self.engine.groups.batch_share)
+                ]
+            )
+            if loss is not None:
+                losses.append(loss.float())
+        self.engine.strategy.complete_parameters()
+        mean = None
+        if losses:
+            total = torch.stack(losses).mean()
+            group = self.engine.groups.data
+            if group.size > 1:
+                dist.all_reduce(total, group=group.process_group)
+            mean = float(total) / group.size
+        return TrainedEvent("validation", index, start_ns, self._now_ns(), loss=mean)
+
+    def _now_ns(self) -> int:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        return perf_counter_ns()
+
+
+def _is_time(every: int, index: int) -> bool:
+    return every > 0 and (index + 1) % every == 0
