@@ -14,10 +14,13 @@ from wirecost.errors import SpecError
 from wirecost.spec import Experiment, Precision
 from wirecost.train.adam import MasterAdamW
 from wirecost.train.clock import clock_for
+from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.models import Batch, build_model
 from wirecost.train.parallel import DataParallelStrategy, Execution, apply_data_parallel, mismatch, unsupported
+from wirecost.train.parallel.context import apply_context_parallel
 from wirecost.train.parallel.plain import PlainExecution
+from wirecost.train.parallel.tensor import PartialGradients, apply_tensor_parallel
 from wirecost.train.recorder import Recorder
 
 DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
@@ -31,6 +34,7 @@ class Engine:
     recorder: Recorder
     model: nn.Module
     strategy: DataParallelStrategy
+    partial: PartialGradients
     execution: Execution
     optimizer: MasterAdamW
 
@@ -39,6 +43,7 @@ class Engine:
         self.strategy.zero_grad()
         loss = self.execution.run(micro_batches, 1 / (len(micro_batches) * self.groups.data.size))
         self.strategy.after_backward()
+        self.partial.sum(self.strategy.gradient_pieces())
         with self.recorder.phase(Phase.OPTIMIZER):
             self.optimizer.step()
         self.strategy.after_step()
@@ -60,13 +65,18 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
-    model = build_model(workload).to(device, DTYPES[plan.precision])
+    model = build_model(workload)
+    apply_tensor_parallel(plan, model, groups, recorder)
+    apply_context_parallel(model, groups, recorder)
+    model = model.to(device, DTYPES[plan.precision])
+    partial = PartialGradients(Communicator(groups.tensor, recorder))
     strategy = apply_data_parallel(plan, model, groups, recorder)
     return Engine(
         groups,
         recorder,
         model,
         strategy,
+        partial,
         PlainExecution(strategy, recorder),
         MasterAdamW(strategy.optimizer_parameters(), experiment.optimizer),
     )

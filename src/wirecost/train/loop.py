@@ -16,6 +16,7 @@ from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.models import examples_for
+from wirecost.train.parallel.context import part_of_sequences
 from wirecost.train.recorder import Marks, Sample
 
 
@@ -81,7 +82,10 @@ def train(
         recorder.begin()
         with recorder.phase(Phase.DATA):
             micro_batches = [
-                {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+                {
+                    name: tensor.to(device, non_blocking=True)
+                    for name, tensor in part_of_sequences(batch, engine.groups.context).items()
+                }
                 for batch in batches.share(index, *engine.groups.batch_share)
             ]
         loss = engine.iteration(micro_batches)
