@@ -79,9 +79,7 @@ FOUR = [
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_what_is_split_trains_as_one_process_does(
-    ranks: int, tmp_path: Path, others: dict[str, Trained]
-) -> None:
+def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, others: dict[str, Trained]) -> None:
     cases = [(workload, plan(ranks)) for workload, plan in SPLIT]
     if ranks == 4:
         cases += FOUR

@@ -148,5 +148,3 @@ def maximum_over_ranks(x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
 def flat(x: torch.Tensor) -> torch.Tensor:
     """(rows, last dimension)."""
     return x.reshape(-1, x.shape[-1])
-
-
