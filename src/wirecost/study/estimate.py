@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wirecost.collectives.traffic import ring_transfer_s
+from wirecost.model.parameters import count
 from wirecost.spec import Experiment
 
 START_S = 8.0
@@ -46,8 +47,5 @@ def _network_s(experiment: Experiment) -> float:
     rate = experiment.fabric.emulate.rate if experiment.fabric.emulate else None
     if rate is None or experiment.ranks == 1:
         return 0.0
-    w = experiment.workload
-    # The matrices of a transformer (12 L h^2) and its embeddings: close enough for a progress bar.
-    parameters = 12 * w.layers * w.hidden**2 + (w.vocab_size + w.sequence_length) * w.hidden
-    size = parameters * experiment.plan.precision.bytes_per_element
+    size = count(experiment.workload).total * experiment.plan.precision.bytes_per_element
     return ring_transfer_s("all_reduce", size, experiment.ranks, rate)

@@ -2,20 +2,48 @@ from __future__ import annotations
 
 import pytest
 
+from wirecost.model.parameters import count
 from wirecost.spec import Workload
-from wirecost.spec.presets import named
+from wirecost.spec.presets import named, names
 
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize(("name", "published"), [("gpt-2-medium", 354.8e6), ("gpt-2-large", 774.0e6)])
-def test_parameter_counts_are_the_published_ones(name: str, published: float) -> None:
-    """GPT-2's released checkpoints: 354,823,168 and 774,030,080 parameters."""
+PUBLISHED = {
+    "gpt-2-medium": 354_823_168,
+    "gpt-2-large": 774_030_080,
+    "bert-large": 336_226_108,
+    "t5-large": 737_668_096,
+    "gpt-18.4b": 18.4e9,
+    "llama-3-8b": 8_030_261_248,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameter_counts_are_the_published_ones(name: str) -> None:
+    assert built(Workload(**named("workload", name))) == pytest.approx(PUBLISHED[name], rel=5e-3)
+
+
+def test_the_model_that_is_trained_has_the_parameters_that_are_predicted() -> None:
+    """Of every preset that the engine trains, with few layers: the rest are like them."""
+    from wirecost.train.models.build import untrainable
+
+    trained = 0
+    for name in names("workload"):
+        workload = Workload(**named("workload", name))
+        few = {"layers": 2, "decoder_layers": workload.decoder_layers and 3}
+        workload = Workload(**{**workload.model_dump(), **few})
+        if untrainable(workload) is None:
+            assert built(workload) == count(workload).total, name
+            trained += 1
+    assert trained >= 40
+
+
+def built(workload: Workload) -> int:
     from wirecost.train.models import build_model
 
     with torch.device("meta"):
-        model = build_model(Workload(**named("workload", name)))
-    assert sum(p.numel() for p in model.parameters()) == pytest.approx(published, rel=1e-3)
+        return sum(p.numel() for p in build_model(workload).parameters())
 
 
 def test_the_model_is_causal_and_starts_at_chance() -> None:

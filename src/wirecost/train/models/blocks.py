@@ -25,7 +25,7 @@ class Attend(nn.Module):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Args:
-        score_bias: added to the scaled scores, (heads, sequence, sequence); it holds the causal mask itself.
+        score_bias: added to the scaled scores, (1, heads, sequence, sequence); it holds the causal mask itself.
         """
         return functional.scaled_dot_product_attention(
             q,

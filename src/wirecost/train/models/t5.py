@@ -37,7 +37,7 @@ def buckets(distance: torch.Tensor, *, both_ways: bool) -> torch.Tensor:
 
 
 class RelativeBias(nn.Module):
-    """What is added to the scores of `length` positions: (heads, length, length), -inf for the causal future.
+    """What is added to the scores of `length` positions: (1, heads, length, length), -inf for the causal future.
 
     `weight` is (buckets, heads), the same object in every layer of a stack: to compute the matrix anew is cheaper
     than to carry it along.
@@ -65,7 +65,7 @@ class RelativeBias(nn.Module):
         # gather, and backward is a plain sum; rows of 2 length elements are aligned for fused attention.
         heads, rows = len(cycle), self.length
         repeated = cycle.unsqueeze(1).expand(-1, rows, -1).reshape(heads, -1)
-        return repeated[:, : 2 * rows * rows].view(heads, rows, 2 * rows)[:, :, :rows]
+        return repeated[None, :, : 2 * rows * rows].view(1, heads, rows, 2 * rows)[..., :rows]
 
 
 class CrossAttention(nn.Module):
