@@ -17,7 +17,14 @@ from wirecost.train.clock import clock_for
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.models import Batch, build_model
-from wirecost.train.parallel import DataParallelStrategy, Execution, apply_data_parallel, mismatch, unsupported
+from wirecost.train.parallel import (
+    DataParallelStrategy,
+    Execution,
+    apply_data_parallel,
+    holds_masters,
+    mismatch,
+    unsupported,
+)
 from wirecost.train.parallel.context import apply_context_parallel
 from wirecost.train.parallel.plain import PlainExecution
 from wirecost.train.parallel.tensor import PartialGradients, apply_tensor_parallel
@@ -68,7 +75,7 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     model = build_model(workload)
     apply_tensor_parallel(plan, model, groups, recorder)
     apply_context_parallel(model, groups, recorder)
-    model = model.to(device, DTYPES[plan.precision])
+    model = model.to(device, torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision])
     partial = PartialGradients(Communicator(groups.tensor, recorder))
     strategy = apply_data_parallel(plan, model, groups, recorder)
     return Engine(

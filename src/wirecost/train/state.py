@@ -15,6 +15,7 @@ from wirecost.train.parallel.tensor import whole_parameter
 def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
     """Every parameter of the model by its name in the model that no plan has cut, on the CPU; to be called by
     every rank, outside an iteration. Meant for tests and small models: each rank gets all of it."""
+    engine.strategy.complete_parameters()
     mine = {
         name: _whole(parameter, engine.groups.tensor).cpu() for name, parameter in engine.model.named_parameters()
     }

@@ -119,8 +119,8 @@ def uncuttable(workload: Workload, plan: Plan) -> str | None:
         chunks *= plan.tensor_parallel
     if workload.sequence_length % chunks:
         return (
-            f"{where}: sequence_length {workload.sequence_length} does not divide over {chunks} chunks, 2 for each "
-            f"of {plan.context_parallel} ranks; nearest that does: "
+            f"{where}: sequence_length {workload.sequence_length} does not divide over {chunks} chunks, 2 for "
+            f"each of {plan.context_parallel} ranks; nearest that does: "
             f"{nearest_multiples(workload.sequence_length, chunks)}"
         )
     return None
