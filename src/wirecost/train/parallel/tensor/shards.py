@@ -1,8 +1,8 @@
 """Shards of parameters, and how they are told from whole ones.
 
 A sharded parameter has the attributes `tensor_dim`, the dimension along which the ranks' shards follow one
-another, and `tensor_size`, the whole one's size there. A parameter that every rank holds whole, but whose gradient each
-has a part of (sequence parallelism), has `tensor_partial`.
+another, and `tensor_size`, the whole one's size there. A parameter that every rank holds whole, but whose gradient
+each has a part of (sequence parallelism), has `tensor_partial`.
 """
 
 from __future__ import annotations
