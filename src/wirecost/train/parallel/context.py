@@ -21,6 +21,7 @@ from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Group, Groups
 from wirecost.train.models import Batch
 from wirecost.train.models.blocks import Attend
+from wirecost.train.parallel.base import uncompiled
 from wirecost.train.recorder import Recorder
 
 PHASE = Phase.CONTEXT_PARALLEL
@@ -62,7 +63,7 @@ class ContextAttend(nn.Module):
         self.scale = attend.scale
         self.communicator = communicator
 
-    @torch.compiler.disable
+    @uncompiled
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
     ) -> torch.Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from wirecost.train.communicator import DONE
+from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.tensor.ranks import TensorRanks, flat
 from wirecost.train.parallel.tensor.shards import Shards, mark_partial
 
@@ -61,13 +62,13 @@ class _Row(torch.autograd.Function):
         return gradient @ weight, flat(gradient).t() @ flat(x), None
 
 
-@torch.compiler.disable
+@uncompiled
 def column_linear(x: torch.Tensor, weight: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
     """(..., inputs), whole or a slice of the sequence, to (..., this rank's outputs)."""
     return _Column.apply(x, weight, ranks)  # type: ignore[return-value]
 
 
-@torch.compiler.disable
+@uncompiled
 def row_linear(x: torch.Tensor, weight: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
     """(..., this rank's inputs) to (..., outputs), whole or a slice of the sequence."""
     return _Row.apply(x, weight, ranks)  # type: ignore[return-value]

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from wirecost.breakdown import Phase
 from wirecost.train.communicator import Communicator, Pending, wait_all
+from wirecost.train.parallel.base import uncompiled
 
 PHASE = Phase.TENSOR_PARALLEL
 
@@ -122,22 +123,22 @@ class _Whole(torch.autograd.Function):
 
 
 # Collectives are opaque to `torch.compile`: what lies between them is compiled.
-@torch.compiler.disable
+@uncompiled
 def sum_over_ranks(x: torch.Tensor, ranks: TensorRanks, *, sequence: bool) -> torch.Tensor:
     return _Sum.apply(x, ranks, sequence)  # type: ignore[return-value]
 
 
-@torch.compiler.disable
+@uncompiled
 def enter(x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
     return _Enter.apply(x, ranks)  # type: ignore[return-value]
 
 
-@torch.compiler.disable
+@uncompiled
 def whole_sequence(x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
     return _Whole.apply(x, ranks)  # type: ignore[return-value]
 
 
-@torch.compiler.disable
+@uncompiled
 @torch.no_grad()
 def maximum_over_ranks(x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
     x = x.detach().clone()

@@ -19,9 +19,9 @@ class Shards:
 
     def __init__(self, group: Group) -> None:
         self.group = group
-        self._made: dict[nn.Parameter, nn.Parameter] = {}
+        self._made: dict[torch.Tensor, nn.Parameter] = {}
 
-    def of(self, parameter: nn.Parameter, dim: int) -> nn.Parameter:
+    def of(self, parameter: torch.Tensor, dim: int) -> nn.Parameter:
         """This rank's shard; where the size doesn't divide, the last ones are padded with zeros."""
         if parameter not in self._made:
             size = parameter.shape[dim]
@@ -36,7 +36,7 @@ class Shards:
         return self._made[parameter]
 
 
-def whole_parameter(shard: torch.Tensor, tags: nn.Parameter, group: Group) -> torch.Tensor:
+def whole_parameter(shard: torch.Tensor, tags: torch.Tensor, group: Group) -> torch.Tensor:
     """The whole of a parameter with the attributes of `tags`; to be called by every rank of the tensor group,
     outside an iteration."""
     dim: int | None = getattr(tags, "tensor_dim", None)
@@ -47,7 +47,7 @@ def whole_parameter(shard: torch.Tensor, tags: nn.Parameter, group: Group) -> to
     return torch.cat(parts, dim).narrow(dim, 0, vars(tags)["tensor_size"])
 
 
-def mark_partial(*parameters: nn.Parameter | None) -> None:
+def mark_partial(*parameters: torch.Tensor | None) -> None:
     for parameter in parameters:
         if parameter is not None:
             vars(parameter)["tensor_partial"] = True
