@@ -22,8 +22,6 @@ def unsupported(plan: Plan) -> str | None:
         return f"plan '{plan.name}': sequence_parallel goes with tensor_parallel 2 or more, not 1; leave it out"
     if plan.recompute != "none":
         return f"plan '{plan.name}': the engine runs no recompute"
-    if plan.precision == "fp16":
-        return f"plan '{plan.name}': the engine runs precision fp32 or bf16, not fp16"
     if plan.compile:
         return f"plan '{plan.name}': the engine runs no torch.compile"
     return _data_parallel(plan)
