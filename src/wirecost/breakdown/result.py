@@ -41,6 +41,7 @@ class Phase(StrEnum):
     PIPELINE_SEND_BACKWARD = "pipeline_send_backward"
     EMBEDDING_SYNC = "embedding_sync"
     TENSOR_PARALLEL = "tensor_parallel"
+    CONTEXT_PARALLEL = "context_parallel"
     OPTIMIZER = "optimizer"
     CHECKPOINT = "checkpoint"
     VALIDATION = "validation"

@@ -22,6 +22,7 @@ COLOURS = {
     "pipeline": "#cc79a7",
     "embedding sync": "#f0e442",
     "tensor parallel": "#e6ab02",
+    "context parallel": "#7570b3",
     "optimizer": "#009e73",
     "checkpoint": "#666666",
     "validation": "#444444",
@@ -32,6 +33,7 @@ SHOWN_AS = {
     Phase.PARAM_GATHER: "parameter gather",
     Phase.EMBEDDING_SYNC: "embedding sync",
     Phase.TENSOR_PARALLEL: "tensor parallel",
+    Phase.CONTEXT_PARALLEL: "context parallel",
 }
 
 

@@ -87,7 +87,7 @@ class Plan(Spec):
     precision: Precision = Precision.FP32
     matrix_precision: MatrixPrecision | None = None  # the layers' matrix products, where lower than `precision`
     recompute: Recompute = Recompute.NONE
-    overlap: bool = True  # ddp and ZeRO: collectives run while backward (and forward) compute
+    overlap: bool = True  # collectives run while computation does, where they can
     bucket_bytes: PositiveInt = 25 * 2**20  # of gradients, where they are sent in buckets
     gradient_traffic: GradientTraffic = GradientTraffic.NATIVE
     powersgd_rank: PositiveInt = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 from wirecost.errors import SpecError
 from wirecost.spec import Experiment, Precision
 from wirecost.train.clock import clock_for
+from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.models import Batch, build_model
 from wirecost.train.parallel import (
@@ -22,7 +23,9 @@ from wirecost.train.parallel import (
     mismatch,
     unsupported,
 )
+from wirecost.train.parallel.context import apply_context_parallel, part_of_sequences
 from wirecost.train.parallel.plain import PlainExecution
+from wirecost.train.parallel.tensor import PartialGradients, apply_tensor_parallel
 from wirecost.train.recorder import Recorder
 from wirecost.train.step import Stepper
 
@@ -34,11 +37,23 @@ class Engine:
     """`model` is what this rank holds of the model, after every transformation but data parallelism's."""
 
     groups: Groups
+    device: torch.device
     recorder: Recorder
     model: nn.Module
     strategy: DataParallelStrategy
+    partial: PartialGradients
     execution: Execution
     stepper: Stepper
+
+    def on_device(self, micro_batches: Iterable[Batch]) -> list[Batch]:
+        """This rank's part of micro-batches: of every sequence, under context parallelism."""
+        return [
+            {
+                name: tensor.to(self.device, non_blocking=True)
+                for name, tensor in part_of_sequences(batch, self.groups.context).items()
+            }
+            for batch in micro_batches
+        ]
 
     def iteration(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
         """Trains on the micro-batches; returns their mean loss (see `Execution.run`)."""
@@ -46,6 +61,7 @@ class Engine:
         factor = self.stepper.loss_factor(1 / (len(micro_batches) * self.groups.data.size))
         loss = self.execution.run(micro_batches, factor)
         self.strategy.after_backward()
+        self.partial.sum(self.strategy.gradient_pieces())
         self.stepper.step()
         self.strategy.after_step()
         return loss
@@ -66,14 +82,19 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
-    dtype = torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision]
-    model = build_model(workload).to(device, dtype)
+    model = build_model(workload)
+    apply_tensor_parallel(plan, model, groups, recorder)
+    apply_context_parallel(model, groups, recorder)
+    model = model.to(device, torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision])
+    partial = PartialGradients(Communicator(groups.tensor, recorder))
     strategy = apply_data_parallel(plan, model, groups, recorder)
     return Engine(
         groups,
+        device,
         recorder,
         model,
         strategy,
+        partial,
         PlainExecution(strategy, recorder),
         Stepper(strategy, experiment.optimizer, plan.precision, groups, recorder),
     )

@@ -73,7 +73,7 @@ def train(
         for part in held_out(tokens, experiment, examples.length)
     )
     saved = Checkpoints(engine, checkpoints) if checkpoints is not None else None
-    periodically = Periodically(engine, validation, device, saved)
+    periodically = Periodically(engine, validation, saved)
     done = saved.load() if saved is not None else None
     first = 0 if done is None else done + 1
     in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
@@ -94,10 +94,7 @@ def train(
     for index in range(first, experiment.warmup + experiment.iterations):
         recorder.begin()
         with recorder.phase(Phase.DATA):
-            micro_batches = [
-                {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-                for batch in batches.share(index, *engine.groups.batch_share)
-            ]
+            micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
         loss = engine.iteration(micro_batches)
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)

@@ -56,12 +56,9 @@ def held_out(tokens: Tokens, experiment: Experiment, length: int) -> tuple[Token
 class Periodically:
     """Asked after each iteration. The device is waited for: none of this belongs to an iteration."""
 
-    def __init__(
-        self, engine: Engine, batches: Batches, device: torch.device, checkpoints: Checkpoints | None
-    ) -> None:
+    def __init__(self, engine: Engine, batches: Batches, checkpoints: Checkpoints | None) -> None:
         self.engine = engine
         self.batches = batches
-        self.device = device
         self.checkpoints = checkpoints
         self.settings = engine.groups.experiment.periodic
 
@@ -79,12 +76,8 @@ class Periodically:
         self.engine.strategy.complete_parameters()
         losses = []
         for number in range(self.settings.validation_batches):
-            loss = self.engine.execution.evaluate(
-                [
-                    {name: tensor.to(self.device) for name, tensor in batch.items()}
-                    for batch in self.batches.share(number, *self.engine.groups.batch_share)
-                ]
-            )
+            share = self.batches.share(number, *self.engine.groups.batch_share)
+            loss = self.engine.execution.evaluate(self.engine.on_device(share))
             if loss is not None:
                 losses.append(loss.float())
         self.engine.strategy.complete_parameters()
@@ -98,7 +91,7 @@ class Periodically:
         return TrainedEvent("validation", index, start_ns, self._now_ns(), loss=mean)
 
     def _now_ns(self) -> int:
-        if self.device.type == "cuda":
+        if self.engine.device.type == "cuda":
             torch.cuda.synchronize()
         return perf_counter_ns()
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.tensor import DTensor
 
 from wirecost.train.engine import Engine
+from wirecost.train.groups import Group
+from wirecost.train.parallel.tensor import whole_parameter
 
 
 def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
     """Every parameter of the model by its name in the model that no plan has cut, on the CPU; to be called by
     every rank, outside an iteration. Meant for tests and small models: each rank gets all of it."""
     engine.strategy.complete_parameters()
-    mine = {name: _whole(parameter).cpu() for name, parameter in engine.model.named_parameters()}
+    mine = {
+        name: _whole(parameter, engine.groups.tensor).cpu() for name, parameter in engine.model.named_parameters()
+    }
     found: list[dict[str, torch.Tensor] | None] = [None] * dist.get_world_size()
     dist.all_gather_object(found, mine)
     merged: dict[str, torch.Tensor] = {}
@@ -22,5 +27,6 @@ def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
     return merged
 
 
-def _whole(parameter: torch.Tensor) -> torch.Tensor:
-    return parameter.full_tensor().detach() if isinstance(parameter, DTensor) else parameter.detach()
+def _whole(parameter: nn.Parameter, tensor: Group) -> torch.Tensor:
+    mine = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+    return whole_parameter(mine.detach(), parameter, tensor)

@@ -9,7 +9,7 @@ from torch import nn
 
 Batch = Mapping[str, torch.Tensor]
 """One micro-batch by name: `inputs`, `targets` and whatever else the family's units look for. Every tensor's
-first dimension is the sequences."""
+first dimension is the sequences; but for `positions`, (sequence), where a rank has a part of each sequence."""
 
 State = tuple[torch.Tensor, ...]
 """What one unit hands to the next: activations (batch, sequence, hidden)."""

@@ -28,7 +28,8 @@ class BERTEmbedding(Unit):
 
     def forward(self, state: State, batch: Batch) -> State:
         inputs = batch["inputs"]
-        x = self.tokens(inputs) + self.positions.weight[: inputs.shape[1]] + self.segments(batch["segments"])
+        positions = torch.arange(inputs.shape[1], device=inputs.device)
+        x = self.tokens(inputs) + self.positions(positions) + self.segments(batch["segments"])
         return (self.norm(x),)
 
 

@@ -9,6 +9,35 @@ from torch import nn
 from torch.nn import functional
 
 
+class Attend(nn.Module):
+    """Softmax attention proper, of (batch, heads, positions, head_size): no parameters.
+
+    Args:
+        scale: of the scores; None is 1/sqrt(head_size).
+    """
+
+    def __init__(self, *, causal: bool, scale: float | None = None) -> None:
+        super().__init__()
+        self.causal = causal
+        self.scale = scale
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Args:
+        score_bias: added to the scaled scores, (1, heads, sequence, sequence); it holds the causal mask itself.
+        """
+        return functional.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=score_bias,
+            is_causal=self.causal and score_bias is None,
+            scale=self.scale,
+            enable_gqa=k.shape[1] < q.shape[1],
+        )
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention over (batch, sequence, hidden).
 
@@ -29,22 +58,15 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.head_size = head_size or hidden // heads
-        self.causal = causal
-        self.scale = scale
+        self.attend = Attend(causal=causal, scale=scale)
         self.qkv = nn.Linear(hidden, 3 * heads * self.head_size, bias=biases)
         self.out = nn.Linear(heads * self.head_size, hidden, bias=biases)
 
     def forward(self, x: torch.Tensor, score_bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Args:
-        score_bias: added to the scaled scores, (1, heads, sequence, sequence); it holds the causal mask itself.
-        """
-        batch, sequence, _ = x.shape
+        """`score_bias` as in `Attend`."""
         # Head by head, so that a contiguous slice of the rows is whole heads (tensor parallelism).
-        q, k, v = self.qkv(x).view(batch, sequence, self.heads, 3, self.head_size).permute(3, 0, 2, 1, 4)
-        y = functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=score_bias, is_causal=self.causal and score_bias is None, scale=self.scale
-        )
-        return self.out(y.transpose(1, 2).flatten(2))
+        q, k, v = self.qkv(x).unflatten(-1, (self.heads, 3, self.head_size)).permute(3, 0, 2, 1, 4)
+        return self.out(self.attend(q, k, v, score_bias).transpose(1, 2).flatten(2))
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from wirecost.spec import Workload
 from wirecost.train.models.base import Batch, Model, State, Unit
-from wirecost.train.models.blocks import VocabularyLoss, initialise
+from wirecost.train.models.blocks import Attend, VocabularyLoss, initialise
 
 ROTARY_BASE = 500_000.0
 """Llama 3's. It changes what is learned, not what it costs."""
@@ -50,20 +50,19 @@ class GroupedAttention(nn.Module):
         self.heads = heads
         self.kv_heads = kv_heads
         self.head_size = head_size
+        self.attend = Attend(causal=True)
         self.qkv = nn.Linear(hidden, (heads + 2 * kv_heads) * head_size, bias=False)
         self.out = nn.Linear(heads * head_size, hidden, bias=False)
 
     def forward(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        batch, sequence, _ = x.shape
         shared = self.heads // self.kv_heads
         # Group by group, so that a contiguous slice of the rows is whole groups (tensor parallelism).
-        qkv = self.qkv(x).view(batch, sequence, self.kv_heads, shared + 2, self.head_size)
+        qkv = self.qkv(x).unflatten(-1, (self.kv_heads, shared + 2, self.head_size))
         cosine, sine = (part[:, None, None] for part in angles)
         q = rotate(qkv[..., :shared, :], cosine, sine).flatten(2, 3).transpose(1, 2)
         k = rotate(qkv[..., shared : shared + 1, :], cosine, sine).flatten(2, 3).transpose(1, 2)
         v = qkv[..., shared + 1, :].transpose(1, 2)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shared > 1)
-        return self.out(y.transpose(1, 2).flatten(2))
+        return self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
 
 
 class GatedMLP(nn.Module):

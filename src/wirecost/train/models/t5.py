@@ -80,10 +80,9 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(heads * head_size, hidden, bias=False)
 
     def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        batch, positions, _ = x.shape
-        q = self.q(x).view(batch, positions, self.heads, self.head_size).transpose(1, 2)
+        q = self.q(x).unflatten(-1, (self.heads, self.head_size)).transpose(1, 2)
         # Head by head, as in SelfAttention.
-        k, v = self.kv(memory).view(batch, memory.shape[1], self.heads, 2, self.head_size).permute(3, 0, 2, 1, 4)
+        k, v = self.kv(memory).unflatten(-1, (self.heads, 2, self.head_size)).permute(3, 0, 2, 1, 4)
         y = functional.scaled_dot_product_attention(q, k, v, scale=1.0)
         return self.out(y.transpose(1, 2).flatten(2))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from wirecost.spec import DataParallel, GradientTraffic, Plan, Workload
+from wirecost.train.parallel.context import uncuttable
 from wirecost.train.parallel.registry import STRATEGIES
+from wirecost.train.parallel.tensor import indivisible
 
 
 def unsupported(plan: Plan) -> str | None:
@@ -13,11 +15,13 @@ def unsupported(plan: Plan) -> str | None:
             f"plan '{plan.name}': the engine runs data_parallel {' or '.join(sorted(STRATEGIES))}, "
             f"not {plan.data_parallel}"
         )
-    for key in ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "virtual_stages"):
+    for key in ("pipeline_parallel", "expert_parallel", "virtual_stages"):
         if getattr(plan, key) != 1:
             return f"plan '{plan.name}': the engine runs {key} 1, not {getattr(plan, key)}"
-    if plan.sequence_parallel or plan.recompute != "none":
-        return f"plan '{plan.name}': the engine runs no sequence parallelism or recompute"
+    if plan.sequence_parallel and plan.tensor_parallel == 1:
+        return f"plan '{plan.name}': sequence_parallel goes with tensor_parallel 2 or more, not 1; leave it out"
+    if plan.recompute != "none":
+        return f"plan '{plan.name}': the engine runs no recompute"
     if plan.compile:
         return f"plan '{plan.name}': the engine runs no torch.compile"
     return _data_parallel(plan)
@@ -43,4 +47,4 @@ def _data_parallel(plan: Plan) -> str | None:
 
 def mismatch(workload: Workload, plan: Plan) -> str | None:
     """Why the engine can't run a workload with a plan, or None; both can be run by themselves."""
-    return None
+    return indivisible(workload, plan) or uncuttable(workload, plan)

@@ -1,0 +1,127 @@
+"""Context parallelism: each rank has a part of every sequence, and gathers the keys and values of all of it.
+
+All-gather instead of a ring, as Llama 3 was trained (arXiv:2407.21783, section 3.3.2). Of 2n chunks rank i has
+chunks i and 2n-1-i, so that causal attention costs every rank the same. PyTorch's own `context_parallel` (2.13)
+has no attention for CPUs, and its communication can't be recorded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.attention.bias import causal_lower_right
+
+from wirecost.breakdown import Phase
+from wirecost.spec import Family, Plan, Workload
+from wirecost.spec.workload import nearest_multiples
+from wirecost.train.communicator import Communicator
+from wirecost.train.groups import Group, Groups
+from wirecost.train.models import Batch
+from wirecost.train.models.blocks import Attend
+from wirecost.train.parallel.base import uncompiled
+from wirecost.train.recorder import Recorder
+
+PHASE = Phase.CONTEXT_PARALLEL
+
+
+def part_of_sequences(batch: Batch, group: Group) -> Batch:
+    """What a rank of the context group trains on: its two chunks of every tensor (batch, sequence), and their
+    `positions` (sequence / n)."""
+    if group.size == 1:
+        return batch
+    length = batch["inputs"].shape[1]
+    chunks = torch.arange(length).chunk(2 * group.size)
+    positions = torch.cat([chunks[group.index], chunks[-1 - group.index]])
+    return {**{name: tensor[:, positions] for name, tensor in batch.items()}, "positions": positions}
+
+
+class _Gather(torch.autograd.Function):
+    """(n, ...) from every rank's `x`; the gradient is the sum of the ranks' gradients of this one's part."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, communicator: Communicator) -> torch.Tensor:
+        ctx.communicator = communicator
+        whole = x.new_empty((communicator.size, *x.shape))
+        communicator.all_gather(whole.view(-1), x.contiguous().view(-1), phase=PHASE)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        part = torch.empty_like(gradient[0], memory_format=torch.contiguous_format)
+        ctx.communicator.reduce_scatter(part.view(-1), gradient.contiguous().view(-1), phase=PHASE)
+        return part, None
+
+
+class ContextAttend(nn.Module):
+    """Causal attention of this rank's two chunks to all keys and values up to each chunk's end."""
+
+    def __init__(self, attend: Attend, communicator: Communicator) -> None:
+        super().__init__()
+        self.scale = attend.scale
+        self.communicator = communicator
+
+    @uncompiled
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        assert score_bias is None
+        k, v = self._in_order(torch.stack([k, v]))
+        shared = q.shape[1] // k.shape[1]
+        if shared > 1:
+            k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+        ranks, index = self.communicator.size, self.communicator.group.index
+        chunk = q.shape[2] // 2
+        attended = [
+            functional.scaled_dot_product_attention(
+                part,
+                k[:, :, :end],
+                v[:, :, :end],
+                attn_mask=causal_lower_right(chunk, end),  # type: ignore[arg-type]
+                scale=self.scale,
+            )
+            for part, end in zip(q.chunk(2, 2), ((index + 1) * chunk, (2 * ranks - index) * chunk), strict=True)
+        ]
+        return torch.cat(attended, 2)
+
+    def _in_order(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., sequence / n, head_size) of this rank to (..., sequence, head_size) of all."""
+        halves = _Gather.apply(x, self.communicator).unflatten(-2, (2, -1))  # type: ignore[union-attr]
+        first, second = halves.unbind(-3)
+        chunks = [*first.unbind(0), *second.flip(0).unbind(0)]
+        return torch.cat(chunks, -2)
+
+
+def apply_context_parallel(model: nn.Module, groups: Groups, recorder: Recorder) -> None:
+    """Makes every attention see the whole sequence, in place."""
+    if groups.context.size == 1:
+        return
+    communicator = Communicator(groups.context, recorder)
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, Attend):
+                setattr(module, name, ContextAttend(child, communicator))
+
+
+def uncuttable(workload: Workload, plan: Plan) -> str | None:
+    """Why context parallelism can't cut a workload's sequences, or None."""
+    if plan.context_parallel == 1:
+        return None
+    where = f"workload '{workload.name}' with plan '{plan.name}'"
+    if workload.family is not Family.GPT:
+        return (
+            f"{where}: context_parallel cuts causal sequences, so family gpt, not {workload.family}; "
+            "use tensor_parallel with sequence_parallel"
+        )
+    chunks = 2 * plan.context_parallel
+    if plan.sequence_parallel:
+        chunks *= plan.tensor_parallel
+    if workload.sequence_length % chunks:
+        return (
+            f"{where}: sequence_length {workload.sequence_length} does not divide over {chunks} chunks, 2 for "
+            f"each of {plan.context_parallel} ranks; nearest that does: "
+            f"{nearest_multiples(workload.sequence_length, chunks)}"
+        )
+    return None

@@ -1,0 +1,32 @@
+"""What doesn't divide over tensor-parallel ranks."""
+
+from __future__ import annotations
+
+from wirecost.spec import Plan, Workload
+from wirecost.spec.workload import nearest_multiples
+
+
+def indivisible(workload: Workload, plan: Plan) -> str | None:
+    """Why tensor or sequence parallelism can't split a workload, or None. The vocabulary is padded instead."""
+    ranks = plan.tensor_parallel
+    counts = {"heads": workload.heads, "kv_heads": workload.key_value_heads, "ffn_hidden": workload.ffn}
+    for name, count in counts.items():
+        if count % ranks:
+            return (
+                f"workload '{workload.name}' with plan '{plan.name}': {name} {count} does not divide over "
+                f"tensor_parallel {ranks}; nearest that does: {nearest_multiples(count, ranks)}"
+            )
+    if not plan.sequence_parallel:
+        return None
+    each = ranks * plan.context_parallel
+    lengths = {
+        "sequence_length": workload.sequence_length,
+        "decoder_sequence_length": workload.decoder_sequence_length,
+    }
+    for name, length in lengths.items():
+        if length and length % each:
+            return (
+                f"workload '{workload.name}' with plan '{plan.name}': {name} {length} does not divide over "
+                f"{each} slices of sequence parallelism; nearest that does: {nearest_multiples(length, each)}"
+            )
+    return None

@@ -1,0 +1,182 @@
+"""Tensor, sequence and context parallelism against one process: the same parameters, exactly the bytes of theory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from support.parity import WORKLOADS, Trained, assert_same, experiment, reference, train_all
+from wirecost.spec import DataParallel, Family, Plan, RankOrder, Workload
+
+GPT = WORKLOADS[Family.GPT]
+ODD = GPT.model_copy(update={"name": "odd-vocabulary", "vocab_size": 133, "layers": 2})
+"""Over four ranks the last has one token beside its padding."""
+TINY = GPT.model_copy(update={"name": "tiny-vocabulary", "vocab_size": 129, "layers": 1})
+LLAMA = Workload(
+    name="llama",
+    layers=2,
+    hidden=32,
+    heads=8,
+    kv_heads=4,
+    vocab_size=256,
+    sequence_length=16,
+    activation="swiglu",
+    norm="rmsnorm",
+    positions="rotary",
+    biases=False,
+    tied_embeddings=False,
+)
+OTHERS = (ODD, TINY, LLAMA)
+ELEMENT = 4
+ZERO = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+    """What one process makes of the workloads that are no family's."""
+    cases = [experiment(Plan(name="alone"), workload, 1) for workload in OTHERS]
+    trained = train_all(cases, tmp_path_factory.mktemp("alone"))
+    return {workload.name: one for workload, one in zip(OTHERS, trained, strict=True)}
+
+
+def tensor(ranks: int, *, sequence: bool = False, **more: object) -> Plan:
+    return Plan.model_validate(
+        {"name": f"tp{ranks}", "tensor_parallel": ranks, "sequence_parallel": sequence, **more}
+    )
+
+
+def context(ranks: int, **more: object) -> Plan:
+    return Plan.model_validate({"name": f"cp{ranks}", "context_parallel": ranks, **more})
+
+
+TWO = [
+    *((WORKLOADS[f], tensor(2)) for f in (Family.BERT, Family.T5)),
+    *((WORKLOADS[f], tensor(2, sequence=True)) for f in Family),
+    (GPT, tensor(2, overlap=False)),
+    (GPT, tensor(2, sequence=True, overlap=False)),
+    (LLAMA, tensor(2)),
+    (ODD, tensor(2)),
+    (LLAMA, context(2)),
+]
+FOUR = [
+    *((WORKLOADS[f], tensor(4)) for f in Family),
+    (TINY, tensor(4)),
+    (LLAMA, tensor(4, sequence=True)),
+    (GPT, context(4)),
+    (GPT, tensor(2, rank_order=RankOrder.PIPELINE_FIRST)),
+    (GPT, tensor(2, data_parallel=DataParallel.DDP)),
+    (GPT, tensor(2, data_parallel=DataParallel.ZERO1)),
+    *((GPT, tensor(2, sequence=True, data_parallel=d, bucket_bytes=20_000)) for d in (DataParallel.DDP, *ZERO)),
+    (WORKLOADS[Family.BERT], tensor(2, sequence=True, rank_order=RankOrder.PIPELINE_FIRST)),
+    (GPT, context(2, data_parallel=DataParallel.DDP, rank_order=RankOrder.PIPELINE_FIRST)),
+    (GPT, context(2, data_parallel=DataParallel.ZERO3)),
+    (GPT, tensor(2, context_parallel=2, rank_order=RankOrder.PIPELINE_FIRST)),
+    (LLAMA, tensor(2, sequence=True, context_parallel=2)),
+]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, others: dict[str, Trained]) -> None:
+    cases = {2: TWO, 4: FOUR}[ranks]
+    experiments = [experiment(plan, workload, ranks) for workload, plan in cases]
+    for (workload, plan), trained in zip(cases, train_all(experiments, tmp_path), strict=True):
+        try:
+            assert_same(trained, others.get(workload.name) or reference(workload.family))
+        except AssertionError as wrong:
+            raise AssertionError(f"{workload.name} with {plan}") from wrong
+        data = ranks // plan.tensor_parallel
+        expected = moved(workload, plan, sequences=8 * plan.context_parallel // data)
+        for iteration in zip(*trained.calls, strict=True):
+            partial = 0
+            for calls in iteration:
+                split = Counter(c for c in calls if c[1] in ("tensor_parallel", "context_parallel"))
+                last = [c for c in calls if c[:2] == ("all_reduce", "tensor_parallel")][-1:]
+                if plan.sequence_parallel and last[0][3] != 2 * ELEMENT * workload.sequence_length:
+                    split -= Counter(last)
+                    partial += last[0][3]
+                assert split == expected, f"{workload.name} with {plan}"
+            if plan.sequence_parallel:
+                # ZeRO's ranks have shards of these gradients, the others all of them.
+                copies = plan.tensor_parallel if plan.data_parallel in ZERO else ranks
+                assert partial == copies * ELEMENT * partial_gradients(workload), f"{workload.name} with {plan}"
+
+
+def moved(workload: Workload, plan: Plan, *, sequences: int) -> Counter[tuple[str, str, int, int]]:
+    """Collectives of one rank and iteration whose micro-batches are one sequence each; (op, group, n, bytes).
+    Without the sum of partial gradients."""
+    made: Counter[tuple[str, str, int, int]] = Counter()
+    tensor_ranks, context_ranks = plan.tensor_parallel, plan.context_parallel
+    length = workload.sequence_length // context_ranks
+
+    def add(op: str, count: int, elements: int, group: str = "tensor_parallel") -> None:
+        size = tensor_ranks if group == "tensor_parallel" else context_ranks
+        made[op, group, size, ELEMENT * elements] += count
+
+    if context_ranks > 1:
+        keys_and_values = (
+            2 * workload.sequence_length * workload.key_value_heads * workload.head_size // tensor_ranks
+        )
+        for op in ("all_gather", "reduce_scatter"):
+            add(op, sequences * workload.layers, keys_and_values, "context_parallel")
+    if tensor_ranks == 1:
+        return made
+
+    wide = length * workload.hidden
+
+    def layers(count: int, columns: int, rows: int, elements: int, *, again: int) -> None:
+        """Of each: column-parallel inputs, of which `again` are gathered again in backward; row-parallel outputs."""
+        if plan.sequence_parallel:
+            add("all_gather", sequences * count * (columns + again + rows), elements)
+            add("reduce_scatter", sequences * count * (rows + columns), elements)
+        else:
+            add("all_reduce", sequences * count * (columns + rows), elements)
+
+    gated = workload.activation == "swiglu"
+    layers(workload.layers, 2, 2, wide, again=1 if gated else 2)
+    layers(1, 0, 1, wide, again=0)  # the embedding
+    head = length
+    if workload.family is Family.T5:
+        assert workload.decoder_layers is not None
+        head = workload.decoder_sequence
+        narrow = head * workload.hidden
+        layers(workload.decoder_layers, 3, 3, narrow, again=3)
+        layers(workload.decoder_layers, 1, 0, wide, again=1)  # cross attention's keys and values
+        layers(1, 1, 1, narrow, again=1)  # the decoder's embedding, the logits
+    elif workload.family is Family.BERT:
+        head = masked_tokens(workload)
+        if plan.sequence_parallel:
+            add("all_gather", sequences, wide)
+        add("all_reduce", sequences, head * workload.hidden)
+    else:
+        layers(1, 1, 0, wide, again=1)  # the logits
+    add("all_reduce", sequences, head)  # the largest logit
+    add("all_reduce", sequences, 2 * head)
+    return +made
+
+
+def masked_tokens(workload: Workload) -> int:
+    import numpy as np
+
+    from wirecost.train.models import examples_for
+
+    examples = examples_for(workload)
+    rows = np.zeros((1, examples.length), dtype=np.int64)
+    return examples.batch(rows, [np.random.default_rng(0)])["masked"].shape[1]
+
+
+def partial_gradients(workload: Workload) -> int:
+    """Elements of parameters that see a slice of the sequence: norms, positions, biases after a sum."""
+    hidden, layers = workload.hidden, workload.layers
+    positions = workload.sequence_length * hidden
+    if workload.family is Family.T5:
+        assert workload.decoder_layers is not None
+        return hidden * (2 * layers + 1 + 3 * workload.decoder_layers + 1)
+    if workload.family is Family.BERT:
+        return 2 * hidden + positions + 2 * hidden + layers * (2 * 2 + 2) * hidden
+    if workload.positions == "rotary":
+        return hidden * (2 * layers + 1)
+    return positions + layers * (2 * 2 + 2) * hidden + 2 * hidden
