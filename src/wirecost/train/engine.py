@@ -13,6 +13,7 @@ from wirecost.errors import SpecError
 from wirecost.spec import Experiment, Precision
 from wirecost.train.clock import clock_for
 from wirecost.train.communicator import Communicator
+from wirecost.train.compiled import apply_compile
 from wirecost.train.groups import Groups
 from wirecost.train.models import Batch, build_model
 from wirecost.train.parallel import (
@@ -26,6 +27,7 @@ from wirecost.train.parallel import (
 from wirecost.train.parallel.context import apply_context_parallel, part_of_sequences
 from wirecost.train.parallel.plain import PlainExecution
 from wirecost.train.parallel.tensor import PartialGradients, apply_tensor_parallel
+from wirecost.train.recompute import apply_recompute
 from wirecost.train.recorder import Recorder
 from wirecost.train.step import Stepper
 
@@ -85,7 +87,9 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     model = build_model(workload)
     apply_tensor_parallel(plan, model, groups, recorder)
     apply_context_parallel(model, groups, recorder)
+    apply_recompute(plan, model)
     model = model.to(device, torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision])
+    apply_compile(plan, model, groups)
     partial = PartialGradients(Communicator(groups.tensor, recorder))
     strategy = apply_data_parallel(plan, model, groups, recorder)
     return Engine(

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 from support.parity import WORKLOADS, assert_same, experiment, reference, train_all
-from wirecost.spec import DataParallel, Family, LossScaling, Plan, Precision
+from wirecost.spec import DataParallel, Family, LossScaling, Plan, Precision, Recompute
 from wirecost.spec.experiment import Optimizer
 
 CLIPPED = Optimizer(epsilon=1e-5, gradient_clipping=0.2)
@@ -31,20 +31,34 @@ def test_steps_do_not_depend_on_the_strategy(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     plan = Plan(name="alone")
     half = Plan(name="half", precision=Precision.FP16)
-    clipped, scaled = train_all(
+    clipped, scaled, compiled = train_all(
         [
             experiment(plan, workload, 1, optimizer=CLIPPED),
             experiment(half, workload, 1, optimizer=HALVED_TWICE),
+            experiment(Plan(name="compiled", compile=True), workload, 1),
         ],
         tmp_path / "one",
     )
     assert clipped.losses[-1] > reference(Family.GPT).losses[-1]  # it did clip
+    assert_same(compiled, reference(Family.GPT))
     cases = [
         experiment(Plan(name="s", data_parallel=s, precision=precision), workload, 2, optimizer=optimizer)
         for s in STRATEGIES
         for precision, optimizer in ((Precision.FP32, CLIPPED), (Precision.FP16, HALVED_TWICE))
     ]
-    trained = train_all(cases, tmp_path / "two")
+    again = [
+        experiment(Plan(name="r", recompute=recompute, tensor_parallel=tensor), workload, 2)
+        for recompute in (Recompute.SELECTIVE, Recompute.FULL)
+        for tensor in (1, 2)
+    ]
+    trained = train_all([*cases, *again], tmp_path / "two")
+    for result in trained[len(cases) :]:
+        assert_same(result, reference(Family.GPT))
+    # What is computed again communicates again: of each layer's two all-reduces in forward that backward needs
+    # the result of, once more in every micro-batch.
+    selective, full = (len(r.calls[0][0]) for r in trained[len(cases) + 1 :: 2])
+    assert selective < full
+    trained = trained[: len(cases)]
     for result in trained[::2]:
         assert_same(result, clipped)
     # In 16 bits, losses agree to their precision; a scale that overflows skips the first steps everywhere alike.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wirecost.spec import DataParallel, GradientTraffic, Plan, Workload
+from wirecost.spec import DataParallel, GradientTraffic, Plan, Recompute, Workload
 from wirecost.train.parallel.context import uncuttable
 from wirecost.train.parallel.registry import STRATEGIES
 from wirecost.train.parallel.tensor import indivisible
@@ -20,10 +20,11 @@ def unsupported(plan: Plan) -> str | None:
             return f"plan '{plan.name}': the engine runs {key} 1, not {getattr(plan, key)}"
     if plan.sequence_parallel and plan.tensor_parallel == 1:
         return f"plan '{plan.name}': sequence_parallel goes with tensor_parallel 2 or more, not 1; leave it out"
-    if plan.recompute != "none":
-        return f"plan '{plan.name}': the engine runs no recompute"
-    if plan.compile:
-        return f"plan '{plan.name}': the engine runs no torch.compile"
+    if plan.recompute is Recompute.SELECTIVE and plan.context_parallel > 1:
+        return (
+            f"plan '{plan.name}': recompute selective goes with context_parallel 1: attention would gather keys "
+            "and values again; use recompute full or none"
+        )
     return _data_parallel(plan)
 
 
