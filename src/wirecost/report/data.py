@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase, Spread
+from wirecost.report.compression import compressions, losses, sent_bytes
 from wirecost.report.study_report import Cell, StudyReport
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def _row(cell: Cell) -> dict[str, Any]:
         spent = b.phase_ns(phase) if b else None
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
     row["tokens_per_s"] = b.tokens_per_s() if b else None
+    row["sent_bytes"] = sent_bytes(b) if b else None
+    by_iteration = losses(b) if b else ()
+    row["loss_first"] = by_iteration[0] if by_iteration else None
+    row["loss_last"] = by_iteration[-1] if by_iteration else None
     known = b.network if b else None
     row["transport"] = known.transport if known else None
     row["emulated"] = known.emulated if known else None
@@ -118,6 +123,22 @@ def to_json(report: StudyReport) -> str:
                     "holds": e.holds,
                 }
                 for e in report.expectations()
+            ],
+            "gradient_traffic": [
+                {
+                    "workload": c.cell.workload,
+                    "network": c.cell.network,
+                    "plan": c.cell.plan,
+                    "scaling": str(c.cell.scale.scaling),
+                    "ranks": c.cell.scale.ranks,
+                    "global_batch": c.cell.scale.global_batch,
+                    "accumulation": c.cell.scale.accumulation,
+                    "traffic": c.traffic,
+                    "sent_bytes": c.sent_bytes,
+                    "saved": c.saved,
+                    "losses": c.losses,
+                }
+                for c in compressions(report)
             ],
             "warnings": [{"code": c, "message": m, "experiments": n} for c, m, n in report.warnings()],
         },

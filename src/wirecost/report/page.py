@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from wirecost.report.compression import compressions
 from wirecost.report.figures import charts_of, to_svg
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
 from wirecost.study.store import StoreError
@@ -31,6 +32,7 @@ def render_page(report: StudyReport) -> str:
         tolerance=EXPECTATION_TOLERANCE,
         speed_ups=report.speed_ups(),
         expectations=report.expectations(),
+        compressions=compressions(report),
     )
 
 

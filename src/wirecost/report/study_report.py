@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown, Phase, Ratio, Spread, ratio_of_medians
-from wirecost.spec import DataParallel, Experiment, Scaling
+from wirecost.spec import DataParallel, Experiment, GradientTraffic, Scaling
 from wirecost.study import Result, Status, Store
 from wirecost.study.store import StoreError
 from wirecost.units import format_rate_bps
@@ -209,10 +209,12 @@ class StudyReport:
         return found
 
     def expectations(self) -> list[Expectation]:
-        """For every all-reduce-after-backward run over measured links."""
+        """For every run over measured links whose gradients go in one all-reduce after backward."""
         found = []
         for cell in self.cells:
-            if cell.breakdown is None or cell.result.experiment.plan.data_parallel is not DataParallel.ALL_REDUCE:
+            plan = cell.result.experiment.plan
+            several = plan.gradient_traffic in (GradientTraffic.INT8, GradientTraffic.POWERSGD)
+            if cell.breakdown is None or plan.data_parallel is not DataParallel.ALL_REDUCE or several:
                 continue
             known = [
                 (c.count, c.bytes, c.transfer_median_ns, c.expected_ns)

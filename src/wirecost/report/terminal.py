@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wirecost.report.compression import compressions
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
 from wirecost.text import printable
-from wirecost.units import format_ns, format_rate_bps
+from wirecost.units import format_ns, format_rate_bps, format_size_bytes
 
 
 def print_report(report: StudyReport, console: Console | None = None) -> None:
@@ -32,6 +33,9 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
     if report.expectations():
         console.print()
         console.print(expectations(report))
+    if compressions(report):
+        console.print()
+        console.print(gradient_traffic(report))
     for cell in report.unfinished():
         outcome = cell.result.outcome
         console.print(
@@ -138,6 +142,32 @@ def expectations(report: StudyReport) -> Table:
             format_ns(e.measured_ns, 3),
             format_ns(e.expected_ns, 3),
             Text(f"{e.deviation:+.1%}", style="" if e.holds else "red"),
+        )
+    return table
+
+
+def gradient_traffic(report: StudyReport) -> Table:
+    """Bytes saved beside the loss, where plans differ in their gradient traffic."""
+    found = compressions(report)
+    counts = sorted({len(c.losses) for c in found})
+    table = _table(
+        f"Gradient traffic: what a rank sends in an iteration (each collective on a ring), and the loss "
+        f"of the first and last of n = {_range(counts)} iterations"
+    )
+    for name in ("workload", "network", "scale", "plan", "traffic"):
+        table.add_column(name)
+    for name in ("sent", "saved", "first loss", "last loss"):
+        table.add_column(name, justify="right")
+    for c in found:
+        table.add_row(
+            Text(c.cell.workload),
+            Text(report.network_label(c.cell.network)),
+            Text(c.cell.scale.label),
+            Text(c.cell.plan),
+            c.traffic,
+            format_size_bytes(c.sent_bytes, 4) if c.sent_bytes is not None else "unknown",
+            f"{c.saved:.1%}" if c.saved is not None else "unknown",
+            *(f"{loss:.4f}" if loss is not None else "unknown" for loss in (c.first_loss, c.last_loss)),
         )
     return table
 

@@ -99,6 +99,7 @@ def check_runnable(study: Study) -> None:
     """
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
+    from wirecost.train.groups import rank_grid
     from wirecost.train.models.build import untrainable
     from wirecost.train.parallel import mismatch, unsupported
 
@@ -113,6 +114,8 @@ def check_runnable(study: Study) -> None:
         for plan in study.plans:
             if reason := mismatch(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
+    for experiment in study.experiments():
+        rank_grid(experiment)  # raises where hosts cut a group apart
     from wirecost.corpus.text import read_text
 
     read_text(study.data.corpus)

@@ -15,15 +15,20 @@ from wirecost.train.recorder import Recorder
 
 
 class Pending:
-    """A collective under way. `wait` makes the current stream (on a CPU: the caller) wait for its end."""
+    """A collective under way. `wait` makes the current stream (on a CPU: the caller) wait for its end, then
+    does the local work that is left, if any."""
 
-    def __init__(self, future: torch.futures.Future[Any] | None) -> None:
+    def __init__(self, future: torch.futures.Future[Any] | None, after: Callable[[], None] | None = None) -> None:
         self.future = future
+        self.after = after
 
     def wait(self) -> None:
         if self.future is not None:
             self.future.wait()
             self.future = None
+        if self.after is not None:
+            self.after()
+            self.after = None
 
 
 DONE = Pending(None)
@@ -91,10 +96,17 @@ class Communicator:
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """`shard` becomes this rank's part of the sum of `whole` (n x shard's elements) over the group."""
+        """`shard` becomes this rank's part of the sum of `whole` (n x shard's elements) over the group; it may be
+        that part of `whole`.
+
+        Gloo has no reduce-scatter (it all-reduces and keeps a part, twice the bytes), so on a CPU every rank
+        sends each of the others its part, as many bytes as a ring does, and sums in FP32.
+        """
         if self.size == 1:
             shard.view(-1).copy_(whole.reshape(-1))
             return DONE
+        if whole.device.type == "cpu":
+            return self._exchange_and_sum(shard, whole, phase, asynchronous)
         return self._run(
             "reduce_scatter",
             whole.nbytes,
@@ -103,6 +115,48 @@ class Communicator:
             ),
             phase,
         )
+
+    def all_to_all(
+        self,
+        output: torch.Tensor,
+        whole: torch.Tensor,
+        *,
+        phase: Phase | None = None,
+        asynchronous: bool = False,
+    ) -> Pending:
+        """`output` becomes, in the group's order, every rank's part of its `whole` that is meant for this one;
+        both have n equal parts."""
+        if self.size == 1:
+            output.view(-1).copy_(whole.reshape(-1))
+            return DONE
+        return self._run(
+            "all_to_all",
+            whole.nbytes,
+            lambda: dist.all_to_all_single(output, whole, group=self.group.process_group, async_op=asynchronous),
+            phase,
+        )
+
+    def _exchange_and_sum(
+        self, shard: torch.Tensor, whole: torch.Tensor, phase: Phase | None, asynchronous: bool
+    ) -> Pending:
+        received = torch.empty_like(whole).view(-1)
+        exchange = self._run(
+            "reduce_scatter",
+            whole.nbytes,
+            lambda: dist.all_to_all_single(
+                received, whole.reshape(-1), group=self.group.process_group, async_op=asynchronous
+            ),
+            phase,
+        )
+
+        def add() -> None:
+            shard.view(-1).copy_(received.view(self.size, -1).sum(0, dtype=torch.float32))
+
+        pending = Pending(exchange.future, add)
+        if not asynchronous:
+            pending.wait()
+            return DONE
+        return pending
 
     def _run(self, op: str, size_bytes: int, issue: Callable[[], Any], phase: Phase | None) -> Pending:
         recorder, group = self.recorder, self.group

@@ -16,7 +16,14 @@ from wirecost.train.adam import MasterAdamW
 from wirecost.train.clock import clock_for
 from wirecost.train.groups import Groups
 from wirecost.train.models import Batch, build_model
-from wirecost.train.parallel import DataParallelStrategy, Execution, apply_data_parallel, mismatch, unsupported
+from wirecost.train.parallel import (
+    DataParallelStrategy,
+    Execution,
+    apply_data_parallel,
+    holds_masters,
+    mismatch,
+    unsupported,
+)
 from wirecost.train.parallel.plain import PlainExecution
 from wirecost.train.recorder import Recorder
 
@@ -60,7 +67,8 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
-    model = build_model(workload).to(device, DTYPES[plan.precision])
+    dtype = torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision]
+    model = build_model(workload).to(device, dtype)
     strategy = apply_data_parallel(plan, model, groups, recorder)
     return Engine(
         groups,

@@ -87,4 +87,5 @@ def train(
         loss = engine.iteration(micro_batches)
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)
+    engine.strategy.complete_parameters()
     yield from settle(0)

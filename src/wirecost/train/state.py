@@ -12,6 +12,7 @@ from wirecost.train.engine import Engine
 def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
     """Every parameter of the model by its name in the model that no plan has cut, on the CPU; to be called by
     every rank, outside an iteration. Meant for tests and small models: each rank gets all of it."""
+    engine.strategy.complete_parameters()
     mine = {name: _whole(parameter).cpu() for name, parameter in engine.model.named_parameters()}
     found: list[dict[str, torch.Tensor] | None] = [None] * dist.get_world_size()
     dist.all_gather_object(found, mine)

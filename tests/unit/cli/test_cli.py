@@ -63,7 +63,10 @@ def test_refusals_are_one_line_and_exit_2(tmp_path: Path, arguments: tuple[str, 
     [
         ("workloads: [gpt-2-medium, gpt-x]", "workloads[1]: unknown workload 'gpt-x'"),
         ("plans: [{name: p, tensor_parallel: 2}]", "plans[0]: plan 'p': the engine runs tensor_parallel 1, not 2"),
-        ("plans: [{name: p, data_parallel: zero3}]", "the engine runs data_parallel all_reduce or ddp, not zero3"),
+        (
+            "plans: [{name: p, data_parallel: zero3, gradient_traffic: int8}]",
+            "zero3 reduce-scatters gradients, in fp16 or bf16 but not as int8; use data_parallel all_reduce or ddp",
+        ),
         ("plans: [{name: p, precision: fp16}]", "the engine runs precision fp32 or bf16, not fp16"),
         ("data: {corpus: nowhere.txt}", "data.corpus: no such file 'nowhere.txt'"),
         (

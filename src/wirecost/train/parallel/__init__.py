@@ -2,6 +2,6 @@
 
 from wirecost.train.parallel.base import DataParallelStrategy, Execution
 from wirecost.train.parallel.refusals import mismatch, unsupported
-from wirecost.train.parallel.registry import apply_data_parallel
+from wirecost.train.parallel.registry import apply_data_parallel, holds_masters
 
-__all__ = ["DataParallelStrategy", "Execution", "apply_data_parallel", "mismatch", "unsupported"]
+__all__ = ["DataParallelStrategy", "Execution", "apply_data_parallel", "holds_masters", "mismatch", "unsupported"]

@@ -1,9 +1,14 @@
-"""All-reduce of every gradient after backward, over one flat buffer: nothing overlaps (as in study A)."""
+"""All-reduce of every gradient, in one flat buffer after backward, or bucket by bucket while backward goes on.
+
+The flat one is study A's: nothing overlaps. The bucketed one is what PyTorch's DistributedDataParallel does (Li et
+al. 2020, arXiv:2006.15704), from post-accumulate-grad hooks, so that forwards and backwards of several
+micro-batches may interleave (pipelines) and that every byte is recorded when gradients are compressed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -12,36 +17,59 @@ from wirecost.breakdown import Phase
 from wirecost.spec import Plan
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
+from wirecost.train.parallel.buckets import Bucket, GradientsReady, into_buckets
+from wirecost.train.parallel.chains import chains_for
+from wirecost.train.parallel.traffic import traffic_for
 from wirecost.train.recorder import Recorder
 
 
-class FlatAllReduce:
-    """Gradients are views into one buffer, so that one collective moves them all without a copy."""
+class BucketedAllReduce:
+    """Gradients are views into the buckets' buffer, so that a collective moves a bucket without a copy."""
 
     pieces_over = None
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
+        self._build(model, plan, groups, recorder, plan.bucket_bytes, overlap=plan.overlap)
+
+    def _build(
+        self,
+        model: nn.Module,
+        plan: Plan,
+        groups: Groups,
+        recorder: Recorder,
+        bucket_bytes: int | None,
+        *,
+        overlap: bool,
+    ) -> None:
         self.module: nn.Module = model
-        self.communicator = Communicator(groups.data, recorder)
+        self.recorder = recorder
+        self.overlap = overlap
         self.parameters = list(model.parameters())
-        self.buffer = torch.zeros(
-            sum(p.numel() for p in self.parameters),
-            dtype=self.parameters[0].dtype,
-            device=self.parameters[0].device,
-        )
-        offset = 0
-        for parameter in self.parameters:
-            parameter.grad = self.buffer[offset : offset + parameter.numel()].view_as(parameter)
-            offset += parameter.numel()
+        device, dtype = self.parameters[0].device, self.parameters[0].dtype
+        self.buckets = into_buckets(self.parameters, bucket_bytes)
+        self.buffer = torch.zeros(sum(b.size for b in self.buckets), dtype=dtype, device=device)
+        self.flat = self.buffer.split([b.size for b in self.buckets])
+        for bucket in self.buckets:
+            for parameter, view in bucket.views(self.flat[bucket.index]):
+                parameter.grad = view
+        self.traffic = traffic_for(plan, Communicator(groups.data, recorder))
+        self.chains = chains_for(device, recorder)
+        self.ready = GradientsReady(self.buckets, self._launch)
 
     def zero_grad(self) -> None:
         self.buffer.zero_()
+        self.ready.reset()
 
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[object]:
-        return nullcontext()
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        self.ready.armed = last and self.overlap
+        yield
+        self.ready.armed = False
 
     def after_backward(self) -> None:
-        self.communicator.all_reduce(self.buffer, phase=Phase.GRAD_SYNC)
+        with self.recorder.phase(Phase.GRAD_SYNC):
+            self.ready.launch_rest()
+            self.chains.finish()
 
     def optimizer_parameters(self) -> list[nn.Parameter]:
         return self.parameters
@@ -53,3 +81,16 @@ class FlatAllReduce:
 
     def after_step(self) -> None:
         pass
+
+    def complete_parameters(self) -> None:
+        pass
+
+    def _launch(self, bucket: Bucket) -> None:
+        self.chains.start(self.traffic.all_reduce(self.flat[bucket.index], bucket), self.traffic.rounds)
+
+
+class FlatAllReduce(BucketedAllReduce):
+    """One buffer, one all-reduce, after backward."""
+
+    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
+        self._build(model, plan, groups, recorder, None, overlap=False)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import nn
 
 from wirecost.train.groups import Group
 from wirecost.train.models import Batch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """A hook that `torch.compile` must not trace: it communicates."""
+    return torch.compiler.disable(function)  # type: ignore[return-value]
 
 
 class DataParallelStrategy(Protocol):
@@ -39,7 +47,8 @@ class DataParallelStrategy(Protocol):
 
     def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
         """The summed gradient piece by piece: (the module's parameter, the part of its gradient that
-        `optimizer_parameters` hold). Clipping and overflow checks go over these."""
+        `optimizer_parameters` hold, perhaps flat). Clipping and overflow checks go over these, and what has to
+        be done to the gradient of one parameter: a change in place counts."""
         ...
 
     @property
@@ -48,7 +57,12 @@ class DataParallelStrategy(Protocol):
         ...
 
     def after_step(self) -> None:
-        """Brings the stepped parameters to every rank that needs them."""
+        """Brings the stepped parameters to every rank that needs them, or leaves that to the next iteration."""
+        ...
+
+    def complete_parameters(self) -> None:
+        """Does what `after_step` left undone. To be called, by every rank, between iterations before anything
+        else looks at the module: validation, a checkpoint, the end of training."""
         ...
 
 

@@ -66,6 +66,9 @@ class OverlappedDDP:
     def after_step(self) -> None:
         pass
 
+    def complete_parameters(self) -> None:
+        pass
+
     def _all_reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         call = self.recorder.launch("all_reduce", self.group.name, self.group.ranks, buffer.nbytes)
         self._last_launch = call.start

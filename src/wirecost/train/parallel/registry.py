@@ -6,21 +6,41 @@ from collections.abc import Callable
 
 from torch import nn
 
-from wirecost.spec import DataParallel, Plan
+from wirecost.spec import DataParallel, GradientTraffic, Plan
 from wirecost.train.groups import Groups
-from wirecost.train.parallel.all_reduce import FlatAllReduce
+from wirecost.train.parallel.all_reduce import BucketedAllReduce, FlatAllReduce
 from wirecost.train.parallel.base import DataParallelStrategy
 from wirecost.train.parallel.ddp import OverlappedDDP
+from wirecost.train.parallel.zero1 import Zero1
+from wirecost.train.parallel.zero2 import Zero2
+from wirecost.train.parallel.zero3 import Zero3
 from wirecost.train.recorder import Recorder
 
 STRATEGIES: dict[DataParallel, Callable[[nn.Module, Plan, Groups, Recorder], DataParallelStrategy]] = {
     DataParallel.ALL_REDUCE: FlatAllReduce,
     DataParallel.DDP: OverlappedDDP,
+    DataParallel.ZERO1: Zero1,
+    DataParallel.ZERO2: Zero2,
+    DataParallel.ZERO3: Zero3,
 }
+
+
+def holds_masters(plan: Plan, groups: Groups) -> bool:
+    """Whether the strategy wants the model in FP32 and casts it to the plan's precision itself."""
+    return plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size > 1
 
 
 def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> DataParallelStrategy:
     """Applies a plan's data parallelism to a model (or to a rank's part of one)."""
-    if groups.data.size == 1 and plan.data_parallel is DataParallel.DDP:
-        return FlatAllReduce(model, plan, groups, recorder)  # DistributedDataParallel needs a group
+    if plan.data_parallel is DataParallel.DDP and (
+        # DistributedDataParallel needs a group, one backward after each forward, and always overlaps; of its
+        # compressed collectives it tells nobody.
+        groups.data.size == 1
+        or plan.pipeline_parallel > 1
+        or not plan.overlap
+        or plan.gradient_traffic is not GradientTraffic.NATIVE
+    ):
+        return BucketedAllReduce(model, plan, groups, recorder)
+    if plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size == 1:
+        return Zero2(model, plan, groups, recorder)  # parameters stay whole: there is nobody to share them with
     return STRATEGIES[plan.data_parallel](model, plan, groups, recorder)

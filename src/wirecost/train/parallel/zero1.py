@@ -1,0 +1,63 @@
+"""ZeRO-1, as Megatron-LM's distributed optimizer: gradients are reduce-scattered, parameters all-gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from wirecost.breakdown import Phase
+from wirecost.spec import Plan
+from wirecost.train.groups import Groups
+from wirecost.train.parallel.buckets import Bucket, GradientsReady
+from wirecost.train.parallel.chains import Chain, chains_for
+from wirecost.train.parallel.sharded import ShardedOptimizer
+from wirecost.train.recorder import Recorder
+
+
+class Zero1(ShardedOptimizer):
+    """Gradients accumulate in a whole flat buffer. With overlap each bucket leaves while backward of the last
+    micro-batch goes on; without, everything is one bucket that leaves after it."""
+
+    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
+        super().__init__(model, plan, groups, recorder, plan.bucket_bytes if plan.overlap else None)
+        self.gradients = self._buffer()
+        for bucket, flat, shard in zip(self.buckets, self.gradients, self.shards, strict=True):
+            for parameter, view in bucket.views(flat):
+                parameter.grad = view
+            shard.grad = self._mine(flat)
+        self.rounds = 2 if self.replication.size > 1 else 1
+        self.chains = chains_for(self.device, recorder)
+        self.ready = GradientsReady(self.buckets, self._launch)
+
+    def zero_grad(self) -> None:
+        self._launch_gathers()
+        for flat in self.gradients:
+            flat.zero_()
+        self.ready.reset()
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        self.ready.armed = last and self.overlap
+        yield
+        self.ready.armed = False
+
+    def after_backward(self) -> None:
+        with self.recorder.phase(Phase.GRAD_SYNC):
+            self.ready.launch_rest()
+            self.chains.finish()
+
+    def _launch(self, bucket: Bucket) -> None:
+        self.chains.start(self._reduce(bucket), self.rounds)
+
+    def _reduce(self, bucket: Bucket) -> Chain:
+        flat = self.gradients[bucket.index]
+        mine = self._mine(flat)
+        sent = self._sent(flat)
+        part = mine if sent is flat else self._mine(sent)
+        yield self.sharding.reduce_scatter(part, sent, asynchronous=True)
+        if self.replication.size > 1:
+            yield self.replication.all_reduce(part, asynchronous=True)
+        if part is not mine:
+            mine.copy_(part)

@@ -1,0 +1,267 @@
+"""ZeRO-3: parameters are sharded as well, by PyTorch's FSDP2 (`fully_shard`; Zhao et al. 2023, arXiv:2304.11277).
+
+Each unit gathers its parameters before forward and again before backward and reduce-scatters its gradients, in
+every micro-batch. Parameters that units share (a tied embedding) belong to the root, as do units that are mostly
+made of them; the root's parameters are gathered once a micro-batch. FSDP2 keeps FP32 masters and casts what it
+gathers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from wirecost.breakdown import Phase
+from wirecost.spec import Plan, Precision
+from wirecost.train.communicator import Communicator, Pending
+from wirecost.train.groups import Group, Groups
+from wirecost.train.models.base import Unit
+from wirecost.train.parallel.base import uncompiled
+from wirecost.train.parallel.traffic import WIRE_DTYPES
+from wirecost.train.recorder import Recorder
+
+GATHERED_AS = {Precision.FP32: None, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+class Zero3:
+    """With overlap a unit's all-gather is issued when the unit before it starts; without, nothing runs beside
+    computation. On a CPU the reduce-scatters never do: FSDP2 relies on streams for that."""
+
+    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
+        self.module: nn.Module = model
+        self.recorder = recorder
+        self.overlap = plan.overlap
+        self.sharding = Communicator(groups.sharding, recorder)
+        self.replication = Communicator(groups.replication, recorder)
+        self.device = next(model.parameters()).device
+        self.last = True
+        self._reduced_since: Any = None
+        tags = {name: vars(p) for name, p in model.named_parameters() if vars(p)}
+        self.blocks = self._shard(model, plan)
+        for name, parameter in model.named_parameters():
+            vars(parameter).update(tags.get(name, {}))
+        self.parameters = list(model.parameters())
+        self._time_gathers()
+
+    @property
+    def pieces_over(self) -> Group | None:
+        return self.sharding.group
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        self.last = last
+        yield
+        if self._reduced_since is not None:
+            # Once the last unit's gradients have left, backward only waits for them.
+            self.recorder.tail(Phase.BACKWARD, self._reduced_since, Phase.GRAD_SYNC)
+            self._reduced_since = None
+
+    def after_backward(self) -> None:
+        pass
+
+    def optimizer_parameters(self) -> Sequence[nn.Parameter]:
+        return self.parameters
+
+    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        for parameter in self.parameters:
+            assert isinstance(parameter.grad, DTensor)
+            yield parameter, parameter.grad.to_local()
+
+    def after_step(self) -> None:
+        pass
+
+    def complete_parameters(self) -> None:
+        """A forward without backward leaves the root's parameters gathered."""
+        for block in self.blocks:
+            _first(block).reshard()
+
+    def _shard(self, model: nn.Module, plan: Plan) -> list[list[nn.Module]]:
+        """Returns the blocks, modules whose parameters are gathered together: the root, then the units' in the
+        order of forward."""
+        options: dict[str, Any] = {
+            "mesh": self.sharding.group.mesh(self.device.type),
+            "mp_policy": MixedPrecisionPolicy(
+                param_dtype=GATHERED_AS[plan.precision], reduce_dtype=WIRE_DTYPES.get(plan.gradient_traffic)
+            ),
+        }
+        units = [m for m in model.modules() if isinstance(m, Unit)]
+        users = Counter(p for unit in units for p in set(unit.parameters()))
+        shared = {p for p, count in users.items() if count > 1}
+        blocks = [[model], *(own for unit in units if (own := _own_modules(unit, shared)))]
+        for modules in reversed(blocks):  # the root last: it takes what is left
+            fully_shard(modules, **options)
+        for block in map(_first, blocks):
+            # They ask for what these have, of whatever class.
+            block.set_custom_all_gather(_AllGather(self))  # type: ignore[arg-type]
+            block.set_custom_reduce_scatter(_ReduceScatter(self))  # type: ignore[arg-type]
+            block.set_gradient_divide_factor(1.0)
+            block.set_force_sum_reduction_for_comms(True)
+            # Prefetching is done below, where it can be timed; itself, gathered already, means nothing here.
+            block.set_modules_to_backward_prefetch([block])
+            if self.replication.size > 1:
+                block.set_all_reduce_hook(_Replication(self))
+        return blocks
+
+    def _time_gathers(self) -> None:
+        """Puts hooks around FSDP2's own: what it takes to have the parameters is PARAM_GATHER. After them the
+        next block's all-gather is issued."""
+        # Backward begins at the root, which holds the loss, and goes on at the last unit.
+        backwards = [self.blocks[0], *reversed(self.blocks[1:])]
+        following = dict(zip(map(_first, self.blocks), map(_first, self.blocks[1:]), strict=False))
+        previous = dict(zip(map(_first, backwards), map(_first, backwards[1:]), strict=False))
+        for block in self.blocks:
+            forward = _Bracket(self, following.get(_first(block)))
+            backward = _Bracket(self, previous.get(_first(block)))
+            for module in block:
+                module.register_forward_pre_hook(forward.before_forward, prepend=True)
+                module.register_forward_pre_hook(forward.in_forward)
+                module.register_forward_hook(backward.before_backward, prepend=True)
+                module.register_forward_hook(backward.in_backward)
+
+    def reduced(self) -> None:
+        """A reduce-scatter is about to be issued, on a GPU on a stream of its own."""
+        if self.device.type == "cuda":
+            self._reduced_since = self.recorder.clock.now()
+
+
+def _own_modules(unit: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
+    """The unit, or its largest submodules that hold nothing shared; none if most of it is shared."""
+    sizes = {p: p.numel() for p in unit.parameters()}
+    if 2 * sum(size for p, size in sizes.items() if p in shared) > sum(sizes.values()):
+        return []
+    return _unshared(unit, shared)
+
+
+def _unshared(module: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
+    if shared.isdisjoint(module.parameters()):
+        return [module] if next(module.parameters(), None) is not None else []
+    return [own for child in module.children() for own in _unshared(child, shared)]
+
+
+def _first(block: list[nn.Module]) -> FSDPModule:
+    """A block's state hangs on each of its modules."""
+    assert isinstance(block[0], FSDPModule)
+    return block[0]
+
+
+class _Bracket:
+    """Hooks before and after FSDP2's, which wait for the parameters of a unit."""
+
+    def __init__(self, strategy: Zero3, prefetch: FSDPModule | None) -> None:
+        self.strategy = strategy
+        self.prefetch = prefetch
+        self._phases: list[AbstractContextManager[None]] = []
+        self.before_forward = uncompiled(lambda _module, _inputs: self._open())
+        self.in_forward = uncompiled(lambda _module, _inputs: self._close())
+        # Hooks of a tensor run in the order in which they were registered, as modules' do.
+        self.before_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._open))
+        self.in_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._close))
+
+    def _open(self) -> None:
+        self._phases.append(self.strategy.recorder.phase(Phase.PARAM_GATHER))
+        self._phases[-1].__enter__()
+
+    def _close(self) -> None:
+        self._phases.pop().__exit__(None, None, None)
+        if self.strategy.overlap and self.prefetch is not None:
+            self.prefetch.unshard(async_op=True)
+
+
+def _on_gradient(output: object, act: Callable[[], None]) -> None:
+    """Lets `act` run when the gradient of a unit's output arrives."""
+    for tensor in output if isinstance(output, tuple) else (output,):
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            tensor.register_hook(lambda _: act())
+
+
+class _Allocates:
+    """How FSDP2 asks for memory."""
+
+    def __init__(self, strategy: Zero3) -> None:
+        self.strategy = strategy
+        self.compute = torch.cuda.current_stream() if strategy.device.type == "cuda" else None
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _AllGather(_Allocates):
+    """An all-gather that is recorded; it begins after the computation issued so far if nothing may overlap."""
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        if self.compute is not None and not self.strategy.overlap:
+            torch.cuda.current_stream().wait_stream(self.compute)
+        pending = self.strategy.sharding.all_gather(output_tensor, input_tensor, asynchronous=async_op)
+        return _Work(pending) if async_op else None
+
+
+class _Work(dist.Work):
+    """A recorded collective as FSDP2 waits for one."""
+
+    def __init__(self, pending: Pending) -> None:
+        super().__init__()
+        self.pending = pending
+
+    def wait(self, timeout: object = None) -> bool:
+        self.pending.wait()
+        return True
+
+
+class _ReduceScatter(_Allocates):
+    """A reduce-scatter that is recorded; computation waits for it if nothing may overlap."""
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: object,
+        async_op: bool = False,
+    ) -> None:
+        self.strategy.reduced()
+        # On a GPU this runs on FSDP2's stream, beside the phases.
+        phase = None if self.compute is not None else Phase.GRAD_SYNC
+        self.strategy.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
+        if self.compute is not None and not self.strategy.overlap:
+            self.compute.wait_stream(torch.cuda.current_stream())
+
+
+class _Replication:
+    """Hybrid sharding: the shard's gradient is summed over micro-batches, then over the other hosts, once."""
+
+    def __init__(self, strategy: Zero3) -> None:
+        self.strategy = strategy
+        self.partial: torch.Tensor | None = None
+
+    def __call__(self, shard: torch.Tensor) -> None:
+        if shard.device.type == "cuda":
+            shard.record_stream(torch.cuda.current_stream())
+        if not self.strategy.last:
+            if self.partial is None:
+                self.partial = torch.zeros_like(shard)
+            self.partial.add_(shard)
+            shard.zero_()
+            return
+        if self.partial is not None:
+            shard.add_(self.partial)
+            self.partial.zero_()
+        phase = None if shard.device.type == "cuda" else Phase.GRAD_SYNC
+        self.strategy.replication.all_reduce(shard, phase=phase)
