@@ -15,16 +15,19 @@ from wirecost.spec import Experiment, Precision
 from wirecost.train.adam import MasterAdamW
 from wirecost.train.clock import clock_for
 from wirecost.train.groups import Groups
-from wirecost.train.models import Batch, build_model
+from wirecost.train.models import Batch, Model, build_model
 from wirecost.train.parallel import (
     DataParallelStrategy,
     Execution,
     apply_data_parallel,
     holds_masters,
+    misfit,
     mismatch,
     unsupported,
 )
+from wirecost.train.parallel.pipeline import PipelineExecution
 from wirecost.train.parallel.plain import PlainExecution
+from wirecost.train.parallel.stages import Stages, TiedParameters, cut
 from wirecost.train.recorder import Recorder
 
 DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
@@ -40,12 +43,15 @@ class Engine:
     strategy: DataParallelStrategy
     execution: Execution
     optimizer: MasterAdamW
+    tied: TiedParameters | None  # over the stages of a pipeline
 
     def iteration(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
         """Trains on the micro-batches; returns their mean loss (see `Execution.run`)."""
         self.strategy.zero_grad()
         loss = self.execution.run(micro_batches, 1 / (len(micro_batches) * self.groups.data.size))
         self.strategy.after_backward()
+        if self.tied is not None:
+            self.tied.all_reduce(self.strategy)
         with self.recorder.phase(Phase.OPTIMIZER):
             self.optimizer.step()
         self.strategy.after_step()
@@ -62,19 +68,28 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
         SpecError: for a workload or plan that the engine does not run.
     """
     workload, plan = experiment.workload, experiment.plan
-    if reason := unsupported(plan) or mismatch(workload, plan):
+    if reason := unsupported(plan) or mismatch(workload, plan) or misfit(experiment):
         raise SpecError(reason)
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
     dtype = torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision]
-    model = build_model(workload).to(device, dtype)
+    model: nn.Module = build_model(workload)
+    tied = None
+    if plan.pipeline_parallel > 1:
+        assert isinstance(model, Model)
+        model, tied = cut(model, plan, groups, recorder)
+    model.to(device, dtype)
     strategy = apply_data_parallel(plan, model, groups, recorder)
+    execution: Execution = PlainExecution(strategy, recorder)
+    if isinstance(model, Stages):
+        execution = PipelineExecution(model, plan, groups, strategy, recorder, device)
     return Engine(
         groups,
         recorder,
         model,
         strategy,
-        PlainExecution(strategy, recorder),
+        execution,
         MasterAdamW(strategy.optimizer_parameters(), experiment.optimizer),
+        tied,
     )

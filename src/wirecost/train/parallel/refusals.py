@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from wirecost.spec import DataParallel, GradientTraffic, Plan, Workload
+from wirecost.spec import DataParallel, Experiment, GradientTraffic, PipelineSchedule, Plan, Workload
+from wirecost.spec.workload import nearest_multiples
 from wirecost.train.parallel.registry import STRATEGIES
 
 
@@ -13,7 +14,7 @@ def unsupported(plan: Plan) -> str | None:
             f"plan '{plan.name}': the engine runs data_parallel {' or '.join(sorted(STRATEGIES))}, "
             f"not {plan.data_parallel}"
         )
-    for key in ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "virtual_stages"):
+    for key in ("tensor_parallel", "context_parallel", "expert_parallel"):
         if getattr(plan, key) != 1:
             return f"plan '{plan.name}': the engine runs {key} 1, not {getattr(plan, key)}"
     if plan.sequence_parallel or plan.recompute != "none":
@@ -22,7 +23,27 @@ def unsupported(plan: Plan) -> str | None:
         return f"plan '{plan.name}': the engine runs precision fp32 or bf16, not fp16"
     if plan.compile:
         return f"plan '{plan.name}': the engine runs no torch.compile"
-    return _data_parallel(plan)
+    return _pipeline(plan) or _data_parallel(plan)
+
+
+def _pipeline(plan: Plan) -> str | None:
+    interleaved = plan.pipeline_schedule is PipelineSchedule.INTERLEAVED
+    if plan.virtual_stages > 1 and (plan.pipeline_parallel == 1 or not interleaved):
+        return (
+            f"plan '{plan.name}': virtual_stages {plan.virtual_stages} needs pipeline_schedule interleaved and "
+            f"pipeline_parallel of at least 2, not {plan.pipeline_schedule} and {plan.pipeline_parallel}"
+        )
+    if interleaved and plan.virtual_stages == 1:
+        return (
+            f"plan '{plan.name}': pipeline_schedule interleaved needs virtual_stages of at least 2; "
+            "with 1 it is 1f1b"
+        )
+    if plan.pipeline_parallel > 1 and plan.data_parallel is DataParallel.ZERO3:
+        return (
+            f"plan '{plan.name}': zero3 would gather every stage's parameters anew for each micro-batch of a "
+            f"pipeline; use zero1 or zero2 with pipeline_parallel {plan.pipeline_parallel}"
+        )
+    return None
 
 
 SHARDED = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
@@ -45,4 +66,25 @@ def _data_parallel(plan: Plan) -> str | None:
 
 def mismatch(workload: Workload, plan: Plan) -> str | None:
     """Why the engine can't run a workload with a plan, or None; both can be run by themselves."""
+    stages = plan.pipeline_parallel * plan.virtual_stages
+    layers = workload.layers + (workload.decoder_layers or 0)
+    if layers % stages:
+        return (
+            f"plan '{plan.name}': the {layers} layers of workload '{workload.name}' do not divide over {stages} "
+            f"pipeline stages; nearest that do: {nearest_multiples(layers, stages)}"
+        )
+    return None
+
+
+def misfit(experiment: Experiment) -> str | None:
+    """Why the engine can't run an experiment, or None; its workload and plan can be run together."""
+    plan = experiment.plan
+    if plan.pipeline_schedule is PipelineSchedule.INTERLEAVED and experiment.accumulation % plan.pipeline_parallel:
+        return (
+            f"plan '{plan.name}': pipeline_schedule interleaved needs a number of micro-batches that is a multiple "
+            f"of pipeline_parallel {plan.pipeline_parallel}; a global batch of {experiment.global_batch} over "
+            f"{experiment.data_parallel_degree} data-parallel ranks in micro-batches of {experiment.micro_batch} "
+            f"gives {experiment.accumulation}; nearest that do: "
+            f"{nearest_multiples(experiment.accumulation, plan.pipeline_parallel)}"
+        )
     return None
