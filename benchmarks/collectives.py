@@ -1,6 +1,9 @@
 """Ours beside nccl-tests on the same GPUs, in one run.
 
-usage: collectives.py NCCL_TESTS_BUILD [-b 8] [-e 1G] [-n 20] [--gpus 2] [--out FILE.json]
+usage: collectives.py NCCL_TESTS_BUILD [-b 8] [-e 1G] [-n 20] [-G 0] [--gpus 2] [--out FILE.json]
+
+With -G 1 both put the messages into a CUDA graph: latencies without what the host's launching adds, which differs
+between a program in C++ and one in Python.
 
 NCCL_TESTS_BUILD holds all_reduce_perf (https://github.com/NVIDIA/nccl-tests). Runs theirs, ours, and theirs again:
 the difference between their two runs is what a difference between theirs and ours is worth. Their program
@@ -33,6 +36,7 @@ def main() -> int:
     parser.add_argument("-b", default="8")
     parser.add_argument("-e", default="1G")
     parser.add_argument("-n", type=int, default=20)
+    parser.add_argument("-G", type=int, default=0)
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -46,10 +50,12 @@ def main() -> int:
         "5",
         "-t",
         str(options.gpus),
+        "-G",
+        str(options.G),
     ]
     ours = [
         sys.executable, "-m", "wirecost", "bench", "all_reduce", *sizes, "-n", str(options.n), "--backend", "nccl",
-        "--ranks-per-host", str(options.gpus), "--format", "json",
+        "--ranks-per-host", str(options.gpus), "-G", str(options.G), "--format", "json",
     ]  # fmt: skip
     first = _theirs(theirs, options.gpus)
     start = time.monotonic()

@@ -42,9 +42,19 @@ def losses(breakdown: Breakdown) -> list[float]:
 def test_one_study_end_to_end(tmp_path: Path) -> None:
     before = network_namespaces()
     changes = (("[all-reduce]", "[all-reduce, ddp, all-reduce-bf16]"), ("hidden: 64", "hidden: 256"))
-    study = load(Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s")))
+    study = load(
+        Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s"), ("benchmark: false", "benchmark: true"))
+    )
     results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}
     wait_until_gone(tmp_path, before)
+
+    # One network in one shape: one benchmark, whatever is trained over it.
+    (kept,) = (tmp_path / "out" / "networks").iterdir()
+    assert [p.name for p in kept.iterdir()] == ["bench.json"]
+    rows = json.loads((kept / "bench.json").read_text())["rows"]
+    assert len(rows) >= 6
+    assert all(row["wrong"] == 0 for row in rows)
+    assert not any("network_not_benchmarked" in {w.code for w in done(r).warnings} for r in results.values())
 
     flat = done(results["all-reduce"])
     folder = results["all-reduce"].directory

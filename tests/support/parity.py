@@ -1,14 +1,16 @@
 """Trains experiments on ranks of this machine, without a network between them, and says what came of it.
 
-`python -m support.parity DIRECTORY` is one rank. One start of the processes serves many experiments: most of a
+`python -m support.parity DIRECTORY` is all ranks. One start of the processes serves many experiments: most of a
 small run's time goes into starting Python and torch.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ import numpy as np
 import torch
 
 from wirecost.fabric.launch import free_port
+from wirecost.fabric.rank import PR_SET_PDEATHSIG
 from wirecost.spec import DataParallel, Experiment, Family, Plan, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.fabric import Fabric
@@ -94,23 +97,12 @@ def train_all(experiments: Sequence[Experiment], folder: Path) -> list[Trained]:
         "GLOO_SOCKET_IFNAME": "lo",
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
     }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "support.parity", str(folder)],
-            env=environment | {"RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        outputs = [p.communicate(timeout=60 + 15 * len(experiments))[0] for p in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for rank, (process, output) in enumerate(zip(processes, outputs, strict=True)):
-        assert process.returncode == 0, f"rank {rank} failed:\n{output}"
+    timeout_s = 60 + 15 * len(experiments)
+    run = subprocess.run(
+        [sys.executable, "-m", "support.parity", str(folder)],
+        env=environment, capture_output=True, text=True, timeout=timeout_s, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
     found = []
     for number in range(len(experiments)):
         parts = [json.loads((folder / f"{number}-{rank}.json").read_text()) for rank in range(ranks)]
@@ -145,15 +137,36 @@ def assert_same(trained: Trained, expected: Trained) -> None:
         )
 
 
+def _forked(ranks: int) -> int:
+    """Becomes rank 0 to n-1; the process that was before ends when they do, as the first that failed."""
+    children = {}
+    for rank in range(ranks):
+        if not (child := os.fork()):
+            # No rank outlives the process that the test may kill.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            return rank
+        children[child] = rank
+    while children:
+        child, status = os.wait()
+        if status:
+            sys.stderr.write(f"rank {children[child]} ended with {os.waitstatus_to_exitcode(status)}\n")
+            for other in children.keys() - {child}:
+                os.kill(other, signal.SIGKILL)
+            os._exit(1)
+        del children[child]
+    os._exit(0)
+
+
 def _rank(folder: Path) -> None:
     import torch.distributed as dist
 
     from wirecost.train.loop import train
     from wirecost.train.state import full_parameters
 
+    # PyTorch is loaded once, for every rank.
+    rank = _forked(int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    dist.init_process_group("gloo", rank=rank)
     for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
         engines: list[Any] = []
         done = list(train(Experiment.model_validate(settings), TOKENS, torch.device("cpu"), built=engines.append))

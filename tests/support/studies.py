@@ -19,6 +19,7 @@ hosts: [2]
 scaling: [{kind: strong, global_batch: 4}]
 iterations: 3
 warmup: 1
+benchmark: false
 """
 
 # A rank's command that does something else first; the experiment's directory is its last argument.

@@ -4,63 +4,94 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 import typer
 
+from wirecost.cli.progress import progress_bar
 from wirecost.collectives import table
 from wirecost.collectives.bench import run_bench
+from wirecost.collectives.document import Document, fit_entries
 from wirecost.collectives.efficiency import Fitted, efficiency, fit_rows, write_to_cluster
-from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.collectives.joined import run_joined
+from wirecost.collectives.launcher import World
+from wirecost.collectives.operations import BARRIER
 from wirecost.collectives.readers import read_results
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import Network, Row
-from wirecost.errors import SpecError
+from wirecost.errors import SpecError, WirecostError
 from wirecost.spec import Cluster, load
 from wirecost.text import printable
 
 
 class LiveTable:
-    """nccl-tests' table, a line as soon as all of it is known."""
+    """nccl-tests' table, a line as soon as all of it is known, and on a terminal a bar below it.
 
-    def __init__(self, request: BenchRequest) -> None:
-        self.request = request
+    Args:
+        quiet: keep the rows, print none of them.
+    """
+
+    def __init__(self, request: BenchRequest, *, quiet: bool = False) -> None:
+        self.request, self.quiet = request, quiet
         self.network = Network(name=None, emulated=None)
         self.rows: list[Row] = []
         self._held: list[Row] = []
+        self._bar = progress_bar()
+        self._task = self._bar.add_task("", total=request.measurements, count="", left="")
+
+    def __enter__(self) -> LiveTable:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        if self._held:
+            self._echo(table.line(self._held))
+        if self.rows:
+            self._end_of(self.rows[-1].collective)
 
     def started(self, network: Network) -> None:
         self.network = network
 
     def row(self, row: Row) -> None:
+        self._bar.stop()
+        self._add(row)
+        self._bar.update(
+            self._task,
+            completed=len(self.rows),
+            description=row.collective,
+            count=f"{len(self.rows)}/{self.request.measurements}",
+        )
+        self._bar.start()
+
+    def _add(self, row: Row) -> None:
         before = self.rows[-1] if self.rows else None
         if before is not None and before.collective != row.collective:
             self._end_of(before.collective)
         self.rows.append(row)
         if row.collective == BARRIER:
-            typer.echo(table.barrier_line(row))
+            self._echo(table.barrier_line(row))
             return
         if before is None or before.collective != row.collective:
             for line in table.header(self.request, self.network, row.collective):
-                typer.echo(line)
+                self._echo(line)
         self._held.append(row)
-        if len(self._held) == self._modes(row.collective):
-            typer.echo(table.line(self._held))
+        if len(self._held) == self.request.modes_of(row.collective):
+            self._echo(table.line(self._held))
             self._held = []
 
-    def finish(self) -> None:
-        if self.rows:
-            self._end_of(self.rows[-1].collective)
-
-    def _modes(self, collective: str) -> int:
-        return len(self.request.modes) if COLLECTIVES[collective].in_place else 1
+    def _echo(self, line: str) -> None:
+        if not self.quiet:
+            typer.echo(line)
 
     def _end_of(self, collective: str) -> None:
         if collective == BARRIER:
             return
         mine = [r for r in self.rows if r.collective == collective]
         for line in table.footer(mine, collective, checked=self.request.check):
-            typer.echo(line)
+            self._echo(line)
 
 
 def check_outputs(plot: Path | None, cluster: Path | None) -> None:
@@ -77,17 +108,44 @@ def check_outputs(plot: Path | None, cluster: Path | None) -> None:
         load(Cluster, cluster)
 
 
-def run_and_print(request: BenchRequest, *, as_json: bool, plot: Path | None, cluster: Path | None) -> bool:
-    """Whether every result was right. Nothing is fitted, drawn or kept of a run with wrong ones."""
-    live = LiveTable(request)
-    if as_json:
-        network, rows = run_bench(request)
-    else:
-        network, rows = run_bench(request, on_start=live.started, on_row=live.row)
-        live.finish()
-    fitted = fit_rows(rows, groups=len(request.groups), medians=request.backend is not Backend.NCCL)
-    if as_json:
-        typer.echo(json.dumps(document(request, network, rows, fitted), indent=1))
+def run_and_print(
+    request: BenchRequest, world: World | None = None, *, as_json: bool, plot: Path | None, cluster: Path | None
+) -> bool:
+    """Whether every result was right. Nothing is fitted into files, drawn or kept of a run with wrong ones; of one
+    that breaks off, what was measured is printed all the same. Of a launcher's ranks the first prints."""
+    from wirecost.study.environment import describe_environment
+
+    silent = world is not None and world.rank != 0
+    live = LiveTable(request, quiet=as_json or silent)
+
+    def found(ended: str | None) -> list[Fitted]:
+        fitted = fit_rows(live.rows, groups=len(request.groups), medians=request.backend is not Backend.NCCL)
+        if as_json and not silent:
+            whole = Document(
+                environment=describe_environment(),
+                request=request,
+                network=live.network,
+                ended=ended,
+                rows=tuple(live.rows),
+                fits=fit_entries(fitted),
+            )
+            typer.echo(whole.model_dump_json(indent=1))
+        return fitted
+
+    try:
+        with live:
+            if world is None:
+                live.network, _ = run_bench(request, on_start=live.started, on_row=live.row)
+            else:
+                live.network, _ = run_joined(request, world, on_start=live.started, on_row=live.row)
+    except (WirecostError, KeyboardInterrupt) as error:
+        if live.rows:
+            found(str(error) or "interrupted")
+        raise
+    if silent:
+        return True
+    fitted = found(None)
+    rows = live.rows
     wrong = [r for r in rows if r.wrong]
     if wrong:
         worst = wrong[0]
@@ -100,8 +158,8 @@ def run_and_print(request: BenchRequest, *, as_json: bool, plot: Path | None, cl
     if not as_json and len(request.sizes_bytes) > 1:
         for line in table.fit_lines(fitted):
             typer.echo(line)
-    title = f"{table.network_line(network)}; {request.backend}"
-    _write(fitted, plot, cluster, title=title, source="wirecost bench", hosts=request.hosts, network=network)
+    title = f"{table.network_line(live.network)}; {request.backend}"
+    _write(fitted, plot, cluster, title=title, source="wirecost bench", hosts=request.hosts, network=live.network)
     return True
 
 
@@ -111,13 +169,16 @@ def read_and_print(
     """Other tools' results, in the same table, fitted the same way."""
     readings = [read_results(path, ranks=ranks) for path in paths]
     rows = [row for reading in readings for row in reading.rows]
-    fitted = fit_rows(rows)
+    groups = {r.groups for r in readings}
+    if len(groups) > 1:
+        raise SpecError("--read: results of one group and of several at once can't be fitted together")
+    fitted = fit_rows(rows, groups=groups.pop())
     if as_json:
         content = {
             "format_version": 1,
             "read": [{"path": r.source, "hosts": r.hosts, "ignored": r.ignored} for r in readings],
             "rows": [row.model_dump(mode="json") for row in rows],
-            "fits": fits_document(fitted),
+            "fits": [entry.model_dump(mode="json") for entry in fit_entries(fitted)],
         }
         typer.echo(json.dumps(content, indent=1))
     else:
@@ -168,43 +229,3 @@ def _write(
         )
         write_to_cluster(cluster, found)
         typer.echo(f"wrote {cluster}", err=True)
-
-
-def document(request: BenchRequest, network: Network, rows: list[Row], fitted: list[Fitted]) -> dict[str, Any]:
-    """A whole benchmark as data."""
-    from wirecost.study.environment import describe_environment
-
-    return {
-        "format_version": 1,
-        "environment": describe_environment(),
-        "request": request.model_dump(mode="json"),
-        "network": network.model_dump(mode="json"),
-        "rows": [row.model_dump(mode="json") for row in rows],
-        "fits": fits_document(fitted),
-    }
-
-
-def fits_document(fitted: list[Fitted]) -> list[dict[str, Any]]:
-    found = []
-    for one in fitted:
-        entry: dict[str, Any] = {
-            "collective": one.collective,
-            "ranks": one.ranks,
-            "mode": str(one.mode),
-            "groups": one.groups,
-            "refused": one.refusal,
-        }
-        if one.fit is not None:
-            entry |= {
-                "latency_ns": one.fit.latency_ns,
-                "latency_interval_ns": one.fit.latency_interval_ns,
-                "bus_bandwidth_Bps": one.bus_bandwidth_Bps,
-                "bus_bandwidth_interval_Bps": [one.factor * 1e9 / s for s in reversed(one.fit.slope_interval)],
-                "breaks_bytes": one.fit.curve.breaks,
-                "sizes_bytes": one.fit.sizes,
-                "residuals": one.fit.residuals,
-                "left_out_errors": one.fit.left_out,
-                "median_left_out_error": one.fit.error,
-            }
-        found.append(entry)
-    return found

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
-class Backend(StrEnum):
-    GLOO = "gloo"
-    NCCL = "nccl"
-
-
-class Place(StrEnum):
-    BOTH = "both"
-    IN = "in"
-    OUT = "out"
+FORMATS = ("table", "json")
 
 
 def bench(
@@ -53,7 +38,12 @@ def bench(
         str, typer.Option(help="Process groups at once: 2 (rings over all hosts), or ranks like 0,2:1,3.")
     ] = "1",
     backend: Annotated[
-        Backend | None, typer.Option(help="[default: nccl with GPUs, else gloo]", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="gloo|nccl|mpi",
+            help="mpi: under mpirun.  [default: nccl with GPUs, else gloo]",
+            show_default=False,
+        ),
     ] = None,
     dtype: Annotated[
         str, typer.Option("-d", "--datatype", "--dtype", help="float, half, bfloat16, int32, ...")
@@ -65,7 +55,12 @@ def bench(
     ] = None,
     warmup: Annotated[int, typer.Option("-w", "--warmup_iters", help="Warm-up messages at each size.")] = 5,
     check: Annotated[int, typer.Option("-c", "--check", help="0: don't check results.")] = 1,
-    place: Annotated[Place, typer.Option(help="Buffers: in place, out of place, both.")] = Place.BOTH,
+    place: Annotated[
+        str, typer.Option(metavar="both|in|out", help="Buffers: in place, out of place, both.")
+    ] = "both",
+    graph: Annotated[
+        int, typer.Option("-G", "--cudagraph", help="1: a round's messages in one CUDA graph (NCCL).")
+    ] = 0,
     timeout: Annotated[str, typer.Option(help="How long a rank may take to come, or for one size.")] = "60 s",
     seed: Annotated[int, typer.Option(help="Of the random data.")] = 1,
     read: Annotated[
@@ -81,37 +76,57 @@ def bench(
     cluster: Annotated[
         Path | None, typer.Option(help="Write the fit into this cluster's YAML as its network efficiency.")
     ] = None,
-    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
+    output_format: Annotated[str, typer.Option("--format", metavar="table|json", help="What to print.")] = "table",
 ) -> None:
-    """Measure what a network gives, per collective, size and group, with nccl-tests' options and columns."""
+    """Measure what a network gives, per collective, size and group, with nccl-tests' options and columns.
+
+    Under torchrun, srun or mpirun it is one of the ranks that those started.
+    """
+    import os
+
     from wirecost.cli._bench_output import check_outputs, read_and_print, run_and_print
+    from wirecost.collectives.launcher import find_world
+    from wirecost.errors import SpecError, WirecostError, one_of
 
     check_outputs(plot, cluster)
-    as_json = output_format is Format.JSON
+    if output_format not in FORMATS:
+        raise SpecError(f"--format: {one_of('format', output_format, FORMATS)}")
+    as_json = output_format == "json"
     if read:
         read_and_print(read, ranks, as_json=as_json, plot=plot, cluster=cluster)
         return
+    from wirecost.collectives.joined import RankError
     from wirecost.collectives.options import request_from
 
-    request = request_from(
-        collectives=collectives or [],
-        smallest=smallest,
-        largest=largest,
-        factor=factor,
-        step=step,
-        hosts=hosts,
-        ranks_per_host=ranks_per_host,
-        fabric=fabric,
-        groups=groups,
-        backend=backend,
-        dtype=dtype,
-        redop=redop,
-        iterations=iterations,
-        warmup=warmup,
-        check=bool(check),
-        place=place,
-        timeout=timeout,
-        seed=seed,
-    )
-    if not run_and_print(request, as_json=as_json, plot=plot, cluster=cluster):
+    world = find_world(backend, os.environ)
+    try:
+        request = request_from(
+            collectives=collectives or [],
+            smallest=smallest,
+            largest=largest,
+            factor=factor,
+            step=step,
+            hosts=hosts,
+            ranks_per_host=ranks_per_host,
+            fabric=fabric,
+            groups=groups,
+            backend=backend,
+            dtype=dtype,
+            redop=redop,
+            iterations=iterations,
+            warmup=warmup,
+            check=bool(check),
+            place=place,
+            timeout=timeout,
+            seed=seed,
+            graph=bool(graph),
+            world=world,
+        )
+        right = run_and_print(request, world, as_json=as_json, plot=plot, cluster=cluster)
+    except WirecostError as error:
+        # What all ranks refuse, one of them says.
+        if world is None or world.rank == 0 or isinstance(error, RankError):
+            raise
+        raise typer.Exit(error.exit_code) from error
+    if not right:
         raise typer.Exit(1)

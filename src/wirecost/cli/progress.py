@@ -14,21 +14,29 @@ from wirecost.text import printable
 from wirecost.units import format_duration_s
 
 
+def progress_bar(console: Console | None = None) -> Progress:
+    """A bar on stderr that vanishes at its end; none where that is no terminal. A task has `count` and `left`."""
+    console = console or Console(stderr=True, highlight=False)
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[count]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+        console=console,
+        transient=True,
+        # What is printed meanwhile must reach stdout, wherever that leads.
+        redirect_stdout=False,
+        disable=not console.is_terminal,
+    )
+
+
 class StudyProgress:
     """Implements `wirecost.study.Progress` on stderr."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[count]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        )
+        self.bar = progress_bar(self.console)
         self.task: TaskID | None = None
         self.experiments = 0
         self.number = 0
@@ -48,6 +56,9 @@ class StudyProgress:
         noun = "experiment" if experiments == 1 else "experiments"
         self._say(f"{experiments} {noun}{kept}; about {format_duration_s(left_s)}")
         self.task = self.bar.add_task("", total=experiments, completed=already_finished, count="", left="")
+
+    def network_measured(self, label: str, failure: str | None) -> None:
+        self._say(f"benchmark of {label}: {printable(failure) if failure else 'done'}")
 
     def experiment_started(self, number: int, experiment: Experiment) -> None:
         self.number = number

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from wirecost.collectives.result import Network, Row, combine
 from wirecost.errors import MissingExtraError, UnsupportedError, WirecostError
 from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
 from wirecost.fabric.launch import End
+from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
 
 POLL_S = 0.05
-EDGE = re.compile(r"Channel \d+[^\n]* via (P2P|SHM|NET/[^/\n]+)")
 BUFFERS = 4
 """Send, receive and, while they are checked, what is expected and one rank's data."""
 RANK_BYTES = 250 << 20
@@ -56,21 +56,85 @@ def run_bench(
     """
     check_runnable(request)
     with tempfile.TemporaryDirectory(prefix="wirecost-bench-") as name:
-        directory = Path(name)
-        for folder in ("logs", "failures", "steps"):
-            (directory / folder).mkdir()
-        (directory / "request.json").write_text(request.model_dump_json())
-        reader = _Reader(request, directory, on_start, on_row)
-        command = [sys.executable, "-m", "wirecost.collectives.cell", str(directory), *worker]
-        emulated = request.fabric.emulate is not None
-        with (directory / "logs" / "cell.log").open("wb") as log:
-            with Isolated(command, network=emulated, output=log) as cell:
-                while (code := cell.poll()) is None:
-                    reader.read()
-                    time.sleep(POLL_S)
-            reader.read()
-        _judge(directory, code)
+        reader = _Reader(request, Path(name), on_start, on_row)
+        with _cell([reader], worker) as cell:
+            while (code := cell.poll()) is None:
+                reader.read()
+                time.sleep(POLL_S)
+        reader.read()
+        reader.judge(code)
         return reader.network(), reader.rows
+
+
+def run_each(
+    requests: Sequence[BenchRequest],
+    on_done: Callable[[int, Network, list[Row]], None],
+    on_failed: Callable[[int, WirecostError], None],
+    *,
+    worker: Sequence[str] = (),
+) -> None:
+    """Measures one after the other with PyTorch loaded once, and calls one of the two with each request's number;
+    what goes wrong with one leaves the others."""
+    for emulated in (False, True):
+        with ExitStack() as stack:
+            left: dict[int, _Reader] = {}
+            for number, request in enumerate(requests):
+                if (request.fabric.emulate is not None) is not emulated:
+                    continue
+                try:
+                    check_runnable(request)
+                except WirecostError as error:
+                    on_failed(number, error)
+                    continue
+                name = stack.enter_context(tempfile.TemporaryDirectory(prefix="wirecost-bench-"))
+                left[number] = _Reader(request, Path(name), None, None)
+            while left:
+                _run_some(left, on_done, on_failed, worker)
+
+
+def _run_some(
+    left: dict[int, _Reader],
+    on_done: Callable[[int, Network, list[Row]], None],
+    on_failed: Callable[[int, WirecostError], None],
+    worker: Sequence[str],
+) -> None:
+    """Runs them in one process and takes away what has ended: all, or the first part if the process dies."""
+
+    def take(number: int, code: int) -> None:
+        reader = left.pop(number)
+        try:
+            reader.read()
+            reader.judge(code)
+        except WirecostError as error:
+            on_failed(number, error)
+        else:
+            on_done(number, reader.network(), reader.rows)
+
+    with _cell(list(left.values()), worker) as cell:
+        code = None
+        while code is None:
+            # First whether it still runs: what it wrote before its end is there then.
+            code = cell.poll()
+            for number in [n for n, reader in left.items() if reader.ended]:
+                take(number, 0)
+            time.sleep(POLL_S)
+        if left:
+            take(next(iter(left)), code)
+
+
+@contextmanager
+def _cell(readers: Sequence[_Reader], worker: Sequence[str]) -> Iterator[Isolated]:
+    directories = [str(r.directory) for r in readers]
+    command = [sys.executable, "-m", "wirecost.collectives.cell", *directories]
+    emulated = readers[0].request.fabric.emulate is not None
+    with ExitStack() as stack:
+        log = stack.enter_context(readers[0].log.open("wb"))
+        for reader in readers[1:]:
+            reader.log.unlink(missing_ok=True)
+            reader.log.hardlink_to(readers[0].log)
+        yield stack.enter_context(
+            Isolated([*command, *(("--", *worker) if worker else ())], network=emulated, output=log)
+        )
 
 
 def check_runnable(request: BenchRequest) -> None:
@@ -82,14 +146,16 @@ def check_runnable(request: BenchRequest) -> None:
     request.check_sizes()
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("bench", "train")
+    if request.backend is Backend.MPI and importlib.util.find_spec("mpi4py") is None:
+        raise MissingExtraError("backend mpi", "mpi")
     if request.backend is Backend.NCCL:
         return
-    need = request.ranks * (BUFFERS * request.largest_bytes + RANK_BYTES)
+    need = request.ranks_here * (BUFFERS * request.largest_bytes + RANK_BYTES)
     available = _available_bytes()
     if available is not None and need > available:
         raise UnsupportedError(
-            f"{request.ranks} ranks with messages of {request.largest_bytes} B need {need >> 20} MiB, and this "
-            f"machine has {available >> 20} MiB free; lower the largest size (-e) or the number of ranks"
+            f"{request.ranks_here} ranks with messages of {request.largest_bytes} B need {need >> 20} MiB, and "
+            f"this machine has {available >> 20} MiB free; lower the largest size (-e) or the number of ranks"
         )
 
 
@@ -104,7 +170,7 @@ def _available_bytes() -> int | None:
 
 
 class _Reader:
-    """Follows the samples that rank 0 writes."""
+    """Follows the samples that rank 0 writes into a benchmark's directory."""
 
     def __init__(
         self,
@@ -117,22 +183,40 @@ class _Reader:
         self.on_start, self.on_row = on_start, on_row
         self.rows: list[Row] = []
         self._position = 0
+        for folder in ("logs", "failures", "steps"):
+            (directory / folder).mkdir()
+        (directory / "request.json").write_text(request.model_dump_json())
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "logs" / "cell.log"
+
+    @property
+    def ended(self) -> bool:
+        return (self.directory / "ending.json").exists()
 
     def network(self) -> Network:
+        """What is known of it by now."""
+        network = self._links()
+        if self.request.backend is Backend.NCCL:
+            network = network.model_copy(update=reported(self.request, self.directory / "logs"))
+        return network
+
+    def _links(self) -> Network:
         fabric = self.request.fabric
+        network = Network(name=fabric.name, emulated=fabric.emulate is not None)
         link_path = self.directory / "link.json"
-        facts: dict[str, Any] = {}
-        if link_path.exists():
-            link = LinkMeasurement.model_validate_json(link_path.read_bytes())
-            facts = {
+        if not link_path.exists():
+            return network
+        link = LinkMeasurement.model_validate_json(link_path.read_bytes())
+        return network.model_copy(
+            update={
                 "nominal_rate_bps": link.nominal_rate_bps,
                 "measured_rate_bps": link.rate_bps,
                 "round_trip_ns": link.round_trip_ns,
                 "unshaped_bytes": link.unshaped_bytes,
             }
-        if self.request.backend is Backend.NCCL:
-            facts["transports"] = reported_transports(self.directory / "logs")
-        return Network(name=fabric.name, emulated=fabric.emulate is not None, **facts)
+        )
 
     def read(self) -> None:
         path = self.directory / "samples.jsonl"
@@ -143,34 +227,40 @@ class _Reader:
             while (line := file.readline()).endswith(b"\n"):
                 self._position = file.tell()
                 sample = json.loads(line)
-                network = self.network()
-                row = combine(self.request, network, sample["case"], sample["ranks"])
                 if not self.rows and self.on_start:
-                    self.on_start(network)
+                    self.on_start(self.network())
+                row = combine(self.request, self._links(), sample["case"], sample["ranks"])
                 self.rows.append(row)
                 if self.on_row:
                     self.on_row(row)
 
+    def judge(self, code: int) -> None:
+        """Raises UnsupportedError or BenchError unless all ranks ended well."""
+        if not self.ended:
+            tail = self.log.read_text(errors="replace").strip().splitlines()
+            last = tail[-1] if tail else "no output"
+            if code == EXIT_REFUSED:
+                raise UnsupportedError(last)
+            raise BenchError(f"the benchmark's process ended with exit code {code} before its ranks did: {last}")
+        ending = json.loads((self.directory / "ending.json").read_bytes())
+        if ending["end"] == End.DONE:
+            return
+        if ending["end"] == End.REFUSED:
+            raise UnsupportedError(ending["reason"])
+        raise BenchError(ending["reason"] or "the benchmark failed for no known reason")
 
-def reported_transports(logs: Path) -> tuple[str, ...]:
-    """What NCCL says in its logs (nccl-R.log) that its channels run over."""
-    found: set[str] = set()
-    for path in logs.glob("nccl-*.log"):
-        found |= set(EDGE.findall(path.read_text(errors="replace")))
-    return tuple(sorted(found))
 
-
-def _judge(directory: Path, code: int) -> None:
-    path = directory / "ending.json"
-    if not path.exists():
-        tail = (directory / "logs" / "cell.log").read_text(errors="replace").strip().splitlines()
-        last = tail[-1] if tail else "no output"
-        if code == EXIT_REFUSED:
-            raise UnsupportedError(last)
-        raise BenchError(f"the benchmark's process ended with exit code {code} before its ranks did: {last}")
-    ending = json.loads(path.read_bytes())
-    if ending["end"] == End.DONE:
-        return
-    if ending["end"] == End.REFUSED:
-        raise UnsupportedError(ending["reason"])
-    raise BenchError(ending["reason"] or "the benchmark failed for no known reason")
+def reported(request: BenchRequest, logs: Path) -> dict[str, Any]:
+    """`Network`'s facts about the transport, from NCCL's logs (nccl-R.log) in a directory."""
+    paths = sorted(logs.glob("nccl-*.log"))
+    if not paths:
+        return {}
+    verdict = read_logs(paths)
+    words = sorted({w for c in verdict.communicators for p in c.pairs for w in p.networks})
+    asked = "tcp" if request.fabric.emulate is not None else request.fabric.transport
+    doubt = not_as_asked(verdict, asked) if asked else None
+    return {
+        "transport": str(verdict.verdict),
+        "reported": tuple(words),
+        "doubt": doubt.message if doubt else verdict.reason,
+    }

@@ -1,53 +1,59 @@
-"""A benchmark in a process of its own: `python -m wirecost.collectives.cell DIRECTORY [WORKER...]`.
+"""Benchmarks in a process of their own: `python -m wirecost.collectives.cell DIRECTORY... [-- WORKER...]`.
 
-Builds the network, measures it (`link.json`), starts the ranks, watches them, writes `ending.json`. Runs
-isolated (see `wirecost.fabric.isolate`), so that whatever kills it leaves nothing behind.
+One after the other: builds the network, measures it (`link.json`), starts the ranks, watches them, writes
+`ending.json`. Runs isolated (see `wirecost.fabric.isolate`), so that whatever kills it leaves nothing behind.
+Ranks are forked from it, so that PyTorch is loaded once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.errors import WirecostError
-from wirecost.fabric.hosts import EmulatedHosts
 from wirecost.fabric.launch import End, Ending, Ranks, count_lines
-from wirecost.fabric.probe import measure_best
-
-WORKER = (sys.executable, "-m", "wirecost.collectives.worker")
+from wirecost.fabric.network import stand_up
 
 
 def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
     request = BenchRequest.model_validate_json((directory / "request.json").read_bytes())
     with ExitStack() as stack:
-        hosts = None
-        if request.fabric.emulate is not None:
-            try:
-                hosts = stack.enter_context(EmulatedHosts(request.hosts, request.fabric.emulate))
-            except WirecostError as error:
-                return Ending(End.REFUSED, str(error))
-            if request.hosts > 1:
-                (directory / "link.json").write_text(measure_best(hosts).model_dump_json())
-        on_gpu = request.backend is Backend.NCCL
+        try:
+            network = stack.enter_context(stand_up(request.fabric, request.hosts))
+        except WirecostError as error:
+            return Ending(End.REFUSED, str(error))
+        if network.link is not None:
+            (directory / "link.json").write_text(network.link.model_dump_json())
         ranks = stack.enter_context(
             Ranks(
-                [*worker, str(directory)],
+                [*worker, str(directory)] if worker else _forked_worker(directory),
                 directory,
                 request.ranks,
                 per_host=request.ranks_per_host,
                 fabric=request.fabric,
-                hosts=hosts,
-                nccl_log=on_gpu,
+                hosts=network.hosts,
+                nccl_log=request.backend is Backend.NCCL,
             )
         )
         ending = ranks.watch(request.timeout_s, lambda rank: _steps(directory, rank), renew=True)
         if ending.end is End.LATE and ending.rank is not None:
             return Ending(End.LATE, _why_late(directory, request), ending.rank, log_tail=ending.log_tail)
         return ending
+
+
+def _forked_worker(directory: Path) -> Callable[[], int]:
+    # Imported here, so that each rank has it already. It must start no threads, which forked ranks would lack.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    from wirecost.collectives import session  # noqa: F401
+    from wirecost.collectives.worker import run_here
+
+    return partial(run_here, directory)
 
 
 def _steps(directory: Path, rank: int) -> int:
@@ -72,11 +78,13 @@ def _why_late(directory: Path, request: BenchRequest) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    directory = Path(argv[0])
-    ending = run_cell(directory, argv[1:] or WORKER)
-    partial = directory / ".ending.json"
-    partial.write_text(json.dumps(vars(ending)))
-    partial.rename(directory / "ending.json")
+    at = argv.index("--") if "--" in argv else len(argv)
+    for name in argv[:at]:
+        directory = Path(name)
+        ending = run_cell(directory, argv[at + 1 :])
+        partial_file = directory / ".ending.json"
+        partial_file.write_text(json.dumps(vars(ending)))
+        partial_file.rename(directory / "ending.json")
     return 0
 
 

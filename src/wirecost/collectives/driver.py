@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -12,11 +13,14 @@ import torch
 from wirecost.collectives.backends.base import Communicator
 from wirecost.collectives.operations import BARRIER, COLLECTIVES, Collective
 from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp
-from wirecost.collectives.timing import MAX_MESSAGES, ROUNDS, Samples, Timer
+from wirecost.collectives.result import BUSY_SHARE
+from wirecost.collectives.timing import MAX_MESSAGES, ROUNDS, Samples, Timer, no_garbage_collection
 
-BUDGET_S = 0.25
-"""What the timed messages of one size may take, unless even one for each round takes longer."""
 DEVICE_WARM_UP_S = 0.05
+DRAIN_BUCKETS = 1.5
+"""What a link carries before messages are timed: a shaper's bucket, and what it regains meanwhile."""
+DRAIN_S = 1.0
+"""A bucket that takes longer than this is left as it is, and the rows that it falsifies are marked."""
 MIN_DEVICE_PER_ROUND = 20
 """nccl-tests' default: the host's wait at the end of a round is spread over so many messages."""
 
@@ -42,6 +46,8 @@ class Setup:
     control: Control
     timer: Timer
     device: torch.device
+    unshaped_bytes: int | None = None
+    """The shaper's bucket on an emulated link."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ class Case:
     collective: str
     size_bytes: int
     mode: Mode
+
+    def __str__(self) -> str:
+        return f"{self.collective} {self.size_bytes} B {self.mode}"
 
 
 def cases(request: BenchRequest) -> Iterator[Case]:
@@ -75,8 +84,11 @@ def measure(setup: Setup, case: Case) -> list[dict[str, Any]] | None:
         run = buffers.run if buffers else _nothing
         messages_per_run = collective.messages_per_run
     align = setup.comm.barrier if setup.comm else _nothing
-    per_round = _warm_up(setup, run)
-    samples = setup.timer.measure(run, per_round, align) if setup.comm else Samples(per_round)
+    with no_garbage_collection():
+        took_ns = _warm_up(setup, run)
+        per_round = _messages_per_round(setup, took_ns)
+        lead = _drain(setup, case, took_ns, messages_per_run)
+        samples = setup.timer.measure(run, per_round, align, lead) if setup.comm else Samples(per_round)
     wrong = buffers.wrong() if buffers and setup.request.check else None
     return setup.control.gather(
         {
@@ -94,7 +106,7 @@ def _nothing() -> None:
 
 
 def _warm_up(setup: Setup, run: Callable[[], None]) -> int:
-    """Warms up at this very size; returns the messages of a round, the same on every rank."""
+    """Warms up at this very size; returns what one run takes in ns, the same on every rank."""
     setup.control.barrier()
     start = 0
     for i in range(setup.request.warmup):
@@ -111,11 +123,34 @@ def _warm_up(setup: Setup, run: Callable[[], None]) -> int:
         # Processors and GPUs raise their clocks only under load.
         for _ in range(min(MAX_MESSAGES, int(DEVICE_WARM_UP_S * 1e9 / max(1, took_ns)))):
             run()
+    return max(1, took_ns)
+
+
+def _messages_per_round(setup: Setup, took_ns: int) -> int:
     if setup.request.iterations is not None:
         return setup.request.iterations
-    fitting = int(BUDGET_S * 1e9 / ROUNDS / max(1, took_ns))
+    fitting = int(setup.request.budget_s * 1e9 / ROUNDS / took_ns)
     least = MIN_DEVICE_PER_ROUND if setup.request.backend is Backend.NCCL else 1
     return max(least, min(MAX_MESSAGES // ROUNDS, fitting))
+
+
+def _drain(setup: Setup, case: Case, took_ns: int, messages_per_run: int) -> int:
+    """How many messages empty the shaper's bucket, which would let the first ones pass faster than the link; 0
+    where the link isn't busy anyway, or it takes too long.
+
+    Between messages of a stream the bucket regains only what their own pauses leave. In a ping-pong each end's
+    fills up again while the other one sends.
+    """
+    emulation = setup.request.fabric.emulate
+    collective = COLLECTIVES.get(case.collective)
+    if setup.unshaped_bytes is None or emulation is None or emulation.rate is None:
+        return 0
+    if collective is None or messages_per_run > 1:
+        return 0
+    sent_bytes = case.size_bytes * collective.bus_factor(setup.request.group_size)
+    messages = math.ceil(DRAIN_BUCKETS * setup.unshaped_bytes / sent_bytes)
+    link_ns = sent_bytes * 8e9 / emulation.rate
+    return messages if link_ns >= BUSY_SHARE * took_ns and messages * link_ns <= DRAIN_S * 1e9 else 0
 
 
 class Buffers:

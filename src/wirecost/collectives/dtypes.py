@@ -11,7 +11,7 @@ from wirecost.errors import SpecError, one_of
 class DType:
     """`exact_to`: every integer up to it is representable, so that sums below it are exact in any order.
 
-    `nccl` is ncclDataType_t's number (nccl.h).
+    `nccl` is ncclDataType_t's number (nccl.h), `mpi` mpi4py's name of the type; MPI has none for the short floats.
     """
 
     name: str
@@ -19,18 +19,19 @@ class DType:
     item_bytes: int
     exact_to: int
     nccl: int
+    mpi: str | None = None
 
 
 DTYPES = {
     d.name: d
     for d in (
-        DType("int8", "int8", 1, 2**7 - 1, 0),
-        DType("uint8", "uint8", 1, 2**8 - 1, 1),
-        DType("int32", "int32", 4, 2**31 - 1, 2),
-        DType("int64", "int64", 8, 2**53, 4),
+        DType("int8", "int8", 1, 2**7 - 1, 0, "INT8_T"),
+        DType("uint8", "uint8", 1, 2**8 - 1, 1, "UINT8_T"),
+        DType("int32", "int32", 4, 2**31 - 1, 2, "INT32_T"),
+        DType("int64", "int64", 8, 2**53, 4, "INT64_T"),
         DType("half", "float16", 2, 2**11, 6),
-        DType("float", "float32", 4, 2**24, 7),
-        DType("double", "float64", 8, 2**53, 8),
+        DType("float", "float32", 4, 2**24, 7, "FLOAT"),
+        DType("double", "float64", 8, 2**53, 8, "DOUBLE"),
         DType("bfloat16", "bfloat16", 2, 2**8, 9),
     )
 }

@@ -8,11 +8,12 @@ from typing import Any
 
 from wirecost.collectives.bench import default_backend
 from wirecost.collectives.dtypes import dtype_named
+from wirecost.collectives.launcher import World
 from wirecost.collectives.operations import BARRIER, COLLECTIVES, collective_name
 from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp, group_lists, size_range
 from wirecost.errors import SpecError, one_of
 from wirecost.spec import load, validate
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.fabric import Fabric, Native
 from wirecost.spec.presets import named, names
 from wirecost.units import parse_size_bytes, parse_time_s
 
@@ -39,12 +40,29 @@ def request_from(
     place: str,
     timeout: str,
     seed: int,
+    graph: bool = False,
+    world: World | None = None,
 ) -> BenchRequest:
-    """Raises SpecError: one line that names the option and what is allowed."""
+    """Raises SpecError: one line that names the option and what is allowed.
+
+    Args:
+        world: the ranks that a launcher started, this one among them.
+    """
     for option, value in (("--hosts", hosts), ("--ranks-per-host", ranks_per_host or 1), ("-w", warmup)):
         if value < 1:
             raise SpecError(f"{option}: at least 1, not {value}")
     per_host = ranks_per_host or (1 if hosts > 1 else 2)
+    if world is not None:
+        if (hosts, ranks_per_host) not in ((1, None), (world.hosts, world.local_size)):
+            raise SpecError(
+                f"--hosts, --ranks-per-host: {world.launcher} started {world.hosts} x {world.local_size} ranks; "
+                "leave both out"
+            )
+        hosts, per_host = world.hosts, world.local_size
+    if backend is not None and backend not in list(Backend):
+        raise SpecError(f"--backend: {one_of('backend', backend, list(Backend))}")
+    if place not in MODES:
+        raise SpecError(f"--place: {one_of('place', place, MODES)}")
     chosen = Backend(backend) if backend else default_backend()
     least = _size("-b", smallest)
     most = _size("-e", largest) if largest is not None else least
@@ -58,7 +76,7 @@ def request_from(
             least, most, factor=factor, step_bytes=None if step is None else _size("-i", step)
         ),
         "backend": chosen,
-        "fabric": fabric_named(fabric, chosen, hosts),
+        "fabric": fabric_named(fabric, chosen, hosts) if world is None else native_named(fabric, chosen),
         "hosts": hosts,
         "ranks_per_host": per_host,
         "groups": group_lists(groups, hosts, per_host),
@@ -70,6 +88,8 @@ def request_from(
         "check": check,
         "seed": seed,
         "timeout_s": _time("--timeout", timeout),
+        "graph": graph,
+        "launcher": world.launcher if world else None,
     }
     return validate(BenchRequest, request, "bench")
 
@@ -93,6 +113,22 @@ def fabric_named(name: str | None, backend: Backend, hosts: int) -> Fabric:
     if path.exists() or path.suffix in {".yaml", ".yml"}:
         return load(Fabric, path)
     raise SpecError(one_of("fabric", name, names("fabric")))
+
+
+def native_named(name: str | None, backend: Backend) -> Fabric:
+    """The network that a launcher's ranks have: its native form, or an unnamed one.
+
+    Raises:
+        SpecError: for a network that is emulated only.
+    """
+    if name is None:
+        return Fabric(name="native", native=Native())
+    fabric = fabric_named(name, backend, 1)
+    if fabric.native is None:
+        raise SpecError(
+            f"--fabric: '{name}' is emulated, and ranks of a launcher run on what is there; leave it out"
+        )
+    return fabric.model_copy(update={"emulate": None})
 
 
 def _size(option: str, text: str) -> int:

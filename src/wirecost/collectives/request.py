@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from wirecost.collectives.dtypes import DType, dtype_named
+from wirecost.collectives.dtypes import DTYPES, DType, dtype_named
 from wirecost.collectives.operations import BARRIER, COLLECTIVES
 from wirecost.errors import SpecError
 from wirecost.spec.base import Spec
@@ -19,6 +19,7 @@ MAX_SIZES = 1000
 class Backend(StrEnum):
     GLOO = "gloo"
     NCCL = "nccl"
+    MPI = "mpi"
 
 
 class Mode(StrEnum):
@@ -34,7 +35,10 @@ class ReduceOp(StrEnum):
 
 class BenchRequest(Spec):
     """`groups` lists the ranks of each process group; all of them run at once. Rank r is on host
-    r // ranks_per_host. `iterations` is for each of five rounds; None takes what the time allows.
+    r // ranks_per_host. `iterations` is for each of five rounds; None takes what `budget_s` allows for one size,
+    unless even one message for each round takes longer. `graph` puts a round's messages into one CUDA graph.
+    `launcher` is who started the ranks (torchrun, Slurm,
+    MPI); None starts them on this machine.
     """
 
     collectives: tuple[str, ...] = ("all_reduce",)
@@ -52,6 +56,9 @@ class BenchRequest(Spec):
     check: bool = True
     seed: NonNegativeInt = 1
     timeout_s: float = Field(default=60.0, gt=0)
+    budget_s: float = Field(default=0.25, gt=0)
+    graph: bool = False
+    launcher: str | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> BenchRequest:
@@ -60,18 +67,28 @@ class BenchRequest(Spec):
             raise ValueError("groups: every group needs the same number of ranks, at least two")
         if len(set(listed)) != len(listed) or max(listed) >= self.ranks:
             raise ValueError(f"groups: each of the ranks 0..{self.ranks - 1} can be in one group at most")
-        if self.fabric.emulate is None and self.hosts > 1:
+        if self.fabric.emulate is None and self.hosts > 1 and self.launcher is None:
             raise ValueError(
                 f"fabric '{self.fabric.name}' is a native network, which this machine alone has with one host; "
-                "take --hosts 1, or an emulated fabric"
+                "take --hosts 1, an emulated fabric, or start the ranks by torchrun, Slurm or mpirun"
             )
-        if self.hosts > MAX_EMULATED_HOSTS:
+        if self.graph and self.backend is not Backend.NCCL:
+            raise ValueError(f"-G: CUDA graphs are for --backend nccl, not {self.backend}")
+        if self.backend is Backend.MPI and self.element.mpi is None:
+            have = ", ".join(d.name for d in DTYPES.values() if d.mpi)
+            raise ValueError(f"dtype: MPI has no type for {self.dtype}; it has {have}")
+        if self.fabric.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
             raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
         return self
 
     @property
     def ranks(self) -> int:
         return self.hosts * self.ranks_per_host
+
+    @property
+    def ranks_here(self) -> int:
+        """Ranks on this machine: all of them, unless a launcher spread them."""
+        return self.ranks_per_host if self.launcher else self.ranks
 
     @property
     def group_size(self) -> int:
@@ -84,6 +101,17 @@ class BenchRequest(Spec):
     @property
     def largest_bytes(self) -> int:
         return max(self.sizes_bytes)
+
+    @property
+    def measurements(self) -> int:
+        """How many rows there will be."""
+        sized = [c for c in self.collectives if c != BARRIER]
+        modes = sum(self.modes_of(c) for c in sized)
+        return modes * len(self.sizes_bytes) + len(self.collectives) - len(sized)
+
+    def modes_of(self, collective: str) -> int:
+        """How many of the modes asked for a collective has; one at least."""
+        return len(self.modes) if COLLECTIVES[collective].in_place else 1
 
     def check_sizes(self) -> None:
         """Raises SpecError for the first size that a collective can't have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -26,7 +26,8 @@ class Row(_Model):
 
     `time_ns` is one message's time in a stream of them: the median over `rounds_ns`. Percentiles are over
     single messages, from the last rank's arrival to the last rank's end where the ranks share a clock, else the
-    shortest over the ranks; `wait_ns` is the median of what a message's first rank waited for its last.
+    shortest over the ranks (the longest of a rooted collective); `wait_ns` is the median of what a message's
+    first rank waited for its last.
     With several groups at once, everything is the slowest group's and `groups_ns` has each one's time.
     None is unknown.
     """
@@ -55,7 +56,8 @@ class Row(_Model):
 
 
 class Network(_Model):
-    """`transports` is what NCCL reported using; None where nothing reports it."""
+    """`transport` is what NCCL's log proves, in `wirecost transport`'s words, and `reported` NCCL's own; None
+    where nothing reports it. `doubt` says where that isn't what the fabric promises."""
 
     name: str | None
     emulated: bool | None
@@ -63,7 +65,9 @@ class Network(_Model):
     measured_rate_bps: float | None = None
     round_trip_ns: int | None = None
     unshaped_bytes: int | None = None
-    transports: tuple[str, ...] | None = None
+    transport: str | None = None
+    reported: tuple[str, ...] = ()
+    doubt: str | None = None
 
 
 def combine(request: BenchRequest, network: Network, case: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> Row:
@@ -72,14 +76,16 @@ def combine(request: BenchRequest, network: Network, case: dict[str, Any], ranks
     for sample in ranks:
         if sample["group"] is not None:
             groups.setdefault(sample["group"], []).append(sample)
-    timed = {number: _group_times(members) for number, members in sorted(groups.items())}
+    collective = COLLECTIVES.get(case["collective"])
+    # A root is done before the others are, and so is whoever only sends.
+    bound = max if collective and collective.rooted else min
+    timed = {number: _group_times(members, bound) for number, members in sorted(groups.items())}
     groups_ns = tuple(statistics.median(t["rounds"]) for t in timed.values())
     slowest = max(timed.values(), key=lambda t: statistics.median(t["rounds"]))
     time_ns = max(groups_ns)
     messages = sorted(slowest["messages"])
     size, n = case["size_bytes"], request.group_size
     checks = [s["wrong"] for members in groups.values() for s in members]
-    collective = COLLECTIVES.get(case["collective"])
     algbw = size / time_ns * 1e9 if size and time_ns else None
     factor = collective.bus_factor(n) if collective else None
     return Row(
@@ -102,12 +108,16 @@ def combine(request: BenchRequest, network: Network, case: dict[str, Any], ranks
         p95_ns=percentile(messages, 95) if len(messages) >= P95_SAMPLES else None,
         p99_ns=percentile(messages, 99) if len(messages) >= P99_SAMPLES else None,
         wait_ns=statistics.median(slowest["waits"]),
-        unshaped=bool(factor) and _escapes(network, size * factor, len(messages), time_ns, slowest["per_run"]),
+        unshaped=bool(factor) and _escapes(network, size * factor, len(messages), time_ns, slowest),
     )
 
 
-def _group_times(members: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of one group: each round's time for a message, each message's time and wait, in ns."""
+def _group_times(members: list[dict[str, Any]], bound: Callable[[Iterable[float]], float]) -> dict[str, Any]:
+    """Of one group: each round's time for a message, each message's time and wait, in ns.
+
+    Args:
+        bound: of the ranks' own times, where they share no clock: the one that is nearest to the transfer's.
+    """
     per_run = members[0]["messages_per_run"]
     per_round = members[0]["per_round"]
     rounds, messages, waits = [], [], []
@@ -120,7 +130,7 @@ def _group_times(members: list[dict[str, Any]]) -> dict[str, Any]:
     else:
         # The last to start did not wait for the others, so its span is the messages' own.
         spans = zip(*(m["rounds_ns"] for m in members), strict=True)
-        rounds = [min(span) / per_round / per_run for span in spans]
+        rounds = [bound(span) / per_round / per_run for span in spans]
     for i in range(len(members[0]["starts_ns"])):
         starts, ends = [m["starts_ns"][i] for m in members], [m["ends_ns"][i] for m in members]
         durations = [end - start for start, end in zip(starts, ends, strict=True)]
@@ -130,21 +140,27 @@ def _group_times(members: list[dict[str, Any]]) -> dict[str, Any]:
             messages.append(max(max(ends) - last_start, 0) / per_run)
             waits.append(max(min(last_start, e) - s for s, e in zip(starts, ends, strict=True)))
         else:
-            messages.append(min(durations) / per_run)
+            messages.append(bound(durations) / per_run)
             waits.append(max(durations) - min(durations))
-    return {"rounds": rounds, "messages": messages, "waits": waits, "per_run": per_run}
+    return {
+        "rounds": rounds,
+        "messages": messages,
+        "waits": waits,
+        "per_run": per_run,
+        "drained": all(m["drained"] for m in members),
+    }
 
 
-def _escapes(network: Network, sent_bytes: float, messages: int, time_ns: float, per_run: int) -> bool:
+def _escapes(network: Network, sent_bytes: float, messages: int, time_ns: float, timed: dict[str, Any]) -> bool:
     """Whether the shaper's bucket hides its cap: it holds more than a little of what the link carried without a
     pause, and without it the link would have been busy.
 
     A stream empties the bucket once. In a ping-pong each end's fills up again while the other one sends.
     """
     bucket, rate = network.unshaped_bytes, network.measured_rate_bps
-    if bucket is None or rate is None:
+    if bucket is None or rate is None or timed["drained"]:
         return False
-    carried = sent_bytes if per_run > 1 else sent_bytes * messages
+    carried = sent_bytes if timed["per_run"] > 1 else sent_bytes * messages
     return bucket > BUCKET_SHARE * carried and sent_bytes * 8e9 / time_ns > BUSY_SHARE * rate
 
 

@@ -39,8 +39,11 @@ def network_line(network: Network) -> str:
         text += f", TCP goodput measured {format_rate_bps(network.measured_rate_bps, 3)}"
     if network.round_trip_ns:
         text += f", round trip {format_ns(network.round_trip_ns, 3)}"
-    if network.transports is not None:
-        text += f", NCCL reported {', '.join(map(printable, network.transports)) or 'no channel'}"
+    if network.transport is not None:
+        words = f" ({', '.join(map(printable, network.reported))})" if network.reported else ""
+        text += f", NCCL reported {network.transport}{words}"
+    if network.doubt is not None:
+        text += f"; {printable(network.doubt)}"
     return text
 
 
@@ -52,7 +55,8 @@ def header(request: BenchRequest, network: Network, collective: str) -> list[str
         f"# wirecost {__version__} bench: {collective} over {request.backend}, {groups} on {request.hosts} "
         f"{'hosts' if request.hosts > 1 else 'host'}",
         f"# nThread 1 nGpus 1 minBytes {min(request.sizes_bytes)} maxBytes {max(request.sizes_bytes)} "
-        f"warmup iters: {request.warmup} iters: {iterations} validation: {int(request.check)} graph: 0",
+        f"warmup iters: {request.warmup} iters: {iterations} validation: {int(request.check)} "
+        f"graph: {int(request.graph)}",
         "#",
         f"# {network_line(network)}",
     ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, repeat
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -17,7 +18,8 @@ MAX_MESSAGES = 1000
 @dataclass
 class Samples:
     """One rank's times. `rounds_ns` is each round's span; `starts_ns` and `ends_ns` are each message's, on a
-    clock that all ranks share if `common_clock`, else on one of the rank's own.
+    clock that all ranks share if `common_clock`, else on one of the rank's own. `drained`: the shaper's bucket
+    was empty when they began.
     """
 
     per_round: int
@@ -25,28 +27,43 @@ class Samples:
     starts_ns: list[int] = field(default_factory=list)
     ends_ns: list[int] = field(default_factory=list)
     common_clock: bool = True
+    drained: bool = False
 
 
 class Timer(Protocol):
-    def measure(self, run: Callable[[], None], per_round: int, align: Callable[[], None]) -> Samples:
-        """Runs ROUNDS rounds of `per_round` messages; `align` lets all ranks start together."""
+    def measure(
+        self, run: Callable[[], None], per_round: int, align: Callable[[], None], lead: int = 0
+    ) -> Samples:
+        """Runs ROUNDS rounds of `per_round` messages; `align` lets all ranks start together. `lead` messages go
+        before, not timed and without a pause after them.
+        """
         ...
 
 
 class HostTimer:
     """For calls that return when they are done: two readings of CLOCK_MONOTONIC around each, which all
-    processes of a machine share."""
+    processes of a machine share.
 
-    def measure(self, run: Callable[[], None], per_round: int, align: Callable[[], None]) -> Samples:
-        samples = Samples(per_round)
+    Args:
+        common_clock: False where ranks are on several machines.
+    """
+
+    def __init__(self, *, common_clock: bool = True) -> None:
+        self.common_clock = common_clock
+
+    def measure(
+        self, run: Callable[[], None], per_round: int, align: Callable[[], None], lead: int = 0
+    ) -> Samples:
+        samples = Samples(per_round, drained=lead > 0, common_clock=self.common_clock)
         count = ROUNDS * per_round
         starts, ends = [0] * count, [0] * count
-        with _no_garbage_collection():
-            align()
-            for i in range(count):
-                starts[i] = perf_counter_ns()
-                run()
-                ends[i] = perf_counter_ns()
+        align()
+        for _ in range(lead):
+            run()
+        for i in range(count):
+            starts[i] = perf_counter_ns()
+            run()
+            ends[i] = perf_counter_ns()
         samples.starts_ns, samples.ends_ns = starts, ends
         samples.rounds_ns = [ends[(k + 1) * per_round - 1] - starts[k * per_round] for k in range(ROUNDS)]
         return samples
@@ -57,32 +74,40 @@ class DeviceTimer:
 
     Rounds are timed by the host from first launch to the end of the last, with nothing between the messages,
     as nccl-tests does. Then as many messages again have an event between each two: those are the percentiles.
-    An event takes the device some time as well, which the rounds are free of.
+    An event takes the device some time as well, which the rounds are free of. Each round begins with a pause, in
+    which a shaper's bucket fills up again: `lead` would be in vain.
+
+    Args:
+        batch: makes one call of so many messages, for the rounds: one launch after the other, or `captured`.
     """
 
-    def measure(self, run: Callable[[], None], per_round: int, align: Callable[[], None]) -> Samples:
+    def __init__(self, batch: Callable[[Callable[[], None], int], Callable[[], None]] | None = None) -> None:
+        self.batch = batch or one_by_one
+
+    def measure(
+        self, run: Callable[[], None], per_round: int, align: Callable[[], None], lead: int = 0
+    ) -> Samples:
         import torch
 
         samples = Samples(per_round, common_clock=False)
         stream = torch.cuda.current_stream()
-        with _no_garbage_collection():
-            for _ in range(ROUNDS):
-                align()
-                start = perf_counter_ns()
-                for _ in range(per_round):
-                    run()
-                stream.synchronize()
-                samples.rounds_ns.append(perf_counter_ns() - start)
-            count = min(ROUNDS * per_round, MAX_MESSAGES)
-            events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-            for event in events:
-                event.record(stream)  # the first recording creates it
+        issue = self.batch(run, per_round)
+        for _ in range(ROUNDS):
             align()
-            events[0].record(stream)
-            for event in events[1:]:
-                run()
-                event.record(stream)
+            start = perf_counter_ns()
+            issue()
             stream.synchronize()
+            samples.rounds_ns.append(perf_counter_ns() - start)
+        count = min(ROUNDS * per_round, MAX_MESSAGES)
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+        for event in events:
+            event.record(stream)  # the first recording creates it
+        align()
+        events[0].record(stream)
+        for event in events[1:]:
+            run()
+            event.record(stream)
+        stream.synchronize()
         at = 0
         for before, after in pairwise(events):
             took = round(before.elapsed_time(after) * 1e6)
@@ -92,10 +117,39 @@ class DeviceTimer:
         return samples
 
 
-class _no_garbage_collection:
-    def __enter__(self) -> None:
-        gc.collect()
-        gc.disable()
+def one_by_one(run: Callable[[], None], count: int) -> Callable[[], None]:
+    """Launches each message from the host, as a training step does unless it is captured."""
 
-    def __exit__(self, *_: object) -> None:
+    def issue() -> None:
+        for _ in repeat(None, count):
+            run()
+
+    return issue
+
+
+def captured(run: Callable[[], None], count: int) -> Callable[[], None]:
+    """All messages in one CUDA graph, which the host launches once: what is left is the device's own time
+    (nccl-tests' -G). The graph is launched once here, since its first launch uploads it."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.current_stream()
+    # NCCL's own threads call CUDA meanwhile, which only this mode of capture allows.
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        one_by_one(run, count)()
+    graph.replay()
+    stream.synchronize()
+    return graph.replay
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Collects once before, then not until the end. What a library's import left behind is not looked at again."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
         gc.enable()

@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
+from wirecost.fabric.forked import Forked
 from wirecost.fabric.hosts import INTERFACE, EmulatedHosts
 from wirecost.spec.fabric import Fabric
 
@@ -47,7 +49,7 @@ class Ranks:
     """`count` processes of one job, `per_host` on each host, with torchrun's environment variables.
 
     Args:
-        command: what each rank runs.
+        command: what each rank runs: a program, or a function that a forked child calls for its exit code.
         directory: holds `logs/` (made by the caller) for rank-R.log, and `failures/` where ranks report
             (`wirecost.fabric.rank.report_failure`).
         hosts: emulated hosts; None puts all ranks on this one.
@@ -58,7 +60,7 @@ class Ranks:
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | Callable[[], int],
         directory: Path,
         count: int,
         *,
@@ -68,7 +70,7 @@ class Ranks:
         nccl_log: bool = False,
     ) -> None:
         self.directory = directory
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes] | Forked] = []
         self.oom_kills_before = oom_kills()
         threads = max(1, len(os.sched_getaffinity(0)) // count)
         address = hosts.address(0) if hosts else "127.0.0.1"
@@ -88,21 +90,19 @@ class Ranks:
                 "PYTHONUNBUFFERED": "1",
             }
             if nccl_log:
-                # What NCCL says there labels the result with the transport that was really used.
-                environment |= {
-                    "NCCL_DEBUG": "INFO",
-                    "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P",
-                    "NCCL_DEBUG_FILE": str(directory / "logs" / f"nccl-{rank}.log"),
-                }
+                environment |= nccl_log_environment(directory / "logs" / f"nccl-{rank}.log")
+            enter = partial(hosts.enter, host) if hosts else None
             with (directory / "logs" / f"rank-{rank}.log").open("wb") as log:
                 self.processes.append(
-                    subprocess.Popen(
+                    Forked(command, environment, log, enter)
+                    if callable(command)
+                    else subprocess.Popen(
                         list(command),
                         env=environment,
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        preexec_fn=(lambda h=host: hosts.enter(h)) if hosts else None,  # noqa: PLW1509
+                        preexec_fn=enter,  # noqa: PLW1509
                     )
                 )
 
@@ -186,6 +186,11 @@ class Ranks:
     def _log_tail(self, rank: int) -> tuple[str, ...]:
         text = (self.directory / "logs" / f"rank-{rank}.log").read_text(errors="replace")
         return tuple(text.splitlines()[-LOG_LINES:])
+
+
+def nccl_log_environment(path: Path) -> dict[str, str]:
+    """What NCCL says at `path` labels the result with the transport that was really used."""
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P", "NCCL_DEBUG_FILE": str(path)}
 
 
 def network_environment(fabric: Fabric, host: int, *, emulated: bool) -> dict[str, str]:

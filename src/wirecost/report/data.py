@@ -140,6 +140,20 @@ def to_json(report: StudyReport) -> str:
                 }
                 for c in compressions(report)
             ],
+            "networks": [
+                {
+                    "network": b.network,
+                    "hosts": b.hosts,
+                    "ranks": b.ranks,
+                    "latency_ns": b.latency_ns,
+                    "largest_bytes": b.largest_bytes,
+                    "bus_bandwidth_GBps": b.measured_Bps * 1e-9 if b.measured_Bps else None,
+                    "fitted_bus_bandwidth_GBps": b.fitted_Bps * 1e-9 if b.fitted_Bps else None,
+                    "left_out_error": b.left_out_error,
+                    "remark": b.remark,
+                }
+                for b in report.benchmarks
+            ],
             "warnings": [{"code": c, "message": m, "experiments": n} for c, m, n in report.warnings()],
         },
         indent=1,

@@ -11,6 +11,7 @@ from pathlib import Path
 from wirecost.breakdown import Breakdown, Phase, Ratio, Spread, ratio_of_medians
 from wirecost.spec import DataParallel, Experiment, GradientTraffic, Scaling
 from wirecost.study import Result, Status, Store
+from wirecost.study.networks import read_benchmark, sites, why_not
 from wirecost.study.store import StoreError
 from wirecost.units import format_rate_bps
 
@@ -140,6 +141,22 @@ class Expectation:
 
 
 @dataclass(frozen=True)
+class Benchmarked:
+    """A network's all-reduce benchmark before training: `measured_Bps` is the largest message's bus bandwidth,
+    `fitted_Bps` what longer ones tend to. None is unknown; `remark` says why."""
+
+    network: str
+    hosts: int
+    ranks: int
+    latency_ns: float | None
+    largest_bytes: int | None
+    measured_Bps: float | None
+    fitted_Bps: float | None
+    left_out_error: float | None
+    remark: str | None
+
+
+@dataclass(frozen=True)
 class StudyReport:
     """All of a study's results. `networks` run from the fastest (as measured) to the slowest."""
 
@@ -149,6 +166,7 @@ class StudyReport:
     environment: dict[str, object]
     not_shown: int = 0
     """Results that lie here and belong to no experiment of the study as last run."""
+    benchmarks: tuple[Benchmarked, ...] = ()
 
     @property
     def plans(self) -> tuple[str, ...]:
@@ -276,7 +294,32 @@ def read_report(directory: Path) -> StudyReport:
     cells = tuple(_cell(r) for r in results)
     name = store.study().name if (directory / "study.yaml").exists() else directory.name
     not_shown = len(found) - len(results)
-    return StudyReport(name, cells, _by_speed(cells), _environment(results[0]), not_shown)
+    networks = _by_speed(cells)
+    benchmarks = _benchmarks(store, results, networks)
+    return StudyReport(name, cells, networks, _environment(results[0]), not_shown, benchmarks)
+
+
+def _benchmarks(store: Store, results: Iterable[Result], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:
+    found = []
+    for site in sites(r.experiment for r in results):
+        document, failure = read_benchmark(store, site), why_not(store, site)
+        fit = next(iter(document.fits), None) if document else None
+        largest = max(document.rows, key=lambda r: r.size_bytes) if document and document.rows else None
+        if largest or failure:
+            found.append(
+                Benchmarked(
+                    network=site.fabric.name,
+                    hosts=site.hosts,
+                    ranks=site.ranks,
+                    latency_ns=fit.latency_ns if fit else None,
+                    largest_bytes=largest.size_bytes if largest else None,
+                    measured_Bps=largest.busbw_Bps if largest else None,
+                    fitted_Bps=fit.bus_bandwidth_Bps if fit else None,
+                    left_out_error=fit.median_left_out_error if fit else None,
+                    remark=fit.refused if fit else failure,
+                )
+            )
+    return tuple(sorted(found, key=lambda b: (networks.index(b.network), b.ranks)))
 
 
 def _cell(result: Result) -> Cell:

@@ -27,6 +27,9 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
                 Text(f"Link use during iterations, {report.network_label(link.network)}: {link.use}"),
                 soft_wrap=True,
             )
+    if report.benchmarks:
+        console.print()
+        console.print(benchmarks(report))
     if report.speed_ups():
         console.print()
         console.print(speed_ups(report))
@@ -90,6 +93,28 @@ def links(report: StudyReport) -> Table:
             format_rate_bps(link.slowest_bps, 3) if link.slowest_bps else "unknown",
             format_rate_bps(link.fastest_bps, 3) if link.fastest_bps else "unknown",
         )
+    return table
+
+
+def benchmarks(report: StudyReport) -> Table:
+    """What an all-reduce takes on each network, measured before training and fitted."""
+    table = _table(
+        "All-reduce on each network, benchmarked before training (bus bandwidth; error on left-out sizes)"
+    )
+    for name in ("network", "ranks", "latency", "measured", "of", "fitted", "error"):
+        table.add_column(name, justify="left" if name == "network" else "right")
+    for b in report.benchmarks:
+        if b.largest_bytes is None:
+            row = ["none", Text(printable(b.remark or "")), "", "", ""]
+        else:
+            row = [
+                format_ns(b.latency_ns, 3) if b.latency_ns is not None else "unknown",
+                f"{b.measured_Bps * 1e-9:.3g} GB/s" if b.measured_Bps else "unknown",
+                format_size_bytes(b.largest_bytes),
+                f"{b.fitted_Bps * 1e-9:.3g} GB/s" if b.fitted_Bps else "unknown",
+                f"{b.left_out_error:.0%}" if b.left_out_error is not None else "unknown",
+            ]
+        table.add_row(Text(report.network_label(b.network)), str(b.ranks), *row)
     return table
 
 

@@ -77,6 +77,8 @@ class Study(Spec):
     optimizer: Optimizer = Optimizer()
     periodic: Periodic = Periodic()
     timeout: Timeout = Seconds(600)
+    benchmark: bool = True
+    """Whether each network is benchmarked before anything is trained over it."""
 
     @model_validator(mode="after")
     def _expands(self) -> Study:

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from wirecost.errors import WirecostError
-from wirecost.fabric.hosts import EmulatedHosts
 from wirecost.fabric.launch import End, Ranks, count_lines
-from wirecost.fabric.probe import measure_best, too_slow
+from wirecost.fabric.network import stand_up
+from wirecost.fabric.probe import too_slow
 from wirecost.spec import Device, Experiment
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
@@ -30,18 +30,15 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
     experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
     (directory / "machine.json").write_text(json.dumps({"busy_fraction_before": _busy_fraction()}))
     with ExitStack() as stack:
-        hosts = None
-        if experiment.fabric.emulate is not None:
-            try:
-                hosts = stack.enter_context(EmulatedHosts(experiment.hosts, experiment.fabric.emulate))
-            except WirecostError as error:
-                return Outcome(status=Status.SKIPPED, reason=str(error))
-            if experiment.hosts > 1:
-                link = measure_best(hosts)
-                (directory / "link.json").write_text(link.model_dump_json(indent=1))
-                if reason := too_slow(link):
-                    return Outcome(status=Status.SKIPPED, reason=reason)
-        counters = stack.enter_context(recorded_counters(directory, experiment.device, hosts))
+        try:
+            network = stack.enter_context(stand_up(experiment.fabric, experiment.hosts))
+        except WirecostError as error:
+            return Outcome(status=Status.SKIPPED, reason=str(error))
+        if network.link is not None:
+            (directory / "link.json").write_text(network.link.model_dump_json(indent=1))
+            if reason := too_slow(network.link):
+                return Outcome(status=Status.SKIPPED, reason=reason)
+        counters = stack.enter_context(recorded_counters(directory, experiment.device, network.hosts))
         ranks = stack.enter_context(
             Ranks(
                 [*worker, str(directory)],
@@ -49,7 +46,7 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
                 experiment.ranks,
                 per_host=experiment.ranks_per_host,
                 fabric=experiment.fabric,
-                hosts=hosts,
+                hosts=network.hosts,
                 nccl_log=experiment.device is Device.CUDA,
             )
         )

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from wirecost.breakdown import Breakdown
+from wirecost.breakdown import Breakdown, ResultWarning
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
 from wirecost.fabric.launch import LOG_LINES
@@ -24,6 +24,7 @@ from wirecost.spec.presets import named, names
 from wirecost.study.collect import collect
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
+from wirecost.study.networks import Site, benchmark, sites, why_not
 from wirecost.study.store import Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
@@ -33,6 +34,7 @@ class Progress(Protocol):
     """Who wants to know how a study goes on; `left_s` is the estimated time to its end."""
 
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
+    def network_measured(self, label: str, failure: str | None) -> None: ...
     def experiment_started(self, number: int, experiment: Experiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
     def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
@@ -42,6 +44,7 @@ class Silent:
     """Progress that nobody watches."""
 
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
+    def network_measured(self, label: str, failure: str | None) -> None: ...
     def experiment_started(self, number: int, experiment: Experiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
     def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
@@ -57,6 +60,7 @@ def run_study(
     worker: Sequence[str] = (),
 ) -> list[Result]:
     """Runs every experiment of a study that the store at `out` does not hold yet; returns all of the study's.
+    Before them, a short benchmark of each network that the store has none of (`Study.benchmark`).
 
     Args:
         resume: go on in a store that holds results already.
@@ -79,6 +83,8 @@ def run_study(
         todo = [e for e in experiments if _to_run(store, e, retry_failed)]
         time_left = TimeLeft()
         progress.study_started(len(experiments), len(experiments) - len(todo), time_left.total(todo))
+        if study.benchmark:
+            benchmark(store, sites(todo), lambda site, why: progress.network_measured(site.label, why))
         for number, experiment in enumerate(todo):
             progress.experiment_started(len(experiments) - len(todo) + number, experiment)
             outcome = _run_one(
@@ -224,6 +230,10 @@ def _run_one(store: Store, experiment: Experiment, worker: Sequence[str], watch:
             watch.look(directory / "samples" / "rank-0.jsonl")
             time.sleep(POLL_S)
     outcome, breakdown = _judge(experiment, directory, code, environment["cores"])
+    if breakdown and (why := why_not(store, Site.of(experiment))):
+        message = f"the benchmark of {experiment.fabric.name} before training failed: {why}"
+        doubt = ResultWarning(code="network_not_benchmarked", message=message)
+        breakdown = breakdown.model_copy(update={"warnings": (*breakdown.warnings, doubt)})
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
     for leftover in ("experiment.json", "tokens.json", "outcome.json"):
         (directory / leftover).unlink(missing_ok=True)

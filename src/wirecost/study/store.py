@@ -2,6 +2,7 @@
 
     STORE/study.yaml                 the study as last run
     STORE/corpus/                    token files
+    STORE/networks/SLUG/             each network's benchmark (wirecost.study.networks)
     STORE/experiments/SLUG/          a finished experiment:
         experiment.yaml              everything needed to run it again
         environment.json             versions, hardware, commit
@@ -112,7 +113,7 @@ class Store:
                 ) from error
 
     def save_study(self, study: Study) -> None:
-        _write(self.root / "study.yaml", to_yaml(study))
+        write_file(self.root / "study.yaml", to_yaml(study))
 
     def study(self) -> Study:
         """Raises SpecError or StoreError if the directory holds no study."""
@@ -125,7 +126,7 @@ class Store:
 
     def outcome(self, experiment: Experiment) -> Outcome:
         """Raises StoreError, naming the file, if it can't be read."""
-        return _read_json(Outcome, self.experiments / experiment.slug / "status.json")
+        return read_json(Outcome, self.experiments / experiment.slug / "status.json")
 
     def sweep(self) -> None:
         """Removes what an earlier run left half done. Only under the lock."""
@@ -139,8 +140,8 @@ class Store:
             shutil.rmtree(path)
         for part in ("samples", "logs"):
             (path / part).mkdir(parents=True)
-        _write(path / "experiment.yaml", to_yaml(experiment))
-        _write(path / "experiment.json", experiment.model_dump_json())
+        write_file(path / "experiment.yaml", to_yaml(experiment))
+        write_file(path / "experiment.json", experiment.model_dump_json())
         return path
 
     def publish(self, experiment: Experiment, outcome: Outcome, breakdown: Breakdown | None) -> Path:
@@ -148,8 +149,8 @@ class Store:
         partial = self.experiments / f"{PARTIAL}{experiment.slug}"
         final = self.experiments / experiment.slug
         if breakdown is not None:
-            _write(partial / "breakdown.json", breakdown.model_dump_json(indent=1))
-        _write(partial / "status.json", outcome.model_dump_json(indent=1))
+            write_file(partial / "breakdown.json", breakdown.model_dump_json(indent=1))
+        write_file(partial / "status.json", outcome.model_dump_json(indent=1))
         with self._replaced(experiment):
             partial.rename(final)
             _sync(self.experiments)
@@ -186,14 +187,19 @@ class Store:
         return (self.root / "study.yaml").exists()
 
     def _read(self, directory: Path) -> Result:
-        outcome = _read_json(Outcome, directory / "status.json")
+        outcome = read_json(Outcome, directory / "status.json")
         experiment = load(Experiment, directory / "experiment.yaml")
         done = outcome.status is Status.DONE
-        breakdown = _read_json(Breakdown, directory / "breakdown.json") if done else None
+        breakdown = read_json(Breakdown, directory / "breakdown.json") if done else None
         return Result(experiment, outcome, breakdown, directory)
 
 
-def _read_json(model: type[M], path: Path) -> M:
+def read_json(model: type[M], path: Path) -> M:
+    """A result's file, checked.
+
+    Raises:
+        StoreError: naming the file.
+    """
     try:
         return model.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -207,7 +213,7 @@ def _read_json(model: type[M], path: Path) -> M:
     )
 
 
-def _write(path: Path, text: str) -> None:
+def write_file(path: Path, text: str) -> None:
     """Replaces a file in one step, durably."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:

@@ -9,10 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from wirecost.breakdown import Phase
 from wirecost.errors import SpecError
 from wirecost.spec import Experiment, Precision
-from wirecost.train.adam import MasterAdamW
 from wirecost.train.clock import clock_for
 from wirecost.train.groups import Groups
 from wirecost.train.models import Batch, Model, build_model
@@ -29,8 +27,9 @@ from wirecost.train.parallel.pipeline import PipelineExecution
 from wirecost.train.parallel.plain import PlainExecution
 from wirecost.train.parallel.stages import Stages, TiedParameters, cut
 from wirecost.train.recorder import Recorder
+from wirecost.train.step import Stepper
 
-DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16}
+DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
 
 @dataclass
@@ -42,18 +41,18 @@ class Engine:
     model: nn.Module
     strategy: DataParallelStrategy
     execution: Execution
-    optimizer: MasterAdamW
+    stepper: Stepper
     tied: TiedParameters | None  # over the stages of a pipeline
 
     def iteration(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
         """Trains on the micro-batches; returns their mean loss (see `Execution.run`)."""
         self.strategy.zero_grad()
-        loss = self.execution.run(micro_batches, 1 / (len(micro_batches) * self.groups.data.size))
+        factor = self.stepper.loss_factor(1 / (len(micro_batches) * self.groups.data.size))
+        loss = self.execution.run(micro_batches, factor)
         self.strategy.after_backward()
         if self.tied is not None:
             self.tied.all_reduce(self.strategy)
-        with self.recorder.phase(Phase.OPTIMIZER):
-            self.optimizer.step()
+        self.stepper.step()
         self.strategy.after_step()
         return loss
 
@@ -90,6 +89,6 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
         model,
         strategy,
         execution,
-        MasterAdamW(strategy.optimizer_parameters(), experiment.optimizer),
+        Stepper(strategy, experiment.optimizer, plan.precision, groups, recorder),
         tied,
     )

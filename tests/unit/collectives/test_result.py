@@ -32,6 +32,7 @@ def sample(rank: int, starts: list[int], ends: list[int], **changes: Any) -> dic
         "group": 0,
         "wrong": 0,
         "messages_per_run": 1,
+        "drained": False,
         "per_round": 1,
         "rounds_ns": [e - s for s, e in zip(starts, ends, strict=True)],
         "starts_ns": starts,
@@ -88,6 +89,8 @@ def test_what_the_bucket_lets_through_is_marked() -> None:
     fast = [sample(0, [0], [100]), sample(1, [0], [100])]
     assert combine(request(), shaped, CASE, fast).unshaped
     assert not combine(request(), NETWORK, CASE, fast).unshaped
+    drained = [sample(0, [0], [100], drained=True), sample(1, [0], [100], drained=True)]
+    assert not combine(request(), shaped, CASE, drained).unshaped
     slow = [sample(0, [0], [100_000]), sample(1, [0], [100_000])]
     assert not combine(request(), shaped, CASE, slow).unshaped
 

@@ -59,7 +59,7 @@ def test_shipped_studies_are_valid(name: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("workloads:", "wokloads:", "unknown key 'wokloads' (did you mean 'workloads'?); allowed: data, "),
+        ("workloads:", "wokloads:", "unknown key 'wokloads' (did you mean 'workloads'?); allowed: benchmark, data, "),
         ("gpt-tiny", "gpt-tinny", "workloads[0]: unknown workload 'gpt-tinny' (did you mean 'gpt-tiny'?)"),
         ("emulated-1g,", "emulated-1gg,", "fabrics[0]: unknown fabric 'emulated-1gg' (did you mean 'emulated-1g'?)"),
         ("ddp", "dpp", "plans[1]: unknown plan 'dpp' (did you mean 'ddp'?)"),

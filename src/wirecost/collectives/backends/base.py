@@ -40,3 +40,31 @@ class Communicator(Protocol):
 
     def synchronize(self) -> None: ...
     def close(self) -> None: ...
+
+
+class Recorder:
+    """Implements `recorded` for a communicator whose methods hand every call to `_do`."""
+
+    _recording: list[Callable[[], object]] | None = None
+
+    def _do(self, call: Callable[[], object]) -> None:
+        if self._recording is None:
+            call()
+        else:
+            self._recording.append(call)
+
+    def recorded(self, body: Callable[[], None]) -> Callable[[], None]:
+        self._recording = []
+        try:
+            body()
+            calls = tuple(self._recording)
+        finally:
+            self._recording = None
+        if len(calls) == 1:
+            return calls[0]  # type: ignore[return-value]
+
+        def run() -> None:
+            for call in calls:
+                call()
+
+        return run

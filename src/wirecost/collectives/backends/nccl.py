@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 
+from wirecost.collectives.backends.base import Recorder
 from wirecost.errors import UnsupportedError
 
 UNIQUE_ID_BYTES = 128  # NCCL_UNIQUE_ID_BYTES
@@ -58,7 +59,7 @@ def load() -> ctypes.CDLL:
     return library
 
 
-class NcclCommunicator:
+class NcclCommunicator(Recorder):
     """Implements `Communicator` on the current CUDA device and stream.
 
     Args:
@@ -70,7 +71,6 @@ class NcclCommunicator:
         self, rank: int, size: int, share: Callable[[bytes | None], bytes], nccl_dtype: int, redop: str
     ) -> None:
         self.rank, self.size = rank, size
-        self._recording: list[Callable[[], int]] | None = None
         self._lib = load()
         self._dtype, self._op = nccl_dtype, OPS[redop]
         self._stream = torch.cuda.current_stream().cuda_stream
@@ -89,31 +89,10 @@ class NcclCommunicator:
             raise NcclError(f"NCCL: {self._lib.ncclGetErrorString(code).decode()} (NCCL_DEBUG=WARN tells more)")
 
     def _issue(self, name: str, *arguments: int | None) -> None:
-        function = getattr(self._lib, name)
+        function, check = getattr(self._lib, name), self._check
         # Converted once: at 10 µs a message the conversion of seven arguments counts.
         call = partial(function, *(kind(a) for kind, a in zip(function.argtypes, arguments, strict=True)))
-        if self._recording is None:
-            self._check(call())
-        else:
-            self._recording.append(call)
-
-    def recorded(self, body: Callable[[], None]) -> Callable[[], None]:
-        self._recording = []
-        try:
-            body()
-            calls = tuple(self._recording)
-        finally:
-            self._recording = None
-        check = self._check
-        if len(calls) == 1:
-            (only,) = calls
-            return lambda: check(only())
-
-        def run() -> None:
-            for call in calls:
-                check(call())
-
-        return run
+        self._do(lambda: check(call()))
 
     def all_reduce(self, receive: torch.Tensor, send: torch.Tensor) -> None:
         where = send.data_ptr(), receive.data_ptr(), send.numel()

@@ -1,10 +1,10 @@
-"""Results of other benchmarks, as rows: nccl-tests' text and JSON, OSU's text."""
+"""Results of benchmarks as rows: nccl-tests' text and JSON, OSU's text, our own JSON."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from wirecost.collectives.readers import nccl_json, nccl_text, osu
+from wirecost.collectives.readers import nccl_json, nccl_text, osu, own_json
 from wirecost.collectives.readers.base import Reading, ResultFileError
 
 __all__ = ["Reading", "ResultFileError", "read_results"]
@@ -34,6 +34,8 @@ def read_results(path: Path, *, ranks: int | None = None) -> Reading:
 def parse_results(text: str, where: str, *, ranks: int | None = None) -> Reading:
     """`read_results` on text; `where` names it in errors."""
     if text.lstrip()[:1] == "{":
+        if own_json.is_ours(text):
+            return own_json.parse(text, where)
         return nccl_json.parse(text, where, ranks=ranks)
     if osu.TITLE.search(text):
         return osu.parse(text, where, ranks=ranks)

@@ -19,13 +19,14 @@ class ResultFileError(WirecostError):
 
 @dataclass(frozen=True)
 class Reading:
-    """Rows from a file. `hosts` is None where the file doesn't tell; `ignored` counts lines of a table that
-    could not be read (a log that broke off, another program's output in between)."""
+    """Rows from a file. `hosts` is None where the file doesn't tell; `groups` ran at once; `ignored` counts
+    lines of a table that could not be read (a log that broke off, another program's output in between)."""
 
     source: str
     rows: tuple[Row, ...]
     hosts: int | None = None
     ignored: int = 0
+    groups: int = 1
 
 
 def positive(text: object) -> float | None:

@@ -19,8 +19,6 @@ def unsupported(plan: Plan) -> str | None:
             return f"plan '{plan.name}': the engine runs {key} 1, not {getattr(plan, key)}"
     if plan.sequence_parallel or plan.recompute != "none":
         return f"plan '{plan.name}': the engine runs no sequence parallelism or recompute"
-    if plan.precision == "fp16":
-        return f"plan '{plan.name}': the engine runs precision fp32 or bf16, not fp16"
     if plan.compile:
         return f"plan '{plan.name}': the engine runs no torch.compile"
     return _pipeline(plan) or _data_parallel(plan)

@@ -1,0 +1,94 @@
+"""From summed gradients to stepped parameters: loss scaling, clipping, AdamW. Nothing waits for the device."""
+
+from __future__ import annotations
+
+import torch
+
+from wirecost.breakdown import Phase
+from wirecost.spec import Optimizer, Precision
+from wirecost.train.adam import MasterAdamW
+from wirecost.train.communicator import Communicator
+from wirecost.train.groups import Groups
+from wirecost.train.parallel.base import DataParallelStrategy
+from wirecost.train.recorder import Recorder
+
+NORM_EPSILON = 1e-6
+"""Keeps a norm of zero from dividing; `torch.nn.utils.clip_grad_norm_` takes the same."""
+
+
+class LossScale:
+    """Dynamic loss scaling on the device (Micikevicius et al. 2018, 3.2; the update is PyTorch's own)."""
+
+    def __init__(self, settings: Optimizer, device: torch.device) -> None:
+        self.settings = settings.loss_scaling
+        self.value = torch.tensor(self.settings.initial, dtype=torch.float32, device=device)
+        self.good_steps = torch.zeros((), dtype=torch.int32, device=device)
+
+    def update(self, overflow: torch.Tensor) -> None:
+        """Args:
+        overflow: 1.0 where a gradient was not finite, float32.
+        """
+        torch._amp_update_scale_(self.value, self.good_steps, overflow, 2.0, 0.5, self.settings.window)  # pyright: ignore[reportPrivateImportUsage]
+        self.value.clamp_(min=self.settings.smallest)
+
+
+class Stepper:
+    """`loss_factor` is what a loss is multiplied with before backward; `step` undoes it."""
+
+    def __init__(
+        self,
+        strategy: DataParallelStrategy,
+        settings: Optimizer,
+        precision: Precision,
+        groups: Groups,
+        recorder: Recorder,
+    ) -> None:
+        self.strategy = strategy
+        self.groups = groups
+        self.recorder = recorder
+        self.clipping = settings.gradient_clipping
+        self.optimizer = MasterAdamW(strategy.optimizer_parameters(), settings)
+        self.device = self.optimizer.masters[0].device
+        self.scale = LossScale(settings, self.device) if precision is Precision.FP16 else None
+        over = (strategy.pieces_over, groups.tensor, groups.pipeline)
+        self._norm_over = [Communicator(g, recorder) for g in over if g is not None and g.size > 1]
+        self.gradient_norm: torch.Tensor | None = None
+        """Of the last step, unscaled, before clipping; a scalar on the device. None where nothing asked for it."""
+
+    def loss_factor(self, factor: float) -> float | torch.Tensor:
+        return factor if self.scale is None else self.scale.value * factor
+
+    def step(self) -> None:
+        """Steps the optimizer with the strategy's gradients, or skips the step where one isn't finite (fp16)."""
+        if self.scale is None and self.clipping is None:
+            with self.recorder.phase(Phase.OPTIMIZER):
+                self.optimizer.step()
+            return
+        with self.recorder.phase(Phase.OPTIMIZER):
+            norm = self._norm()
+            divide_by = torch.ones_like(norm) if self.scale is None else self.scale.value.clone()
+            self.gradient_norm = norm / divide_by
+            if self.clipping is not None:
+                divide_by /= (self.clipping / (self.gradient_norm + NORM_EPSILON)).clamp(max=1.0)
+            overflow = None if self.scale is None else (~torch.isfinite(norm)).float()
+            self.optimizer.step(divide_by, overflow)
+            if self.scale is not None and overflow is not None:
+                self.scale.update(overflow)
+
+    def _norm(self) -> torch.Tensor:
+        """The global norm of the whole model's gradient as it is (scaled), the same on every rank.
+
+        A piece that several ranks hold counts once: of a parameter that tensor parallelism leaves whole on the
+        first rank of that group, of an embedding that stages share on the first stage.
+        """
+        pieces = [
+            gradient
+            for parameter, gradient in self.strategy.gradient_pieces()
+            if (self.groups.tensor.index == 0 or hasattr(parameter, "tensor_dim"))
+            and not (getattr(parameter, "tied_across_stages", False) and self.groups.pipeline.index > 0)
+        ]
+        norms = torch._foreach_norm(pieces, 2, dtype=torch.float32) if pieces else []  # pyright: ignore[reportPrivateImportUsage]
+        total = torch.stack(norms).square().sum() if norms else torch.zeros((), device=self.device)
+        for communicator in self._norm_over:
+            communicator.all_reduce(total, phase=Phase.GRAD_SYNC)
+        return total.sqrt()
