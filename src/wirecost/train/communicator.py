@@ -178,8 +178,8 @@ class Communicator:
 
 
 class Channel:
-    """Point-to-point messages within a process group of its own (`Groups.channel`), each noted down on both ends as
-    `send` or `recv` with its sender and receiver as `ranks`. Messages from one rank to another keep their order.
+    """Point-to-point messages within a process group of its own (`Groups.channel`), each noted down on both ends
+    as `send` or `recv` with its sender and receiver as `ranks`. From one rank to another they keep their order.
 
     Sends are asynchronous; a receive makes the current stream (on a CPU: the caller) wait.
     """

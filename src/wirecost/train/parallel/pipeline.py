@@ -1,8 +1,8 @@
 """Pipeline parallelism: a rank runs its stages of every micro-batch, in a schedule's order.
 
-States go to the next stage and their gradients back by asynchronous sends (sections 2.2 and 4.1 of Narayanan et al.
-2021, arXiv:2104.04473). The first state over a boundary is announced with its shapes, once; that header is no part
-of the traffic that is measured.
+States go to the next stage and their gradients back by asynchronous sends (Narayanan et al. 2021, section 2.2,
+arXiv:2104.04473). The first state over a boundary is announced with its shapes, once; that header is no part of the
+traffic that is measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class PipelineExecution:
         self.schedule = SCHEDULES[plan.pipeline_schedule]
         # One for each direction, and of their own where a rank's chunk follows on the last rank's: so messages of
         # a channel between two ranks all go one way, in the same order on both, and none waits for another's turn.
-        names = [(way, wraps) for way in ("forward", "backward") for wraps in ((False, True)[: min(self.chunks, 2)])]
+        names = [
+            (way, wraps) for way in ("forward", "backward") for wraps in ((False, True)[: min(self.chunks, 2)])
+        ]
         self.channels = {name: Channel(groups.channel(), recorder, device) for name in names}
         self._shapes: dict[int, list[tuple[torch.Size, torch.dtype]]] = {}
         self._told: set[int] = set()

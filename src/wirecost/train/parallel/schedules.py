@@ -39,7 +39,10 @@ def interleaved(rank: int, ranks: int, micro_batches: int, chunks: int) -> list[
     """1F1B over several chunks a rank: `ranks` micro-batches go through a chunk, then through the next one
     (Narayanan et al. 2021, section 2.2.2). The bubble shrinks by `chunks`, sends grow by as much."""
     order = [
-        (chunk, first + m) for first in range(0, micro_batches, ranks) for chunk in range(chunks) for m in range(ranks)
+        (chunk, first + m)
+        for first in range(0, micro_batches, ranks)
+        for chunk in range(chunks)
+        for m in range(ranks)
     ]
     return _alternate(
         [Action(True, chunk, m) for chunk, m in order],
