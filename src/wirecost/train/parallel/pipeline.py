@@ -1,8 +1,8 @@
 """Pipeline parallelism: a rank runs its stages of every micro-batch, in a schedule's order.
 
 States go to the next stage and their gradients back by asynchronous sends (Narayanan et al. 2021, section 2.2,
-arXiv:2104.04473). The first state over a boundary is announced with its shapes, once; that header is no part of the
-traffic that is measured.
+arXiv:2104.04473). The first state over a boundary is announced with its shapes, once; that header is no part of
+the traffic that is measured.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ def misfit(experiment: Experiment) -> str | None:
     if plan.pipeline_schedule is PipelineSchedule.INTERLEAVED and experiment.accumulation % plan.pipeline_parallel:
         return (
             f"plan '{plan.name}': pipeline_schedule interleaved needs a number of micro-batches that is a "
-            f"multiple of pipeline_parallel {plan.pipeline_parallel}; a global batch of {experiment.global_batch} over "
-            f"{experiment.data_parallel_degree} data-parallel ranks in micro-batches of {experiment.micro_batch} "
-            f"gives {experiment.accumulation}; nearest that do: "
+            f"multiple of pipeline_parallel {plan.pipeline_parallel}; a global batch of {experiment.global_batch} "
+            f"over {experiment.data_parallel_degree} data-parallel ranks in micro-batches of "
+            f"{experiment.micro_batch} gives {experiment.accumulation}; nearest that do: "
             f"{nearest_multiples(experiment.accumulation, plan.pipeline_parallel)}"
         )
     return None
