@@ -31,7 +31,8 @@ from wirecost.spec.presets import named
 
 STEPS = 5
 FABRIC = validate(Fabric, named("fabric", "loopback"), "fabric")
-# Some tokens are frequent: there is something to learn, so that losses fall.
+# Some tokens are frequent: there is something to learn, so that losses fall. All are below every family's special
+# tokens.
 TOKENS = np.minimum(np.random.default_rng(0).geometric(0.05, 20_000) - 1, 127).astype(np.uint16)
 
 WORKLOADS = {

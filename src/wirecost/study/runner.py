@@ -107,7 +107,7 @@ def check_runnable(study: Study) -> None:
         raise MissingExtraError("training", "train")
     from wirecost.train.groups import rank_grid
     from wirecost.train.models.build import untrainable
-    from wirecost.train.parallel import mismatch, unsupported
+    from wirecost.train.parallel import misfit, mismatch, unsupported
 
     for key, entries, refusal in (
         ("workloads", study.workloads, untrainable),
@@ -122,6 +122,8 @@ def check_runnable(study: Study) -> None:
                 raise SpecError(f"{study.name}: {reason}")
     for experiment in study.experiments():
         rank_grid(experiment)  # raises where hosts cut a group apart
+        if reason := misfit(experiment):
+            raise SpecError(f"{study.name}: {reason}")
     from wirecost.corpus.text import read_text
 
     read_text(study.data.corpus)

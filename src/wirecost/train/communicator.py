@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch.distributed as dist
 
 from wirecost.breakdown import Phase
 from wirecost.train.groups import Group
-from wirecost.train.recorder import Recorder
+from wirecost.train.recorder import Call, Recorder
 
 
 class Pending:
@@ -173,6 +175,97 @@ class Communicator:
             return future.value()
 
         return Pending(work.get_future().then(ended))
+
+
+class Channel:
+    """Point-to-point messages within a process group of its own (`Groups.channel`), each noted down on both ends
+    as `send` or `recv` with its sender and receiver as `ranks`. From one rank to another they keep their order.
+
+    Sends are asynchronous; a receive makes the current stream (on a CPU: the caller) wait.
+    """
+
+    DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    HEADER = 16  # integers: how many tensors, and of each its type, how many dimensions, and those
+
+    def __init__(self, group: Group, recorder: Recorder, device: torch.device) -> None:
+        self.group = group
+        self.recorder = recorder
+        self.device = device
+        self._sends: deque[tuple[Pending, torch.Tensor]] = deque()
+        # Gloo's sends have no future: a thread sees them end.
+        self._watcher = ThreadPoolExecutor(1) if device.type == "cpu" else None
+
+    def send(self, tensor: torch.Tensor, to: int, phase: Phase | None = None) -> None:
+        """Sends to the rank at place `to` of the group. At most as many sends as the group has ranks are under
+        way: another one waits for the oldest. `finish` waits for all."""
+        with self._timed(phase):
+            tensor = tensor.contiguous()
+            while len(self._sends) >= self.group.size:
+                self._sends.popleft()[0].wait()
+            ranks = (self.group.ranks[self.group.index], self.group.ranks[to])
+            call = self.recorder.launch("send", self.group.name, ranks, tensor.nbytes)
+            work: Any = dist.isend(tensor, ranks[1], self.group.process_group)
+            self._sends.append((Pending(self._future(work, call)), tensor))
+
+    def receive(self, tensor: torch.Tensor, source: int, phase: Phase | None = None) -> None:
+        """Receives into a contiguous tensor from the rank at place `source` of the group."""
+        with self._timed(phase):
+            ranks = (self.group.ranks[source], self.group.ranks[self.group.index])
+            call = self.recorder.launch("recv", self.group.name, ranks, tensor.nbytes)
+            work: Any = dist.irecv(tensor, ranks[0], self.group.process_group)
+            if self._watcher is not None:
+                work.wait()
+                self.recorder.ended(call)
+            else:
+                Pending(self._future(work, call)).wait()
+
+    def finish(self, phase: Phase) -> None:
+        """Waits for all sends; the time goes to `phase`."""
+        if self._sends:
+            with self.recorder.phase(phase):
+                while self._sends:
+                    self._sends.popleft()[0].wait()
+
+    def send_shapes(self, tensors: Sequence[torch.Tensor], to: int) -> None:
+        """Tells a rank what it will receive; not recorded."""
+        header = [len(tensors)]
+        for tensor in tensors:
+            header += [self.DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
+        header += [0] * (self.HEADER - len(header))
+        dist.send(torch.tensor(header, device=self.device), self.group.ranks[to], self.group.process_group)
+
+    def receive_shapes(self, source: int) -> list[tuple[torch.Size, torch.dtype]]:
+        """The other end of `send_shapes`."""
+        header = torch.empty(self.HEADER, dtype=torch.int64, device=self.device)
+        dist.recv(header, self.group.ranks[source], self.group.process_group)
+        numbers = iter(header.tolist())
+        shapes = []
+        for _ in range(next(numbers)):
+            dtype, dimensions = self.DTYPES[next(numbers)], next(numbers)
+            shapes.append((torch.Size([next(numbers) for _ in range(dimensions)]), dtype))
+        return shapes
+
+    def _timed(self, phase: Phase | None) -> AbstractContextManager[None]:
+        return self.recorder.phase(phase) if phase else nullcontext()
+
+    def _future(self, work: Any, call: Call) -> torch.futures.Future[Any]:
+        def ended(_: object) -> None:
+            self.recorder.ended(call)
+
+        if self._watcher is None:
+            return work.get_future().then(ended)
+        future: torch.futures.Future[Any] = torch.futures.Future()
+
+        def watch() -> None:
+            try:
+                work.wait()
+                ended(None)
+                future.set_result(None)
+            except RuntimeError as error:
+                future.set_exception(error)
+
+        self._watcher.submit(watch)
+        return future
 
 
 def wait_all(pending: Sequence[Pending], recorder: Recorder, phase: Phase) -> None:

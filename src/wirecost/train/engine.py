@@ -21,11 +21,14 @@ from wirecost.train.parallel import (
     Execution,
     apply_data_parallel,
     holds_masters,
+    misfit,
     mismatch,
     unsupported,
 )
 from wirecost.train.parallel.context import apply_context_parallel, part_of_sequences
+from wirecost.train.parallel.pipeline import PipelineExecution
 from wirecost.train.parallel.plain import PlainExecution
+from wirecost.train.parallel.stages import Stages, TiedParameters, cut
 from wirecost.train.parallel.tensor import PartialGradients, apply_tensor_parallel
 from wirecost.train.recompute import apply_recompute
 from wirecost.train.recorder import Recorder
@@ -46,6 +49,7 @@ class Engine:
     partial: PartialGradients
     execution: Execution
     stepper: Stepper
+    tied: TiedParameters | None  # over the stages of a pipeline
 
     def on_device(self, micro_batches: Iterable[Batch]) -> list[Batch]:
         """This rank's part of micro-batches: of every sequence, under context parallelism."""
@@ -64,6 +68,8 @@ class Engine:
         loss = self.execution.run(micro_batches, factor)
         self.strategy.after_backward()
         self.partial.sum(self.strategy.gradient_pieces())
+        if self.tied is not None:
+            self.tied.all_reduce(self.strategy)
         self.stepper.step()
         self.strategy.after_step()
         return loss
@@ -79,19 +85,26 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
         SpecError: for a workload or plan that the engine does not run.
     """
     workload, plan = experiment.workload, experiment.plan
-    if reason := unsupported(plan) or mismatch(workload, plan):
+    if reason := unsupported(plan) or mismatch(workload, plan) or misfit(experiment):
         raise SpecError(reason)
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
-    model = build_model(workload)
-    apply_tensor_parallel(plan, model, groups, recorder)
-    apply_context_parallel(model, groups, recorder)
-    apply_recompute(plan, model)
-    model = model.to(device, torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision])
-    apply_compile(plan, model, groups)
+    whole = build_model(workload)
+    apply_tensor_parallel(plan, whole, groups, recorder)
+    apply_context_parallel(whole, groups, recorder)
+    apply_recompute(plan, whole)
+    apply_compile(plan, whole, groups)
+    model: nn.Module = whole
+    tied = None
+    if plan.pipeline_parallel > 1:
+        model, tied = cut(whole, plan, groups, recorder)
+    model.to(device, torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision])
     partial = PartialGradients(Communicator(groups.tensor, recorder))
     strategy = apply_data_parallel(plan, model, groups, recorder)
+    execution: Execution = PlainExecution(strategy, recorder)
+    if isinstance(model, Stages):
+        execution = PipelineExecution(model, plan, groups, strategy, recorder, device)
     return Engine(
         groups,
         device,
@@ -99,6 +112,7 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
         model,
         strategy,
         partial,
-        PlainExecution(strategy, recorder),
+        execution,
         Stepper(strategy, experiment.optimizer, plan.precision, groups, recorder),
+        tied,
     )

@@ -92,6 +92,21 @@ class Groups:
         shards = self.grid.shape[DIMENSIONS.index("shard")]
         return place["replicate"] * shards + place["shard"], self.experiment.data_parallel_degree
 
+    @property
+    def pipelines(self) -> list[list[int]]:
+        """The ranks of every pipeline, the first stage's first."""
+        return self.grid.reshape(self.grid.shape[0], -1).T.tolist()
+
+    def channel(self) -> Group:
+        """A process group for this rank's pipeline that nothing else uses: messages keep their order within a
+        process group, and are not held up by those of another. A collective call, as `of`."""
+        mine = self.pipeline
+        for ranks in self.pipelines:
+            made = dist.new_group(ranks)
+            if self.rank in ranks:
+                mine = Group(self.pipeline.name, tuple(ranks), ranks.index(self.rank), made)  # type: ignore[arg-type]
+        return mine
+
     def of(self, name: str, ranks: tuple[int, ...]) -> Group:
         """Another group, over `ranks`. A collective call: every rank of the world makes it, in the same order.
         For a rank that isn't among `ranks` the group's `index` is -1."""

@@ -79,13 +79,13 @@ class Stepper:
         """The global norm of the whole model's gradient as it is (scaled), the same on every rank.
 
         A piece that several ranks hold counts once: of a parameter that tensor parallelism leaves whole on the
-        first rank of that group, of an embedding that stages share on the first stage.
+        first rank of that group, of one that stages share on the first of them.
         """
         pieces = [
             gradient
             for parameter, gradient in self.strategy.gradient_pieces()
             if (self.groups.tensor.index == 0 or hasattr(parameter, "tensor_dim"))
-            and not (getattr(parameter, "tied_across_stages", False) and self.groups.pipeline.index > 0)
+            and not getattr(parameter, "tied_copy", False)
         ]
         norms = torch._foreach_norm(pieces, 2, dtype=torch.float32) if pieces else []  # pyright: ignore[reportPrivateImportUsage]
         total = torch.stack(norms).square().sum() if norms else torch.zeros((), device=self.device)

@@ -63,5 +63,5 @@ def test_a_vocabulary_larger_than_memory_costs_none(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_too_small(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="at least 256"):
+    with pytest.raises(SpecError, match="too small: a byte-level tokenizer has 256"):
         prepare_tokens("python-docs", "bpe", 100, tmp_path)

@@ -20,7 +20,11 @@ class Unit(nn.Module):
 
     The first unit's state is empty. A parameter that several units share (a tied embedding) is the same object
     in each.
+
+    `layers` is how many of the workload's layers the unit is: pipelines share those out.
     """
+
+    layers = 0
 
     def forward(self, state: State, batch: Batch) -> State:
         raise NotImplementedError

@@ -34,6 +34,8 @@ class BERTEmbedding(Unit):
 
 
 class BERTLayer(Unit):
+    layers = 1
+
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.attention = SelfAttention(workload.hidden, workload.heads, causal=False)

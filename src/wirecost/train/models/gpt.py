@@ -28,6 +28,8 @@ class GPTEmbedding(Unit):
 
 
 class GPTLayer(Unit):
+    layers = 1
+
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.layer = Layer(workload.hidden, workload.heads, workload.ffn, causal=True, biases=workload.biases)

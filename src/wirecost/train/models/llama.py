@@ -90,6 +90,8 @@ class LlamaEmbedding(Unit):
 class LlamaLayer(Unit):
     """`rotary` is the same object in every layer."""
 
+    layers = 1
+
     def __init__(self, workload: Workload, rotary: Rotary) -> None:
         super().__init__()
         self.rotary = rotary

@@ -90,6 +90,8 @@ class CrossAttention(nn.Module):
 class _Layer(Unit):
     """Self attention and MLP, which both stacks have."""
 
+    layers = 1
+
     def __init__(self, workload: Workload, relative: torch.Tensor, length: int, *, causal: bool) -> None:
         super().__init__()
         self.attention_norm = _norm(workload)

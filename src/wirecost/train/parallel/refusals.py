@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from wirecost.spec import DataParallel, GradientTraffic, Plan, Recompute, Workload
+from wirecost.spec import DataParallel, Experiment, GradientTraffic, PipelineSchedule, Plan, Recompute, Workload
+from wirecost.spec.workload import nearest_multiples
 from wirecost.train.parallel.context import uncuttable
 from wirecost.train.parallel.registry import STRATEGIES
 from wirecost.train.parallel.tensor import indivisible
@@ -15,9 +16,8 @@ def unsupported(plan: Plan) -> str | None:
             f"plan '{plan.name}': the engine runs data_parallel {' or '.join(sorted(STRATEGIES))}, "
             f"not {plan.data_parallel}"
         )
-    for key in ("pipeline_parallel", "expert_parallel", "virtual_stages"):
-        if getattr(plan, key) != 1:
-            return f"plan '{plan.name}': the engine runs {key} 1, not {getattr(plan, key)}"
+    if plan.expert_parallel != 1:
+        return f"plan '{plan.name}': the engine runs expert_parallel 1, not {plan.expert_parallel}"
     if plan.sequence_parallel and plan.tensor_parallel == 1:
         return f"plan '{plan.name}': sequence_parallel goes with tensor_parallel 2 or more, not 1; leave it out"
     if plan.recompute is Recompute.SELECTIVE and plan.context_parallel > 1:
@@ -25,7 +25,27 @@ def unsupported(plan: Plan) -> str | None:
             f"plan '{plan.name}': recompute selective goes with context_parallel 1: attention would gather keys "
             "and values again; use recompute full or none"
         )
-    return _data_parallel(plan)
+    return _pipeline(plan) or _data_parallel(plan)
+
+
+def _pipeline(plan: Plan) -> str | None:
+    interleaved = plan.pipeline_schedule is PipelineSchedule.INTERLEAVED
+    if plan.virtual_stages > 1 and (plan.pipeline_parallel == 1 or not interleaved):
+        return (
+            f"plan '{plan.name}': virtual_stages {plan.virtual_stages} needs pipeline_schedule interleaved and "
+            f"pipeline_parallel of at least 2, not {plan.pipeline_schedule} and {plan.pipeline_parallel}"
+        )
+    if interleaved and plan.virtual_stages == 1:
+        return (
+            f"plan '{plan.name}': pipeline_schedule interleaved needs virtual_stages of at least 2; "
+            "with 1 it is 1f1b"
+        )
+    if plan.pipeline_parallel > 1 and plan.data_parallel is DataParallel.ZERO3:
+        return (
+            f"plan '{plan.name}': zero3 would gather every stage's parameters anew for each micro-batch of a "
+            f"pipeline; use zero1 or zero2 with pipeline_parallel {plan.pipeline_parallel}"
+        )
+    return None
 
 
 SHARDED = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
@@ -48,4 +68,29 @@ def _data_parallel(plan: Plan) -> str | None:
 
 def mismatch(workload: Workload, plan: Plan) -> str | None:
     """Why the engine can't run a workload with a plan, or None; both can be run by themselves."""
-    return indivisible(workload, plan) or uncuttable(workload, plan)
+    return indivisible(workload, plan) or uncuttable(workload, plan) or _uneven_stages(workload, plan)
+
+
+def _uneven_stages(workload: Workload, plan: Plan) -> str | None:
+    stages = plan.pipeline_parallel * plan.virtual_stages
+    layers = workload.layers + (workload.decoder_layers or 0)
+    if layers % stages:
+        return (
+            f"plan '{plan.name}': the {layers} layers of workload '{workload.name}' do not divide over {stages} "
+            f"pipeline stages; nearest that do: {nearest_multiples(layers, stages)}"
+        )
+    return None
+
+
+def misfit(experiment: Experiment) -> str | None:
+    """Why the engine can't run an experiment, or None; its workload and plan can be run together."""
+    plan = experiment.plan
+    if plan.pipeline_schedule is PipelineSchedule.INTERLEAVED and experiment.accumulation % plan.pipeline_parallel:
+        return (
+            f"plan '{plan.name}': pipeline_schedule interleaved needs a number of micro-batches that is a "
+            f"multiple of pipeline_parallel {plan.pipeline_parallel}; a global batch of {experiment.global_batch} "
+            f"over {experiment.data_parallel_degree} data-parallel ranks in micro-batches of "
+            f"{experiment.micro_batch} gives {experiment.accumulation}; nearest that do: "
+            f"{nearest_multiples(experiment.accumulation, plan.pipeline_parallel)}"
+        )
+    return None

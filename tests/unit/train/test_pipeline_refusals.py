@@ -1,0 +1,58 @@
+"""Pipelines that can't run are refused before anything starts, with what would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from support.parity import WORKLOADS, experiment
+from wirecost.spec import Family, Plan
+from wirecost.train.models import build_model
+from wirecost.train.parallel import misfit, mismatch, unsupported
+from wirecost.train.parallel.stages import stage_of_units
+
+INTERLEAVED = {"pipeline_parallel": 2, "pipeline_schedule": "interleaved", "virtual_stages": 2}
+
+
+def plan(**settings: Any) -> Plan:
+    return Plan.model_validate({"name": "p", **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"pipeline_parallel": 2, "pipeline_schedule": "interleaved"}, "virtual_stages of at least 2"),
+        ({"pipeline_parallel": 2, "virtual_stages": 2}, "needs pipeline_schedule interleaved"),
+        ({"virtual_stages": 2, "pipeline_schedule": "interleaved"}, "pipeline_parallel of at least 2"),
+        ({"pipeline_parallel": 2, "data_parallel": "zero3"}, "use zero1 or zero2"),
+    ],
+)
+def test_plans(settings: dict[str, Any], says: str) -> None:
+    assert says in (unsupported(plan(**settings)) or "")
+
+
+def test_layers_that_do_not_divide() -> None:
+    workload = WORKLOADS[Family.GPT]
+    assert "4 layers of workload 'gpt' do not divide over 3 pipeline stages; nearest that do: 3 or 6" in (
+        mismatch(workload, plan(pipeline_parallel=3)) or ""
+    )
+    assert mismatch(workload, plan(**INTERLEAVED)) is None
+    assert mismatch(WORKLOADS[Family.T5], plan(pipeline_parallel=4)) is None
+
+
+def test_micro_batches_of_interleaved() -> None:
+    workload = WORKLOADS[Family.GPT]
+    reason = misfit(experiment(plan(**INTERLEAVED), workload, 2, global_batch=9))
+    assert "gives 9; nearest that do: 8 or 10" in (reason or "")
+    assert misfit(experiment(plan(**INTERLEAVED), workload, 2)) is None
+    assert misfit(experiment(plan(pipeline_parallel=2), workload, 2, global_batch=9)) is None
+
+
+def test_layers_are_shared_out_evenly_and_the_rest_goes_to_the_ends() -> None:
+    assert stage_of_units(build_model(WORKLOADS[Family.GPT]), 2) == [0, 0, 0, 1, 1, 1]
+    # The decoder's embedding starts the decoder's stage.
+    assert stage_of_units(build_model(WORKLOADS[Family.T5]), 2) == [0, 0, 0, 1, 1, 1, 1]
+    assert stage_of_units(build_model(WORKLOADS[Family.T5]), 4) == [0, 0, 1, 2, 2, 3, 3]
