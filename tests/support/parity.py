@@ -30,6 +30,7 @@ from wirecost.spec.fabric import Fabric
 from wirecost.spec.presets import named
 
 STEPS = 5
+MICRO_BATCH = 2
 FABRIC = validate(Fabric, named("fabric", "loopback"), "fabric")
 # Some tokens are frequent: there is something to learn, so that losses fall. All are below every family's special
 # tokens.
@@ -71,10 +72,10 @@ class Trained:
 
 
 def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Experiment:
-    """A global batch of 8 in micro-batches of 1 sequence, whatever the plan."""
+    """A global batch of 8 in micro-batches of MICRO_BATCH sequences, whatever the plan."""
     settings: dict[str, Any] = {
         "global_batch": 8,
-        "micro_batch": 1,
+        "micro_batch": MICRO_BATCH,
         # Gradients that are zero but for rounding (a key's bias) must not be blown up to whole steps.
         "optimizer": Optimizer(epsilon=1e-5),
         "hosts": 1,

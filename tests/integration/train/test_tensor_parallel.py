@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parity import WORKLOADS, Trained, assert_same, experiment, reference, train_all
+from support.parity import MICRO_BATCH, WORKLOADS, Trained, assert_same, experiment, reference, train_all
 from wirecost.spec import DataParallel, Family, Plan, RankOrder, Workload
 
 GPT = WORKLOADS[Family.GPT]
@@ -89,13 +89,13 @@ def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, ot
         except AssertionError as wrong:
             raise AssertionError(f"{workload.name} with {plan}") from wrong
         data = ranks // plan.tensor_parallel
-        expected = moved(workload, plan, sequences=8 * plan.context_parallel // data)
+        expected = moved(workload, plan, micro_batches=8 * plan.context_parallel // data // MICRO_BATCH)
         for iteration in zip(*trained.calls, strict=True):
             partial = 0
             for calls in iteration:
                 split = Counter(c for c in calls if c[1] in ("tensor_parallel", "context_parallel"))
                 last = [c for c in calls if c[:2] == ("all_reduce", "tensor_parallel")][-1:]
-                if plan.sequence_parallel and last[0][3] != 2 * ELEMENT * workload.sequence_length:
+                if plan.sequence_parallel and last[0][3] != 2 * ELEMENT * MICRO_BATCH * workload.sequence_length:
                     split -= Counter(last)
                     partial += last[0][3]
                 assert split == expected, f"{workload.name} with {plan}"
@@ -105,8 +105,8 @@ def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, ot
                 assert partial == copies * ELEMENT * partial_gradients(workload), f"{workload.name} with {plan}"
 
 
-def moved(workload: Workload, plan: Plan, *, sequences: int) -> Counter[tuple[str, str, int, int]]:
-    """Collectives of one rank and iteration whose micro-batches are one sequence each; (op, group, n, bytes).
+def moved(workload: Workload, plan: Plan, *, micro_batches: int) -> Counter[tuple[str, str, int, int]]:
+    """Collectives of one rank and iteration; (op, group, n, bytes). Elements below are those of one sequence.
     Without the sum of partial gradients."""
     made: Counter[tuple[str, str, int, int]] = Counter()
     tensor_ranks, context_ranks = plan.tensor_parallel, plan.context_parallel
@@ -114,14 +114,14 @@ def moved(workload: Workload, plan: Plan, *, sequences: int) -> Counter[tuple[st
 
     def add(op: str, count: int, elements: int, group: str = "tensor_parallel") -> None:
         size = tensor_ranks if group == "tensor_parallel" else context_ranks
-        made[op, group, size, ELEMENT * elements] += count
+        made[op, group, size, ELEMENT * MICRO_BATCH * elements] += count
 
     if context_ranks > 1:
         keys_and_values = (
             2 * workload.sequence_length * workload.key_value_heads * workload.head_size // tensor_ranks
         )
         for op in ("all_gather", "reduce_scatter"):
-            add(op, sequences * workload.layers, keys_and_values, "context_parallel")
+            add(op, micro_batches * workload.layers, keys_and_values, "context_parallel")
     if tensor_ranks == 1:
         return made
 
@@ -130,10 +130,10 @@ def moved(workload: Workload, plan: Plan, *, sequences: int) -> Counter[tuple[st
     def layers(count: int, columns: int, rows: int, elements: int, *, again: int) -> None:
         """Of each: column-parallel inputs, of which `again` are gathered again in backward; row-parallel outputs."""
         if plan.sequence_parallel:
-            add("all_gather", sequences * count * (columns + again + rows), elements)
-            add("reduce_scatter", sequences * count * (rows + columns), elements)
+            add("all_gather", micro_batches * count * (columns + again + rows), elements)
+            add("reduce_scatter", micro_batches * count * (rows + columns), elements)
         else:
-            add("all_reduce", sequences * count * (columns + rows), elements)
+            add("all_reduce", micro_batches * count * (columns + rows), elements)
 
     gated = workload.activation == "swiglu"
     layers(workload.layers, 2, 2, wide, again=1 if gated else 2)
@@ -149,12 +149,12 @@ def moved(workload: Workload, plan: Plan, *, sequences: int) -> Counter[tuple[st
     elif workload.family is Family.BERT:
         head = masked_tokens(workload)
         if plan.sequence_parallel:
-            add("all_gather", sequences, wide)
-        add("all_reduce", sequences, head * workload.hidden)
+            add("all_gather", micro_batches, wide)
+        add("all_reduce", micro_batches, head * workload.hidden)
     else:
         layers(1, 1, 0, wide, again=1)  # the logits
-    add("all_reduce", sequences, head)  # the largest logit
-    add("all_reduce", sequences, 2 * head)
+    add("all_reduce", micro_batches, head)  # the largest logit
+    add("all_reduce", micro_batches, 2 * head)
     return +made
 
 
