@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -37,6 +38,7 @@ from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.fabric import Fabric
 from wirecost.spec.presets import named
 from wirecost.train.engine import Engine, build_engine
+from wirecost.train.models.blocks import VocabularyLoss
 
 VOCABULARY = 50304
 """GPT-2's 50,257 up to a multiple of 128, as every fast trainer has it; the same for all sides."""
@@ -153,9 +155,7 @@ class Section:
         self.micro_batch: int = arguments.micro_batch
         shape = (4, self.micro_batch, self.workload.sequence_length + 1)
         batches = torch.randint(0, self.workload.vocab_size, shape)
-        self.batches = [{"inputs": b[:, :-1].contiguous(), "targets": b[:, 1:].contiguous()} for b in batches]
-        if self.cuda:
-            self.batches = [{name: t.pin_memory() for name, t in b.items()} for b in self.batches]
+        self.batches = [{"inputs": b[:, :-1], "targets": b[:, 1:]} for b in batches]
         self.step = 0
 
     @property
@@ -168,7 +168,10 @@ class Section:
         return self.batches[self.step % len(self.batches)]
 
     def batch_on_device(self) -> dict[str, torch.Tensor]:
-        return {name: t.to(self.device, non_blocking=True) for name, t in self.next_batch().items()}
+        batch = {name: tensor.contiguous() for name, tensor in self.next_batch().items()}
+        if self.cuda:
+            batch = {name: tensor.pin_memory() for name, tensor in batch.items()}
+        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
     def synchronize(self) -> None:
         if self.cuda:
@@ -274,9 +277,13 @@ class Loop:
             micro_batches = self.engine.on_device([self.section.next_batch()])
         loss = self.engine.iteration(micro_batches)
         assert loss is not None
+        loss = loss.to("cpu", non_blocking=True)
         self.in_flight.append((recorder.finish(), loss))
         while self.in_flight and recorder.clock.has_happened(self.in_flight[0][0].end):
-            recorder.resolve(self.in_flight.popleft()[0])
+            marks, loss = self.in_flight.popleft()
+            if not math.isfinite(float(loss)):
+                raise RuntimeError(f"the loss is {float(loss)}")
+            recorder.resolve(marks)
 
     def unmeasured(self) -> None:
         # Outside an iteration a recorder notes nothing down.
@@ -288,7 +295,10 @@ def ours(section: Section) -> Result:
     """The engine, alone or as a data-parallel group; in blocks with measuring and without, in turn."""
     arguments = section.arguments
     plan = Plan(
-        name="speed", data_parallel=DataParallel(arguments.plan), precision=Precision.BF16, compile=arguments.compile
+        name="speed",
+        data_parallel=DataParallel(arguments.plan),
+        precision=Precision.BF16,
+        compile=arguments.compile,
     )
     experiment = Experiment(
         workload=section.workload,
@@ -302,6 +312,9 @@ def ours(section: Section) -> Result:
         optimizer=Optimizer(learning_rate=1e-4, gradient_clipping=CLIPPING),
     )
     engine = build_engine(experiment, section.device)
+    for module in engine.model.modules():
+        if isinstance(module, VocabularyLoss):
+            module.fused, module.compiled = arguments.loss == "fused", arguments.compile
     parameters = sum(p.numel() for p in engine.model.parameters())
     loop = Loop(section, engine)
     for _ in range(arguments.warmup):
@@ -314,7 +327,7 @@ def ours(section: Section) -> Result:
         on += section.timed(loop.measured, block)
         off += section.timed(loop.unmeasured, block)
     ranks = f", {section.world} ranks {arguments.plan}" if section.world > 1 else ""
-    return section.made(f"engine{ranks}", on, loop.measured, parameters, off)
+    return section.made(f"engine, {arguments.loss} loss{ranks}", on, loop.measured, parameters, off)
 
 
 def megatron(section: Section) -> Result:
@@ -390,7 +403,7 @@ def launch(
         *(["--tiny"] if arguments.tiny else []), *([] if arguments.compile else ["--no-compile"]),
     ]  # fmt: skip
     environment = {
-        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks),
+        **os.environ, **({"OMP_NUM_THREADS": "1"} if arguments.device == "cpu" else {}), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks),
     }  # fmt: skip
     running = [
         subprocess.Popen(
@@ -431,16 +444,19 @@ def run_model(arguments: argparse.Namespace, model: str, deadline: float) -> Non
         return found
 
     plain = show("baseline")
-    alone = show("ours", baseline=plain)
+    losses = arguments.loss.split(",")
+    alone = show("ours", "--loss", losses[0], baseline=plain)
+    for loss in losses[1:]:
+        show("ours", "--loss", loss, baseline=plain)
     if arguments.two and alone is not None:
         for plan in ("ddp", "zero1"):
-            if (found := show("ours", "--plan", plan, ranks=2)) is not None:
+            if (found := show("ours", "--plan", plan, "--loss", losses[0], ranks=2)) is not None:
                 efficiency = found.tokens_per_s / alone.tokens_per_s
                 print(f"    data-parallel efficiency of {plan}: {100 * efficiency:.1f} %", flush=True)
     show("megatron", baseline=plain)
     if "micro-1" not in arguments.skip:
         print("  micro-batch 1:", flush=True)
-        show("ours", "--micro-batch", "1")
+        show("ours", "--loss", losses[0], "--micro-batch", "1")
 
 
 def main() -> None:
@@ -452,6 +468,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--two", action="store_true", help="also two GPUs")
     parser.add_argument("--tiny", action="store_true", help="a model for checking that everything runs")
+    parser.add_argument(
+        "--loss", default="plain,fused", help="the engine's: plain, fused; all but the first alone only"
+    )
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--seconds", type=float, default=210, help="for everything; what is left then is skipped")
     for inner in ("--section", "--model"):
