@@ -4,8 +4,8 @@
     PYTHONPATH=src python benchmarks/engine.py --two                  # and data-parallel efficiency on two
     PYTHONPATH=src python benchmarks/engine.py --device cpu --tiny    # whether it runs at all
 
-Every section is a process of its own (its memory is its own, its failure stops no other) and prints its line when it
-is done. TFLOP/s are (6 P + 12 L h s) x tokens/s (Narayanan et al. 2021, without recompute, attention's matrices
+Every section is a process of its own (its memory is its own, its failure stops no other) and prints its line when
+it is done. TFLOP/s are (6 P + 12 L h s) x tokens/s (Narayanan et al. 2021, without recompute, attention's matrices
 counted as if not causal). Tokens are random, so the loss means nothing here.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -193,7 +194,7 @@ class Section:
             iteration()
             event.record()
         self.synchronize()
-        return [one.elapsed_time(two) for one, two in zip(events, events[1:], strict=False)]
+        return [one.elapsed_time(two) for one, two in itertools.pairwise(events)]
 
     def issue_ms(self, iteration: Iteration) -> float:
         found = []
@@ -403,8 +404,13 @@ def launch(
         *(["--tiny"] if arguments.tiny else []), *([] if arguments.compile else ["--no-compile"]),
     ]  # fmt: skip
     environment = {
-        **os.environ, **({"OMP_NUM_THREADS": "1"} if arguments.device == "cpu" else {}), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks),
-    }  # fmt: skip
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(ranks),
+    }
+    if arguments.device == "cpu":
+        environment["OMP_NUM_THREADS"] = "1"
     running = [
         subprocess.Popen(
             command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
@@ -421,7 +427,7 @@ def launch(
         for process in running:
             process.kill()
             process.wait()
-    for process, (out, err) in zip(running, outputs, strict=True):
+    for process, (_, err) in zip(running, outputs, strict=True):
         if process.returncode:
             tail = "\n    ".join(err.strip().splitlines()[-8:])
             print(f"{section} {' '.join(extra)}: failed\n    {tail}", flush=True)
@@ -472,7 +478,7 @@ def main() -> None:
         "--loss", default="plain,fused", help="the engine's: plain, fused; all but the first alone only"
     )
     parser.add_argument("--no-compile", dest="compile", action="store_false")
-    parser.add_argument("--seconds", type=float, default=210, help="for everything; what is left then is skipped")
+    parser.add_argument("--seconds", type=float, default=200, help="for everything; what is left then is skipped")
     for inner in ("--section", "--model"):
         parser.add_argument(inner, help=argparse.SUPPRESS)
     parser.add_argument("--plan", default="all_reduce", help=argparse.SUPPRESS)

@@ -97,7 +97,7 @@ def train(
             micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
         loss = engine.iteration(micro_batches)
         if loss is not None:
-            # Read later, from the host's memory: reading it from the device would wait for all that was issued since.
+            # Reading it from the device later would wait for all that was issued since.
             loss = loss.to("cpu", non_blocking=True)
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)

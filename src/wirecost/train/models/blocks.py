@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from wirecost.train.models.vocabulary import chunks_for, vocabulary_loss
+from wirecost.train.models.vocabulary import chunk_for, vocabulary_loss
 
 
 class Attend(nn.Module):
@@ -126,8 +126,8 @@ class VocabularyLoss(nn.Module):
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if self.fused and torch.is_grad_enabled():
             x, targets = x.flatten(0, 1), targets.flatten()
-            chunks = chunks_for(len(x), len(self.weight))
-            total, *_ = vocabulary_loss(x, self.weight, self.bias, targets, chunks, self.compiled)
+            chunk = chunk_for(len(self.weight))
+            total, *_ = vocabulary_loss(x, self.weight, self.bias, targets, chunk, self.compiled)
             return total / len(x)
         logits = functional.linear(x, self.weight, self.bias)
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())

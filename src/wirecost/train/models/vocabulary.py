@@ -1,8 +1,9 @@
 """Logits and cross-entropy in one, chunk by chunk: all the logits are never in memory at once.
 
-Forward computes the gradients too, while a chunk's logits are there (the idea of Hsu et al. 2024, arXiv:2410.10989,
-3.2). They are those of the losses' sum: the division by the number of targets and a loss scale come in backward, so
-that FP16 loses nothing. An operator of its own, so that torch.compile takes it as it is, in every kind of graph.
+Forward computes the gradients too, while a chunk's logits are there (the idea of Hsu et al. 2024,
+arXiv:2410.10989, 3.2). They are those of the losses' sum: the division by the number of targets and a loss scale
+come in backward, so that FP16 loses nothing. An operator of its own, so that torch.compile takes it as it is, in
+every kind of graph.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 
 import torch
 
-CHUNK_BYTES = 2**29
-"""Of logits, as 4 bytes each; chunks this large still fill a GPU's matrix units."""
+CHUNK_BYTES = 2**30
+"""Of logits, as 4 bytes each. Smaller chunks write the weight's gradient more often than that memory is worth."""
 
 
-def chunks_for(targets: int, vocabulary: int) -> int:
-    """The number of chunks of almost equally many targets."""
-    return min(targets, -(-targets * vocabulary * 4 // CHUNK_BYTES))
+def chunk_for(vocabulary: int) -> int:
+    """The targets of a chunk: a power of two, as matrix units like it and batches of tokens divide by it."""
+    return 1 << max(0, (CHUNK_BYTES // (4 * vocabulary)).bit_length() - 1)
 
 
 def _losses_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,11 +37,12 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(_losses_and_gradient)
 
 
-def _float_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a b in FP32, without rounding it to 16 bits on the way where the device can."""
+def _add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    """total += a b in FP32; on a GPU in one pass, and never rounded to 16 bits."""
     if a.is_cuda and a.dtype != torch.float32:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a.mm(b).float()
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    else:
+        total += a.mm(b)
 
 
 @torch.library.custom_op("wirecost::vocabulary_loss", mutates_args=())
@@ -49,7 +51,7 @@ def vocabulary_loss(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     targets: torch.Tensor,
-    chunks: int,
+    chunk: int,
     compiled: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The sum of the cross-entropies of softmax(x weight^T + bias), and its gradients.
@@ -59,6 +61,7 @@ def vocabulary_loss(
         weight: (vocabulary, hidden), of x's dtype.
         bias: (vocabulary), or None.
         targets: int64 (targets).
+        chunk: how many targets at once.
         compiled: the pass over the logits by torch.compile.
 
     Returns:
@@ -69,14 +72,12 @@ def vocabulary_loss(
     of_x = torch.empty_like(x)
     of_weight = torch.zeros_like(weight, dtype=torch.float32)
     of_bias = torch.zeros(0 if bias is None else len(bias), dtype=torch.float32, device=x.device)
-    for part, part_of_x, wanted in zip(
-        x.tensor_split(chunks), of_x.tensor_split(chunks), targets.tensor_split(chunks), strict=True
-    ):
+    for part, part_of_x, wanted in zip(x.split(chunk), of_x.split(chunk), targets.split(chunk), strict=True):
         logits = torch.nn.functional.linear(part, weight, bias)
         part_loss, gradient = softmax(logits, wanted)
         loss += part_loss
         torch.mm(gradient, weight, out=part_of_x)
-        of_weight += _float_product(gradient.t(), part)
+        _add_product(of_weight, gradient.t(), part)
         if bias is not None:
             of_bias += gradient.sum(0, dtype=torch.float32)
     return loss, of_x, of_weight, of_bias
@@ -88,7 +89,7 @@ def _(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     targets: torch.Tensor,
-    chunks: int,
+    chunk: int,
     compiled: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     return (
