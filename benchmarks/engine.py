@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib.util
 import itertools
 import json
 import math
@@ -21,6 +22,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -77,11 +79,13 @@ class Result:
         parts = [
             f"{self.name:<34} {self.median_ms:8.1f} ms {self.tokens_per_s:9.0f} tok/s "
             f"{self.tokens_per_s * self.flop_per_token / 1e12:6.1f} TFLOP/s",
-            f"{self.peak_gib:.1f} GiB" if self.peak_gib is not None else "peak unknown",
-            f"host issues in {self.issue_ms:.1f} ms",
         ]
-        if self.issue_ms >= LAUNCH_BOUND * self.median_ms:
-            parts.append("launch-bound")
+        if self.peak_gib is None:  # a CPU's own work is no launch
+            parts.append("peak unknown")
+        else:
+            parts += [f"peak {self.peak_gib:.1f} GiB", f"host issues in {self.issue_ms:.1f} ms"]
+            if self.issue_ms >= LAUNCH_BOUND * self.median_ms:
+                parts.append("launch-bound")
         if baseline is not None:
             parts.append(f"{self.tokens_per_s / baseline.tokens_per_s:.3f}x plain PyTorch")
         if self.off_ms:
@@ -159,10 +163,6 @@ class Section:
         self.batches = [{"inputs": b[:, :-1], "targets": b[:, 1:]} for b in batches]
         self.step = 0
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.bfloat16
-
     def next_batch(self) -> dict[str, torch.Tensor]:
         """In the host's memory."""
         self.step += 1
@@ -235,7 +235,7 @@ def baseline(section: Section) -> Result:
 
     def iteration() -> None:
         batch = section.batch_on_device()
-        with torch.autocast(section.device.type, dtype=section.dtype):
+        with torch.autocast(section.device.type, dtype=torch.bfloat16):
             loss = model(batch["inputs"], batch["targets"])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIPPING)
@@ -394,9 +394,9 @@ def launch(
     arguments: argparse.Namespace, deadline: float, section: str, *extra: str, ranks: int = 1
 ) -> Result | None:
     """Runs a section in processes of its own; None where it failed or time ran out, which it says."""
-    remaining_s = deadline - time.monotonic()
-    if remaining_s <= 0:
-        print(f"{section} {' '.join(extra)}: skipped, no time left", flush=True)
+    label = f"{section} {' '.join(extra)}"
+    if time.monotonic() >= deadline:
+        print(f"{label}: skipped, no time left", flush=True)
         return None
     command = [
         sys.executable, str(Path(__file__).resolve()), "--section", section, "--device", arguments.device,
@@ -411,58 +411,80 @@ def launch(
     }
     if arguments.device == "cpu":
         environment["OMP_NUM_THREADS"] = "1"
-    running = [
-        subprocess.Popen(
-            command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(ranks)
-    ]  # fmt: skip
-    try:
-        outputs = [p.communicate(timeout=max(1.0, deadline - time.monotonic())) for p in running]
-    except subprocess.TimeoutExpired:
-        print(f"{section} {' '.join(extra)}: cut, no time left", flush=True)
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(ranks)]
+        running = [
+            subprocess.Popen(
+                command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=log, stderr=log
+            )
+            for rank, log in enumerate(logs)
+        ]  # fmt: skip
+        try:
+            while any(p.poll() is None for p in running) and not any(p.returncode for p in running):
+                if time.monotonic() >= deadline:
+                    print(f"{label}: cut, no time left", flush=True)
+                    return None
+                time.sleep(0.05)
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+        texts = []
+        for log in logs:
+            log.seek(0)
+            texts.append(log.read().splitlines())
+        for process, lines in zip(running, texts, strict=True):
+            if process.returncode > 0:
+                print("\n    ".join([f"{label}: failed", *lines[-8:]]), flush=True)
+                return None
+    found = [line for line in texts[0] if line.startswith(RESULT)]
+    if not found:
+        print(f"{label}: failed without a word", flush=True)
         return None
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    for process, (_, err) in zip(running, outputs, strict=True):
-        if process.returncode:
-            tail = "\n    ".join(err.strip().splitlines()[-8:])
-            print(f"{section} {' '.join(extra)}: failed\n    {tail}", flush=True)
-            return None
-    (line,) = (x for x in outputs[0][0].splitlines() if x.startswith(RESULT))
-    return Result(**json.loads(line.removeprefix(RESULT)))
+    return Result(**json.loads(found[0].removeprefix(RESULT)))
 
 
-def run_model(arguments: argparse.Namespace, model: str, deadline: float) -> None:
-    micro_batch = 2 if arguments.tiny else MICRO_BATCHES[model]
-    of_model = ("--model", model, "--micro-batch", str(micro_batch))
-    print(f"{model}, micro-batch {micro_batch}, bf16", flush=True)
+def run(arguments: argparse.Namespace) -> None:
+    """What matters most comes first, in case that time runs out."""
+    deadline = time.monotonic() + arguments.seconds
+    first, *others = arguments.loss.split(",")
+    models = arguments.models.split(",")
+    plain: dict[str, Result | None] = {}
+    alone: dict[str, Result | None] = {}
 
-    def show(section: str, *extra: str, baseline: Result | None = None, ranks: int = 1) -> Result | None:
+    def show(
+        model: str, section: str, *extra: str, micro_batch: int | None = None, ranks: int = 1
+    ) -> Result | None:
         if section in arguments.skip:
             return None
+        size = micro_batch or (2 if arguments.tiny else MICRO_BATCHES[model])
+        of_model = ("--model", model, "--micro-batch", str(size))
         found = launch(arguments, deadline, section, *of_model, *extra, ranks=ranks)
         if found is not None:
-            print("  " + found.line(baseline), flush=True)
+            compared = plain.get(model) if ranks == 1 and micro_batch is None else None
+            print(f"{model} x {size}: {found.line(compared)}", flush=True)
         return found
 
-    plain = show("baseline")
-    losses = arguments.loss.split(",")
-    alone = show("ours", "--loss", losses[0], baseline=plain)
-    for loss in losses[1:]:
-        show("ours", "--loss", loss, baseline=plain)
-    if arguments.two and alone is not None:
+    for model in models:
+        plain[model] = show(model, "baseline")
+        alone[model] = show(model, "ours", "--loss", first)
+    for model in models:
+        for loss in others:
+            show(model, "ours", "--loss", loss)
+    for model in models if arguments.two else ():
+        one = alone[model]
         for plan in ("ddp", "zero1"):
-            if (found := show("ours", "--plan", plan, "--loss", losses[0], ranks=2)) is not None:
-                efficiency = found.tokens_per_s / alone.tokens_per_s
-                print(f"    data-parallel efficiency of {plan}: {100 * efficiency:.1f} %", flush=True)
-    show("megatron", baseline=plain)
-    if "micro-1" not in arguments.skip:
-        print("  micro-batch 1:", flush=True)
-        show("ours", "--loss", losses[0], "--micro-batch", "1")
+            both = show(model, "ours", "--plan", plan, "--loss", first, ranks=2)
+            if one is not None and both is not None:
+                efficiency = both.tokens_per_s / one.tokens_per_s
+                print(f"{model}: data-parallel efficiency of {plan} {100 * efficiency:.1f} %", flush=True)
+    if importlib.util.find_spec("megatron") is None:
+        print("Megatron-Core is not installed: not measured", flush=True)
+        arguments.skip.add("megatron")
+    for model in models:
+        show(model, "megatron")
+    for model in models if "micro-1" not in arguments.skip else ():
+        show(model, "ours", "--loss", first, micro_batch=1)
 
 
 def main() -> None:
@@ -488,9 +510,7 @@ def main() -> None:
         run_section(arguments)
         return
     arguments.skip = set(arguments.skip.split(","))
-    deadline = time.monotonic() + arguments.seconds
-    for model in arguments.models.split(","):
-        run_model(arguments, model, deadline)
+    run(arguments)
 
 
 if __name__ == "__main__":
