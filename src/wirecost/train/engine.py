@@ -54,12 +54,15 @@ class Engine:
     def on_device(self, micro_batches: Iterable[Batch]) -> list[Batch]:
         """This rank's part of micro-batches: of every sequence, under context parallelism."""
         return [
-            {
-                name: tensor.to(self.device, non_blocking=True)
-                for name, tensor in part_of_sequences(batch, self.groups.context).items()
-            }
+            {name: self._copied(tensor) for name, tensor in part_of_sequences(batch, self.groups.context).items()}
             for batch in micro_batches
         ]
+
+    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.device.type == "cuda":
+            # From memory that isn't pinned, a copy would make the host wait for the device's earlier work.
+            tensor = tensor.contiguous().pin_memory()
+        return tensor.to(self.device, non_blocking=True)
 
     def iteration(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
         """Trains on the micro-batches; returns their mean loss (see `Execution.run`)."""

@@ -96,6 +96,9 @@ def train(
         with recorder.phase(Phase.DATA):
             micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
         loss = engine.iteration(micro_batches)
+        if loss is not None:
+            # Reading it from the device later would wait for all that was issued since.
+            loss = loss.to("cpu", non_blocking=True)
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)
         yield from periodically.after(index)

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from wirecost.train.models.vocabulary import chunk_for, vocabulary_loss
+
 
 class Attend(nn.Module):
     """Softmax attention proper, of (batch, heads, positions, head_size): no parameters.
@@ -108,7 +110,13 @@ class Layer(nn.Module):
 
 
 class VocabularyLoss(nn.Module):
-    """Logits from an embedding and the mean cross-entropy, in FP32, of int64 targets (batch, positions)."""
+    """Logits from an embedding and the mean cross-entropy, in FP32, of int64 targets (batch, positions).
+
+    `fused` has training compute both chunk by chunk (see vocabulary.py), `compiled` the chunks by torch.compile.
+    """
+
+    fused = False
+    compiled = False
 
     def __init__(self, weight: torch.Tensor, *, bias: bool = False) -> None:
         super().__init__()
@@ -116,6 +124,11 @@ class VocabularyLoss(nn.Module):
         self.bias = nn.Parameter(torch.empty(len(weight))) if bias else None
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.fused and torch.is_grad_enabled():
+            x, targets = x.flatten(0, 1), targets.flatten()
+            chunk = chunk_for(len(self.weight))
+            total, *_ = vocabulary_loss(x, self.weight, self.bias, targets, chunk, self.compiled)
+            return total / len(x)
         logits = functional.linear(x, self.weight, self.bias)
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 

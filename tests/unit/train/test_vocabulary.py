@@ -1,0 +1,79 @@
+"""The fused vocabulary loss against logits and cross-entropy of PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from wirecost.train.models import blocks, vocabulary
+from wirecost.train.models.blocks import VocabularyLoss
+
+TARGETS, HIDDEN, WORDS = (3, 7), 16, 40
+
+
+def _loss_and_gradients(
+    *, fused: bool, bias: bool, dtype: torch.dtype = torch.float32, scale: float = 1.0
+) -> tuple[torch.Tensor, ...]:
+    """The embedding is tied: its gradient has two parts."""
+    torch.manual_seed(0)
+    embedding = nn.Embedding(WORDS, HIDDEN)
+    head = VocabularyLoss(embedding.weight, bias=bias)
+    if head.bias is not None:
+        nn.init.normal_(head.bias)
+    head.fused = fused
+    head.to(dtype)
+    embedding.to(dtype)
+    inputs, targets = torch.randint(0, WORDS, TARGETS), torch.randint(0, WORDS, TARGETS)
+    hidden = torch.tanh(embedding(inputs))
+    hidden.retain_grad()
+    loss = head(hidden, targets)
+    (loss * scale).backward()
+    found = [loss.detach(), hidden.grad, embedding.weight.grad]
+    if head.bias is not None:
+        found.append(head.bias.grad)
+    assert all(f is not None for f in found)
+    return tuple(f / scale if number else f for number, f in enumerate(found) if f is not None)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk_bytes", [4 * WORDS * 5, 2**29])
+def test_fused_is_plain(bias: bool, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "CHUNK_BYTES", chunk_bytes)
+    for fused, plain in zip(
+        _loss_and_gradients(fused=True, bias=bias), _loss_and_gradients(fused=False, bias=bias), strict=True
+    ):
+        torch.testing.assert_close(fused, plain)
+
+
+def test_sixteen_bits_lose_nothing_more_than_plain_does() -> None:
+    exact = _loss_and_gradients(fused=False, bias=True)
+    for dtype, scale in ((torch.bfloat16, 1.0), (torch.float16, 1024.0)):
+        fused = _loss_and_gradients(fused=True, bias=True, dtype=dtype, scale=scale)
+        plain = _loss_and_gradients(fused=False, bias=True, dtype=dtype, scale=scale)
+        for mine, theirs, right in zip(fused, plain, exact, strict=True):
+            error, allowed = (mine.float() - right).norm(), (theirs.float() - right).norm()
+            assert error <= 1.5 * allowed + 1e-6
+
+
+def test_evaluation_makes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = VocabularyLoss(nn.Parameter(torch.randn(WORDS, HIDDEN)))
+    x, targets = torch.randn(*TARGETS, HIDDEN), torch.randint(0, WORDS, TARGETS)
+    with torch.no_grad():
+        plain = head(x, targets)
+        head.fused = True
+        monkeypatch.setattr(blocks, "vocabulary_loss", None)
+        torch.testing.assert_close(head(x, targets), plain)
+
+
+def test_the_operator_keeps_the_rules_of_operators() -> None:
+    x, weight = torch.randn(6, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(
+        vocabulary.vocabulary_loss, (x, weight, None, torch.randint(0, 5, (6,)), 2, False), test_utils=checks
+    )
+
+
+@pytest.mark.parametrize(("words", "chunk"), [(50304, 4096), (256, 2**20), (2**40, 1)])
+def test_chunks_bound_the_logits(words: int, chunk: int) -> None:
+    assert vocabulary.chunk_for(words) == chunk
