@@ -333,10 +333,10 @@ def ours(section: Section) -> Result:
 
 def megatron(section: Section) -> Result:
     """Megatron-Core's GPT of its local layer spec, BF16 weights; fused AdamW and clipping as the others."""
-    from megatron.core import parallel_state, tensor_parallel
-    from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-    from megatron.core.transformer import TransformerConfig
+    from megatron.core import parallel_state, tensor_parallel  # pyright: ignore[reportMissingImports]
+    from megatron.core.models.gpt import GPTModel  # pyright: ignore[reportMissingImports]
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # pyright: ignore[reportMissingImports]
+    from megatron.core.transformer import TransformerConfig  # pyright: ignore[reportMissingImports]
 
     workload = section.workload
     parallel_state.initialize_model_parallel()
@@ -488,7 +488,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", default="gpt-2-medium,gpt-2-large")
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=4)

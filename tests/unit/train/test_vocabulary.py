@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from wirecost.train.models import blocks, vocabulary
+import wirecost.train.models.blocks as blocks
+import wirecost.train.models.vocabulary as vocabulary
 from wirecost.train.models.blocks import VocabularyLoss
 
 TARGETS, HIDDEN, WORDS = (3, 7), 16, 40

@@ -115,11 +115,10 @@ class VocabularyLoss(nn.Module):
     `fused` has training compute both chunk by chunk (see vocabulary.py), `compiled` the chunks by torch.compile.
     """
 
-    fused = False
-    compiled = False
-
     def __init__(self, weight: torch.Tensor, *, bias: bool = False) -> None:
         super().__init__()
+        self.fused = False
+        self.compiled = False
         self.weight = weight
         self.bias = nn.Parameter(torch.empty(len(weight))) if bias else None
 
