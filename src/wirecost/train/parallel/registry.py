@@ -9,6 +9,7 @@ from torch import nn
 from wirecost.spec import DataParallel, GradientTraffic, Plan
 from wirecost.train.groups import Groups
 from wirecost.train.parallel.all_reduce import BucketedAllReduce, FlatAllReduce
+from wirecost.train.parallel.alone import Alone
 from wirecost.train.parallel.base import DataParallelStrategy
 from wirecost.train.parallel.ddp import OverlappedDDP
 from wirecost.train.parallel.zero1 import Zero1
@@ -32,13 +33,12 @@ def holds_masters(plan: Plan, groups: Groups) -> bool:
 
 def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> DataParallelStrategy:
     """Applies a plan's data parallelism to a model (or to a rank's part of one)."""
+    if plan.data_parallel in (DataParallel.ALL_REDUCE, DataParallel.DDP) and groups.data.size == 1:
+        return Alone(model)
     if plan.data_parallel is DataParallel.DDP and (
-        # DistributedDataParallel needs a group, one backward after each forward, and always overlaps; of its
-        # compressed collectives it tells nobody.
-        groups.data.size == 1
-        or plan.pipeline_parallel > 1
-        or not plan.overlap
-        or plan.gradient_traffic is not GradientTraffic.NATIVE
+        # DistributedDataParallel needs one backward after each forward, and always overlaps; of its compressed
+        # collectives it tells nobody.
+        plan.pipeline_parallel > 1 or not plan.overlap or plan.gradient_traffic is not GradientTraffic.NATIVE
     ):
         return BucketedAllReduce(model, plan, groups, recorder)
     if plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size == 1:
