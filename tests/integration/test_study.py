@@ -160,6 +160,19 @@ def test_killed_at_any_moment_it_resumes_without_losing_or_repeating(tmp_path: P
     assert not list(out.glob("experiments/.partial-*"))
 
 
+def test_a_budget_starts_nothing_that_does_not_fit(tmp_path: Path) -> None:
+    study, out = write_study(tmp_path), tmp_path / "out"
+    run = start(study, out, "--budget", "1 s")
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert "1 of 1 experiments did not fit into 1 s: go on with --resume" in err
+    assert not list(out.glob("experiments/*"))
+    run = start(study, out, "--budget", "soon")
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err.count("\n")) == (2, 1)
+    assert "--budget" in err
+
+
 def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
     before = network_namespaces()
     out = tmp_path / "out"

@@ -25,6 +25,10 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: run failed and skipped experiments again.")
     ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Time for this run, as in '20 min': what doesn't fit is left for --resume."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the study, print its experiments, run nothing.")
     ] = False,
@@ -33,11 +37,19 @@ def run(
     from shlex import quote
 
     from wirecost.cli.progress import StudyProgress
+    from wirecost.errors import SpecError
     from wirecost.report import read_report
     from wirecost.report.terminal import print_report
     from wirecost.study import Status, run_study
     from wirecost.study.runner import check_runnable, default_out, load_study
+    from wirecost.units import parse_time_s
 
+    budget_s = None
+    if budget is not None:
+        try:
+            budget_s = parse_time_s(budget)
+        except ValueError as error:
+            raise SpecError(f"--budget: {error}") from error
     loaded = load_study(study)
     if dry_run:
         check_runnable(loaded)
@@ -46,7 +58,14 @@ def run(
         return
     folder = out or default_out(loaded)
     with StudyProgress() as progress:
-        results = run_study(loaded, folder, resume=resume, retry_failed=retry_failed, progress=progress)
+        results = run_study(
+            loaded, folder, resume=resume, retry_failed=retry_failed, budget_s=budget_s, progress=progress
+        )
+    planned = len(loaded.experiments())
+    if left := planned - len(results):
+        typer.echo(f"{left} of {planned} experiments did not fit into {budget}: go on with --resume", err=True)
+    if not results:
+        return
     print_report(read_report(folder))
     typer.echo(f"\nResults: {folder}\nFigures and page: wirecost report {quote(str(folder))} --html report.html")
     if any(r.outcome.status is Status.FAILED for r in results):

@@ -56,6 +56,7 @@ def run_study(
     *,
     resume: bool = False,
     retry_failed: bool = False,
+    budget_s: float | None = None,
     progress: Progress | None = None,
     worker: Sequence[str] = (),
 ) -> list[Result]:
@@ -65,11 +66,14 @@ def run_study(
     Args:
         resume: go on in a store that holds results already.
         retry_failed: run failed and skipped experiments again instead of keeping them.
+        budget_s: start no experiment that would probably end later than this many seconds from now; what is left
+            is for another run with `resume`.
         worker: another command for a rank, called with the experiment's directory.
 
     Raises:
         SpecError, UnsupportedError, StoreError: before anything is started.
     """
+    deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
     experiments = study.experiments()
     check_runnable(study)
@@ -86,6 +90,8 @@ def run_study(
         if study.benchmark:
             benchmark(store, sites(todo), lambda site, why: progress.network_measured(site.label, why))
         for number, experiment in enumerate(todo):
+            if deadline is not None and time.monotonic() + time_left.seconds(experiment) > deadline:
+                break
             progress.experiment_started(len(experiments) - len(todo) + number, experiment)
             outcome = _run_one(
                 store, experiment, worker, _Watch(progress, experiment, todo[number + 1 :], time_left)
