@@ -14,9 +14,12 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from wirecost.fabric.rank import run_as_rank
+
+if TYPE_CHECKING:
+    from wirecost.train.periodic import TrainedEvent
 
 
 def main() -> NoReturn:
@@ -47,14 +50,10 @@ def run_rank(directory: Path, rank: int) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         dist.init_process_group("gloo", timeout=timeout)
     checkpoints = directory / "checkpoints"
-    (directory / "events").mkdir(exist_ok=True)
-    with (
-        (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples,
-        (directory / "events" / f"rank-{rank}.jsonl").open("w", buffering=1) as events,
-    ):
+    with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
         for done in train(experiment, tokens, device, checkpoints=checkpoints):
             if isinstance(done, TrainedEvent):
-                events.write(json.dumps(vars(done)) + "\n")
+                _note(directory / "events" / f"rank-{rank}.jsonl", done)
                 continue
             sample = done.sample
             line = {
@@ -75,6 +74,12 @@ def run_rank(directory: Path, rank: int) -> None:
     if device.type == "cuda":
         # NCCL wants to be told; gloo's threads are better left alone (see `fabric.rank.leave`).
         dist.destroy_process_group()
+
+
+def _note(path: Path, event: TrainedEvent) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as events:
+        events.write(json.dumps(vars(event)) + "\n")
 
 
 if __name__ == "__main__":
