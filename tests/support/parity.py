@@ -59,6 +59,21 @@ WORKLOADS = {
 }
 """Small, and divisible by whatever two or four ranks ask for."""
 
+LLAMA = Workload(
+    name="llama",
+    layers=2,
+    hidden=32,
+    heads=8,
+    kv_heads=4,
+    vocab_size=256,
+    sequence_length=16,
+    activation="swiglu",
+    norm="rmsnorm",
+    positions="rotary",
+    biases=False,
+    tied_embeddings=False,
+)
+
 
 @dataclass(frozen=True)
 class Trained:

@@ -97,22 +97,18 @@ def links(report: StudyReport) -> Table:
 
 
 def benchmarks(report: StudyReport) -> Table:
-    """What an all-reduce takes on each network, measured before training and fitted."""
-    table = _table(
-        "All-reduce on each network, benchmarked before training (bus bandwidth; error on left-out sizes)"
-    )
-    for name in ("network", "ranks", "latency", "measured", "of", "fitted", "error"):
+    """What an all-reduce takes on each network, measured before training."""
+    table = _table("All-reduce on each network, benchmarked before training")
+    for name in ("network", "ranks", "latency", "bus bandwidth", "of"):
         table.add_column(name, justify="left" if name == "network" else "right")
     for b in report.benchmarks:
         if b.largest_bytes is None:
-            row = ["none", Text(printable(b.remark or "")), "", "", ""]
+            row = ["none", Text(printable(b.remark or "")), ""]
         else:
             row = [
                 format_ns(b.latency_ns, 3) if b.latency_ns is not None else "unknown",
                 f"{b.measured_Bps * 1e-9:.3g} GB/s" if b.measured_Bps else "unknown",
                 format_size_bytes(b.largest_bytes),
-                f"{b.fitted_Bps * 1e-9:.3g} GB/s" if b.fitted_Bps else "unknown",
-                f"{b.left_out_error:.0%}" if b.left_out_error is not None else "unknown",
             ]
         table.add_row(Text(report.network_label(b.network)), str(b.ranks), *row)
     return table

@@ -16,7 +16,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from wirecost.breakdown import Breakdown, ResultWarning
-from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
+from wirecost.errors import MissingExtraError, SpecError, UnsupportedError, one_of
 from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
 from wirecost.fabric.launch import LOG_LINES
 from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
@@ -281,7 +281,5 @@ def load_study(name_or_path: str) -> Study:
         return validate(Study, named("study", name_or_path), f"study {name_or_path}")
     path = Path(name_or_path)
     if not path.exists() and path.suffix not in {".yaml", ".yml"}:
-        raise SpecError(
-            f"{name_or_path}: no such file, and no shipped study; those are: {', '.join(names('study'))}"
-        )
+        raise SpecError(f"{name_or_path}: no such file; {one_of('study', name_or_path, names('study'))}")
     return load(Study, path)

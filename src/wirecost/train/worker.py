@@ -68,9 +68,9 @@ def run_rank(directory: Path, rank: int) -> None:
             }
             samples.write(json.dumps(line) + "\n")
     dist.barrier()
-    if rank == 0:
+    if rank == 0 and checkpoints.exists():
         # They were written for what writing them costs; a study's results keep no weights.
-        shutil.rmtree(checkpoints, ignore_errors=True)
+        shutil.rmtree(checkpoints)
     if device.type == "cuda":
         # NCCL wants to be told; gloo's threads are better left alone (see `fabric.rank.leave`).
         dist.destroy_process_group()

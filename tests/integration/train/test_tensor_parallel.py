@@ -9,27 +9,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parity import MICRO_BATCH, WORKLOADS, Trained, assert_same, experiment, reference, train_all
+from support.parity import LLAMA, MICRO_BATCH, WORKLOADS, Trained, assert_same, experiment, reference, train_all
 from wirecost.spec import DataParallel, Family, Plan, RankOrder, Workload
 
 GPT = WORKLOADS[Family.GPT]
 ODD = GPT.model_copy(update={"name": "odd-vocabulary", "vocab_size": 133, "layers": 2})
 """Over four ranks the last has one token beside its padding."""
 TINY = GPT.model_copy(update={"name": "tiny-vocabulary", "vocab_size": 129, "layers": 1})
-LLAMA = Workload(
-    name="llama",
-    layers=2,
-    hidden=32,
-    heads=8,
-    kv_heads=4,
-    vocab_size=256,
-    sequence_length=16,
-    activation="swiglu",
-    norm="rmsnorm",
-    positions="rotary",
-    biases=False,
-    tied_embeddings=False,
-)
 OTHERS = (ODD, TINY, LLAMA)
 ELEMENT = 4
 ZERO = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)

@@ -44,7 +44,7 @@ def test_version_and_help() -> None:
     ("arguments", "message"),
     [
         (("study", "run", "none.yaml"), "none.yaml: no such file"),
-        (("study", "run", "dmeo"), "dmeo: no such file, and no shipped study; those are: demo"),
+        (("study", "run", "dmeo"), "dmeo: no such file; unknown study 'dmeo' (did you mean 'demo'?); allowed: "),
         (("report", "."), "no study was run here"),
         (("report", "nowhere"), "no study was run here"),
     ],
@@ -63,6 +63,10 @@ def test_refusals_are_one_line_and_exit_2(tmp_path: Path, arguments: tuple[str, 
     [
         ("workloads: [gpt-2-medium, gpt-x]", "workloads[1]: unknown workload 'gpt-x'"),
         ("plans: [{name: p, expert_parallel: 2}]", "plans[0]: plan 'p': the engine runs expert_parallel 1, not 2"),
+        (
+            "plans: [{name: p, precision: bf16, matrix_precision: fp8}]",
+            "the engine multiplies matrices in 'precision' (bf16), not in fp8; leave matrix_precision out",
+        ),
         (
             "plans: [{name: p, data_parallel: zero3, gradient_traffic: int8}]",
             "zero3 reduce-scatters gradients, in fp16 or bf16 but not as int8",

@@ -11,27 +11,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from support.parity import TOKENS, WORKLOADS
+from support.parity import LLAMA, TOKENS, WORKLOADS
 from wirecost.spec import Family, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.models import Batch, Model, build_model, examples_for, llama, t5
 from wirecost.train.models.base import run_units
 from wirecost.train.models.build import untrainable
 
-LLAMA = Workload(
-    name="llama",
-    layers=2,
-    hidden=32,
-    heads=4,
-    kv_heads=2,
-    vocab_size=256,
-    sequence_length=16,
-    activation="swiglu",
-    norm="rmsnorm",
-    positions="rotary",
-    biases=False,
-    tied_embeddings=False,
-)
 ALL = {**{str(family): workload for family, workload in WORKLOADS.items()}, "llama": LLAMA}
 
 

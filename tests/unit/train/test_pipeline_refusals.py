@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parity import WORKLOADS, experiment
+from support.parity import MICRO_BATCH, WORKLOADS, experiment
 from wirecost.spec import Family, Plan
 from wirecost.train.models import build_model
 from wirecost.train.parallel import misfit, mismatch, unsupported
@@ -45,10 +45,10 @@ def test_layers_that_do_not_divide() -> None:
 
 def test_micro_batches_of_interleaved() -> None:
     workload = WORKLOADS[Family.GPT]
-    reason = misfit(experiment(plan(**INTERLEAVED), workload, 2, global_batch=9))
+    reason = misfit(experiment(plan(**INTERLEAVED), workload, 2, global_batch=9 * MICRO_BATCH))
     assert "gives 9; nearest that do: 8 or 10" in (reason or "")
     assert misfit(experiment(plan(**INTERLEAVED), workload, 2)) is None
-    assert misfit(experiment(plan(pipeline_parallel=2), workload, 2, global_batch=9)) is None
+    assert misfit(experiment(plan(pipeline_parallel=2), workload, 2, global_batch=9 * MICRO_BATCH)) is None
 
 
 def test_layers_are_shared_out_evenly_and_the_rest_goes_to_the_ends() -> None:

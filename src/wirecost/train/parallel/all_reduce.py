@@ -7,8 +7,7 @@ micro-batches may interleave (pipelines) and that every byte is recorded when gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import nn
@@ -20,33 +19,21 @@ from wirecost.train.groups import Groups
 from wirecost.train.parallel.buckets import Bucket, GradientsReady, into_buckets
 from wirecost.train.parallel.chains import chains_for
 from wirecost.train.parallel.traffic import traffic_for
+from wirecost.train.parallel.whole import WholeParameters
 from wirecost.train.recorder import Recorder
 
 
-class BucketedAllReduce:
+class BucketedAllReduce(WholeParameters):
     """Gradients are views into the buckets' buffer, so that a collective moves a bucket without a copy."""
 
-    pieces_over = None
+    one_buffer = False
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
-        self._build(model, plan, groups, recorder, plan.bucket_bytes, overlap=plan.overlap)
-
-    def _build(
-        self,
-        model: nn.Module,
-        plan: Plan,
-        groups: Groups,
-        recorder: Recorder,
-        bucket_bytes: int | None,
-        *,
-        overlap: bool,
-    ) -> None:
-        self.module: nn.Module = model
+        super().__init__(model)
         self.recorder = recorder
-        self.overlap = overlap
-        self.parameters = list(model.parameters())
+        self.overlap = plan.overlap and not self.one_buffer
         device, dtype = self.parameters[0].device, self.parameters[0].dtype
-        self.buckets = into_buckets(self.parameters, bucket_bytes)
+        self.buckets = into_buckets(self.parameters, None if self.one_buffer else plan.bucket_bytes)
         self.buffer = torch.zeros(sum(b.size for b in self.buckets), dtype=dtype, device=device)
         self.flat = self.buffer.split([b.size for b in self.buckets])
         for bucket in self.buckets:
@@ -60,30 +47,13 @@ class BucketedAllReduce:
         self.buffer.zero_()
         self.ready.reset()
 
-    @contextmanager
-    def micro_batch(self, *, last: bool) -> Iterator[None]:
-        self.ready.armed = last and self.overlap
-        yield
-        self.ready.armed = False
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+        return self.ready.launching(last and self.overlap)
 
     def after_backward(self) -> None:
         with self.recorder.phase(Phase.GRAD_SYNC):
             self.ready.launch_rest()
             self.chains.finish()
-
-    def optimizer_parameters(self) -> list[nn.Parameter]:
-        return self.parameters
-
-    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        for parameter in self.parameters:
-            assert parameter.grad is not None
-            yield parameter, parameter.grad
-
-    def after_step(self) -> None:
-        pass
-
-    def complete_parameters(self) -> None:
-        pass
 
     def _launch(self, bucket: Bucket) -> None:
         self.chains.start(self.traffic.all_reduce(self.flat[bucket.index], bucket), self.traffic.rounds)
@@ -92,5 +62,4 @@ class BucketedAllReduce:
 class FlatAllReduce(BucketedAllReduce):
     """One buffer, one all-reduce, after backward."""
 
-    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
-        self._build(model, plan, groups, recorder, None, overlap=False)
+    one_buffer = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -87,6 +88,13 @@ class GradientsReady:
         """Every gradient is missing again."""
         self._missing = [set(bucket.parameters) for bucket in self.buckets]
         self._next = 0
+
+    @contextmanager
+    def launching(self, armed: bool) -> Iterator[None]:
+        """Launches buckets during what it surrounds, if `armed`; otherwise gradients only accumulate."""
+        self.armed = armed
+        yield
+        self.armed = False
 
     def launch_rest(self) -> None:
         """Launches the buckets in which a gradient did not come."""

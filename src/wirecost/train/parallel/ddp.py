@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,15 +13,15 @@ from torch.nn.parallel import DistributedDataParallel
 from wirecost.breakdown import Phase
 from wirecost.spec import Plan
 from wirecost.train.groups import Groups
+from wirecost.train.parallel.whole import WholeParameters
 from wirecost.train.recorder import Recorder
 
 
-class OverlappedDDP:
+class OverlappedDDP(WholeParameters):
     """A communication hook times each bucket; the tail of backward that only waits counts as communication."""
 
-    pieces_over = None
-
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
+        super().__init__(model)
         self.recorder = recorder
         self.group = groups.data
         self.ddp = DistributedDataParallel(
@@ -33,7 +32,6 @@ class OverlappedDDP:
             bucket_cap_mb=plan.bucket_bytes / 2**20,  # type: ignore[arg-type]
         )
         self.module: nn.Module = self.ddp
-        self.parameters = list(model.parameters())
 
         # PyTorch compares a hook's annotations with its classes, not with their names: so none here.
         def hook(_state, bucket):  # noqa: ANN001, ANN202, RUF100
@@ -54,20 +52,6 @@ class OverlappedDDP:
         if self._last_launch is not None:
             self.recorder.tail(Phase.BACKWARD, self._last_launch, Phase.GRAD_SYNC)
             self._last_launch = None
-
-    def optimizer_parameters(self) -> list[nn.Parameter]:
-        return self.parameters
-
-    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        for parameter in self.parameters:
-            assert parameter.grad is not None
-            yield parameter, parameter.grad
-
-    def after_step(self) -> None:
-        pass
-
-    def complete_parameters(self) -> None:
-        pass
 
     def _all_reduce(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         call = self.recorder.launch("all_reduce", self.group.name, self.group.ranks, buffer.nbytes)

@@ -18,6 +18,11 @@ def unsupported(plan: Plan) -> str | None:
         )
     if plan.expert_parallel != 1:
         return f"plan '{plan.name}': the engine runs expert_parallel 1, not {plan.expert_parallel}"
+    if plan.matrix_precision is not None:
+        return (
+            f"plan '{plan.name}': the engine multiplies matrices in 'precision' ({plan.precision}), not in "
+            f"{plan.matrix_precision}; leave matrix_precision out (predictions take it)"
+        )
     if plan.sequence_parallel and plan.tensor_parallel == 1:
         return f"plan '{plan.name}': sequence_parallel goes with tensor_parallel 2 or more, not 1; leave it out"
     if plan.recompute is Recompute.SELECTIVE and plan.context_parallel > 1:
@@ -91,6 +96,7 @@ def misfit(experiment: Experiment) -> str | None:
             f"multiple of pipeline_parallel {plan.pipeline_parallel}; a global batch of {experiment.global_batch} "
             f"over {experiment.data_parallel_degree} data-parallel ranks in micro-batches of "
             f"{experiment.micro_batch} gives {experiment.accumulation}; nearest that do: "
-            f"{nearest_multiples(experiment.accumulation, plan.pipeline_parallel)}"
+            f"{nearest_multiples(experiment.accumulation, plan.pipeline_parallel)}; set the "
+            "scaling's micro_batch or global_batch"
         )
     return None

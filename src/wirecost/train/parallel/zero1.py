@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from torch import nn
 
@@ -37,11 +36,8 @@ class Zero1(ShardedOptimizer):
             flat.zero_()
         self.ready.reset()
 
-    @contextmanager
-    def micro_batch(self, *, last: bool) -> Iterator[None]:
-        self.ready.armed = last and self.overlap
-        yield
-        self.ready.armed = False
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
+        return self.ready.launching(last and self.overlap)
 
     def after_backward(self) -> None:
         with self.recorder.phase(Phase.GRAD_SYNC):

@@ -46,10 +46,9 @@ class Zero2(ShardedOptimizer):
     def micro_batch(self, *, last: bool) -> Iterator[None]:
         self._last = last
         self.ready.reset()
-        self.ready.armed = True
-        yield
+        with self.ready.launching(True):
+            yield
         self.ready.launch_rest()
-        self.ready.armed = False
 
     def after_backward(self) -> None:
         with self.recorder.phase(Phase.GRAD_SYNC):
