@@ -1,7 +1,8 @@
 """Trains experiments on ranks of this machine, without a network between them, and says what came of it.
 
 `python -m support.parity DIRECTORY` is all ranks. One start of the processes serves many experiments: most of a
-small run's time goes into starting Python and torch.
+small run's time goes into starting Python and torch. With WIRECOST_TEST_DEVICE=cuda in the environment each rank has
+a GPU of its own and NCCL between them, in place of CPUs and gloo: the same tests on what counts.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from wirecost.fabric.launch import free_port
 from wirecost.fabric.rank import PR_SET_PDEATHSIG
-from wirecost.spec import DataParallel, Experiment, Family, Plan, Workload, validate
+from wirecost.spec import DataParallel, Device, Experiment, Family, Plan, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.fabric import Fabric
 from wirecost.spec.presets import named
 
+DEVICE = Device(os.environ.get("WIRECOST_TEST_DEVICE", "cpu"))
 STEPS = 5
 MICRO_BATCH = 2
 FABRIC = validate(Fabric, named("fabric", "loopback"), "fabric")
@@ -98,6 +101,7 @@ def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Ex
         "scaling": Scaling.STRONG,
         "iterations": STEPS,
         "warmup": 0,
+        "device": DEVICE,
     }
     return Experiment(workload=workload, plan=plan, fabric=FABRIC, **settings | changes)
 
@@ -111,24 +115,9 @@ def train_all(
         checkpoints: the folder in `folder` that each experiment goes on from and writes to.
     """
     (ranks,) = {e.ranks for e in experiments}
-    (folder / "experiments.json").write_text(json.dumps([e.model_dump(mode="json") for e in experiments]))
-    (folder / "checkpoints.json").write_text(json.dumps([*checkpoints, *[None] * len(experiments)]))
-    environment = {
-        **os.environ,
-        "WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "OMP_NUM_THREADS": "1",
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a pool of processes would outlive the rank
-        "GLOO_SOCKET_IFNAME": "lo",
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
-    }
-    timeout_s = 60 + 15 * len(experiments)
-    run = subprocess.run(
-        [sys.executable, "-m", "support.parity", str(folder)],
-        env=environment, capture_output=True, text=True, timeout=timeout_s, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr
+    if DEVICE is Device.CUDA and ranks > torch.cuda.device_count():
+        pytest.skip(f"needs_gpu: {ranks} GPUs")
+    _launch(experiments, folder, checkpoints)
     found = []
     for number in range(len(experiments)):
         parts = [json.loads((folder / f"{number}-{rank}.json").read_text()) for rank in range(ranks)]
@@ -143,6 +132,45 @@ def train_all(
             )
         )
     return found
+
+
+def _launch(experiments: Sequence[Experiment], folder: Path, checkpoints: Sequence[str | None]) -> None:
+    (folder / "experiments.json").write_text(json.dumps([e.model_dump(mode="json") for e in experiments]))
+    (folder / "checkpoints.json").write_text(json.dumps([*checkpoints, *[None] * len(experiments)]))
+    environment = {
+        **os.environ,
+        "WORLD_SIZE": str(experiments[0].ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a pool of processes would outlive the rank
+        "GLOO_SOCKET_IFNAME": "lo",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
+    }
+    try:
+        run = subprocess.run(
+            [sys.executable, "-m", "support.parity", str(folder)],
+            env=environment, capture_output=True, text=True, timeout=60 + 15 * len(experiments), check=False,
+        )  # fmt: skip
+        said = run.stdout + run.stderr if run.returncode else ""
+    except subprocess.TimeoutExpired as error:
+        said = f"hangs: {error}"
+    if said and DEVICE is Device.CUDA and len(experiments) > 1 and not any(checkpoints):
+        said = _each_alone(experiments)
+    assert not said, said
+
+
+def _each_alone(experiments: Sequence[Experiment]) -> str:
+    """What each experiment that fails by itself says: time on GPUs is dear, so all of them are named at once."""
+    said = []
+    for one in experiments:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                _launch([one], Path(folder), ())
+            except AssertionError as error:
+                lines = str(error).splitlines()
+                said.append("\n".join([f"{one.plan!r} of {one.workload.name}:", *lines[-25:]]))
+    return "\n\n".join(said) or "together they fail, each alone does not"
 
 
 @functools.cache
@@ -194,7 +222,13 @@ def _rank(folder: Path) -> None:
     # PyTorch is loaded once, for every rank.
     rank = _forked(int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank)
+    if DEVICE is Device.CUDA:
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", rank=rank, device_id=device)
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group("gloo", rank=rank)
     checkpoints = json.loads((folder / "checkpoints.json").read_text())
     for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
         engines: list[Any] = []
@@ -203,7 +237,7 @@ def _rank(folder: Path) -> None:
             train(
                 Experiment.model_validate(settings),
                 TOKENS,
-                torch.device("cpu"),
+                device,
                 checkpoints=folder / where if where else None,
                 built=engines.append,
             )
@@ -221,6 +255,8 @@ def _rank(folder: Path) -> None:
         if rank == 0:
             torch.save(parameters, folder / f"{number}.pt")
     dist.barrier()
+    if DEVICE is Device.CUDA:
+        dist.destroy_process_group()
     os._exit(0)
 
 
