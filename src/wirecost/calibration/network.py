@@ -73,7 +73,9 @@ class Bench:
         return found
 
     def efficiency(self) -> NetworkEfficiency:
-        fitted = fit_rows(self.rows, groups=self.rings, medians=self.medians)
+        alone = self.emulated and self.hosts > 1 and self.ranks_per_host == 1
+        link_bps = self.rate_bps if alone else None
+        fitted = fit_rows(self.rows, groups=self.rings, medians=self.medians, link_bps=link_bps)
         return efficiency(
             fitted,
             source=f"wirecost bench ({self.path})",

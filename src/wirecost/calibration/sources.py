@@ -80,6 +80,9 @@ def _from_store(root: Path, found: Found, ranks: int | None) -> None:
         _add(result.experiment, result.breakdown, result.directory, found)
     if other:
         found.skipped.append(f"{root}: {other} runs of other than {ranks} ranks")
+    # A study benchmarks its networks before it trains over them.
+    benches = [read_bench(path) for path in sorted(root.glob("networks/*/bench.json"))]
+    found.benches += [b for b in benches if b is not None and ranks in (None, b.hosts * b.ranks_per_host)]
 
 
 def _from_experiment(directory: Path, found: Found) -> None:

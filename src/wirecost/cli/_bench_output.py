@@ -119,7 +119,12 @@ def run_and_print(
     live = LiveTable(request, quiet=as_json or silent)
 
     def found(ended: str | None) -> list[Fitted]:
-        fitted = fit_rows(live.rows, groups=len(request.groups), medians=request.backend is not Backend.NCCL)
+        fitted = fit_rows(
+            live.rows,
+            groups=len(request.groups),
+            medians=request.backend is not Backend.NCCL,
+            link_bps=request.link_bps,
+        )
         if as_json and not silent:
             whole = Document(
                 environment=describe_environment(),

@@ -26,17 +26,28 @@ def report(
         Path | None,
         typer.Option(help="Where figures go, PNG and SVG.  [default: DIRECTORY/figures]", show_default=False),
     ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            help="What `wirecost predict --study` wrote: cells without a measurement show it, marked p.",
+            show_default=False,
+        ),
+    ] = None,
     no_figures: Annotated[bool, typer.Option("--no-figures", help="Write no figures.")] = False,
 ) -> None:
     """Show what a study says: communication fractions, speed-ups, checks, figures, a page."""
+    from wirecost.errors import SpecError
     from wirecost.report import read_report
     from wirecost.report.data import to_csv, to_json
     from wirecost.report.terminal import print_report
+    from wirecost.study.predicted import read_predictions
 
     if directory.is_file():
+        if predictions is not None:
+            raise SpecError(f"{directory}: a recording has nothing to predict; leave --predictions out")
         _draw_recording(directory, output_format, html, figures or directory.parent, drawn=not no_figures)
         return
-    read = read_report(directory)
+    read = read_report(directory, read_predictions(predictions) if predictions is not None else None)
     if output_format is Format.JSON:
         typer.echo(to_json(read))
     elif output_format is Format.CSV:

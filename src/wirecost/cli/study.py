@@ -41,7 +41,8 @@ def run(
     from wirecost.report import read_report
     from wirecost.report.terminal import print_report
     from wirecost.study import Status, run_study
-    from wirecost.study.runner import check_runnable, default_out, load_study
+    from wirecost.study.runnable import check_runnable
+    from wirecost.study.runner import default_out, load_study
     from wirecost.units import parse_time_s
 
     budget_s = None

@@ -48,12 +48,16 @@ class Fitted:
         return COLLECTIVES[self.collective].bus_factor(self.ranks)
 
 
-def fit_rows(rows: Sequence[Row], *, groups: int = 1, medians: bool = False) -> list[Fitted]:
+def fit_rows(
+    rows: Sequence[Row], *, groups: int = 1, medians: bool = False, link_bps: float | None = None
+) -> list[Fitted]:
     """Fits each collective and number of ranks; in place where that was measured, as training does it.
 
     Args:
         medians: fit each size's median single message where it is known instead of the stream's time, which on
             processors holds whatever else they do meanwhile.
+        link_bps: what each rank's own link gives at most, in bits per second: no collective's bus bandwidth tends
+            to more, whatever a shaper's bucket lets through of the messages measured.
     """
     found = []
     for collective, ranks in dict.fromkeys((r.collective, r.ranks) for r in rows if r.collective != BARRIER):
@@ -63,7 +67,10 @@ def fit_rows(rows: Sequence[Row], *, groups: int = 1, medians: bool = False) -> 
         usable = [r for r in chosen if not r.unshaped]
         points = tuple((r.size_bytes, r.p50_ns if medians and r.p50_ns else r.time_ns) for r in usable)
         try:
-            result, refusal = fit([size for size, _ in points], [time for _, time in points]), None
+            factor = COLLECTIVES[collective].bus_factor(ranks)
+            least_slope = factor * 8e9 / link_bps if link_bps else 0.0
+            sizes, times = [size for size, _ in points], [time for _, time in points]
+            result, refusal = fit(sizes, times, least_slope=least_slope), None
         except FitRefusedError as error:
             result, refusal = None, str(error)
         aside = len(chosen) - len(usable)

@@ -88,8 +88,11 @@ class Fit:
         return float(np.median(np.abs(self.left_out)))
 
 
-def fit(sizes: Sequence[int], times_ns: Sequence[float], *, seed: int = 1) -> Fit:
+def fit(sizes: Sequence[int], times_ns: Sequence[float], *, least_slope: float = 0.0, seed: int = 1) -> Fit:
     """Fits measurements; several of one size count as their median.
+
+    Args:
+        least_slope: ns per byte that endless messages can't stay below, where the link's rate is known.
 
     Raises:
         FitRefusedError: with what is missing.
@@ -102,9 +105,11 @@ def fit(sizes: Sequence[int], times_ns: Sequence[float], *, seed: int = 1) -> Fi
             f"no fit from sizes of {s[0]:.0f} to {s[-1]:.0f} B: the largest must be {MIN_SPAN:.0f} times "
             "the smallest"
         )
-    curve = select(s, t)
-    left_out = [float(t[i] / select(np.delete(s, i), np.delete(t, i))(s[i]) - 1) for i in range(len(s))]
-    latency, slope = _bootstrap(curve, s, t, seed)
+    curve = select(s, t, least_slope)
+    left_out = [
+        float(t[i] / select(np.delete(s, i), np.delete(t, i), least_slope)(s[i]) - 1) for i in range(len(s))
+    ]
+    latency, slope = _bootstrap(curve, s, t, seed, least_slope)
     return Fit(
         curve,
         tuple(int(x) for x in s),
@@ -126,9 +131,9 @@ def _medians(sizes: Sequence[int], times_ns: Sequence[float]) -> tuple[Array, Ar
     return np.array(ordered, float), np.array([float(np.median(by_size[s])) for s in ordered])
 
 
-def select(s: Array, t: Array) -> Piecewise:
+def select(s: Array, t: Array, least_slope: float = 0.0) -> Piecewise:
     """The best curve by BIC: breakpoints are added one by one, then each is tried elsewhere and left out."""
-    best, score = _solve(s, t, ()), math.inf
+    best, score = _solve(s, t, (), least_slope), math.inf
     if best is not None:
         score = _bic(best, s, t)
     chosen: tuple[float, ...] = ()
@@ -137,12 +142,12 @@ def select(s: Array, t: Array) -> Piecewise:
     while improved:
         improved = False
         for breaks in _neighbours(chosen, inner, len(s)):
-            candidate = _solve(s, t, breaks)
+            candidate = _solve(s, t, breaks, least_slope)
             if candidate is not None and (value := _bic(candidate, s, t)) < score - 1e-9:
                 best, score, chosen, improved = candidate, value, breaks, True
     if best is None:
         # Nothing straight that grows goes through these points: the least bad is proportional.
-        best = Piecewise((), 0.0, float(np.exp(np.mean(np.log(t / s)))), ())
+        best = Piecewise((), 0.0, max(least_slope, float(np.exp(np.mean(np.log(t / s))))), ())
     return best
 
 
@@ -162,20 +167,33 @@ def _neighbours(chosen: tuple[float, ...], inner: Sequence[float], count: int) -
 
 
 def _design(s: Array, breaks: Sequence[float]) -> Array:
+    """Columns of `Piecewise`: 1, S, and each break's hinge."""
     return np.stack([np.ones_like(s), s, *(np.maximum(0.0, s - b) for b in breaks)], axis=1)
 
 
-def _solve(s: Array, t: Array, breaks: tuple[float, ...]) -> Piecewise | None:
+def _solve(s: Array, t: Array, breaks: tuple[float, ...], least_slope: float = 0.0) -> Piecewise | None:
     """Least squares of the relative error; None where time would not be positive or would shrink with size."""
     scale = s[-1]
-    weighted = _design(s / scale, [b / scale for b in breaks]) / t[:, None]
-    # Columns differ by orders of magnitude where times do.
-    norms = np.linalg.norm(weighted, axis=0)
-    found = np.linalg.lstsq(weighted / norms, np.ones_like(t), rcond=None)[0] / norms
+    design = _design(s / scale, [b / scale for b in breaks]) / t[:, None]
+    found = _least_squares(design, np.ones_like(t))
+    last, least = float(found[1:].sum()), least_slope * scale
+    if last < least:
+        # The last piece's slope is the sum of all changes: with it given, the last change follows from the others.
+        given = design[:, -1]
+        others = design[:, 1:-1] - given[:, None]
+        free = _least_squares(np.concatenate([design[:, :1], others], axis=1), np.ones_like(t) - least * given)
+        found = np.append(free, least - free[1:].sum())
     slopes = np.cumsum(found[1:])
     if found[0] < 0 or (slopes <= 0).any():
         return None
     return Piecewise(breaks, float(found[0]), float(found[1] / scale), tuple(float(x) / scale for x in found[2:]))
+
+
+def _least_squares(design: Array, target: Array) -> Array:
+    # Columns differ by orders of magnitude where times do.
+    norms = np.linalg.norm(design, axis=0)
+    norms[norms == 0] = 1.0
+    return np.linalg.lstsq(design / norms, target, rcond=None)[0] / norms
 
 
 def _bic(curve: Piecewise, s: Array, t: Array) -> float:
@@ -186,7 +204,9 @@ def _bic(curve: Piecewise, s: Array, t: Array) -> float:
     return n * math.log(max(mean_square, NOISE_FLOOR**2)) + parameters * math.log(n)
 
 
-def _bootstrap(curve: Piecewise, s: Array, t: Array, seed: int) -> tuple[tuple[float, float], tuple[float, float]]:
+def _bootstrap(
+    curve: Piecewise, s: Array, t: Array, seed: int, least_slope: float
+) -> tuple[tuple[float, float], tuple[float, float]]:
     """Intervals of latency and last slope from resampled residuals (B. Efron, R. Tibshirani, "An Introduction to
     the Bootstrap", 1993, chapter 9), the breakpoints kept."""
     random = np.random.default_rng(seed)
@@ -198,7 +218,7 @@ def _bootstrap(curve: Piecewise, s: Array, t: Array, seed: int) -> tuple[tuple[f
     latencies, slopes = [], []
     for _ in range(RESAMPLES):
         again = fitted * np.exp(random.choice(residuals, len(s)))
-        drawn = _solve(s, again, curve.breaks)
+        drawn = _solve(s, again, curve.breaks, least_slope)
         if drawn is not None:
             latencies.append(drawn.base)
             slopes.append(drawn.pieces()[-1][2])

@@ -91,6 +91,13 @@ class BenchRequest(Spec):
         return self.ranks_per_host if self.launcher else self.ranks
 
     @property
+    def link_bps(self) -> float | None:
+        """The shaped rate of the link that each rank has for itself, in bits per second; None where ranks share
+        one, or nothing is shaped."""
+        alone = self.hosts > 1 and self.ranks_per_host == 1 and self.launcher is None
+        return self.fabric.emulate.rate if alone and self.fabric.emulate is not None else None
+
+    @property
     def group_size(self) -> int:
         return len(self.groups[0])
 

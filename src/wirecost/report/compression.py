@@ -8,7 +8,8 @@ from statistics import fmean
 
 from wirecost.breakdown import Breakdown
 from wirecost.collectives.traffic import ring_bytes_sent
-from wirecost.report.study_report import Cell, StudyReport
+from wirecost.report.cells import Cell
+from wirecost.report.study_report import StudyReport
 from wirecost.spec import GradientTraffic
 
 

@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase, Spread
+from wirecost.report.cells import Cell
 from wirecost.report.compression import compressions, losses, sent_bytes
-from wirecost.report.study_report import Cell, StudyReport
+from wirecost.report.study_report import StudyReport
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,6 +50,9 @@ def _row(cell: Cell) -> dict[str, Any]:
     for phase in Phase:
         spent = b.phase_ns(phase) if b else None
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
+    said = cell.predicted
+    row["predicted_iteration_ms"] = time.median * 1e-6 if said and (time := said.iteration_ns()) else None
+    row["predicted_comm_fraction"] = f.median if said and (f := said.comm_fraction()) else None
     row["tokens_per_s"] = b.tokens_per_s() if b else None
     row["sent_bytes"] = sent_bytes(b) if b else None
     by_iteration = losses(b) if b else ()

@@ -3,71 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from wirecost.breakdown import Breakdown, Phase, Ratio, Spread, ratio_of_medians
-from wirecost.spec import DataParallel, Experiment, GradientTraffic, Scaling
+from wirecost.breakdown import Breakdown, Phase, Ratio, ratio_of_medians
+from wirecost.report.cells import Cell, Scale, to_cells
+from wirecost.spec import DataParallel, GradientTraffic
 from wirecost.study import Result, Status, Store
-from wirecost.study.networks import read_benchmark, sites, why_not
-from wirecost.study.store import StoreError
+from wirecost.study.networks import Site, read_benchmark, sites, why_not
+from wirecost.study.store import Outcome, StoreError
 from wirecost.units import format_rate_bps
+
+MANY = 4
+"""More experiments than this that end for one reason are not named one by one."""
 
 EXPECTATION_TOLERANCE = 0.15
 """How far a measured transfer may lie from bytes / measured rate before the report says so."""
-
-
-@dataclass(frozen=True, order=True)
-class Scale:
-    """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch in
-    other micro-batches is a column of its own."""
-
-    scaling: Scaling
-    ranks: int
-    global_batch: int
-    accumulation: int = 1
-
-    def __str__(self) -> str:
-        accumulated = f" in {self.accumulation} micro-batches" if self.accumulation > 1 else ""
-        return f"<{self.ranks}, {self.global_batch}>{accumulated}"
-
-    @property
-    def label(self) -> str:
-        return f"{self.scaling} {self}"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One experiment in a table."""
-
-    workload: str
-    network: str
-    plan: str
-    scale: Scale
-    result: Result
-
-    @property
-    def breakdown(self) -> Breakdown | None:
-        return self.result.breakdown
-
-    @property
-    def comm_fraction(self) -> Spread | None:
-        return self.breakdown.comm_fraction() if self.breakdown else None
-
-    @property
-    def other_transport(self) -> bool:
-        """The run asked for one transport and got another: its numbers are not those of its network."""
-        return bool(self.breakdown) and any(w.code == "transport_not_as_asked" for w in self.breakdown.warnings)
-
-    @property
-    def text(self) -> str:
-        """The fraction, or what came instead of it; `!` marks a run over another transport than asked for."""
-        fraction = self.comm_fraction
-        if fraction is not None:
-            return f"{fraction.median:.2f}{'!' if self.other_transport else ''}"
-        return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
 
 
 @dataclass(frozen=True)
@@ -154,6 +107,16 @@ class Benchmarked:
     fitted_Bps: float | None
     left_out_error: float | None
     remark: str | None
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """Experiments (`what`) without a result, and why."""
+
+    status: str
+    what: str
+    reason: str
+    traceback: str | None = None
 
 
 @dataclass(frozen=True)
@@ -265,9 +228,27 @@ class StudyReport:
             found.append(("earlier_study", message, self.not_shown))
         return found
 
-    def unfinished(self) -> list[Cell]:
-        """Cells that failed or were skipped, or ran out of memory."""
-        return [c for c in self.cells if c.result.outcome.status is not Status.DONE]
+    def unfinished(self) -> list[Unfinished]:
+        """Cells that failed or were skipped, or ran out of memory; many with one reason are one entry."""
+        groups: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.cells:
+            outcome = cell.result.outcome
+            if outcome.status is not Status.DONE:
+                groups.setdefault((outcome.status, outcome.reason or "no reason known"), []).append(cell)
+        found = []
+        for (status, reason), cells in groups.items():
+            if len(cells) > MANY:
+                found.append(Unfinished(status, f"{len(cells)} experiments", reason))
+                continue
+            for c in cells:
+                what = f"{c.workload} on {c.network}, {c.plan}, {c.scale.label}"
+                found.append(Unfinished(status, what, reason, c.result.outcome.traceback))
+        return found
+
+    @property
+    def predicted(self) -> bool:
+        """Whether a table shows predictions, in cells that were not measured."""
+        return any(c.predicted_fraction is not None for c in self.cells)
 
     def phases(self) -> list[Phase]:
         """The phases that occur, in the order of an iteration."""
@@ -275,40 +256,54 @@ class StudyReport:
         return [p for p in Phase if p in seen]
 
 
-def read_report(directory: Path) -> StudyReport:
+def read_report(directory: Path, predictions: Mapping[str, Breakdown] | None = None) -> StudyReport:
     """Reads a study's directory.
+
+    Args:
+        predictions: predicted breakdowns by the experiment's slug; the study's cells that were not run are then
+            there, too.
 
     Raises:
         StoreError: if it holds no results, or a broken one.
     """
     store = Store(directory)
+    predictions = predictions or {}
     found = results = store.results()
     if (directory / "study.yaml").exists():
         # A study that was edited and run again must not mix with what it was before.
-        slugs = {e.slug for e in store.study().experiments()}
-        results = [r for r in found if r.directory.name in slugs]
-    if not results:
+        planned = {e.slug: e for e in store.study().experiments()}
+        results = [r for r in found if r.directory.name in planned]
+        ran = {r.directory.name for r in results}
+        not_shown = len(found) - len(results)
+        results += [
+            Result(e, Outcome(status=Status.SKIPPED, reason="not run"), None, store.experiments / slug)
+            for slug, e in planned.items()
+            if slug in predictions and slug not in ran
+        ]
+    else:
+        not_shown = 0
+    if not found or not results:
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
         )
-    cells = tuple(_cell(r) for r in results)
+    cells = to_cells(results, predictions)
     name = store.study().name if (directory / "study.yaml").exists() else directory.name
-    not_shown = len(found) - len(results)
     networks = _by_speed(cells)
-    benchmarks = _benchmarks(store, results, networks)
+    benchmarks = _benchmarks(store, cells, networks)
     return StudyReport(name, cells, networks, _environment(results[0]), not_shown, benchmarks)
 
 
-def _benchmarks(store: Store, results: Iterable[Result], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:
+def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:
     found = []
-    for site in sites(r.experiment for r in results):
+    names = {Site.of(c.result.experiment).slug: c.network for c in cells}
+    for site in sites(c.result.experiment for c in cells):
         document, failure = read_benchmark(store, site), why_not(store, site)
         fit = next(iter(document.fits), None) if document else None
         largest = max(document.rows, key=lambda r: r.size_bytes) if document and document.rows else None
         if largest or failure:
             found.append(
                 Benchmarked(
-                    network=site.fabric.name,
+                    network=names[site.slug],
                     hosts=site.hosts,
                     ranks=site.ranks,
                     latency_ns=fit.latency_ns if fit else None,
@@ -320,12 +315,6 @@ def _benchmarks(store: Store, results: Iterable[Result], networks: tuple[str, ..
                 )
             )
     return tuple(sorted(found, key=lambda b: (networks.index(b.network), b.ranks)))
-
-
-def _cell(result: Result) -> Cell:
-    e: Experiment = result.experiment
-    scale = Scale(e.scaling, e.ranks, e.global_batch, e.accumulation)
-    return Cell(e.workload.name, e.fabric.name, e.plan.name, scale, result)
 
 
 def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:

@@ -39,16 +39,9 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
     if compressions(report):
         console.print()
         console.print(gradient_traffic(report))
-    for cell in report.unfinished():
-        outcome = cell.result.outcome
-        console.print(
-            Text(
-                f"{outcome.status}: {cell.workload} on {cell.network}, {cell.plan}, {cell.scale.label}: "
-                f"{printable(outcome.reason or 'no reason known')}",
-                style="red",
-            ),
-            soft_wrap=True,
-        )
+    for one in report.unfinished():
+        text = Text(f"{one.status}: {one.what}: {printable(one.reason)}", style="red")
+        console.print(text, soft_wrap=True)
     for code, message, count in report.warnings():
         console.print(
             Text(f"note [{code}, {count} experiments]: {printable(message)}", style="yellow"), soft_wrap=True
@@ -58,7 +51,8 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
 def fractions(report: StudyReport, plan: str) -> Table:
     """Study A's layout: workload x network down, <ranks, global batch> across."""
     scales = report.scales(plan)
-    table = _table(f"Communication as a fraction of the iteration, {plan} (median of n iterations)")
+    predicted = "; p: predicted, not measured" if report.predicted else ""
+    table = _table(f"Communication as a fraction of the iteration, {plan} (median of n iterations{predicted})")
     table.add_column("workload")
     table.add_column("network")
     for scale in scales:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
@@ -18,13 +19,28 @@ MAX_EXPERIMENTS = 10_000
 """Beyond this a matrix is a typing error."""
 
 
+def _host_shape(value: object) -> object:
+    """As written: 4, or `2x2` for hosts x ranks on each."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"[1-9]\d{0,5}x[1-9]\d{0,5}", value):
+            raise ValueError(f"'{value}' should be a number of hosts, or hosts x ranks on each, like 2x2")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{value!r} should be a number of hosts, or hosts x ranks on each, like 2x2")
+    return value
+
+
+HostShape = Annotated[int | str, BeforeValidator(_host_shape)]
+"""Hosts with the study's `ranks_per_host`, or with their own."""
+
+
 class ScalingRule(Spec):
     """`strong` with a `global_batch`, or `weak` with a `micro_batch`; hosts override the study's."""
 
     kind: Scaling
     global_batch: PositiveInt | None = None
     micro_batch: PositiveInt | None = None
-    hosts: tuple[PositiveInt, ...] | None = Field(default=None, min_length=1)
+    hosts: tuple[HostShape, ...] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _has_its_batch(self) -> ScalingRule:
@@ -67,7 +83,7 @@ class Study(Spec):
     fabrics: tuple[FabricEntry, ...] = Field(min_length=1)
     plans: tuple[PlanEntry, ...] = Field(min_length=1)
     scaling: tuple[ScalingRule, ...] = Field(min_length=1)
-    hosts: tuple[PositiveInt, ...] = Field(default=(2,), min_length=1)
+    hosts: tuple[HostShape, ...] = Field(default=(2,), min_length=1)
     ranks_per_host: PositiveInt = 1
     iterations: PositiveInt = 8
     warmup: NonNegativeInt = 2
@@ -113,10 +129,18 @@ class Study(Spec):
                             cells.setdefault(cell.digest, cell)
         return list(cells.values())
 
+    def _shape(self, shape: HostShape) -> tuple[int, int]:
+        """(hosts, ranks on each)."""
+        if isinstance(shape, int):
+            return shape, self.ranks_per_host
+        hosts, _, per_host = shape.partition("x")
+        return int(hosts), int(per_host)
+
     def _cell(
-        self, where: str, rule: ScalingRule, hosts: int, *, workload: Workload, plan: Plan, fabric: Fabric
+        self, where: str, rule: ScalingRule, shape: HostShape, *, workload: Workload, plan: Plan, fabric: Fabric
     ) -> Experiment:
-        ranks = hosts * self.ranks_per_host
+        hosts, per_host = self._shape(shape)
+        ranks = hosts * per_host
         shared: dict[str, Any] = {
             key: getattr(self, key)
             for key in ("iterations", "warmup", "seed", "device", "data", "optimizer", "periodic", "timeout")
@@ -131,7 +155,7 @@ class Study(Spec):
                 fabric=fabric,
                 scaling=rule.kind,
                 hosts=1 if fabric.inside else hosts,
-                ranks_per_host=ranks if fabric.inside else self.ranks_per_host,
+                ranks_per_host=ranks if fabric.inside else per_host,
                 global_batch=global_batch,
                 micro_batch=micro_batch,
                 **shared,

@@ -123,7 +123,9 @@ def benchmark(
             request=request,
             network=network,
             rows=tuple(rows),
-            fits=fit_entries(fit_rows(rows, medians=request.backend is not Backend.NCCL)),
+            fits=fit_entries(
+                fit_rows(rows, medians=request.backend is not Backend.NCCL, link_bps=request.link_bps)
+            ),
         )
         folder = _folder(store, site)
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from wirecost.breakdown import Breakdown, ResultWarning
 from wirecost.calibration.assemble import Calibration
 from wirecost.errors import SpecError, WirecostError
+from wirecost.fabric.hosts import MTU
 from wirecost.model.predict import Prediction, predict
 from wirecost.model.setup import setup
 from wirecost.spec import Cluster, Experiment, Fabric, Link, Stack, Study, to_yaml
@@ -25,6 +26,9 @@ from wirecost.units import format_rate_bps
 
 FORMAT_VERSION = 1
 INDEX = "predictions.json"
+PAYLOAD = 1 - (14 + 20 + 32) / (MTU + 14)
+"""The share of a frame that TCP carries: Ethernet, IPv4 and TCP with time stamps (RFC 9293, RFC 7323) add to it,
+and a shaped link counts all of it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def predict_study(
     """Predicts every cell of a study, from a calibration or from one cluster and stack for all.
 
     A fabric's cluster is the calibration's of that name. One that was not benchmarked, but is emulated at a stated
-    rate, is taken at that rate with the links' usual efficiency, and says so.
+    rate, is taken at that rate less what protocols add, and says so.
     """
     return [_cell(e, calibration, cluster, stack) for e in study.experiments()]
 
@@ -125,11 +129,16 @@ def _at_nominal_rate(fabric: Fabric, cluster: Cluster, warnings: list[ResultWarn
     warnings.append(
         ResultWarning(
             code="not_benchmarked",
-            message=f"fabric '{fabric.name}' was not benchmarked: its nominal {format_rate_bps(rate)} and a usual "
-            "efficiency are used",
+            message=f"fabric '{fabric.name}' was not benchmarked: its nominal {format_rate_bps(rate)} is used, "
+            "less what protocols add",
         )
     )
-    link = Link(name=fabric.name, rate=rate, source="nominal rate of the emulated fabric")
+    link = Link(
+        name=fabric.name,
+        rate=rate,
+        efficiency=PAYLOAD,
+        source="nominal rate of the emulated fabric, less what Ethernet, IP and TCP add to a frame",
+    )
     return cluster.model_copy(update={"inter_node": link, "network_efficiency": None, "name": fabric.name})
 
 

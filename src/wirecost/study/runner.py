@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +13,8 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from wirecost.breakdown import Breakdown, ResultWarning
-from wirecost.errors import MissingExtraError, SpecError, UnsupportedError, one_of
-from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
+from wirecost.errors import SpecError, one_of
+from wirecost.fabric.isolate import Isolated
 from wirecost.fabric.launch import LOG_LINES
 from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
 from wirecost.spec.presets import named, names
@@ -25,6 +22,7 @@ from wirecost.study.collect import collect
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.networks import Site, benchmark, sites, why_not
+from wirecost.study.runnable import check_runnable, gpus_here, too_few_gpus
 from wirecost.study.store import Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
@@ -87,91 +85,24 @@ def run_study(
         todo = [e for e in experiments if _to_run(store, e, retry_failed)]
         time_left = TimeLeft()
         progress.study_started(len(experiments), len(experiments) - len(todo), time_left.total(todo))
+        gpus = gpus_here() if study.device is Device.CUDA else None
         if study.benchmark:
-            benchmark(store, sites(todo), lambda site, why: progress.network_measured(site.label, why))
+            here = [e for e in todo if gpus is None or e.ranks <= gpus]
+            benchmark(store, sites(here), lambda site, why: progress.network_measured(site.label, why))
         for number, experiment in enumerate(todo):
             if deadline is not None and time.monotonic() + time_left.seconds(experiment) > deadline:
                 break
             progress.experiment_started(len(experiments) - len(todo) + number, experiment)
-            outcome = _run_one(
-                store, experiment, worker, _Watch(progress, experiment, todo[number + 1 :], time_left)
-            )
+            watch = _Watch(progress, experiment, todo[number + 1 :], time_left)
+            if gpus is not None and experiment.ranks > gpus:
+                outcome = _skip(store, experiment, too_few_gpus(experiment.ranks, gpus))
+            else:
+                outcome = _run_one(store, experiment, worker, watch)
             if outcome.status is Status.DONE and outcome.seconds is not None:
                 time_left.learn(experiment, outcome.seconds)
             progress.experiment_finished(experiment, outcome)
         mine = {e.slug for e in experiments}
         return [r for r in store.results() if r.directory.name in mine]
-
-
-def check_runnable(study: Study) -> None:
-    """Refuses what this installation and machine can't run, before anything is started.
-
-    Raises:
-        MissingExtraError, SpecError, UnsupportedError
-    """
-    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
-        raise MissingExtraError("training", "train")
-    from wirecost.train.groups import rank_grid
-    from wirecost.train.models.build import untrainable
-    from wirecost.train.parallel import misfit, mismatch, unsupported
-
-    for key, entries, refusal in (
-        ("workloads", study.workloads, untrainable),
-        ("plans", study.plans, unsupported),
-    ):
-        for number, entry in enumerate(entries):
-            if reason := refusal(entry):  # type: ignore[arg-type]
-                raise SpecError(f"{study.name}: {key}[{number}]: {reason}")
-    for workload in study.workloads:
-        for plan in study.plans:
-            if reason := mismatch(workload, plan):
-                raise SpecError(f"{study.name}: {reason}")
-    for experiment in study.experiments():
-        rank_grid(experiment)  # raises where hosts cut a group apart
-        if reason := misfit(experiment):
-            raise SpecError(f"{study.name}: {reason}")
-    from wirecost.corpus.text import read_text
-
-    read_text(study.data.corpus)
-    if study.device is Device.CUDA:
-        _check_gpus(study)
-    for number, fabric in enumerate(study.fabrics):
-        if fabric.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.fabric == fabric):
-            raise SpecError(
-                f"{study.name}: fabrics[{number}]: '{fabric.name}' is a native network, which this machine alone "
-                "has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
-            )
-    if any(f.emulate is not None for f in study.fabrics):
-        _check_isolation()
-
-
-def _check_gpus(study: Study) -> None:
-    """Every rank needs a GPU of its own: two that share one measure each other."""
-    run = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    have = int(run.stdout) if run.returncode == 0 and run.stdout.strip().isdigit() else 0
-    need = max(e.ranks for e in study.experiments())
-    if have < need:
-        raise UnsupportedError(
-            f"{study.name}: device cuda needs a GPU for each rank: {need}, and PyTorch finds {have} here; "
-            "use fewer hosts, or device: cpu"
-        )
-
-
-def _check_isolation() -> None:
-    with tempfile.TemporaryFile() as output:
-        with Isolated([sys.executable, "-c", ""], network=True, output=output) as trial:
-            code = trial.wait(60)
-        output.seek(0)
-        text = output.read().decode(errors="replace").strip()
-    if code == EXIT_REFUSED:
-        raise UnsupportedError(text.splitlines()[-1])
-    if code:
-        raise UnsupportedError(f"a process in a namespace of its own ended with exit code {code}: {text[-300:]}")
 
 
 def _prepare_corpus(study: Study, folder: Path) -> None:
@@ -244,6 +175,15 @@ def _run_one(store: Store, experiment: Experiment, worker: Sequence[str], watch:
     for leftover in ("experiment.json", "tokens.json", "outcome.json"):
         (directory / leftover).unlink(missing_ok=True)
     store.publish(experiment, outcome, breakdown)
+    return outcome
+
+
+def _skip(store: Store, experiment: Experiment, reason: str) -> Outcome:
+    directory = store.begin(experiment)
+    (directory / "environment.json").write_text(json.dumps(describe_environment(), indent=1))
+    (directory / "experiment.json").unlink()
+    outcome = Outcome(status=Status.SKIPPED, reason=reason)
+    store.publish(experiment, outcome, None)
     return outcome
 
 

@@ -314,6 +314,23 @@ def test_runs_of_several_ranks_can_be_left_out(store: Path, tmp_path: Path) -> N
     assert any("overlap" in reason for reason in gather([tmp_path], Told()).skipped)
 
 
+def test_a_studys_own_benchmarks_calibrate_its_networks(tmp_path: Path) -> None:
+    for layers, hidden in ((4, 256), (2, 384)):
+        one = experiment(layers, hidden, 4)
+        keep(tmp_path, one, measured(one))
+    for hosts in (2, 4):
+        site = tmp_path / "networks" / f"site-{hosts}"
+        site.mkdir(parents=True)
+        bench(site / "bench.json", hosts)
+        # One that failed has a reason in place of a result.
+        (tmp_path / "networks" / f"failed-{hosts}").mkdir()
+        (tmp_path / "networks" / f"failed-{hosts}" / "failed.json").write_text("{}")
+    found = gather([tmp_path], Told())
+    assert [b.hosts for b in found.benches] == [2, 4]
+    assert list(calibrate(found).clusters) == ["emulated-100m"]
+    assert [b.hosts for b in gather([tmp_path], Told(), ranks=2).benches] == [2]
+
+
 def test_what_cannot_be_calibrated_on_is_refused(store: Path, tmp_path: Path) -> None:
     one = experiment(4, 256, 4)
     alone = tmp_path / "b.json"

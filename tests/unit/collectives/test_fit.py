@@ -148,3 +148,28 @@ def test_median_error_on_published_measurements_left_out(shared: Path) -> None:
             errors += fit([s for s, _ in points], [t for _, t in points]).left_out
     assert len(errors) > 200
     assert np.median(np.abs(errors)) <= 0.05
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rate=st.floats(1e6, 1e10),
+    bucket=st.integers(10_000, 200_000),
+    latency=st.floats(1e4, 1e7),
+    noise=st.lists(st.floats(0.9, 1.1), min_size=9, max_size=9),
+)
+def test_a_known_link_bounds_what_endless_messages_tend_to(
+    rate: float, bucket: int, latency: float, noise: list[float]
+) -> None:
+    """What escapes a shaper's bucket looks like more bandwidth than there is."""
+    sizes = [64 * 4**k for k in range(9)]
+    times = [(latency + max(0, s - bucket) / rate * 1e9) * n for s, n in zip(sizes, noise, strict=True)]
+    bounded = fit(sizes, times, least_slope=1e9 / rate)
+    assert bounded.slope_ns_per_byte >= 1e9 / rate * (1 - 1e-9)
+    assert bounded.slope_interval[0] >= 1e9 / rate * (1 - 1e-9)
+    assert all(slope > 0 for _, _, slope in bounded.curve.pieces())
+
+
+def test_a_link_that_is_not_reached_changes_nothing() -> None:
+    sizes = [64 * 4**k for k in range(9)]
+    times = [1e5 + 0.5 * size for size in sizes]
+    assert fit(sizes, times, least_slope=0.25) == fit(sizes, times)

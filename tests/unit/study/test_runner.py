@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from support.results import STUDY
-from wirecost.spec import Study, parse_yaml, validate
-from wirecost.study import Status
+from wirecost.errors import UnsupportedError
+from wirecost.spec import Experiment, Study, parse_yaml, validate
+from wirecost.study import Status, Store, run_study, runnable, runner
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.runner import Silent, _judge, _Watch
+from wirecost.study.store import Outcome
 
 EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
 
@@ -45,3 +49,30 @@ def test_progress_reads_what_is_new_and_counts_whole_lines(tmp_path: Path) -> No
     samples.write_bytes(b"\n" * samples.stat().st_size + b"{}\n")
     watch.look(samples)
     assert seen.done[-1] == 4
+
+
+def test_what_needs_more_gpus_than_are_here_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = STUDY.replace("hosts: [2, 4]", "hosts: [2, 4]\ndevice: cuda\nbenchmark: false")
+    study = validate(Study, parse_yaml(text, "s"), "s")
+    ran: list[int] = []
+
+    def trained(store: Store, experiment: Experiment, *_: object) -> Outcome:
+        ran.append(experiment.ranks)
+        store.begin(experiment)
+        outcome = Outcome(status=Status.OOM)
+        store.publish(experiment, outcome, None)
+        return outcome
+
+    for module in (runner, runnable):
+        monkeypatch.setattr(module, "gpus_here", lambda: 2)
+    monkeypatch.setattr(runner, "_run_one", trained)
+    results = run_study(study, tmp_path)
+    assert set(ran) == {2}
+    reasons = {r.outcome.reason for r in results if r.outcome.status is Status.SKIPPED}
+    assert reasons == {"device cuda needs a GPU for each rank: 4, and PyTorch finds 2 here"}
+    assert len(results) == len(study.experiments())
+    monkeypatch.setattr(runnable, "gpus_here", lambda: 1)
+    with pytest.raises(
+        UnsupportedError, match="a GPU for each rank: 2, and PyTorch finds 1 here; use fewer hosts"
+    ):
+        run_study(study, tmp_path / "other")

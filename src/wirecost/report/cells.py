@@ -1,0 +1,99 @@
+"""The cells of a study's tables: one experiment each, with what was measured or predicted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from wirecost.breakdown import Breakdown, Spread
+from wirecost.spec import Experiment, Scaling
+from wirecost.study import Result, Status
+
+
+@dataclass(frozen=True, order=True)
+class Scale:
+    """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch in
+    other micro-batches is a column of its own."""
+
+    scaling: Scaling
+    ranks: int
+    global_batch: int
+    accumulation: int = 1
+
+    def __str__(self) -> str:
+        accumulated = f" in {self.accumulation} micro-batches" if self.accumulation > 1 else ""
+        return f"<{self.ranks}, {self.global_batch}>{accumulated}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.scaling} {self}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment in a table."""
+
+    workload: str
+    network: str
+    plan: str
+    scale: Scale
+    result: Result
+    predicted: Breakdown | None = None
+    """What was predicted of it, where predictions were given."""
+
+    @property
+    def breakdown(self) -> Breakdown | None:
+        return self.result.breakdown
+
+    @property
+    def comm_fraction(self) -> Spread | None:
+        return self.breakdown.comm_fraction() if self.breakdown else None
+
+    @property
+    def predicted_fraction(self) -> Spread | None:
+        """Where it was predicted and nothing was measured; running out of memory is measured."""
+        if self.predicted is None or self.breakdown or self.result.outcome.status is Status.OOM:
+            return None
+        return self.predicted.comm_fraction()
+
+    @property
+    def other_transport(self) -> bool:
+        """The run asked for one transport and got another: its numbers are not those of its network."""
+        return bool(self.breakdown) and any(w.code == "transport_not_as_asked" for w in self.breakdown.warnings)
+
+    @property
+    def text(self) -> str:
+        """The fraction, or what came instead of it; `!` marks a run over another transport than asked for, `p` a
+        prediction where nothing was measured."""
+        fraction = self.comm_fraction
+        if fraction is not None:
+            return f"{fraction.median:.2f}{'!' if self.other_transport else ''}"
+        predicted = self.predicted_fraction
+        if predicted is not None:
+            return f"{predicted.median:.2f}p"
+        return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
+
+
+def to_cells(results: Iterable[Result], predictions: Mapping[str, Breakdown]) -> tuple[Cell, ...]:
+    """One cell for each result. Where a study has hosts of several sizes, a network's name says which: with two
+    ranks behind a link it is another network than with one."""
+    results = list(results)
+    sizes = {r.experiment.ranks_per_host for r in results if not r.experiment.fabric.inside}
+    return tuple(
+        Cell(
+            e.workload.name,
+            network_name(e, several=len(sizes) > 1),
+            e.plan.name,
+            Scale(e.scaling, e.ranks, e.global_batch, e.accumulation),
+            result,
+            predictions.get(e.slug),
+        )
+        for result in results
+        for e in (result.experiment,)
+    )
+
+
+def network_name(experiment: Experiment, *, several: bool) -> str:
+    """The fabric's name, with its hosts' size where there are several."""
+    name = experiment.fabric.name
+    return name if experiment.fabric.inside or not several else f"{name}, {experiment.ranks_per_host} per host"
