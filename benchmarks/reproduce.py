@@ -1,0 +1,216 @@
+"""A study predicted from one-GPU runs and benchmarks, then measured, in lanes of its own GPUs for each workload.
+
+    PYTHONPATH=src python benchmarks/reproduce.py calibrate --study interconnect --shapes 2 --out DIR --seconds 540
+    PYTHONPATH=src python benchmarks/reproduce.py predict   --study interconnect --out DIR
+    PYTHONPATH=src python benchmarks/reproduce.py measure   --study interconnect --shapes 2 --out DIR --seconds 540
+
+`calibrate` trains each workload alone in every precision and micro-batch of the study (DIR/alone-*) and benchmarks
+every network (DIR/bench); `predict` fits them and predicts every cell (DIR/predictions-STUDY): commit those before
+going on; `measure` runs the cells of the shapes named (hosts, or hosts x ranks on each) and gathers them in DIR/STUDY,
+an ordinary study's directory. What lies in DIR already isn't run again, so that a machine that is only had in slices
+will do; `pack` makes one small file of DIR for the way between machines. Several --study may be given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import sys
+import tarfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from lanes import Step, all_gpus, run
+
+from wirecost.cli.predict import predict
+from wirecost.spec import Device, Experiment, Plan, Study, to_yaml
+from wirecost.spec.experiment import Scaling
+from wirecost.spec.study import ScalingRule
+from wirecost.study import Store
+from wirecost.study.runner import load_study
+
+WIRECOST = f"{sys.executable} -m wirecost"
+COLLECTIVES = "all_reduce all_gather reduce_scatter send_recv"
+LEFT_OUT = {"samples", "logs", "corpus", "counters.jsonl"}
+"""Bulky, and not needed for fits and reports."""
+
+
+def shaped(study: Study, shapes: list[str] | None) -> Study:
+    """The study's part on some shapes of hosts."""
+    if shapes is None:
+        return study
+    hosts = tuple(int(s) if s.isdigit() else s for s in shapes)
+    return study.model_copy(update={"hosts": hosts})
+
+
+def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
+    """Each workload on one GPU, in every precision and micro-batch that the study has it in."""
+    made = []
+    mine = list(experiments)
+    inside = next((e.fabric for e in mine if e.fabric.inside), mine[0].fabric)
+    for workload in study.workloads:
+        cells = [e for e in mine if e.workload == workload]
+        precisions = {e.plan.precision: None for e in cells}
+        made.append(
+            study.model_copy(
+                update={
+                    "name": f"alone-{study.name}-{workload.name}"[:60],
+                    "workloads": (workload,),
+                    "fabrics": (inside.model_copy(update={"inside": True, "emulate": None}),),
+                    "plans": tuple(Plan(name=f"alone-{p}", precision=p) for p in precisions),
+                    "scaling": tuple(
+                        ScalingRule(kind=Scaling.WEAK, micro_batch=size)
+                        for size in sorted({e.micro_batch for e in cells})
+                    ),
+                    "hosts": (1,),
+                    "ranks_per_host": 1,
+                    "benchmark": False,
+                }
+            )
+        )
+    return made
+
+
+def run_study(study: Study, store: Path, gpus: int, out: Path) -> Step | None:
+    """A step that runs what the store does not hold yet; None where it holds all."""
+    held = Store(store)
+    if all(held.is_finished(e) for e in study.experiments()):
+        return None
+    path = out / "lanes" / f"{store.name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_yaml(study))
+    command = f"{WIRECOST} study run {shlex.quote(str(path))} --out {shlex.quote(str(store))} --resume"
+    return Step(store.name, gpus, command, limit_s=3600, lines=4)
+
+
+def benches(experiments: Iterable[Experiment], out: Path) -> list[Step]:
+    """One step for each network and shape that experiments communicate over."""
+    found: dict[str, Step] = {}
+    for e in experiments:
+        path = out / "bench" / f"{e.fabric.name}-{e.hosts}x{e.ranks_per_host}.json"
+        if e.ranks == 1 or path.exists():
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        backend = "nccl" if e.device is Device.CUDA else "gloo"
+        command = (
+            f"{WIRECOST} bench {COLLECTIVES} --fabric {shlex.quote(e.fabric.name)} --hosts {e.hosts} "
+            f"--ranks-per-host {e.ranks_per_host} --backend {backend} --place in -b 1K -e 128M -f 4 -w 2 "
+            f"--format json > {shlex.quote(str(path))}.partial && mv {shlex.quote(str(path))}.partial "
+            f"{shlex.quote(str(path))}"
+        )
+        found[path.name] = Step(path.stem, e.ranks, f"sh -c {shlex.quote(command)}", limit_s=300, lines=3)
+    return list(found.values())
+
+
+def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
+    steps = []
+    for study in studies:
+        experiments = shaped(study, options.shapes).experiments()
+        steps += benches(experiments, options.out)
+        steps += [
+            step
+            for one in alone(study, experiments)
+            if (step := run_study(one, options.out / one.name, 1, options.out))
+        ]
+    return steps
+
+
+def measure(studies: list[Study], options: argparse.Namespace) -> list[Step]:
+    steps = []
+    for study in studies:
+        mine = shaped(study, options.shapes)
+        for workload in study.workloads:
+            for shape in mine.hosts:
+                lane = mine.model_copy(update={"workloads": (workload,), "hosts": (shape,), "benchmark": False})
+                ranks = max(e.ranks for e in lane.experiments())
+                store = options.out / f"lane-{study.name}-{workload.name}-{shape}"
+                fill(store, options.out / study.name)
+                if step := run_study(lane, store, ranks, options.out):
+                    steps.append(step)
+    return steps
+
+
+def fill(store: Path, gathered: Path) -> None:
+    """What was measured on another day need not be measured again."""
+    if gathered.is_dir() and not store.is_dir():
+        shutil.copytree(gathered / "experiments", store / "experiments")
+
+
+def gather(studies: list[Study], out: Path) -> None:
+    """Every lane's results in one directory for each study."""
+    for study in studies:
+        whole = out / study.name
+        for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*")):
+            if (lane / "status.json").exists():
+                shutil.copytree(lane, whole / "experiments" / lane.name, dirs_exist_ok=True)
+        if whole.is_dir():
+            (whole / "study.yaml").write_text(to_yaml(study))
+            done = sum(1 for e in study.experiments() if Store(whole).is_finished(e))
+            print(f"{study.name}: {done} of {len(study.experiments())} cells have a result")
+
+
+def predict_all(studies: list[Study], out: Path) -> None:
+    from wirecost.calibration.assemble import calibrate as fit
+    from wirecost.calibration.assemble import write
+    from wirecost.calibration.sources import Told
+    from wirecost.calibration.sources import gather as read
+    from wirecost.study.predicted import predict_study, write_predictions
+
+    sources = [*sorted(out.glob("alone-*")), *sorted((out / "bench").glob("*.json"))]
+    made = fit(read(sources, Told()))
+    write(made, out / "mine")
+    for note in made.notes:
+        print(f"note: {note}")
+    for study in studies:
+        cells = predict_study(study, made)
+        folder = out / f"predictions-{study.name}"
+        write_predictions(cells, study, {"calibration": [p.name for p in sources]}, folder)
+        print(f"{folder}: {sum(c.prediction is not None for c in cells)} of {len(cells)} cells predicted")
+
+
+def pack(out: Path) -> Path:
+    path = out / "packed.tgz"
+
+    def small(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        parts = set(Path(entry.name).parts)
+        return None if parts & LEFT_OUT or any(p.startswith((".", "lane-")) for p in parts) else entry
+
+    with tarfile.open(path, "w:gz") as archive:
+        for entry in sorted(out.iterdir()):
+            if entry != path:
+                archive.add(entry, entry.name, filter=small)
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=("calibrate", "predict", "measure", "pack"))
+    parser.add_argument("--study", action="append", default=[], help="a study's name or file; repeatable")
+    parser.add_argument("--shapes", type=lambda text: text.split(","), help="of hosts, as in 2,2x2; all by default")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=540)
+    parser.add_argument("--gpus", help="which, with commas; all by default")
+    options = parser.parse_args()
+    deadline = time.monotonic() + options.seconds
+    studies = [load_study(name) for name in options.study]
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.stage == "pack":
+        print(pack(options.out))
+        return 0
+    if options.stage == "predict":
+        predict_all(studies, options.out)
+        return 0
+    steps = (calibrate if options.stage == "calibrate" else measure)(studies, options)
+    (options.out / "logs").mkdir(exist_ok=True)
+    gpus = options.gpus.split(",") if options.gpus else all_gpus()
+    bad = run(steps, gpus, options.out / "logs", deadline)
+    gather(studies, options.out)
+    print(pack(options.out))
+    print(f"failed or not finished: {', '.join(bad) or 'none'}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
