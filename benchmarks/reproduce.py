@@ -6,9 +6,9 @@
 
 `calibrate` trains each workload alone in every precision and micro-batch of the study (DIR/alone-*) and benchmarks
 every network (DIR/bench); `predict` fits them and predicts every cell (DIR/predictions-STUDY): commit those before
-going on; `measure` runs the cells of the shapes named (hosts, or hosts x ranks on each) and gathers them in DIR/STUDY,
-an ordinary study's directory. What lies in DIR already isn't run again, so that a machine that is only had in slices
-will do; `pack` makes one small file of DIR for the way between machines. Several --study may be given.
+going on; `measure` runs the cells of the shapes named (hosts, or hosts x ranks on each) and gathers them in
+DIR/STUDY, an ordinary study's directory. What lies in DIR already isn't run again: a machine that is only had in
+slices will do. `pack` makes one small file of DIR for the way between machines. Several --study may be given.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+import subprocess
 import sys
 import tarfile
 import time
@@ -24,7 +25,6 @@ from pathlib import Path
 
 from lanes import Step, all_gpus, run
 
-from wirecost.cli.predict import predict
 from wirecost.spec import Device, Experiment, Plan, Study, to_yaml
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.study import ScalingRule
@@ -151,23 +151,16 @@ def gather(studies: list[Study], out: Path) -> None:
             print(f"{study.name}: {done} of {len(study.experiments())} cells have a result")
 
 
-def predict_all(studies: list[Study], out: Path) -> None:
-    from wirecost.calibration.assemble import calibrate as fit
-    from wirecost.calibration.assemble import write
-    from wirecost.calibration.sources import Told
-    from wirecost.calibration.sources import gather as read
-    from wirecost.study.predicted import predict_study, write_predictions
-
+def predict(studies: list[str], out: Path) -> int:
+    """Raises CalledProcessError where one can't be had."""
     sources = [*sorted(out.glob("alone-*")), *sorted((out / "bench").glob("*.json"))]
-    made = fit(read(sources, Told()))
-    write(made, out / "mine")
-    for note in made.notes:
-        print(f"note: {note}")
-    for study in studies:
-        cells = predict_study(study, made)
-        folder = out / f"predictions-{study.name}"
-        write_predictions(cells, study, {"calibration": [p.name for p in sources]}, folder)
-        print(f"{folder}: {sum(c.prediction is not None for c in cells)} of {len(cells)} cells predicted")
+    fitted = out / "mine"
+    subprocess.run([*shlex.split(WIRECOST), "calibrate", *map(str, sources), "--out", str(fitted)], check=True)
+    for name in studies:
+        folder = out / f"predictions-{load_study(name).name}"
+        command = ["predict", "--study", name, "--calibration", str(fitted), "--out", str(folder)]
+        subprocess.run([*shlex.split(WIRECOST), *command], check=True)
+    return 0
 
 
 def pack(out: Path) -> Path:
@@ -188,7 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=("calibrate", "predict", "measure", "pack"))
     parser.add_argument("--study", action="append", default=[], help="a study's name or file; repeatable")
-    parser.add_argument("--shapes", type=lambda text: text.split(","), help="of hosts, as in 2,2x2; all by default")
+    parser.add_argument("--shapes", type=lambda text: text.split(","), help="of hosts, like 2,2x2; all by default")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--gpus", help="which, with commas; all by default")
@@ -200,8 +193,7 @@ def main() -> int:
         print(pack(options.out))
         return 0
     if options.stage == "predict":
-        predict_all(studies, options.out)
-        return 0
+        return predict(options.study, options.out)
     steps = (calibrate if options.stage == "calibrate" else measure)(studies, options)
     (options.out / "logs").mkdir(exist_ok=True)
     gpus = options.gpus.split(",") if options.gpus else all_gpus()

@@ -16,9 +16,8 @@ def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
-    from wirecost.train.groups import rank_grid
-    from wirecost.train.models.build import untrainable
-    from wirecost.train.parallel import misfit, mismatch, unsupported
+    from wirecost.train.grid import rank_grid
+    from wirecost.train.refusals import misfit, mismatch, unsupported, untrainable
 
     for key, entries, refusal in (
         ("workloads", study.workloads, untrainable),

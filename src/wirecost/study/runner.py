@@ -108,10 +108,10 @@ def run_study(
 def _prepare_corpus(study: Study, folder: Path) -> None:
     """Tokenizes for every workload."""
     from wirecost.corpus import load_tokens
-    from wirecost.train.models import examples_for
+    from wirecost.train.texts import text_length
 
     for workload in study.workloads:
-        load_tokens(_tokens(study.data, workload, folder), examples_for(workload).length)
+        load_tokens(_tokens(study.data, workload, folder), text_length(workload))
 
 
 def _tokens(data: Data, workload: Workload, folder: Path) -> Path:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from wirecost.spec import Optimizer
 
@@ -18,17 +18,14 @@ class MasterAdamW:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], settings: Optimizer) -> None:
+        self.settings = settings
         self.parameters = list(parameters)
         self.locals = [_local(p).detach() for p in self.parameters]
-        self.masters = [nn.Parameter(p if p.dtype == torch.float32 else p.clone().float()) for p in self.locals]
-        self.adam = torch.optim.AdamW(
-            self.masters,
-            lr=settings.learning_rate,
-            betas=(settings.beta1, settings.beta2),
-            eps=settings.epsilon,
-            weight_decay=settings.weight_decay,
-            fused=True,
+        self.masters = [p if p.dtype == torch.float32 else p.float() for p in self.locals]
+        self.first_moments, self.second_moments = (
+            [torch.zeros_like(m, memory_format=torch.preserve_format) for m in self.masters] for _ in range(2)
         )
+        self.steps = torch.zeros((), dtype=torch.float32, device=self.masters[0].device)
 
     def step(self, divide_by: torch.Tensor | None = None, overflow: torch.Tensor | None = None) -> None:
         """Args:
@@ -38,20 +35,33 @@ class MasterAdamW:
         gradients = [_local(p.grad).detach() for p in self.parameters if p.grad is not None]
         if len(gradients) != len(self.parameters):
             raise RuntimeError("a parameter has no gradient: it took no part in the loss")
-        for master, gradient in zip(self.masters, _as_float(gradients), strict=True):
-            master.grad = gradient
-        # The fused kernel applies both without another pass; GradScaler hands them over in the same way.
-        self.adam.grad_scale = divide_by  # type: ignore[attr-defined]
-        self.adam.found_inf = overflow  # type: ignore[attr-defined]
-        self.adam.step()
+        self.steps.add_(1)
+        # torch.optim.AdamW(fused=True) ends in this same kernel, but makes every process load PyTorch's compiler.
+        torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
+            self.masters,
+            _as_float(gradients),
+            self.first_moments,
+            self.second_moments,
+            [],
+            [self.steps] * len(self.masters),
+            lr=self.settings.learning_rate,
+            beta1=self.settings.beta1,
+            beta2=self.settings.beta2,
+            weight_decay=self.settings.weight_decay,
+            eps=self.settings.epsilon,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=divide_by,
+            found_inf=overflow,
+        )
+        if overflow is not None:
+            self.steps.sub_(overflow)
         self.refresh()
-        for master in self.masters:
-            master.grad = None
 
     def refresh(self) -> None:
         """Writes the masters back to the 16-bit parameters."""
         copies = [
-            (value, master.detach())
+            (value, master)
             for value, master in zip(self.locals, self.masters, strict=True)
             if value.dtype != torch.float32
         ]
@@ -60,20 +70,16 @@ class MasterAdamW:
 
     def state(self) -> list[dict[str, torch.Tensor]]:
         """For each parameter what the next step depends on: `master`, `exp_avg`, `exp_avg_sq` and `step`, as they
-        lie in memory. Before the first step the moments are zeros."""
-        found = []
-        for master in self.masters:
-            moments = self.adam.state[master]
-            if not moments:
-                moments["step"] = torch.zeros((), dtype=torch.float32, device=master.device)
-                moments["exp_avg"] = torch.zeros_like(master, memory_format=torch.preserve_format)
-                moments["exp_avg_sq"] = torch.zeros_like(master, memory_format=torch.preserve_format)
-            found.append({"master": master.detach(), **moments})
-        return found
+        lie in memory."""
+        return [
+            {"master": master, "exp_avg": first, "exp_avg_sq": second, "step": self.steps}
+            for master, first, second in zip(self.masters, self.first_moments, self.second_moments, strict=True)
+        ]
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def _local(tensor: Any) -> torch.Tensor:
+    # Importing DTensor to ask for it takes every rank a second.
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _as_float(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

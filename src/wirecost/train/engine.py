@@ -21,17 +21,15 @@ from wirecost.train.parallel import (
     Execution,
     apply_data_parallel,
     holds_masters,
-    misfit,
-    mismatch,
-    unsupported,
 )
-from wirecost.train.parallel.context import apply_context_parallel, part_of_sequences
 from wirecost.train.parallel.pipeline import PipelineExecution
 from wirecost.train.parallel.plain import PlainExecution
+from wirecost.train.parallel.sequences import part_of_sequences
 from wirecost.train.parallel.stages import Stages, TiedParameters, cut
-from wirecost.train.parallel.tensor import PartialGradients, apply_tensor_parallel
+from wirecost.train.parallel.tensor import PartialGradients
 from wirecost.train.recompute import apply_recompute
 from wirecost.train.recorder import Recorder
+from wirecost.train.refusals import misfit, mismatch, unsupported
 from wirecost.train.step import Stepper
 
 DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
@@ -94,8 +92,14 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
     whole = build_model(workload)
-    apply_tensor_parallel(plan, whole, groups, recorder)
-    apply_context_parallel(whole, groups, recorder)
+    if groups.tensor.size > 1:
+        from wirecost.train.parallel.tensor.apply import apply_tensor_parallel
+
+        apply_tensor_parallel(plan, whole, groups, recorder)
+    if groups.context.size > 1:
+        from wirecost.train.parallel.context import apply_context_parallel
+
+        apply_context_parallel(whole, groups, recorder)
     apply_recompute(plan, whole)
     apply_compile(plan, whole, groups)
     model: nn.Module = whole

@@ -15,7 +15,6 @@ from wirecost.breakdown import Phase
 from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
-from wirecost.train.checkpoint import Checkpoints
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.models import examples_for
 from wirecost.train.periodic import Periodically, TrainedEvent, held_out
@@ -72,7 +71,12 @@ def train(
         )
         for part in held_out(tokens, experiment, examples.length)
     )
-    saved = Checkpoints(engine, checkpoints) if checkpoints is not None else None
+    saved = None
+    if checkpoints is not None and (experiment.periodic.checkpoint_every or checkpoints.exists()):
+        # A second of every rank's start that others need not take.
+        from wirecost.train.checkpoint import Checkpoints
+
+        saved = Checkpoints(engine, checkpoints)
     periodically = Periodically(engine, validation, saved)
     done = saved.load() if saved is not None else None
     first = 0 if done is None else done + 1

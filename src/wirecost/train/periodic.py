@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.distributed as dist
@@ -14,8 +14,10 @@ from wirecost.corpus.tokens import Tokens
 from wirecost.errors import SpecError
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
-from wirecost.train.checkpoint import Checkpoints
 from wirecost.train.engine import Engine
+
+if TYPE_CHECKING:
+    from wirecost.train.checkpoint import Checkpoints
 
 HELD_OUT = 0.05
 """The share of the text, at its end, that validation reads and training doesn't."""

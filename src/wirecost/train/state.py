@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.distributed.tensor import DTensor
 
 from wirecost.train.engine import Engine
 from wirecost.train.groups import Group
@@ -34,6 +34,6 @@ def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
     return merged
 
 
-def _whole(parameter: nn.Parameter, tensor: Group) -> torch.Tensor:
-    mine = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+def _whole(parameter: Any, tensor: Group) -> torch.Tensor:
+    mine = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
     return whole_parameter(mine.detach(), parameter, tensor)

@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 from wirecost.errors import SpecError
 from wirecost.spec import DataParallel, GradientTraffic, Plan, Study, validate
-from wirecost.train.groups import rank_grid
-from wirecost.train.parallel import unsupported
+from wirecost.train.grid import rank_grid
+from wirecost.train.refusals import unsupported
 
 
 @pytest.mark.parametrize("data_parallel", [DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3])

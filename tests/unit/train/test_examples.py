@@ -14,8 +14,9 @@ import torch
 from wirecost.spec import Family, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.models.bert_examples import MASK, BERTExamples
-from wirecost.train.models.build import Examples, examples_for, untrainable
+from wirecost.train.models.build import Examples, examples_for
 from wirecost.train.models.t5_examples import T5Examples
+from wirecost.train.refusals import untrainable
 
 TOKENS = np.random.default_rng(0).integers(0, 500, 5000).astype(np.uint16)
 

@@ -16,7 +16,7 @@ from wirecost.spec import Family, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.models import Batch, Model, build_model, examples_for, llama, t5
 from wirecost.train.models.base import run_units
-from wirecost.train.models.build import untrainable
+from wirecost.train.refusals import untrainable
 
 ALL = {**{str(family): workload for family, workload in WORKLOADS.items()}, "llama": LLAMA}
 

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 from support.parity import MICRO_BATCH, WORKLOADS, experiment
 from wirecost.spec import Family, Plan
 from wirecost.train.models import build_model
-from wirecost.train.parallel import misfit, mismatch, unsupported
 from wirecost.train.parallel.stages import stage_of_units
+from wirecost.train.refusals import misfit, mismatch, unsupported
 
 INTERLEAVED = {"pipeline_parallel": 2, "pipeline_schedule": "interleaved", "virtual_stages": 2}
 

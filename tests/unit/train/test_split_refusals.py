@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 
 from wirecost.spec import Plan, Workload
-from wirecost.train.parallel import mismatch, unsupported
+from wirecost.train.refusals import mismatch, unsupported
 
 GPT = Workload(name="w", layers=2, hidden=48, heads=6, ffn_hidden=100, vocab_size=101, sequence_length=20)
 

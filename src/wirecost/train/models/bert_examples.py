@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from wirecost.spec import Workload
+from wirecost.train.texts import text_length
 
 MASKED_SHARE = 0.15
 CLASSIFY, SEPARATOR, MASK = range(3)
@@ -23,7 +24,7 @@ class BERTExamples:
     """
 
     def __init__(self, workload: Workload) -> None:
-        self.length = workload.sequence_length - 3
+        self.length = text_length(workload)
         self.masked = max(1, round(MASKED_SHARE * workload.sequence_length))
         self.words = workload.text_vocabulary
         # The separator stands in one place, swapped or not: an odd length must not give the order away.

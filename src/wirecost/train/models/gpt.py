@@ -9,6 +9,7 @@ from torch import nn
 from wirecost.spec import Workload
 from wirecost.train.models.base import Batch, Model, State, Unit
 from wirecost.train.models.blocks import Layer, VocabularyLoss, initialise
+from wirecost.train.texts import text_length
 
 
 class GPTEmbedding(Unit):
@@ -65,7 +66,7 @@ class GPTExamples:
     """Next-token prediction: `inputs` and `targets`, int64 (batch, sequence)."""
 
     def __init__(self, workload: Workload) -> None:
-        self.length = workload.sequence_length + 1
+        self.length = text_length(workload)
 
     def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
         ids = torch.from_numpy(rows.astype(np.int64))

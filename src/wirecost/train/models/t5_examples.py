@@ -6,14 +6,7 @@ import numpy as np
 import torch
 
 from wirecost.spec import Workload
-
-SENTINELS = 100
-MEAN_SPAN = 3
-
-
-def spans(workload: Workload) -> int:
-    """Spans cut out of each sequence: each costs a sentinel and 3 tokens (in the mean) of the targets."""
-    return min(SENTINELS, max(1, round(workload.decoder_sequence / (MEAN_SPAN + 1))))
+from wirecost.train.texts import SENTINELS, spans, text_length
 
 
 class T5Examples:
@@ -32,7 +25,7 @@ class T5Examples:
         self.spans = spans(workload)
         self.cut = workload.decoder_sequence - self.spans
         self.kept = workload.sequence_length - self.spans
-        self.length = self.kept + self.cut
+        self.length = text_length(workload)
         self.first_sentinel = workload.text_vocabulary
         self.start = self.first_sentinel + SENTINELS
 

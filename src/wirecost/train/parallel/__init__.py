@@ -1,7 +1,6 @@
 """One file for each parallelism: each is applied to a model that knows nothing of it."""
 
 from wirecost.train.parallel.base import DataParallelStrategy, Execution
-from wirecost.train.parallel.refusals import misfit, mismatch, unsupported
 from wirecost.train.parallel.registry import apply_data_parallel, holds_masters
 
 __all__ = [
@@ -9,7 +8,4 @@ __all__ = [
     "Execution",
     "apply_data_parallel",
     "holds_masters",
-    "misfit",
-    "mismatch",
-    "unsupported",
 ]

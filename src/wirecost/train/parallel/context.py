@@ -12,30 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.nn.attention.bias import causal_lower_right
 
 from wirecost.breakdown import Phase
-from wirecost.spec import Family, Plan, Workload
-from wirecost.spec.workload import nearest_multiples
 from wirecost.train.communicator import Communicator
-from wirecost.train.groups import Group, Groups
-from wirecost.train.models import Batch
+from wirecost.train.groups import Groups
 from wirecost.train.models.blocks import Attend
 from wirecost.train.parallel.base import uncompiled
 from wirecost.train.recorder import Recorder
 
 PHASE = Phase.CONTEXT_PARALLEL
-
-
-def part_of_sequences(batch: Batch, group: Group) -> Batch:
-    """What a rank of the context group trains on: its two chunks of every tensor (batch, sequence), and their
-    `positions` (sequence / n)."""
-    if group.size == 1:
-        return batch
-    length = batch["inputs"].shape[1]
-    chunks = torch.arange(length).chunk(2 * group.size)
-    positions = torch.cat([chunks[group.index], chunks[-1 - group.index]])
-    return {**{name: tensor[:, positions] for name, tensor in batch.items()}, "positions": positions}
 
 
 class _Gather(torch.autograd.Function):
@@ -68,6 +53,9 @@ class ContextAttend(nn.Module):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
     ) -> torch.Tensor:
         assert score_bias is None
+        # It brings PyTorch's compiler along, a second for every rank that does without it.
+        from torch.nn.attention.bias import causal_lower_right
+
         k, v = self._in_order(torch.stack([k, v]))
         shared = q.shape[1] // k.shape[1]
         if shared > 1:
@@ -103,25 +91,3 @@ def apply_context_parallel(model: nn.Module, groups: Groups, recorder: Recorder)
         for name, child in module.named_children():
             if isinstance(child, Attend):
                 setattr(module, name, ContextAttend(child, communicator))
-
-
-def uncuttable(workload: Workload, plan: Plan) -> str | None:
-    """Why context parallelism can't cut a workload's sequences, or None."""
-    if plan.context_parallel == 1:
-        return None
-    where = f"workload '{workload.name}' with plan '{plan.name}'"
-    if workload.family is not Family.GPT:
-        return (
-            f"{where}: context_parallel cuts causal sequences, so family gpt, not {workload.family}; "
-            "use tensor_parallel with sequence_parallel"
-        )
-    chunks = 2 * plan.context_parallel
-    if plan.sequence_parallel:
-        chunks *= plan.tensor_parallel
-    if workload.sequence_length % chunks:
-        return (
-            f"{where}: sequence_length {workload.sequence_length} does not divide over {chunks} chunks, 2 for "
-            f"each of {plan.context_parallel} ranks; nearest that does: "
-            f"{nearest_multiples(workload.sequence_length, chunks)}"
-        )
-    return None

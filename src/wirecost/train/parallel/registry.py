@@ -14,7 +14,6 @@ from wirecost.train.parallel.base import DataParallelStrategy
 from wirecost.train.parallel.ddp import OverlappedDDP
 from wirecost.train.parallel.zero1 import Zero1
 from wirecost.train.parallel.zero2 import Zero2
-from wirecost.train.parallel.zero3 import Zero3
 from wirecost.train.recorder import Recorder
 
 STRATEGIES: dict[DataParallel, Callable[[nn.Module, Plan, Groups, Recorder], DataParallelStrategy]] = {
@@ -22,8 +21,8 @@ STRATEGIES: dict[DataParallel, Callable[[nn.Module, Plan, Groups, Recorder], Dat
     DataParallel.DDP: OverlappedDDP,
     DataParallel.ZERO1: Zero1,
     DataParallel.ZERO2: Zero2,
-    DataParallel.ZERO3: Zero3,
 }
+"""But for ZeRO-3: FSDP2 takes a second to import, which every rank's start would pay for."""
 
 
 def holds_masters(plan: Plan, groups: Groups) -> bool:
@@ -43,4 +42,8 @@ def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: 
         return BucketedAllReduce(model, plan, groups, recorder)
     if plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size == 1:
         return Zero2(model, plan, groups, recorder)  # parameters stay whole: there is nobody to share them with
+    if plan.data_parallel is DataParallel.ZERO3:
+        from wirecost.train.parallel.zero3 import Zero3
+
+        return Zero3(model, plan, groups, recorder)
     return STRATEGIES[plan.data_parallel](model, plan, groups, recorder)

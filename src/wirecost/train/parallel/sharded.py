@@ -37,6 +37,7 @@ class ShardedOptimizer:
         self.module: nn.Module = model
         self.recorder = recorder
         self.overlap = plan.overlap
+        self.compiled = plan.compile
         self.wire_dtype = WIRE_DTYPES.get(plan.gradient_traffic)
         self.sharding = Communicator(groups.sharding, recorder)
         self.replication = Communicator(groups.replication, recorder)
@@ -99,7 +100,6 @@ class ShardedOptimizer:
         for unit in units:
             needed = sorted({bucket_of[p] for p in unit.parameters()}, reverse=True)
 
-            @uncompiled
             def wait(_module: nn.Module, _inputs: object, needed: list[int] = needed) -> None:
                 if not self._gathers:
                     return
@@ -109,7 +109,7 @@ class ShardedOptimizer:
                         for one in pending:
                             one.wait()
 
-            unit.register_forward_pre_hook(wait)
+            unit.register_forward_pre_hook(uncompiled(wait) if self.compiled else wait)
 
     def _buffer(self) -> list[torch.Tensor]:
         """Zeros for every bucket, one allocation."""

@@ -1,21 +1,15 @@
-"""What the engine can't run, said before anything is started."""
+"""Plans that the engine can't run, alone, with a workload or as an experiment."""
 
 from __future__ import annotations
 
 from wirecost.spec import DataParallel, Experiment, GradientTraffic, PipelineSchedule, Plan, Recompute, Workload
 from wirecost.spec.workload import nearest_multiples
-from wirecost.train.parallel.context import uncuttable
-from wirecost.train.parallel.registry import STRATEGIES
-from wirecost.train.parallel.tensor import indivisible
+from wirecost.train.refusals.context import uncuttable
+from wirecost.train.refusals.tensor import indivisible
 
 
 def unsupported(plan: Plan) -> str | None:
     """Why the engine can't run a plan with any workload, or None."""
-    if plan.data_parallel not in STRATEGIES:
-        return (
-            f"plan '{plan.name}': the engine runs data_parallel {' or '.join(sorted(STRATEGIES))}, "
-            f"not {plan.data_parallel}"
-        )
     if plan.expert_parallel != 1:
         return f"plan '{plan.name}': the engine runs expert_parallel 1, not {plan.expert_parallel}"
     if plan.matrix_precision is not None:
