@@ -33,6 +33,9 @@ from wirecost.study.runner import load_study
 
 WIRECOST = f"{sys.executable} -m wirecost"
 COLLECTIVES = "all_reduce all_gather reduce_scatter send_recv"
+LARGEST_BYTES = 128 << 20
+LARGEST_S = 0.3
+"""How long a benchmark's largest message may take on a shaped link."""
 LEFT_OUT = {"samples", "logs", "corpus", "counters.jsonl"}
 """Bulky, and not needed for fits and reports."""
 
@@ -93,10 +96,12 @@ def benches(experiments: Iterable[Experiment], out: Path) -> list[Step]:
         if e.ranks == 1 or path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
+        rate = e.fabric.emulate.rate if e.fabric.emulate is not None else None
+        largest = LARGEST_BYTES if rate is None else min(LARGEST_BYTES, int(rate / 8 * LARGEST_S))
         backend = "nccl" if e.device is Device.CUDA else "gloo"
         command = (
             f"{WIRECOST} bench {COLLECTIVES} --fabric {shlex.quote(e.fabric.name)} --hosts {e.hosts} "
-            f"--ranks-per-host {e.ranks_per_host} --backend {backend} --place in -b 1K -e 128M -f 4 -w 2 "
+            f"--ranks-per-host {e.ranks_per_host} --backend {backend} --place in -b 1K -e {largest} -f 4 -w 2 "
             f"--format json > {shlex.quote(str(path))}.partial && mv {shlex.quote(str(path))}.partial "
             f"{shlex.quote(str(path))}"
         )
