@@ -72,12 +72,14 @@ class LogReader:
         self._rest = b""
         self._in_source = False
         self._parsed: dict[bytes, Edge | None] = {}
+        self._left_out: set[bytes] = set()  # keys of connection lines that came when there were enough edges
 
     def feed(self, chunk: bytes) -> None:
         """The next bytes of the current source, cut anywhere."""
         self._begin_source()
         self.bytes += len(chunk)
-        self.binary_bytes += chunk.count(b"\0")
+        if b"\0" in chunk:  # much faster than counting none
+            self.binary_bytes += chunk.count(b"\0")
         data = self._rest + chunk
         if b"\x1b" in data:
             data = _ANSI.sub(b"", data)
@@ -85,9 +87,10 @@ class LogReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # Windows' line end; a progress bar's line
         body, newline, self._rest = data.rpartition(b"\n")
         if newline:
-            self.lines += body.count(b"\n") + 1
             if any(word in body for word in _TELLING):
                 self._take(body.split(b"\n"))
+            else:
+                self.lines += body.count(b"\n") + 1
         if len(self._rest) > _LONGEST_LINE_BYTES:
             self._rest = self._rest[-_LONGEST_LINE_BYTES // 2 :]
 
@@ -121,49 +124,48 @@ class LogReader:
     def _take(self, lines: list[bytes]) -> None:
         threads = self._threads
         others = 0
-        # Of the last connection lines of one thread: what precedes them, and what follows the channel's two
-        # digits, by the length of the line. Channels of one connection mostly follow each other, those of two
-        # directions in turn.
-        head, rests = b"", dict[int, bytes]()
-        rest_at = rests.get
+        # Of the last connection line: all up to its channel's two digits, where its text goes on behind them, and
+        # what its thread has said. The same connection on another channel says nothing new, and threads mostly
+        # print many lines in a row.
+        head, rest_at, seen = b"\n", 0, set[bytes]()  # no line holds a line end
         for line in lines:
-            if line.endswith(rest_at(len(line), b"\n")) and line.startswith(head):  # no line holds a line end
+            if line.startswith(head) and line[rest_at:] in seen:
                 continue
             at = line.find(b" NCCL INFO ")
             if at >= 0:
                 word = line[at + 11 : at + 15]
                 if word in (b"Chan", b"Ring"):
-                    # Behind "Channel NN" or "Ring NN": the same connection on another channel says nothing new.
-                    rest = line[at + (21 if word == b"Chan" else 18) :]
-                    if not line.startswith(head) or len(head) != at:
-                        head = line[:at]
-                        rests.clear()
-                    rests[len(line)] = rest
-                    thread = threads.get(head)
+                    thread = threads.get(line[:at])
                     if thread is None:  # a launcher's prefix or a time stamp comes first
-                        space = max(head.rfind(b" "), 0)
-                        thread = threads.get(head[head.rfind(b" ", 0, space) + 1 :])
+                        thread = threads.get(_last_two_words(line[:at]))
+                    rest_at = at + (21 if word == b"Chan" else 18)  # behind "Channel NN" or "Ring NN"
+                    rest = line[rest_at:]
                     if thread is None or b" NCCL " in rest:
+                        head = b"\n"
                         self._slow(line)
-                    elif rest not in thread.seen:
-                        self._connection(thread, line[at + 11 :], cut=False)
+                    else:
+                        head, seen = line[: rest_at - 2], self._left_out or thread.seen
+                        if rest not in seen and rest not in thread.seen:
+                            self._connection(thread, line[at + 11 :], cut=False)
                 elif word in _FACTS:
                     thread = threads.get(line[:at])
                     if thread is None or line[at + 11 :] not in thread.facts_seen:
                         self._slow(line)
                 elif word in _MESSAGES and (word != b"nccl" or line[at + 15 : at + 19] == b"Comm"):
-                    rests.clear()  # an Init line changes whom a connection belongs to
+                    head = b"\n"  # an Init line changes whom a connection belongs to
                     thread = threads.get(line[:at]) if word == b"nccl" and line.count(b" NCCL ") == 1 else None
                     if thread is not None and (init := _cached_init(line[at + 11 :])) is not None:
                         self.state.add_init(thread, init)
                     else:
                         self._slow(line)
             elif b"CCL " in line:
+                head = b"\n"
                 self._slow(line)
             else:
                 others += 1
                 if line[:4] in _FRAGMENTS or b" via " in line:
                     self._slow(line)
+        self.lines += len(lines)
         self.nccl_lines += len(lines) - others
 
     def _slow(self, line: bytes, *, cut: bool = False) -> None:
@@ -223,14 +225,19 @@ class LogReader:
 
     def _connection(self, thread: Thread, tail: bytes, *, cut: bool) -> None:
         key = tail[10:] if tail[:8] == b"Channel " else tail[7:]  # behind "Channel NN", "Ring NN" or "CollNet"
-        if (not cut and key in thread.seen) or self.state.is_full_for(tail):
+        if not cut and key in thread.seen:
+            return
+        if self.state.is_full_for(tail):
+            if len(self._left_out) >= _MOST_SEEN:
+                self._left_out.clear()
+            self._left_out.add(key)
             return
         if not cut and tail in self._parsed:
             edge = self._parsed[tail]
         else:
             edge = parse_edge(tail, cut=cut)
             if not cut:
-                if len(self._parsed) >= 50_000:
+                if len(self._parsed) >= _MOST_SEEN:
                     self._parsed.clear()
                 self._parsed[tail] = edge
         if edge is not None:
