@@ -1,6 +1,6 @@
 """Trains experiments on ranks of this machine, without a network between them, and says what came of it.
 
-`python -m support.parity DIRECTORY` is all ranks. One start of the processes serves many experiments: most of a
+`python -m support.parity DIRECTORY COMPILER` is all ranks. One start of the processes serves many experiments: most of a
 small run's time goes into starting Python and torch. With WIRECOST_TEST_DEVICE=cuda in the environment each rank has
 a GPU of its own and NCCL between them, in place of CPUs and gloo: the same tests on what counts.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -81,12 +82,24 @@ LLAMA = Workload(
 @dataclass(frozen=True)
 class Trained:
     """`losses` are the global batch's by iteration; `calls` each rank's (op, group, size, bytes) by iteration,
-    `events` each rank's checkpoints and validations."""
+    `events` each rank's checkpoints and validations, `steps` how often each rank stepped its parameters, `scales`
+    each rank's loss scale by iteration (FP16)."""
 
     losses: list[float]
     parameters: dict[str, torch.Tensor]
     calls: list[list[list[tuple[str, str, int, int]]]]
     events: list[list[dict[str, Any]]]
+    steps: list[list[float]]
+    scales: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """One rank's gradient of one parameter (of a shard, under tensor parallelism) becomes infinite as backward
+    makes it."""
+
+    rank: int
+    iteration: int
 
 
 def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Experiment:
@@ -107,17 +120,23 @@ def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Ex
 
 
 def train_all(
-    experiments: Sequence[Experiment], folder: Path, checkpoints: Sequence[str | None] = ()
+    experiments: Sequence[Experiment],
+    folder: Path,
+    checkpoints: Sequence[str | None] = (),
+    overflows: Sequence[Overflow | None] = (),
+    compiler: str = "inductor",
 ) -> list[Trained]:
     """Trains experiments of one number of ranks, one after another in the same processes.
 
     Args:
         checkpoints: the folder in `folder` that each experiment goes on from and writes to.
+        overflows: what happens in each experiment.
+        compiler: torch.compile's backend.
     """
     (ranks,) = {e.ranks for e in experiments}
     if DEVICE is Device.CUDA and ranks > torch.cuda.device_count():
         pytest.skip(f"needs_gpu: {ranks} GPUs")
-    _launch(experiments, folder, checkpoints)
+    _launch(experiments, folder, checkpoints, overflows, compiler)
     found = []
     for number in range(len(experiments)):
         parts = [json.loads((folder / f"{number}-{rank}.json").read_text()) for rank in range(ranks)]
@@ -129,14 +148,24 @@ def train_all(
                 parameters=torch.load(folder / f"{number}.pt", weights_only=True),
                 calls=[[[tuple(c) for c in calls] for calls in p["calls"]] for p in parts],
                 events=[p["events"] for p in parts],
+                steps=[p["steps"] for p in parts],
+                scales=[p["scales"] for p in parts],
             )
         )
     return found
 
 
-def _launch(experiments: Sequence[Experiment], folder: Path, checkpoints: Sequence[str | None]) -> None:
+def _launch(
+    experiments: Sequence[Experiment],
+    folder: Path,
+    checkpoints: Sequence[str | None] = (),
+    overflows: Sequence[Overflow | None] = (),
+    compiler: str = "inductor",
+) -> None:
     (folder / "experiments.json").write_text(json.dumps([e.model_dump(mode="json") for e in experiments]))
     (folder / "checkpoints.json").write_text(json.dumps([*checkpoints, *[None] * len(experiments)]))
+    happening = [overflow and vars(overflow) for overflow in overflows]
+    (folder / "overflows.json").write_text(json.dumps([*happening, *[None] * len(experiments)]))
     environment = {
         **os.environ,
         "WORLD_SIZE": str(experiments[0].ranks),
@@ -149,7 +178,7 @@ def _launch(experiments: Sequence[Experiment], folder: Path, checkpoints: Sequen
     }
     try:
         run = subprocess.run(
-            [sys.executable, "-m", "support.parity", str(folder)],
+            [sys.executable, "-m", "support.parity", str(folder), compiler],
             env=environment, capture_output=True, text=True, timeout=60 + 15 * len(experiments), check=False,
         )  # fmt: skip
         said = run.stdout + run.stderr if run.returncode else ""
@@ -166,7 +195,7 @@ def _each_alone(experiments: Sequence[Experiment]) -> str:
     for one in experiments:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                _launch([one], Path(folder), ())
+                _launch([one], Path(folder))
             except AssertionError as error:
                 lines = str(error).splitlines()
                 said.append("\n".join([f"{one.plan!r} of {one.workload.name}:", *lines[-25:]]))
@@ -212,7 +241,37 @@ def _forked(ranks: int) -> int:
     os._exit(0)
 
 
-def _rank(folder: Path) -> None:
+class Watch:
+    """One rank's engine: notes down the loss scale after each iteration, and lets an overflow happen."""
+
+    def __init__(self, rank: int, overflow: Overflow | None) -> None:
+        self.overflow = overflow if overflow is not None and overflow.rank == rank else None
+        self.engine: Any = None
+        self.scales: list[float] = []
+        self._begun = -1
+
+    def built(self, engine: Any) -> None:
+        self.engine = engine
+        self._train = engine.iteration
+        engine.iteration = self._iteration
+        if self.overflow is not None:
+            split = engine.groups.tensor.size > 1
+            parameter = next(p for p in engine.model.parameters() if not split or hasattr(p, "tensor_dim"))
+            parameter.register_hook(self._gradient)
+
+    def _iteration(self, micro_batches: Any) -> Any:
+        self._begun += 1
+        loss = self._train(micro_batches)
+        if self.engine.stepper.scale is not None:
+            self.scales.append(float(self.engine.stepper.scale.value))
+        return loss
+
+    def _gradient(self, gradient: torch.Tensor) -> torch.Tensor:
+        assert self.overflow is not None
+        return gradient * math.inf if self._begun == self.overflow.iteration else gradient
+
+
+def _rank(folder: Path, compiler: str) -> None:
     import torch.distributed as dist
 
     from wirecost.train.loop import TrainedIteration, train
@@ -222,6 +281,7 @@ def _rank(folder: Path) -> None:
     # PyTorch is loaded once, for every rank.
     rank = _forked(int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
+    torch.compiler.set_default_backend(compiler)
     if DEVICE is Device.CUDA:
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
@@ -230,8 +290,9 @@ def _rank(folder: Path) -> None:
         device = torch.device("cpu")
         dist.init_process_group("gloo", rank=rank)
     checkpoints = json.loads((folder / "checkpoints.json").read_text())
+    overflows = json.loads((folder / "overflows.json").read_text())
     for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
-        engines: list[Any] = []
+        watch = Watch(rank, Overflow(**overflows[number]) if overflows[number] else None)
         where = checkpoints[number]
         everything = list(
             train(
@@ -239,19 +300,21 @@ def _rank(folder: Path) -> None:
                 TOKENS,
                 device,
                 checkpoints=folder / where if where else None,
-                built=engines.append,
+                built=watch.built,
             )
         )
         done = [d for d in everything if isinstance(d, TrainedIteration)]
         result = {
             "events": [vars(d) for d in everything if isinstance(d, TrainedEvent)],
             "losses": [d.loss for d in done],
+            "steps": sorted({float(s["step"]) for s in watch.engine.stepper.optimizer.state()}),
+            "scales": watch.scales,
             "calls": [
                 [(c.op, c.group, len(c.ranks), c.size_bytes) for c in d.sample.communications] for d in done
             ],
         }
         (folder / f"{number}-{rank}.json").write_text(json.dumps(result))
-        parameters = full_parameters(engines[0])
+        parameters = full_parameters(watch.engine)
         if rank == 0:
             torch.save(parameters, folder / f"{number}.pt")
     dist.barrier()
@@ -261,4 +324,4 @@ def _rank(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _rank(Path(sys.argv[1]))
+    _rank(Path(sys.argv[1]), sys.argv[2])
