@@ -20,10 +20,10 @@ COMPLETE = "complete"
 class Checkpoints:
     """Checkpoints of one experiment in `folder`, of which the newest whole one is kept.
 
-    A checkpoint holds what the optimizer steps (FP32), its moments and the loss scale; 16-bit parameters follow
-    from these. Ranks with the same state (replicas) write it once between them. It is read back under the same
-    plan on the same number of ranks only. What a lossy gradient compression carries over from one iteration to
-    the next is not in it.
+    A checkpoint holds what the optimizer steps (FP32), its moments, the loss scale and what PowerSGD carries
+    over; 16-bit parameters follow from these, and all that is random from the seed and the iteration. Ranks with
+    the same state (replicas) write it once between them. It is read back under the same plan on the same number
+    of ranks only.
     """
 
     def __init__(self, engine: Engine, folder: Path) -> None:
@@ -86,4 +86,7 @@ class Checkpoints:
             state |= {f"{owner}.{number}.{name}": tensor for name, tensor in tensors.items()}
         if engine.stepper.scale is not None:
             state |= {"loss_scale": engine.stepper.scale.value, "good_steps": engine.stepper.scale.good_steps}
+        # Each rank's own, also among replicas of the parameters.
+        owner = f"rank-{engine.groups.rank}.carried"
+        state |= {f"{owner}.{name}": tensor for name, tensor in engine.strategy.carried().items()}
         return state

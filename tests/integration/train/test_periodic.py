@@ -9,12 +9,15 @@ import pytest
 pytest.importorskip("torch")
 
 from support.parity import WORKLOADS, experiment, train_all
-from wirecost.spec import DataParallel, Family, LossScaling, Periodic, Plan, Precision
+from wirecost.spec import DataParallel, Family, GradientTraffic, LossScaling, Periodic, Plan, Precision
 from wirecost.spec.experiment import Optimizer
 
 PLANS = [
     Plan(name="half", precision=Precision.FP16),
     Plan(name="zero1", data_parallel=DataParallel.ZERO1, precision=Precision.BF16),
+    # In FP16 it starts with overflows, of which nothing may stay.
+    Plan(name="powersgd", precision=Precision.FP16, gradient_traffic=GradientTraffic.POWERSGD),
+    Plan(name="int8", data_parallel=DataParallel.DDP, gradient_traffic=GradientTraffic.INT8),
     Plan(name="zero3", data_parallel=DataParallel.ZERO3),
 ]
 
@@ -47,6 +50,6 @@ def test_training_goes_on_from_a_checkpoint_as_if_nothing_had_been(tmp_path: Pat
         # FP32 masters and two moments of each parameter, at least, between the ranks; no rank writes all of it.
         elements = sum(p.numel() for p in after.parameters.values())
         assert sum(written) >= 12 * elements
-        if plan.data_parallel is not DataParallel.ALL_REDUCE:
+        if plan.data_parallel in (DataParallel.ZERO1, DataParallel.ZERO3):
             assert max(written) < 0.75 * sum(written)
         assert len(list((tmp_path / plan.name).iterdir())) == 2

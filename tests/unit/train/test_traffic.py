@@ -61,7 +61,7 @@ def test_columns_become_orthonormal() -> None:
 def test_what_low_rank_misses_is_sent_later() -> None:
     torch.manual_seed(0)
     bucket = bucket_of((30, 40), (7,), (30, 40), (2, 3))
-    traffic = PowerSGD(ALONE, rank=2)
+    traffic = PowerSGD(ALONE, 2, [bucket], torch.device("cpu"))
     given = torch.zeros(bucket.size)
     sent = torch.zeros(bucket.size)
     for _ in range(6):
@@ -79,5 +79,20 @@ def test_a_gradient_of_low_rank_goes_through_whole() -> None:
     bucket = bucket_of((30, 40))
     gradient = (torch.randn(30, 2) @ torch.randn(2, 40)).flatten()
     sent = gradient.clone()
-    run(PowerSGD(ALONE, rank=2).all_reduce(sent, bucket))
+    run(PowerSGD(ALONE, 2, [bucket], torch.device("cpu")).all_reduce(sent, bucket))
     torch.testing.assert_close(sent, gradient, atol=1e-4, rtol=1e-4)
+
+
+def test_an_overflow_leaves_no_trace_in_what_is_carried_over() -> None:
+    torch.manual_seed(0)
+    bucket = bucket_of((30, 40), (7,))
+    traffic = PowerSGD(ALONE, 2, [bucket], torch.device("cpu"))
+    run(traffic.all_reduce(torch.randn(bucket.size), bucket))
+    before = {name: tensor.clone() for name, tensor in traffic.carried().items()}
+    gradient = torch.randn(bucket.size)
+    gradient[5] = torch.inf
+    run(traffic.all_reduce(gradient, bucket))
+    assert not gradient.isfinite().all()
+    assert before.keys() == traffic.carried().keys()
+    for name, tensor in traffic.carried().items():
+        assert tensor.equal(before[name]), name

@@ -39,7 +39,7 @@ class BucketedAllReduce(WholeParameters):
         for bucket in self.buckets:
             for parameter, view in bucket.views(self.flat[bucket.index]):
                 parameter.grad = view
-        self.traffic = traffic_for(plan, Communicator(groups.data, recorder))
+        self.traffic = traffic_for(plan, Communicator(groups.data, recorder), self.buckets, device)
         self.chains = chains_for(device, recorder)
         self.ready = GradientsReady(self.buckets, self._launch)
 
@@ -54,6 +54,9 @@ class BucketedAllReduce(WholeParameters):
         with self.recorder.phase(Phase.GRAD_SYNC):
             self.ready.launch_rest()
             self.chains.finish()
+
+    def carried(self) -> dict[str, torch.Tensor]:
+        return self.traffic.carried()
 
     def _launch(self, bucket: Bucket) -> None:
         self.chains.start(self.traffic.all_reduce(self.flat[bucket.index], bucket), self.traffic.rounds)

@@ -65,6 +65,11 @@ class DataParallelStrategy(Protocol):
         else looks at the module: validation, a checkpoint, the end of training."""
         ...
 
+    def carried(self) -> dict[str, torch.Tensor]:
+        """What, beside parameters and the optimizer's state, this rank takes over from one iteration to the next
+        (what a lossy compression still owes), by name: part of a checkpoint."""
+        ...
+
 
 class Execution(Protocol):
     """Runs forward and backward of every micro-batch of an iteration."""

@@ -85,6 +85,9 @@ class ShardedOptimizer:
         for index in list(self._gathers):
             self._gathers.pop(index).wait()
 
+    def carried(self) -> dict[str, torch.Tensor]:
+        return {}
+
     def _launch_gathers(self) -> None:
         """In the order of forward, the reverse of the buckets'."""
         if self._stale:

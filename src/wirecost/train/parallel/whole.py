@@ -32,3 +32,6 @@ class WholeParameters:
 
     def complete_parameters(self) -> None:
         pass
+
+    def carried(self) -> dict[str, torch.Tensor]:
+        return {}

@@ -87,6 +87,9 @@ class Zero3:
         for block in self.blocks:
             _first(block).reshard()
 
+    def carried(self) -> dict[str, torch.Tensor]:
+        return {}
+
     def _shard(self, model: nn.Module, plan: Plan) -> list[list[nn.Module]]:
         """Returns the blocks, modules whose parameters are gathered together: the root, then the units' in the
         order of forward."""

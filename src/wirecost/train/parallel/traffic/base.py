@@ -18,3 +18,7 @@ class Traffic(Protocol):
     def all_reduce(self, flat: torch.Tensor, bucket: Bucket) -> Chain:
         """`flat`, this rank's gradients of a bucket, becomes their sum over the group (as the wire lets it)."""
         ...
+
+    def carried(self) -> dict[str, torch.Tensor]:
+        """What this rank takes over from one iteration to the next, by name: part of a checkpoint."""
+        ...

@@ -20,6 +20,9 @@ class Native:
     def all_reduce(self, flat: torch.Tensor, bucket: Bucket) -> Chain:
         yield self.communicator.all_reduce(flat, asynchronous=True)
 
+    def carried(self) -> dict[str, torch.Tensor]:
+        return {}
+
 
 class Cast:
     """Half the bytes of FP32. The loss is divided by the ranks before backward, so that sums don't grow."""
@@ -35,3 +38,6 @@ class Cast:
         yield self.communicator.all_reduce(sent, asynchronous=True)
         if sent is not flat:
             flat.copy_(sent)
+
+    def carried(self) -> dict[str, torch.Tensor]:
+        return {}

@@ -38,6 +38,9 @@ class BlockInt8:
         yield self.communicator.all_gather(received.view(-1), summed.view(-1), asynchronous=True)
         flat.copy_(decode(received).view(-1)[: flat.numel()])
 
+    def carried(self) -> dict[str, torch.Tensor]:
+        return {}
+
 
 def encode(values: torch.Tensor) -> torch.Tensor:
     """(rows, columns), whole blocks in a row -> uint8 (rows, columns + 4 bytes for each block's scale)."""

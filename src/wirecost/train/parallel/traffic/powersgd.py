@@ -7,6 +7,7 @@ iteration from the last iteration's Q. What P Q^T misses is added to the next it
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,13 +28,19 @@ class Matrices:
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
         """(matrices, rows, columns) out of the bucket's flat tensor: a copy."""
-        size = self.rows * self.columns
-        return torch.stack([flat[s : s + size] for s in self.starts]).view(-1, self.rows, self.columns)
+        return torch.stack(self._parts(flat)).view(-1, self.rows, self.columns)
 
     def write(self, flat: torch.Tensor, values: torch.Tensor) -> None:
+        for part, value in zip(self._parts(flat), values, strict=True):
+            part.copy_(value.flatten())
+
+    def write_if(self, condition: torch.Tensor, flat: torch.Tensor, values: torch.Tensor) -> None:
+        for part, value in zip(self._parts(flat), values, strict=True):
+            part.copy_(torch.where(condition, value.flatten(), part))
+
+    def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         size = self.rows * self.columns
-        for start, value in zip(self.starts, values, strict=True):
-            flat[start : start + size] = value.flatten()
+        return [flat[start : start + size] for start in self.starts]
 
 
 @dataclass
@@ -45,18 +52,26 @@ class BucketState:
 
 class PowerSGD:
     """Two all-reduces for each bucket, in FP32: of every P and of what is sent as it is (vectors), then of
-    every Q."""
+    every Q. Gradients that overflow leave no trace in the error and in Q: that step is skipped."""
 
     rounds = 2
 
-    def __init__(self, communicator: Communicator, rank: int) -> None:
+    def __init__(
+        self, communicator: Communicator, rank: int, buckets: Sequence[Bucket], device: torch.device
+    ) -> None:
         self.communicator = communicator
         self.rank = rank
-        self.states: dict[int, BucketState] = {}
+        self.states = [self._state(bucket, device) for bucket in buckets]
+
+    def carried(self) -> dict[str, torch.Tensor]:
+        """Every bucket's error, which is this rank's own, and Q, which all ranks have."""
+        found = {}
+        for number, state in enumerate(self.states):
+            found[f"{number}.error"] = state.error
+            found |= {f"{number}.{m.rows}x{m.columns}.q": m.q for m in state.matrices}
+        return found
 
     def all_reduce(self, flat: torch.Tensor, bucket: Bucket) -> Chain:
-        if bucket.index not in self.states:
-            self.states[bucket.index] = self._state(bucket, flat.device)
         state = self.states[bucket.index]
         wanted = flat.float() + state.error
         originals = [m.of(wanted) for m in state.matrices]
@@ -70,16 +85,19 @@ class PowerSGD:
             flat[start:end] = part
         if not factors:
             return
+        # The sum is finite on all ranks or on none.
+        finite = torch.isfinite(first).all()
         factors = [orthonormal(part.view_as(p)) for part, p in zip(parts, factors, strict=False)]
         own = [original.mT @ p for original, p in zip(originals, factors, strict=True)]
         for m, original, p, q in zip(state.matrices, originals, factors, own, strict=True):
-            m.write(state.error, original - p @ q.mT)
+            m.write_if(finite, state.error, original - p @ q.mT)
         second = torch.cat([q.flatten() for q in own])
         yield self.communicator.all_reduce(second, asynchronous=True)
 
         for m, p, part in zip(state.matrices, factors, second.split([q.numel() for q in own]), strict=True):
-            m.q = part.view_as(m.q)
-            m.write(flat, p @ m.q.mT)
+            q = part.view_as(m.q)
+            m.q.copy_(torch.where(finite, q, m.q))
+            m.write(flat, p @ q.mT)
 
     def _state(self, bucket: Bucket, device: torch.device) -> BucketState:
         by_shape: dict[tuple[int, int], list[int]] = defaultdict(list)
