@@ -23,6 +23,7 @@ from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
 from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Device, Experiment
+from wirecost.study.launches import launch_bound
 from wirecost.study.over_time import LinkUse, read_over_time
 from wirecost.study.store import StoreError
 
@@ -79,7 +80,13 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             peak_use_bps=use.peak_Bps * 8 if use else None,
         ),
         tokens_per_iteration=experiment.tokens_per_iteration,
-        warnings=tuple(_warnings(experiment, cores, collectives, link) + doubts + _busy(directory) + uncounted),
+        warnings=(
+            *_warnings(experiment, cores, collectives, link),
+            *doubts,
+            *_busy(directory),
+            *uncounted,
+            *launch_bound(measured),
+        ),
     )
 
 

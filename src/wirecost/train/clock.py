@@ -13,6 +13,10 @@ import torch
 
 
 class Clock(Protocol):
+    """`asynchronous`: marks happen after the host noted them down, when the device comes to them."""
+
+    asynchronous: bool
+
     def now(self) -> Any:
         """A mark at this point of the work issued so far on the current stream."""
         ...
@@ -35,6 +39,8 @@ class HostClock:
     """CLOCK_MONOTONIC: one clock for every process of a machine, so that the ranks of emulated hosts can be
     compared without alignment."""
 
+    asynchronous = False
+
     def now(self) -> int:
         return perf_counter_ns()
 
@@ -54,6 +60,8 @@ class DeviceClock:
     `elapsed_time` is a 32-bit float of milliseconds: exact to well under a microsecond over one iteration, so
     longer spans are summed from iteration to iteration.
     """
+
+    asynchronous = True
 
     def __init__(self) -> None:
         torch.cuda.synchronize()

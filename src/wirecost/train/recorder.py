@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import Any
 
 from wirecost.breakdown import Parts, Phase, split_window
@@ -44,13 +45,18 @@ class Communication:
 
 @dataclass(frozen=True)
 class Sample:
-    """One finished iteration of one rank."""
+    """One finished iteration of one rank. Of a device that the host runs ahead of: `host_issue_ns`, how long the
+    host took to issue the iteration, and `kept_pace`, whether the device had come to the optimizer's step by then;
+    None on a CPU. A device that is the slower one makes the host wait once its queue is full, so that the first
+    tells nothing without the second."""
 
     start_ns: int
     end_ns: int
     phases: dict[Phase, int]
     parts: Parts
     communications: list[Communication]
+    host_issue_ns: int | None = None
+    kept_pace: bool | None = None
 
 
 @dataclass
@@ -71,6 +77,9 @@ class Marks:
     end: Any = None
     phases: list[Span] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    begun_ns: int = field(default_factory=perf_counter_ns)  # on the host
+    host_issue_ns: int | None = None
+    kept_pace: bool | None = None
 
 
 class Recorder:
@@ -140,6 +149,10 @@ class Recorder:
         if open_calls:
             raise RuntimeError(f"iteration ended with unfinished collectives: {', '.join(open_calls)}")
         self._current = None
+        if self.clock.asynchronous:
+            marks.host_issue_ns = perf_counter_ns() - marks.begun_ns
+            steps = [span.start for span in marks.phases if span.phase is Phase.OPTIMIZER]
+            marks.kept_pace = self.clock.has_happened(steps[-1]) if steps else None
         return marks
 
     def resolve(self, marks: Marks) -> Sample:
@@ -172,4 +185,6 @@ class Recorder:
             summed,
             split_window(start_ns, end_ns, compute=compute, comm=comm, memory=EMPTY),
             communications,
+            marks.host_issue_ns,
+            marks.kept_pace,
         )

@@ -64,6 +64,8 @@ def run_rank(directory: Path, rank: int) -> None:
                 "end_ns": sample.end_ns,
                 "phases": sample.phases,
                 "parts": sample.parts.model_dump(),
+                "host_issue_ns": sample.host_issue_ns,
+                "kept_pace": sample.kept_pace,
                 "communications": [vars(c) for c in sample.communications],
             }
             samples.write(json.dumps(line) + "\n")

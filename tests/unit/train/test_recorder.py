@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 pytest.importorskip("torch")
@@ -83,3 +85,49 @@ def test_the_next_iteration_starts_empty() -> None:
         pass
     recorder.begin()
     assert recorder.resolve(recorder.finish()).phases.keys() == {Phase.OTHER}
+
+
+class BehindTheHost:
+    """A device that has come to the first `done` marks only."""
+
+    asynchronous = True
+
+    def __init__(self, done: int) -> None:
+        self.done = done
+        self.noted = 0
+
+    def now(self) -> int:
+        self.noted += 1
+        return self.noted
+
+    def has_happened(self, mark: int) -> bool:
+        return mark <= self.done
+
+    def wait(self, mark: int) -> None:
+        pass
+
+    def nanoseconds(self, marks: Sequence[int]) -> list[int]:
+        return list(marks)
+
+
+@pytest.mark.parametrize(("done", "kept_pace"), [(3, False), (4, True)])
+def test_whether_a_device_kept_pace_with_the_host(done: int, kept_pace: bool) -> None:
+    recorder = Recorder(BehindTheHost(done))
+    recorder.begin()  # mark 1
+    with recorder.phase(Phase.FORWARD):  # 2 and 3
+        pass
+    with recorder.phase(Phase.OPTIMIZER):  # 4 and 5
+        pass
+    sample = recorder.resolve(recorder.finish())
+    assert sample.kept_pace is kept_pace
+    assert sample.host_issue_ns is not None
+    assert sample.host_issue_ns > 0
+
+
+def test_a_cpu_is_not_ahead_of_itself() -> None:
+    recorder = Recorder(HostClock())
+    recorder.begin()
+    with recorder.phase(Phase.OPTIMIZER):
+        pass
+    sample = recorder.resolve(recorder.finish())
+    assert (sample.host_issue_ns, sample.kept_pace) == (None, None)

@@ -1,0 +1,43 @@
+"""Whether the host, not the device, was what an iteration waited for."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from wirecost.breakdown import ResultWarning
+
+LAUNCH_BOUND = 0.95
+"""The part of an iteration that issuing it takes, from which on it is launch-bound."""
+
+
+def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[ResultWarning]:
+    """A warning if a rank's device waited for the host to launch its kernels: over the median iteration, issuing
+    it took at least `LAUNCH_BOUND` of its time, and in most iterations the device kept pace with the host. (A
+    device that is the slower one holds the host up as well, but is then behind it.)
+
+    Args:
+        measured: each rank's samples, as `samples/rank-R.jsonl` has them; nothing is known on a CPU.
+    """
+    found: list[tuple[float, int, float, float]] = []
+    for rank, samples in enumerate(measured):
+        known = [s for s in samples if s.get("host_issue_ns") is not None and s.get("kept_pace") is not None]
+        if not known:
+            continue
+        issue_ns = statistics.median(s["host_issue_ns"] for s in known)
+        device_ns = statistics.median(s["end_ns"] - s["start_ns"] for s in known)
+        kept_pace = sum(s["kept_pace"] for s in known)
+        if 2 * kept_pace > len(known) and issue_ns >= LAUNCH_BOUND * device_ns:
+            found.append((issue_ns / device_ns, rank, issue_ns, device_ns))
+    if not found:
+        return []
+    _, rank, issue_ns, device_ns = max(found)
+    return [
+        ResultWarning(
+            code="launch_bound",
+            message=f"launch-bound on {len(found)} of {len(measured)} ranks: on rank {rank} the host takes "
+            f"{issue_ns * 1e-6:.1f} ms to issue an iteration of {device_ns * 1e-6:.1f} ms, and the device waits "
+            "for it; a larger micro_batch, compile: true or CUDA graphs would keep the device busy",
+        )
+    ]
