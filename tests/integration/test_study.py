@@ -12,8 +12,11 @@ import pytest
 
 from support.studies import faulty_worker, network_namespaces, processes_about, start, wait_until_gone, write_study
 from wirecost.breakdown import Breakdown, Phase
+from wirecost.report import read_report
+from wirecost.report.figures import charts_of, to_svg
 from wirecost.spec import Study, load
 from wirecost.study import Result, Status, Store, run_study
+from wirecost.study.events import EventKind, read_events
 from wirecost.study.over_time import read_over_time
 
 pytest.importorskip("torch")
@@ -41,7 +44,14 @@ def losses(breakdown: Breakdown) -> list[float]:
 
 def test_one_study_end_to_end(tmp_path: Path) -> None:
     before = network_namespaces()
-    changes = (("[all-reduce]", "[all-reduce, ddp, all-reduce-bf16]"), ("hidden: 64", "hidden: 256"))
+    changes = (
+        ("[all-reduce]", "[all-reduce, ddp, all-reduce-bf16]"),
+        ("hidden: 64", "hidden: 256"),
+        (
+            "iterations: 3",
+            "iterations: 3\nperiodic: {checkpoint_every: 2, validate_every: 3, validation_batches: 1}",
+        ),
+    )
     study = load(
         Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s"), ("benchmark: false", "benchmark: true"))
     )
@@ -59,7 +69,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     flat = done(results["all-reduce"])
     folder = results["all-reduce"].directory
     assert sorted(p.name for p in folder.iterdir()) == [
-        "breakdown.json", "counters.jsonl", "environment.json", "experiment.yaml", "link.json", "logs",
+        "breakdown.json", "counters.jsonl", "environment.json", "events", "experiment.yaml", "link.json", "logs",
         "machine.json", "samples", "status.json",
     ]  # fmt: skip
     environment = json.loads((folder / "environment.json").read_text())
@@ -102,12 +112,37 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     assert flat.network.mean_use_bps
     assert flat.network.peak_use_bps
 
+    assert_interrupted(tmp_path / "out", folder)
+
     ddp = done(results["ddp"])
     assert sum(c.bytes or 0 for c in ddp.collectives) == sum(c.bytes or 0 for c in flat.collectives)
     assert losses(ddp) == pytest.approx(losses(flat), rel=1e-5)
     half = done(results["all-reduce-bf16"])
     assert sum(c.bytes or 0 for c in half.collectives) * 2 == sum(c.bytes or 0 for c in flat.collectives)
     assert losses(half) == pytest.approx(losses(flat), rel=0.02)
+
+
+def assert_interrupted(out: Path, folder: Path) -> None:
+    """By checkpoints after iterations 1 and 3 and a validation after iteration 2, all of them between iterations,
+    and the report draws them. (The folder that is compared above holds no checkpoint any more.)"""
+    for rank, events in read_events(folder).items():
+        assert [(str(e.kind), e.after_iteration) for e in events] == [
+            ("checkpoint", 1), ("validation", 2), ("checkpoint", 3),
+        ]  # fmt: skip
+        samples = [
+            json.loads(line) for line in (folder / "samples" / f"rank-{rank}.jsonl").read_text().splitlines()
+        ]
+        for event in events:
+            assert event.start_ns >= samples[event.after_iteration]["end_ns"]
+            assert all(event.end_ns <= s["start_ns"] for s in samples[event.after_iteration + 1 :])
+            assert (event.bytes is not None) == (event.kind is EventKind.CHECKPOINT)
+            assert (event.loss is not None) == (event.kind is EventKind.VALIDATION)
+        assert not any(s["phases"].keys() & {"checkpoint", "validation"} for s in samples)
+    assert list(read_events(folder)) == [0, 1]
+
+    # Each in both hosts' panels of all three plans.
+    figure = to_svg(charts_of(read_report(out))["network_over_time"])
+    assert (figure.count(">checkpoint</text>"), figure.count(">validation</text>")) == (2 * 6, 6)
 
 
 def test_the_loss_does_not_depend_on_the_number_of_ranks_and_falls(tmp_path: Path) -> None:
