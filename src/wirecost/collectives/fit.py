@@ -26,6 +26,8 @@ MIN_SPAN = 16.0
 MAX_BREAKS = 6
 NOISE_FLOOR = 0.01
 """Repeated measurements differ by about a percent: a smaller residual is not worth another piece."""
+FLAT = 1e-6
+"""Nanoseconds for each byte of a piece that does not grow: nothing, but a bandwidth can be said."""
 RESAMPLES = 400
 CONFIDENCE = 0.90
 
@@ -162,20 +164,38 @@ def _neighbours(chosen: tuple[float, ...], inner: Sequence[float], count: int) -
 
 
 def _design(s: Array, breaks: Sequence[float]) -> Array:
-    return np.stack([np.ones_like(s), s, *(np.maximum(0.0, s - b) for b in breaks)], axis=1)
+    """A column for the start and one for the way that each piece has come at a size."""
+    beyond = np.maximum(0.0, s[:, None] - np.array([-math.inf, 0.0, *breaks]))
+    beyond[:, 0] = 1.0
+    beyond[:, 1:-1] -= beyond[:, 2:]
+    return beyond
 
 
 def _solve(s: Array, t: Array, breaks: tuple[float, ...]) -> Piecewise | None:
-    """Least squares of the relative error; None where time would not be positive or would shrink with size."""
+    """Least squares of the relative error; None where time would not be positive, or not grow at last.
+
+    A piece that would shrink with size is flat: small messages of some libraries do take less time than smaller
+    ones, but a curve that follows them can't be believed between the sizes measured.
+    """
     scale = s[-1]
     weighted = _design(s / scale, [b / scale for b in breaks]) / t[:, None]
     # Columns differ by orders of magnitude where times do.
     norms = np.linalg.norm(weighted, axis=0)
-    found = np.linalg.lstsq(weighted / norms, np.ones_like(t), rcond=None)[0] / norms
-    slopes = np.cumsum(found[1:])
-    if found[0] < 0 or (slopes <= 0).any():
+    columns = np.arange(weighted.shape[1])
+    while True:
+        found = np.linalg.lstsq(weighted[:, columns] / norms[columns], np.ones_like(t), rcond=None)[0]
+        found /= norms[columns]
+        worst = 1 + int(np.argmin(found[1:]))
+        if found[worst] > 0:
+            break
+        if columns[worst] == columns[-1] or len(columns) == 2:
+            return None
+        columns = np.delete(columns, worst)
+    if found[0] < 0:
         return None
-    return Piecewise(breaks, float(found[0]), float(found[1] / scale), tuple(float(x) / scale for x in found[2:]))
+    slopes = np.full(len(breaks) + 1, FLAT)
+    slopes[columns[1:] - 1] = np.maximum(found[1:] / scale, FLAT)
+    return Piecewise(breaks, float(found[0]), float(slopes[0]), tuple(np.diff(slopes).tolist()))
 
 
 def _bic(curve: Piecewise, s: Array, t: Array) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wirecost.errors import SpecError
+from wirecost.model.dataparallel import FIRST_BUCKET_BYTES
 from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.model.machine import stack_named
+from wirecost.model.wire import wire
 from wirecost.spec import (
     Cluster,
     DataParallel,
@@ -151,6 +153,9 @@ def layout_of(made: Setup) -> Layout:
         Recompute.SELECTIVE: RECOMPUTE_SELECTIVE,
         Recompute.FULL: RECOMPUTE_FULL,
     }
+    sent = wire(plan.gradient_traffic, made.workload, plan.powersgd_rank, made.data_parallel)
+    # PyTorch's own first bucket; the engine cuts the gradients that PyTorch doesn't (ZeRO, compressed) itself.
+    theirs = plan.data_parallel is DataParallel.DDP and plan.gradient_traffic is GradientTraffic.NATIVE
     return Layout(
         tensor=float(plan.tensor_parallel),
         pipeline=float(plan.pipeline_parallel),
@@ -166,17 +171,11 @@ def layout_of(made: Setup) -> Layout:
         sequence_parallel=float(plan.sequence_parallel),
         recompute=recompute[plan.recompute],
         gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
-        gradient_bytes=_wire_bytes(made),
+        gradient_bytes=sent.bytes,
+        exchanged=float(sent.exchanged),
+        factored=float(sent.factored),
+        compression_bytes=sent.memory_bytes,
         bucket_bytes=float(plan.bucket_bytes),
+        first_bucket_bytes=FIRST_BUCKET_BYTES if theirs else 0.0,
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
     )
-
-
-def _wire_bytes(made: Setup) -> float:
-    """Bytes of one gradient on the wire where the plan compresses them, else 0: the stack's."""
-    traffic = made.plan.gradient_traffic
-    if traffic is GradientTraffic.POWERSGD:
-        # Two FP32 factors of `rank` columns stand for a matrix, whose sides are about `hidden` each.
-        return min(8.0 * made.plan.powersgd_rank / made.workload.hidden, 4.0)
-    width = {GradientTraffic.FP16: 2.0, GradientTraffic.BF16: 2.0, GradientTraffic.INT8: 1.0}
-    return width.get(traffic, 0.0)

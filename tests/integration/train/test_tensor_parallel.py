@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.parity import LLAMA, MICRO_BATCH, WORKLOADS, Trained, assert_same, experiment, reference, train_all
+from support.traffic import ELEMENT, tensor_parallel
 from wirecost.spec import DataParallel, Family, Plan, RankOrder, Workload
 
 GPT = WORKLOADS[Family.GPT]
@@ -17,7 +18,6 @@ ODD = GPT.model_copy(update={"name": "odd-vocabulary", "vocab_size": 133, "layer
 """Over four ranks the last has one token beside its padding."""
 TINY = GPT.model_copy(update={"name": "tiny-vocabulary", "vocab_size": 129, "layers": 1})
 OTHERS = (ODD, TINY, LLAMA)
-ELEMENT = 4
 ZERO = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
 
 
@@ -75,7 +75,7 @@ def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, ot
         except AssertionError as wrong:
             raise AssertionError(f"{workload.name} with {plan}") from wrong
         data = ranks // plan.tensor_parallel
-        expected = moved(workload, plan, micro_batches=8 * plan.context_parallel // data // MICRO_BATCH)
+        expected = tensor_parallel(workload, plan, micro_batch=MICRO_BATCH, micro_batches=8 * plan.context_parallel // data // MICRO_BATCH)
         for iteration in zip(*trained.calls, strict=True):
             partial = 0
             for calls in iteration:
@@ -89,69 +89,6 @@ def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, ot
                 # ZeRO's ranks have shards of these gradients, the others all of them.
                 copies = plan.tensor_parallel if plan.data_parallel in ZERO else ranks
                 assert partial == copies * ELEMENT * partial_gradients(workload), f"{workload.name} with {plan}"
-
-
-def moved(workload: Workload, plan: Plan, *, micro_batches: int) -> Counter[tuple[str, str, int, int]]:
-    """Collectives of one rank and iteration; (op, group, n, bytes). Elements below are those of one sequence.
-    Without the sum of partial gradients."""
-    made: Counter[tuple[str, str, int, int]] = Counter()
-    tensor_ranks, context_ranks = plan.tensor_parallel, plan.context_parallel
-    length = workload.sequence_length // context_ranks
-
-    def add(op: str, count: int, elements: int, group: str = "tensor_parallel") -> None:
-        size = tensor_ranks if group == "tensor_parallel" else context_ranks
-        made[op, group, size, ELEMENT * MICRO_BATCH * elements] += count
-
-    if context_ranks > 1:
-        keys_and_values = (
-            2 * workload.sequence_length * workload.key_value_heads * workload.head_size // tensor_ranks
-        )
-        for op in ("all_gather", "reduce_scatter"):
-            add(op, micro_batches * workload.layers, keys_and_values, "context_parallel")
-    if tensor_ranks == 1:
-        return made
-
-    wide = length * workload.hidden
-
-    def layers(count: int, columns: int, rows: int, elements: int, *, again: int) -> None:
-        """Of each: column-parallel inputs, of which `again` are gathered again in backward; row-parallel outputs."""
-        if plan.sequence_parallel:
-            add("all_gather", micro_batches * count * (columns + again + rows), elements)
-            add("reduce_scatter", micro_batches * count * (rows + columns), elements)
-        else:
-            add("all_reduce", micro_batches * count * (columns + rows), elements)
-
-    gated = workload.activation == "swiglu"
-    layers(workload.layers, 2, 2, wide, again=1 if gated else 2)
-    layers(1, 0, 1, wide, again=0)  # the embedding
-    head = length
-    if workload.family is Family.T5:
-        assert workload.decoder_layers is not None
-        head = workload.decoder_sequence
-        narrow = head * workload.hidden
-        layers(workload.decoder_layers, 3, 3, narrow, again=3)
-        layers(workload.decoder_layers, 1, 0, wide, again=1)  # cross attention's keys and values
-        layers(1, 1, 1, narrow, again=1)  # the decoder's embedding, the logits
-    elif workload.family is Family.BERT:
-        head = masked_tokens(workload)
-        if plan.sequence_parallel:
-            add("all_gather", micro_batches, wide)
-        add("all_reduce", micro_batches, head * workload.hidden)
-    else:
-        layers(1, 1, 0, wide, again=1)  # the logits
-    add("all_reduce", micro_batches, head)  # the largest logit
-    add("all_reduce", micro_batches, 2 * head)
-    return +made
-
-
-def masked_tokens(workload: Workload) -> int:
-    import numpy as np
-
-    from wirecost.train.models import examples_for
-
-    examples = examples_for(workload)
-    rows = np.zeros((1, examples.length), dtype=np.int64)
-    return examples.batch(rows, [np.random.default_rng(0)])["masked"].shape[1]
 
 
 def partial_gradients(workload: Workload) -> int:
