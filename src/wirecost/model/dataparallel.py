@@ -22,11 +22,6 @@ from wirecost.model.collectives import (
 from wirecost.model.inputs import Layout, Machine, Number, blend, flag, has, where
 from wirecost.model.overlap import exposed_s
 
-FIRST_BUCKET_BYTES = 1 << 20
-"""PyTorch's DistributedDataParallel gathers gradients into a first bucket of 1 MiB and then of its `bucket_cap_mb`
-(arXiv:2006.15704, section 3.2.3): a small model's gradients leave nearly all at once."""
-
-
 @dataclass(slots=True)
 class DataParallelTime:
     """Seconds for each iteration. `exposed` parts add to compute; `total` counts what is hidden as well."""
@@ -120,10 +115,10 @@ def data_parallel(
 
 def _last_bucket(parameters: Number, tied_parameters: Number, layout: Layout, machine: Machine) -> Number:
     """The share of the gradients that leaves only when backward ends: the last bucket, and with it the tied
-    embedding. Buckets are filled with gradients as they are, before any compression."""
+    embedding. Buckets are filled with gradients as they are, before any compression
+    (PyTorch's smaller first bucket is only there where its size is left to PyTorch, which the engine never does)."""
     plain = parameters * machine.element_bytes
-    rest = np.maximum(plain - layout.first_bucket_bytes, 0.0)
-    last = np.maximum(np.mod(rest, layout.bucket_bytes), tied_parameters * machine.element_bytes)
+    last = np.maximum(np.mod(plain, layout.bucket_bytes), tied_parameters * machine.element_bytes)
     return np.minimum(last / plain, 1.0)
 
 

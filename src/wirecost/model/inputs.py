@@ -76,7 +76,6 @@ class Layout:
     factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)
     compression_bytes: Number = 0.0  # memory traffic of turning a gradient into what is sent, and back
     bucket_bytes: Number = 25.0 * 2**20
-    first_bucket_bytes: Number = 2.0**20  # of PyTorch's DistributedDataParallel
     pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
 
     @property

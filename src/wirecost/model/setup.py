@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wirecost.errors import SpecError
-from wirecost.model.dataparallel import FIRST_BUCKET_BYTES
 from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.model.machine import stack_named
 from wirecost.model.wire import wire
 from wirecost.spec import (
     Cluster,
     DataParallel,
-    GradientTraffic,
     PipelineSchedule,
     Plan,
     RankOrder,
@@ -67,7 +65,7 @@ def setup(
     Raises:
         SpecError: naming the key that can't be, and the nearest value that can.
     """
-    count = gpus or cluster.gpus
+    count = cluster.gpus if gpus is None else gpus
     if count < 1:
         raise SpecError(f"gpus: {count} can't run anything; at least 1")
     if count > cluster.gpus:
@@ -90,7 +88,11 @@ def setup(
     if micro_batch < 1:
         raise SpecError(f"micro_batch: {micro_batch} is no batch; at least 1")
     step = micro_batch * (count // degree)
-    batch = global_batch or step * (4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1)
+    batch = global_batch
+    if batch is None:
+        batch = step * (4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1)
+    if batch < 1:
+        raise SpecError(f"global_batch: {batch} is no batch; at least {step}")
     if batch % step:
         raise SpecError(
             f"global_batch: {batch} does not divide over {count // degree} data-parallel ranks of micro-batch "
@@ -153,9 +155,8 @@ def layout_of(made: Setup) -> Layout:
         Recompute.SELECTIVE: RECOMPUTE_SELECTIVE,
         Recompute.FULL: RECOMPUTE_FULL,
     }
-    sent = wire(plan.gradient_traffic, made.workload, plan.powersgd_rank, made.data_parallel)
-    # PyTorch's own first bucket; the engine cuts the gradients that PyTorch doesn't (ZeRO, compressed) itself.
-    theirs = plan.data_parallel is DataParallel.DDP and plan.gradient_traffic is GradientTraffic.NATIVE
+    held = plan.tensor_parallel * plan.pipeline_parallel
+    sent = wire(plan.gradient_traffic, made.workload, plan.powersgd_rank, made.data_parallel, held)
     return Layout(
         tensor=float(plan.tensor_parallel),
         pipeline=float(plan.pipeline_parallel),
@@ -176,6 +177,5 @@ def layout_of(made: Setup) -> Layout:
         factored=float(sent.factored),
         compression_bytes=sent.memory_bytes,
         bucket_bytes=float(plan.bucket_bytes),
-        first_bucket_bytes=FIRST_BUCKET_BYTES if theirs else 0.0,
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
     )

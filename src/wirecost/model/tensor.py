@@ -41,10 +41,12 @@ def forward(
         scatter = gather_s(size, members, machine, "reduce_scatter")
         time = where(layout.sequence_parallel > 0, gather + scatter, whole)
         if machine.stack.sequence_gathers_again:
-            # Slices are kept of the column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2).
+            # Slices are kept of the column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2); where the
+            # two of a gated MLP share theirs, the whole is.
             again = flag(layout.sequence_parallel > 0) * gather
     kept = 1 - machine.stack.tensor_overlap
-    return TensorTime(collectives * (kept * time + skew), whole, collectives * kept * again, again)
+    inputs = collectives - flag(shape.mlp_matrices > 2)
+    return TensorTime(collectives * (kept * time + skew), whole, inputs * kept * again, again)
 
 
 def vocabulary_s(tokens: Number, activation_s: Number, members: Group, layout: Layout, machine: Machine) -> Number:

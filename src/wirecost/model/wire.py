@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 
 from wirecost.model.parameters import T5_BUCKETS, count
 from wirecost.spec import Family, GradientTraffic, Workload
@@ -26,15 +27,17 @@ class Wire:
     memory_bytes: float = 0.0
 
 
-def wire(traffic: GradientTraffic, workload: Workload, powersgd_rank: int, ranks: int) -> Wire:
-    """How a workload's gradients travel between `ranks` ranks.
+def wire(traffic: GradientTraffic, workload: Workload, powersgd_rank: int, ranks: int, held: int) -> Wire:
+    """How a workload's gradients travel between `ranks` ranks, each of which holds a `held`-th of the parameters.
 
     `memory_bytes` counts the passes of the engine's own code over FP32 gradients: a cast and its way back 12; 8 bits
     51 to encode, 14 to decode twice and 12 for padding and the copy back, and once more an n-th to sum and encode;
     PowerSGD 64: the error added, matrices gathered, four thin products, the error kept, everything written back.
     """
     if traffic is GradientTraffic.INT8:
-        return Wire((BLOCK + 4) / BLOCK, exchanged=True, memory_bytes=77 + 55 / ranks)
+        gradients = count(workload).total / held
+        blocks = ranks * ceil(gradients / (ranks * BLOCK))
+        return Wire(blocks * (BLOCK + 4) / gradients, exchanged=True, memory_bytes=77 + 55 / ranks)
     if traffic is GradientTraffic.POWERSGD:
         return Wire(powersgd_bytes(workload, powersgd_rank), factored=True, memory_bytes=64)
     if traffic is GradientTraffic.NATIVE:

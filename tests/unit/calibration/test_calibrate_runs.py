@@ -12,7 +12,7 @@ import pytest
 
 from wirecost.breakdown import Breakdown, Iteration, Parts, ResultWarning, Source
 from wirecost.calibration.assemble import calibrate, chosen, read, write
-from wirecost.calibration.sources import Found, Told, gather
+from wirecost.calibration.sources import Found, Told, gather, read_bench
 from wirecost.errors import SpecError, WirecostError
 from wirecost.model.cores import bubble_s, slowdown
 from wirecost.model.predict import predict
@@ -312,6 +312,24 @@ def test_runs_of_several_ranks_can_be_left_out(store: Path, tmp_path: Path) -> N
     overlapping = experiment(4, 256, 4, 2, plan=named("plan", "ddp"))
     keep(tmp_path, overlapping, measured(overlapping))
     assert any("overlap" in reason for reason in gather([tmp_path], Told()).skipped)
+
+
+@pytest.mark.parametrize(("backend", "kept"), [("gloo", 4.0), ("nccl", 8.0)])
+def test_gloos_own_reduce_scatter_is_not_the_engines(tmp_path: Path, backend: str, kept: float) -> None:
+    """It is an all-reduce of twice the bytes; the engine's is the all-to-all beside it."""
+    path = bench(tmp_path / "bench.json", 2)
+    document = json.loads(path.read_text())
+    document["request"]["backend"] = backend
+    document["rows"] = [
+        row | {"collective": op, "time_ns": ns_per_byte * row["size_bytes"]}
+        for op, ns_per_byte in (("reduce_scatter", 8.0), ("all_to_all", 4.0))
+        for row in document["rows"]
+    ]
+    path.write_text(json.dumps(document))
+    found = read_bench(path)
+    assert found is not None
+    times = {m.seconds / m.size_bytes * 1e9 for m in found.measured() if m.op == "reduce_scatter"}
+    assert times == {pytest.approx(kept)}
 
 
 def test_what_cannot_be_calibrated_on_is_refused(store: Path, tmp_path: Path) -> None:

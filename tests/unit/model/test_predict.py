@@ -171,6 +171,8 @@ def test_activations_follow_the_published_formula() -> None:
         ({"gpus": 64, "pipeline_parallel": 64}, ["64", "layers"]),
         ({"gpus": 16, "virtual_stages": 2}, ["virtual_stages", "pipeline_parallel"]),
         ({"gpus": 8, "micro_batch": 0}, ["micro_batch"]),
+        ({"gpus": 0}, ["gpus", "at least 1"]),
+        ({"gpus": 8, "global_batch": 0}, ["global_batch", "at least 8"]),
         ({"cluster": "selene", "matrix_precision": "fp8", "gpus": 8}, ["precision", "fp8", "bf16"]),
         ({"gpus": 8, "stack": "megatron-cor"}, ["did you mean 'megatron-core'"]),
         ({"cluster": "dgx-h10"}, ["did you mean"]),
