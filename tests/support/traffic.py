@@ -97,7 +97,9 @@ def fsdp_blocks(shapes: Mapping[str, Shape], sharding: int) -> list[int]:
     return list(sizes.values())
 
 
-def tensor_parallel(workload: Workload, plan: Plan, *, micro_batch: int, micro_batches: int) -> Counter[tuple[str, str, int, int]]:
+def tensor_parallel(
+    workload: Workload, plan: Plan, *, micro_batch: int, micro_batches: int
+) -> Counter[tuple[str, str, int, int]]:
     """Collectives of one rank and iteration; (op, group, n, bytes). Elements below are those of one sequence.
     Without the sum of partial gradients."""
     made: Counter[tuple[str, str, int, int]] = Counter()

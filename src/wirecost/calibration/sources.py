@@ -177,8 +177,8 @@ def read_bench(path: Path) -> Bench | None:
 
 
 def _as_trained(rows: tuple[Row, ...], request: dict[str, Any]) -> tuple[Row, ...]:
-    """Gloo's own reduce-scatter is an all-reduce of which a part is kept, twice the bytes. The engine exchanges the
-    parts and sums them instead (`wirecost.train.communicator`): the all-to-all's rows stand for that."""
+    """Gloo's own reduce-scatter is an all-reduce of which a part is kept, twice the bytes. The engine exchanges
+    the parts and sums them instead (`wirecost.train.communicator`): the all-to-all's rows stand for that."""
     if request.get("backend") != "gloo":
         return rows
     kept = [row for row in rows if row.collective != "reduce_scatter"]

@@ -96,8 +96,8 @@ def layer_time(
 ) -> LayerTime:
     """Wall time of a layer from device time, tensor-parallel time of forward, and what the host needs to launch.
 
-    Backward communicates as much as forward and `comm_again_s`; full recomputation repeats forward with its communication
-    (arXiv:2104.04473, section 3.5).
+    Backward communicates as much as forward and `comm_again_s`; full recomputation repeats forward with its
+    communication (arXiv:2104.04473, section 3.5).
     """
     stack = machine.stack
     full = flag(layout.recompute == RECOMPUTE_FULL)

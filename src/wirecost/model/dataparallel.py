@@ -22,6 +22,7 @@ from wirecost.model.collectives import (
 from wirecost.model.inputs import Layout, Machine, Number, blend, flag, has, where
 from wirecost.model.overlap import exposed_s
 
+
 @dataclass(slots=True)
 class DataParallelTime:
     """Seconds for each iteration. `exposed` parts add to compute; `total` counts what is hidden as well."""
@@ -115,8 +116,8 @@ def data_parallel(
 
 def _last_bucket(parameters: Number, tied_parameters: Number, layout: Layout, machine: Machine) -> Number:
     """The share of the gradients that leaves only when backward ends: the last bucket, and with it the tied
-    embedding. Buckets are filled with gradients as they are, before any compression
-    (PyTorch's smaller first bucket is only there where its size is left to PyTorch, which the engine never does)."""
+    embedding. Buckets are filled with gradients as they are, before any compression. (PyTorch's smaller first
+    bucket is only there where its size is left to PyTorch, which the engine never does.)"""
     plain = parameters * machine.element_bytes
     last = np.maximum(np.mod(plain, layout.bucket_bytes), tied_parameters * machine.element_bytes)
     return np.minimum(last / plain, 1.0)
@@ -134,8 +135,8 @@ def _sum_s(size_bytes: Number, members: Group, layout: Layout, machine: Machine)
 
 
 def _sharding_group(gradients: Number, members: Group, layout: Layout, machine: Machine) -> tuple[Group, Number]:
-    """Who shares one copy of the state. Hybrid sharding keeps it inside nodes, and all-reduces each shard's gradient
-    between them: that takes the seconds returned, once an iteration."""
+    """Who shares one copy of the state. Hybrid sharding keeps it inside nodes, and all-reduces each shard's
+    gradient between them: that takes the seconds returned, once an iteration."""
     if not has(layout.node_sharding > 0):
         return members, 0.0
     hybrid = flag(layout.node_sharding > 0)

@@ -30,9 +30,9 @@ class Wire:
 def wire(traffic: GradientTraffic, workload: Workload, powersgd_rank: int, ranks: int, held: int) -> Wire:
     """How a workload's gradients travel between `ranks` ranks, each of which holds a `held`-th of the parameters.
 
-    `memory_bytes` counts the passes of the engine's own code over FP32 gradients: a cast and its way back 12; 8 bits
-    51 to encode, 14 to decode twice and 12 for padding and the copy back, and once more an n-th to sum and encode;
-    PowerSGD 64: the error added, matrices gathered, four thin products, the error kept, everything written back.
+    `memory_bytes` counts the passes of the engine's own code over FP32 gradients: a cast and its way back 12;
+    8 bits 51 to encode, 14 to decode twice and 12 for padding and the copy back, and once more an n-th to sum and
+    encode; PowerSGD 64: the error added, matrices gathered, four thin products, the error kept, everything written back.
     """
     if traffic is GradientTraffic.INT8:
         gradients = count(workload).total / held

@@ -74,7 +74,9 @@ class Stack(Spec):
     # communication
     gradient_bytes: PositiveFloat = 2.0
     sync_every_micro_batch: bool = False
-    zero2_gathers: Literal["micro_batch", "iteration"] = "micro_batch"  # FSDP's way, or after the step as in ZeRO-1
+    zero2_gathers: Literal["micro_batch", "iteration"] = (
+        "micro_batch"  # FSDP's way, or after the step as in ZeRO-1
+    )
     root_gathered_once: bool = False  # ZeRO-3: the unit of a tied embedding stays from forward to backward
     tied_sync_sharded: bool = False  # with ZeRO stages all-reduce a tied embedding's shard, not all of it
     sequence_gathers_again: bool = False  # backward gathers a split linear's input again, and nothing hides that

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.parity import WORKLOADS, Trained, assert_same, experiment, reference, train_all
-from support.traffic import data_parallel
+from support.traffic import data_parallel as theory
 from wirecost.spec import DataParallel, Experiment, Family, GradientTraffic, Plan, Precision
 from wirecost.spec.experiment import Optimizer
 
@@ -97,4 +97,4 @@ def assert_bytes(case: Experiment, trained: Trained) -> None:
         for iteration, calls in enumerate(of_rank):
             # With overlap the parameters that a step made are gathered at the start of the next iteration.
             gathers = not plan.overlap or iteration > 0
-            assert Counter(calls) == Counter(data_parallel(case, shapes, gathers=gathers)), plan.name
+            assert Counter(calls) == Counter(theory(case, shapes, gathers=gathers)), plan.name

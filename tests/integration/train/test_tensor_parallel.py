@@ -75,7 +75,9 @@ def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, ot
         except AssertionError as wrong:
             raise AssertionError(f"{workload.name} with {plan}") from wrong
         data = ranks // plan.tensor_parallel
-        expected = tensor_parallel(workload, plan, micro_batch=MICRO_BATCH, micro_batches=8 * plan.context_parallel // data // MICRO_BATCH)
+        expected = tensor_parallel(
+            workload, plan, micro_batch=MICRO_BATCH, micro_batches=8 * plan.context_parallel // data // MICRO_BATCH
+        )
         for iteration in zip(*trained.calls, strict=True):
             partial = 0
             for calls in iteration:

@@ -100,7 +100,9 @@ def data_parallel_cases() -> Iterator[Experiment]:
         yield case(TINY, data_parallel="all_reduce", gradient_traffic=traffic, hosts=4)
 
 
-@pytest.mark.parametrize("run", list(data_parallel_cases()), ids=lambda r: f"{r.plan.data_parallel}-{r.digest[:6]}")
+@pytest.mark.parametrize(
+    "run", list(data_parallel_cases()), ids=lambda r: f"{r.plan.data_parallel}-{r.digest[:6]}"
+)
 def test_data_parallelism(run: Experiment) -> None:
     layout, machine = one_byte_a_second(run)
     times = iterate(shape_of(run.workload), layout, machine)
