@@ -81,6 +81,8 @@ def baseline(section: Section) -> Result:
 class NoClock:
     """Measures nothing."""
 
+    asynchronous = False
+
     def now(self) -> None:
         return None
 

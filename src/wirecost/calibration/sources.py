@@ -154,6 +154,7 @@ def read_bench(path: Path) -> Bench | None:
         return None
     try:
         rows = tuple(Row.model_validate_json(json.dumps(row)) for row in data["rows"])
+        rows = _as_trained(rows, data.get("request") or {})
         request, network = data.get("request"), data.get("network") or {}
         if request is None:
             # Read from another tool's output: on how many hosts it ran is all that may be known.
@@ -176,3 +177,15 @@ def read_bench(path: Path) -> Bench | None:
         )
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise SpecError(f"{path}: no sound benchmark: {' '.join(str(error).split())[:160]}") from error
+
+
+def _as_trained(rows: tuple[Row, ...], request: dict[str, Any]) -> tuple[Row, ...]:
+    """Gloo's own reduce-scatter is an all-reduce of which a part is kept, twice the bytes. The engine exchanges
+    the parts and sums them instead (`wirecost.train.communicator`): the all-to-all's rows stand for that."""
+    if request.get("backend") != "gloo":
+        return rows
+    kept = [row for row in rows if row.collective != "reduce_scatter"]
+    exchanged = [
+        row.model_copy(update={"collective": "reduce_scatter"}) for row in rows if row.collective == "all_to_all"
+    ]
+    return (*kept, *exchanged)

@@ -7,9 +7,13 @@ A command lives in its own module here and imports what it calls inside its func
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 from typing import Annotated
+
+# Pydantic, which typer imports, looks through every installed package for plugins; none is used here.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 import typer
 

@@ -26,6 +26,8 @@ MIN_SPAN = 16.0
 MAX_BREAKS = 6
 NOISE_FLOOR = 0.01
 """Repeated measurements differ by about a percent: a smaller residual is not worth another piece."""
+FLAT = 1e-6
+"""Nanoseconds for each byte of a piece that does not grow: nothing, but a bandwidth can be said."""
 RESAMPLES = 400
 CONFIDENCE = 0.90
 
@@ -167,33 +169,43 @@ def _neighbours(chosen: tuple[float, ...], inner: Sequence[float], count: int) -
 
 
 def _design(s: Array, breaks: Sequence[float]) -> Array:
-    """Columns of `Piecewise`: 1, S, and each break's hinge."""
-    return np.stack([np.ones_like(s), s, *(np.maximum(0.0, s - b) for b in breaks)], axis=1)
+    """A column for the start and one for the way that each piece has come at a size."""
+    beyond = np.maximum(0.0, s[:, None] - np.array([-math.inf, 0.0, *breaks]))
+    beyond[:, 0] = 1.0
+    beyond[:, 1:-1] -= beyond[:, 2:]
+    return beyond
 
 
 def _solve(s: Array, t: Array, breaks: tuple[float, ...], least_slope: float = 0.0) -> Piecewise | None:
-    """Least squares of the relative error; None where time would not be positive or would shrink with size."""
+    """Least squares of the relative error; None where time would not be positive, or not grow at last.
+
+    A piece that would shrink with size is flat: small messages of some libraries do take less time than smaller
+    ones, but a curve that follows them can't be believed between the sizes measured.
+    """
     scale = s[-1]
     design = _design(s / scale, [b / scale for b in breaks]) / t[:, None]
-    found = _least_squares(design, np.ones_like(t))
-    last, least = float(found[1:].sum()), least_slope * scale
-    if last < least:
-        # The last piece's slope is the sum of all changes: with it given, the last change follows from the others.
-        given = design[:, -1]
-        others = design[:, 1:-1] - given[:, None]
-        free = _least_squares(np.concatenate([design[:, :1], others], axis=1), np.ones_like(t) - least * given)
-        found = np.append(free, least - free[1:].sum())
-    slopes = np.cumsum(found[1:])
-    if found[0] < 0 or (slopes <= 0).any():
+    found, least = _growing(design, np.ones_like(t)), least_slope * scale
+    if found[-1] < least:
+        found = np.append(_growing(design[:, :-1], np.ones_like(t) - least * design[:, -1]), least)
+    if found[0] < 0 or found[-1] <= 0:
         return None
-    return Piecewise(breaks, float(found[0]), float(found[1] / scale), tuple(float(x) / scale for x in found[2:]))
+    slopes = np.maximum(found[1:] / scale, FLAT)
+    return Piecewise(breaks, float(found[0]), float(slopes[0]), tuple(np.diff(slopes).tolist()))
 
 
-def _least_squares(design: Array, target: Array) -> Array:
+def _growing(design: Array, target: Array) -> Array:
+    """Least squares with no slope below zero: those that would be are left out, the lowest first."""
     # Columns differ by orders of magnitude where times do.
     norms = np.linalg.norm(design, axis=0)
-    norms[norms == 0] = 1.0
-    return np.linalg.lstsq(design / norms, target, rcond=None)[0] / norms
+    columns = np.arange(design.shape[1])
+    while True:
+        found = np.linalg.lstsq(design[:, columns] / norms[columns], target, rcond=None)[0] / norms[columns]
+        if len(columns) == 1 or found[1:].min() >= 0:
+            break
+        columns = np.delete(columns, 1 + int(np.argmin(found[1:])))
+    whole = np.zeros(design.shape[1])
+    whole[columns] = found
+    return whole
 
 
 def _bic(curve: Piecewise, s: Array, t: Array) -> float:

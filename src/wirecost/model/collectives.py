@@ -172,7 +172,8 @@ def all_to_all_s(size_bytes: Number, members: Group, machine: Machine) -> Number
     leaving = size_bytes * (n - members.per_node) / n
     nic = machine.node_Bps * machine.inter_efficiency / (members.rings * members.per_node)
     ramp = 1 + np.sqrt(members.half_bytes / np.maximum(size_bytes, 1.0))
-    return members.several * (members.fixed_s + np.maximum(inside, members.crosses * leaving / nic) * ramp)
+    modelled = members.several * (members.fixed_s + np.maximum(inside, members.crosses * leaving / nic) * ramp)
+    return measured_s("all_to_all", modelled, size_bytes, members, machine)
 
 
 def send_s(size_bytes: Number, between_nodes: Number, machine: Machine, senders: Number | None = None) -> Number:

@@ -86,12 +86,18 @@ class LayerTime:
 
 
 def layer_time(
-    device: DeviceTime, comm_forward_s: Number, collectives: float, shape: Shape, layout: Layout, machine: Machine
+    device: DeviceTime,
+    comm_forward_s: Number,
+    collectives: float,
+    shape: Shape,
+    layout: Layout,
+    machine: Machine,
+    comm_again_s: Number = 0.0,
 ) -> LayerTime:
     """Wall time of a layer from device time, tensor-parallel time of forward, and what the host needs to launch.
 
-    Backward communicates as much as forward; full recomputation repeats forward with its communication
-    (arXiv:2104.04473, section 3.5).
+    Backward communicates as much as forward and `comm_again_s`; full recomputation repeats forward with its
+    communication (arXiv:2104.04473, section 3.5).
     """
     stack = machine.stack
     full = flag(layout.recompute == RECOMPUTE_FULL)
@@ -104,7 +110,7 @@ def layer_time(
     masked = 1 + (stack.host_masked - 1) * (1 - shape.causal)
     host_forward = masked * stack.host_forward_s + launch
     host_backward = masked * stack.host_backward_s + launch + full * host_forward
-    comm_backward = comm_forward_s * (1 + full)
+    comm_backward = comm_forward_s * (1 + full) + comm_again_s
     device_backward = device.backward_s + full * device.forward_s + selective * _selective_s(device, stack)
     forward = smooth_maximum(device.forward_s + comm_forward_s, host_forward, stack.host_sharpness)
     backward = smooth_maximum(device_backward + comm_backward, host_backward, stack.host_sharpness)

@@ -41,6 +41,7 @@ class Shape:
     decoder_layers: Number = 0.0  # with cross attention (T5)
     decoder_sequence: Number = 0.0
     decoder_layer_parameters: Number = 0.0
+    tied: Number = 1.0  # the head is the embedding
 
     @property
     def parameters(self) -> Number:
@@ -71,6 +72,9 @@ class Layout:
     recompute: Number = RECOMPUTE_NONE
     gpipe: Number = 0.0
     gradient_bytes: Number = 0.0  # 0: the stack's
+    exchanged: Number = 0.0  # gradients are summed by an all-to-all and an all-gather (8 bits)
+    factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)
+    compression_bytes: Number = 0.0  # memory traffic of turning a gradient into what is sent, and back
     bucket_bytes: Number = 25.0 * 2**20
     pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from wirecost.model.compute import embedding_time, layer_device, layer_time, vocabulary_time
 from wirecost.model.cores import bubble_s, slowdown, slowed
-from wirecost.model.dataparallel import data_parallel, gradient_bytes, optimizer_s
+from wirecost.model.dataparallel import compression_s, data_parallel, gradient_bytes, optimizer_s
 from wirecost.model.experts import context_forward_s, expert_forward_s
 from wirecost.model.flops import layer_work
 from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, has, where
@@ -84,11 +84,11 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     tensor, activation = tensor_time.layer_s, tensor_time.activation_s
     context_expert = context_forward_s(device.attention_core_s, sequence, shape, layout, machine)
     context_expert = context_expert + expert_forward_s(tokens, shape, layout, machine)
-    layer = layer_time(device, tensor + context_expert, 2.0, shape, layout, machine)
+    layer = layer_time(device, tensor + context_expert, 2.0, shape, layout, machine, tensor_time.again_s)
     layers = shape.layers
     forward, backward = layers * layer.forward_s, layers * layer.backward_s
     busy_device, busy_comm = layers * layer.device_s, layers * layer.communication_s
-    head_tokens, head_activation = tokens, activation
+    head_tokens, head_activation = tokens, activation + tensor_time.head_again_s
     if has(shape.decoder_layers > 0):
         out = shape.decoder_sequence
         out_tokens = layout.micro_batch * out / layout.context
@@ -96,13 +96,25 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         other_tensor_time = forward_tensor(out_tokens, 3.0, members, shape, layout, machine)
         other_tensor = other_tensor_time.layer_s
         # A decoder layer launches half as much again: cross attention and its norm.
-        other = layer_time(layer_device(work, shape, machine), other_tensor, 3.0, shape, layout, _longer(machine))
+        other = layer_time(
+            layer_device(work, shape, machine),
+            other_tensor,
+            3.0,
+            shape,
+            layout,
+            _longer(machine),
+            other_tensor_time.again_s,
+        )
         forward = forward + shape.decoder_layers * other.forward_s
         backward = backward + shape.decoder_layers * other.backward_s
         busy_device = busy_device + shape.decoder_layers * other.device_s
         busy_comm = busy_comm + shape.decoder_layers * other.communication_s
         head_tokens = where(shape.decoder_layers > 0, out_tokens, tokens)
-        head_activation = where(shape.decoder_layers > 0, other_tensor_time.activation_s, activation)
+        head_activation = where(
+            shape.decoder_layers > 0,
+            other_tensor_time.activation_s + other_tensor_time.head_again_s,
+            head_activation,
+        )
         layers = layers + shape.decoder_layers
     vocabulary_comm = vocabulary_s(head_tokens, head_activation, members, layout, machine)
     vocabulary = vocabulary_time(head_tokens, shape, layout, machine)
@@ -134,6 +146,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         layout,
         machine,
         shape.embedding_parameters / layout.tensor,
+        shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
     )
     tied = tied_embedding_s(shape, layout, gradient_bytes(layout, machine), machine)
     optimizer = optimizer_s(held, layout, machine)
@@ -143,7 +156,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     if stack.straggler:
         nodes = np.maximum(layout.world / machine.gpus_per_node, 1.0)
         straggler = stack.straggler * np.log2(nodes) * (timing.busy_s + timing.bubble_s)
-    other_s = stack.iteration_s + 0.0 * compute
+    other_s = stack.iteration_s + compression_s(held, layout, machine)
     total = (
         timing.busy_s
         + timing.bubble_s

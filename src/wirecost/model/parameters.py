@@ -105,4 +105,5 @@ def shape_of(workload: Workload) -> Shape:
         decoder_layers=float(workload.decoder_layers or 0),
         decoder_sequence=float(workload.decoder_sequence) if workload.family is Family.T5 else 0.0,
         decoder_layer_parameters=float(parts.decoder_layer),
+        tied=float(workload.tied_embeddings),
     )

@@ -61,6 +61,19 @@ def transfer_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -
     return send_s(size, boundary_crosses_nodes(layout, machine), machine, senders)
 
 
+def received_hops(layout: Layout) -> Number:
+    """Transfers that the longest chain of an iteration waits for where each begins only when its receiver asks for
+    it: every one that the busiest rank receives (with two stages each rank has an end, which receives one less),
+    and the way in and out of the pipeline. Closed form of what the schedules give when played through, which
+    `tests/unit/model/test_pipeline_hops.py` does."""
+    m, p, v = layout.accumulation, layout.pipeline, layout.virtual
+    ends = flag(p <= 2)
+    steady = (2 * v - ends) * m + np.maximum(2 * p - 5, 1.0)
+    if not has(layout.gpipe > 0):
+        return steady
+    return blend(flag(layout.gpipe > 0), 2 * m + 2 * (p - 2), steady)
+
+
 def schedule(
     layer_s: Number,
     total_layers: Number,
@@ -88,7 +101,10 @@ def schedule(
     if not has(p > 1):
         return PipelineTime(m * stage, bubble, stage * 0.0, layers)
     hop = transfer_s(tokens, shape, layout, machine)
-    exposed = machine.stack.pipeline_exposed * 2 * v * m + 2 * (p - 1)
+    if machine.stack.pipeline_rendezvous:
+        exposed = received_hops(layout)
+    else:
+        exposed = machine.stack.pipeline_exposed * 2 * v * m + 2 * (p - 1)
     return PipelineTime(m * stage, bubble, (1 - flag(single)) * exposed * hop, layers)
 
 
@@ -100,4 +116,7 @@ def tied_embedding_s(shape: Shape, layout: Layout, gradient_bytes: Number, machi
     size = where(layout.pipeline > 1, 2.0, 1.0)
     rings = np.minimum(machine.gpus_per_node, layout.stage_stride)
     pair = placed(size, where(crossing, 1.0, size), rings, machine)
-    return all_reduce_s(shape.embedding_parameters / layout.tensor * gradient_bytes, pair, machine)
+    held = shape.embedding_parameters / layout.tensor
+    if machine.stack.tied_sync_sharded and has(layout.sharding > 0):
+        held = where(layout.sharding > 0, held / layout.data, held)
+    return all_reduce_s(held * gradient_bytes, pair, machine)

@@ -42,9 +42,9 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
     if made.plan.gradient_traffic is not GradientTraffic.NATIVE:
         warnings.append(
             ResultWarning(
-                code="compression_not_timed",
-                message=f"gradients travel as {made.plan.gradient_traffic}: fewer bytes are counted, the time to "
-                "compress them is not",
+                code="compression_estimated",
+                message=f"gradients travel as {made.plan.gradient_traffic}: the time to compress them is that of "
+                "wirecost's own engine, by the memory traffic of its passes",
             )
         )
     if made.stack.calibration is None:

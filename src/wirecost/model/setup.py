@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from wirecost.errors import SpecError
 from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.model.machine import stack_named
+from wirecost.model.wire import wire
 from wirecost.spec import (
     Cluster,
     DataParallel,
-    GradientTraffic,
     PipelineSchedule,
     Plan,
     RankOrder,
@@ -65,7 +65,7 @@ def setup(
     Raises:
         SpecError: naming the key that can't be, and the nearest value that can.
     """
-    count = gpus or cluster.gpus
+    count = cluster.gpus if gpus is None else gpus
     if count < 1:
         raise SpecError(f"gpus: {count} can't run anything; at least 1")
     if count > cluster.gpus:
@@ -88,7 +88,11 @@ def setup(
     if micro_batch < 1:
         raise SpecError(f"micro_batch: {micro_batch} is no batch; at least 1")
     step = micro_batch * (count // degree)
-    batch = global_batch or step * (4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1)
+    batch = global_batch
+    if batch is None:
+        batch = step * (4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1)
+    if batch < 1:
+        raise SpecError(f"global_batch: {batch} is no batch; at least {step}")
     if batch % step:
         raise SpecError(
             f"global_batch: {batch} does not divide over {count // degree} data-parallel ranks of micro-batch "
@@ -151,6 +155,8 @@ def layout_of(made: Setup) -> Layout:
         Recompute.SELECTIVE: RECOMPUTE_SELECTIVE,
         Recompute.FULL: RECOMPUTE_FULL,
     }
+    held = plan.tensor_parallel * plan.pipeline_parallel
+    sent = wire(plan.gradient_traffic, made.workload, plan.powersgd_rank, made.data_parallel, held)
     return Layout(
         tensor=float(plan.tensor_parallel),
         pipeline=float(plan.pipeline_parallel),
@@ -166,17 +172,10 @@ def layout_of(made: Setup) -> Layout:
         sequence_parallel=float(plan.sequence_parallel),
         recompute=recompute[plan.recompute],
         gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
-        gradient_bytes=_wire_bytes(made),
+        gradient_bytes=sent.bytes,
+        exchanged=float(sent.exchanged),
+        factored=float(sent.factored),
+        compression_bytes=sent.memory_bytes,
         bucket_bytes=float(plan.bucket_bytes),
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
     )
-
-
-def _wire_bytes(made: Setup) -> float:
-    """Bytes of one gradient on the wire where the plan compresses them, else 0: the stack's."""
-    traffic = made.plan.gradient_traffic
-    if traffic is GradientTraffic.POWERSGD:
-        # Two FP32 factors of `rank` columns stand for a matrix, whose sides are about `hidden` each.
-        return min(8.0 * made.plan.powersgd_rank / made.workload.hidden, 4.0)
-    width = {GradientTraffic.FP16: 2.0, GradientTraffic.BF16: 2.0, GradientTraffic.INT8: 1.0}
-    return width.get(traffic, 0.0)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wirecost.model.collectives import Group, all_reduce_s, gather_s, group
-from wirecost.model.inputs import Layout, Machine, Number, Shape, has, where
+from wirecost.model.inputs import Layout, Machine, Number, Shape, flag, has, where
 
 
 @dataclass(slots=True)
 class TensorTime:
-    """Seconds on one rank for one micro-batch, forward (backward takes as much)."""
+    """Seconds on one rank for one micro-batch, forward (backward takes as much, and `again_s`)."""
 
     layer_s: Number  # all of a layer's collectives
     activation_s: Number  # one all-reduce of tokens x hidden
+    again_s: Number = 0.0  # inputs that a layer's backward gathers a second time
+    head_again_s: Number = 0.0  # the same of the vocabulary layer
 
 
 def tensor_group(layout: Layout, machine: Machine) -> Group:
@@ -33,9 +35,18 @@ def forward(
     skew = machine.stack.collective_sync_s * (layout.tensor - 1)
     whole = all_reduce_s(size, members, machine)
     time = whole
+    again = 0.0
     if has(layout.sequence_parallel > 0):
-        time = where(layout.sequence_parallel > 0, 2 * gather_s(size, members, machine), whole)
-    return TensorTime(collectives * ((1 - machine.stack.tensor_overlap) * time + skew), whole)
+        gather = gather_s(size, members, machine)
+        scatter = gather_s(size, members, machine, "reduce_scatter")
+        time = where(layout.sequence_parallel > 0, gather + scatter, whole)
+        if machine.stack.sequence_gathers_again:
+            # Slices are kept of the column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2); where the
+            # two of a gated MLP share theirs, the whole is.
+            again = flag(layout.sequence_parallel > 0) * gather
+    kept = 1 - machine.stack.tensor_overlap
+    inputs = collectives - flag(shape.mlp_matrices > 2)
+    return TensorTime(collectives * (kept * time + skew), whole, inputs * kept * again, again)
 
 
 def vocabulary_s(tokens: Number, activation_s: Number, members: Group, layout: Layout, machine: Machine) -> Number:

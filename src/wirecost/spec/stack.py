@@ -74,15 +74,23 @@ class Stack(Spec):
     # communication
     gradient_bytes: PositiveFloat = 2.0
     sync_every_micro_batch: bool = False
+    zero2_gathers: Literal["micro_batch", "iteration"] = (
+        "micro_batch"  # FSDP's way, or after the step as in ZeRO-1
+    )
+    root_gathered_once: bool = False  # ZeRO-3: the unit of a tied embedding stays from forward to backward
+    tied_sync_sharded: bool = False  # with ZeRO stages all-reduce a tied embedding's shard, not all of it
+    sequence_gathers_again: bool = False  # backward gathers a split linear's input again, and nothing hides that
     sequence_parallel: bool = False  # where tensor parallelism is used and nothing else is said
     data_parallel_overlap: float = Field(default=0.0, ge=0, le=1)
     shard_messages: PositiveFloat = 1.0  # collectives for each layer's parameters in ZeRO-3
     shard_overlap: float = Field(default=0.8, ge=0, le=1)
+    scatter_overlap: float | None = Field(default=None, ge=0, le=1)  # of ZeRO-3's reduce-scatters; else the same
     collective_sync_s: NonNegativeFloat = (
         0.0  # ranks of a tensor-parallel collective start apart: for each further
     )
     tensor_overlap: float = Field(default=0.0, ge=0, le=1)
     pipeline_exposed: NonNegativeFloat = 1.0  # transfers between stages that compute does not hide, for each of 2
+    pipeline_rendezvous: bool = False  # a transfer begins when its receiver waits for it: none hides
     pipeline_split: bool = False  # tensor ranks each send their share and gather it on arrival
     straggler: NonNegativeFloat = 0.0  # share of compute by which the slowest of n nodes lags, for each log2(n)
 

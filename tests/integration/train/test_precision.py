@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 import torch
 
 from support.parity import MICRO_BATCH, WORKLOADS, Overflow, Trained, experiment, train_all
-from support.split_traffic import moved, partial_gradients
+from support.traffic import partial_gradients, tensor_parallel
 from wirecost.spec import Family, LossScaling, Plan, Precision
 from wirecost.spec.experiment import Optimizer
 
@@ -116,7 +116,7 @@ def every_call(plan: Plan, parameters: int) -> Counter[Call]:
     micro_batches = 8 // MICRO_BATCH
     made: Counter[Call] = Counter()
     if plan.tensor_parallel > 1 or plan.context_parallel > 1:
-        calls = moved(GPT, plan, micro_batches=micro_batches, element=2)
+        calls = tensor_parallel(GPT, plan, micro_batch=MICRO_BATCH, micro_batches=micro_batches, element=2)
         made += Counter({call: 2 * count for call, count in calls.items()})
     if plan.sequence_parallel:
         made["all_reduce", "tensor_parallel", 2, 2 * partial_gradients(GPT)] += 2

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.parity import LLAMA, MICRO_BATCH, WORKLOADS, Trained, assert_same, experiment, reference, train_all
-from support.split_traffic import moved, partial_gradients
+from support.traffic import ELEMENT, partial_gradients, tensor_parallel
 from wirecost.spec import DataParallel, Family, Plan, RankOrder
 
 GPT = WORKLOADS[Family.GPT]
@@ -18,7 +18,6 @@ ODD = GPT.model_copy(update={"name": "odd-vocabulary", "vocab_size": 133, "layer
 """Over four ranks the last has one token beside its padding."""
 TINY = GPT.model_copy(update={"name": "tiny-vocabulary", "vocab_size": 129, "layers": 1})
 OTHERS = (ODD, TINY, LLAMA)
-ELEMENT = 4
 ZERO = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
 
 
@@ -76,7 +75,9 @@ def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, ot
         except AssertionError as wrong:
             raise AssertionError(f"{workload.name} with {plan}") from wrong
         data = ranks // plan.tensor_parallel
-        expected = moved(workload, plan, micro_batches=8 * plan.context_parallel // data // MICRO_BATCH)
+        expected = tensor_parallel(
+            workload, plan, micro_batch=MICRO_BATCH, micro_batches=8 * plan.context_parallel // data // MICRO_BATCH
+        )
         for iteration in zip(*trained.calls, strict=True):
             partial = 0
             for calls in iteration:

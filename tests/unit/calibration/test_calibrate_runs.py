@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from support.calibration import ENVIRONMENT, MACHINE, TRUTH, bench, experiment, 
 from wirecost.breakdown import ResultWarning
 from wirecost.calibration.assemble import calibrate, chosen, read
 from wirecost.calibration.observed import from_engine
-from wirecost.calibration.sources import Told, gather
+from wirecost.calibration.sources import Told, gather, read_bench
 from wirecost.errors import SpecError
 from wirecost.model.predict import predict
 from wirecost.model.setup import setup
@@ -92,3 +93,21 @@ def test_a_studys_own_benchmarks_calibrate_its_networks(tmp_path: Path) -> None:
     assert [b.hosts for b in found.benches] == [2, 4]
     assert list(calibrate(found).clusters) == ["emulated-100m"]
     assert [b.hosts for b in gather([tmp_path], Told(), ranks=2).benches] == [2]
+
+
+@pytest.mark.parametrize(("backend", "kept"), [("gloo", 4.0), ("nccl", 8.0)])
+def test_gloos_own_reduce_scatter_is_not_the_engines(tmp_path: Path, backend: str, kept: float) -> None:
+    """It is an all-reduce of twice the bytes; the engine's is the all-to-all beside it."""
+    path = bench(tmp_path / "bench.json", 2)
+    document = json.loads(path.read_text())
+    document["request"]["backend"] = backend
+    document["rows"] = [
+        row | {"collective": op, "time_ns": ns_per_byte * row["size_bytes"]}
+        for op, ns_per_byte in (("reduce_scatter", 8.0), ("all_to_all", 4.0))
+        for row in document["rows"]
+    ]
+    path.write_text(json.dumps(document))
+    found = read_bench(path)
+    assert found is not None
+    times = {m.seconds / m.size_bytes * 1e9 for m in found.measured() if m.op == "reduce_scatter"}
+    assert list(times) == pytest.approx([kept])

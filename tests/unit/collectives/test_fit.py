@@ -49,6 +49,15 @@ def test_straight_data_get_no_breakpoint() -> None:
     assert fit(SIZES, [5000 + 0.1 * s for s in SIZES]).curve.breaks == ()
 
 
+def test_small_messages_that_get_faster_are_a_flat_piece() -> None:
+    """Gloo over an emulated network, in ns: what is above 128 KiB still comes out as it is."""
+    times = [1.19e6, 1.29e6, 0.98e6, 1.02e6, 4.24e6, 16.94e6, 67.9e6]
+    found = fit([2048 << 2 * n for n in range(7)], times)
+    assert found.curve.breaks == (131072.0,)
+    assert found.latency_ns == pytest.approx(1.09e6, rel=0.02)
+    assert found.slope_ns_per_byte == pytest.approx(8.06, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("sizes", "times", "reason"),
     [
