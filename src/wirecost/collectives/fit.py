@@ -28,6 +28,8 @@ NOISE_FLOOR = 0.01
 """Repeated measurements differ by about a percent: a smaller residual is not worth another piece."""
 FLAT = 1e-6
 """Nanoseconds for each byte of a piece that does not grow: nothing, but a bandwidth can be said."""
+ROUNDING = 1e-9
+"""The least slope as a share of the steepest."""
 RESAMPLES = 400
 CONFIDENCE = 0.90
 
@@ -189,7 +191,9 @@ def _solve(s: Array, t: Array, breaks: tuple[float, ...], least_slope: float = 0
         found = np.append(_growing(design[:, :-1], np.ones_like(t) - least * design[:, -1]), least)
     if found[0] < 0 or found[-1] <= 0:
         return None
-    slopes = np.maximum(found[1:] / scale, FLAT)
+    slopes = found[1:] / scale
+    # What is flat beside a steep piece must survive their difference.
+    slopes = np.maximum(slopes, max(FLAT, ROUNDING * float(slopes.max())))
     return Piecewise(breaks, float(found[0]), float(slopes[0]), tuple(np.diff(slopes).tolist()))
 
 
