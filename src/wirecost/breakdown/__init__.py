@@ -1,5 +1,6 @@
 """The one result type of wirecost, the breakdown of an iteration, and its arithmetic."""
 
+from wirecost.breakdown.memory import MemoryKind, OutOfMemory, PeakMemory
 from wirecost.breakdown.parts import Parts, split_window
 from wirecost.breakdown.result import (
     SCHEMA_VERSION,
@@ -20,8 +21,11 @@ __all__ = [
     "Collective",
     "Interval",
     "Iteration",
+    "MemoryKind",
     "Network",
+    "OutOfMemory",
     "Parts",
+    "PeakMemory",
     "Phase",
     "Ratio",
     "ResultWarning",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
+from wirecost.breakdown.memory import PeakMemory
 from wirecost.breakdown.parts import Parts
 from wirecost.breakdown.statistics import Spread
 
@@ -122,6 +123,7 @@ class Breakdown(_Frozen):
     iterations: tuple[Iteration, ...]
     collectives: tuple[Collective, ...] = ()
     network: Network | None = None
+    peak_memory: tuple[PeakMemory, ...] = ()  # of each rank where it is known; one kind for all
     tokens_per_iteration: PositiveInt | None = None
     interval: Interval | None = None
     warnings: tuple[ResultWarning, ...] = ()
@@ -129,9 +131,11 @@ class Breakdown(_Frozen):
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Breakdown:
-        over = {i.rank for i in self.iterations if i.rank >= self.world_size}
+        over = {i.rank for i in (*self.iterations, *self.peak_memory) if i.rank >= self.world_size}
         if over:
             raise ValueError(f"rank {min(over)} is outside a world of {self.world_size}")
+        if len({p.kind for p in self.peak_memory}) > 1:
+            raise ValueError("peak_memory: of more than one kind, so the largest means nothing")
         return self
 
     def by_iteration(self) -> dict[str, list[Iteration]]:
@@ -169,6 +173,11 @@ class Breakdown(_Frozen):
             if known:
                 times.append(sum(known) / len(known))
         return Spread.of(times)
+
+    def largest_peak(self) -> PeakMemory | None:
+        """The rank's that held most memory at once; None unless every rank's is known."""
+        known = {p.rank for p in self.peak_memory}
+        return max(self.peak_memory, key=lambda p: p.peak_bytes) if len(known) == self.world_size else None
 
     def tokens_per_s(self) -> float | None:
         time = self.iteration_ns()

@@ -11,11 +11,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from wirecost.breakdown import Phase
+from wirecost.breakdown import PeakMemory, Phase
 from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
+from wirecost.train.memory import MemoryMeter
 from wirecost.train.models import examples_for
 from wirecost.train.periodic import Periodically, TrainedEvent, held_out
 from wirecost.train.recorder import Marks, Sample
@@ -44,6 +45,7 @@ def train(
     *,
     checkpoints: Path | None = None,
     built: Callable[[Engine], object] = lambda _: None,
+    peaked: Callable[[PeakMemory], object] = lambda _: None,
 ) -> Iterator[TrainedIteration | TrainedEvent]:
     """Trains one rank of an experiment inside an initialised process group, yielding each iteration once its
     work is done; nothing synchronizes with the device in between. Checkpoints and validation (where the experiment
@@ -52,6 +54,8 @@ def train(
     Args:
         checkpoints: where they go, and where training goes on from the newest whole one; None writes none.
         built: told of the engine before the first iteration.
+        peaked: told of the peak of memory after the last iteration, where it is known; checkpoints and validation
+            between iterations count.
 
     Raises:
         SpecError: for a workload or plan that the engine does not run.
@@ -94,8 +98,11 @@ def train(
                 )
             yield TrainedIteration(index, index < experiment.warmup, value, recorder.resolve(marks))
 
+    meter = MemoryMeter(device, dist.get_rank())
     dist.barrier()
     for index in range(first, experiment.warmup + experiment.iterations):
+        if index == max(first, experiment.warmup):
+            meter.begin()
         recorder.begin()
         with recorder.phase(Phase.DATA):
             micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
@@ -106,5 +113,7 @@ def train(
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)
         yield from periodically.after(index)
+    if (peak := meter.peak()) is not None:
+        peaked(peak)
     engine.strategy.complete_parameters()
     yield from settle(0)
