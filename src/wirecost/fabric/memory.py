@@ -16,7 +16,7 @@ _ASKED = re.compile(
     # PyTorch on a GPU ("Tried to allocate 2.00 GiB") and on a CPU ("you tried to allocate 8 bytes"); NumPy.
     r"(?:[Tt]ried|[Uu]nable) to allocate (\d{1,20}(?:\.\d{1,9})?) (bytes|[KMG]iB)"
 )
-_OUT = ("can't allocate memory", "CUDA error: out of memory", "Cuda failure 2 'out of memory'")
+_OUT = ("can't allocate memory", "CUDA error: out of memory", "'out of memory'")
 """PyTorch's CPU allocator; CUDA outside PyTorch's allocator; CUDA inside NCCL."""
 
 
