@@ -56,6 +56,13 @@ def _row(cell: Cell) -> dict[str, Any]:
     row["predicted_comm_fraction"] = f.median if said and (f := said.comm_fraction()) else None
     row["tokens_per_s"] = b.tokens_per_s() if b else None
     row["sent_bytes"] = sent_bytes(b) if b else None
+    window = b.profile if b else None
+    row["profiled_iterations"] = window.asked_iterations if window else None
+    row["profiled_source"] = window.source if window else None
+    row["profiled_overlapped_fraction"] = window.share("overlapped_ns") if window else None
+    row["profiled_exposed_comm_fraction"] = window.share("exposed_comm_ns") if window else None
+    row["profiled_overlap"] = window.overlap() if window else None
+    row["profiled_unknown"] = window.reason if window else None
     by_iteration = losses(b) if b else ()
     peak = peak_of(cell)
     row["peak_memory_bytes"] = peak.peak_bytes if peak else None

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from wirecost.report.compression import compressions
 from wirecost.report.memory import peak_rows
+from wirecost.report.profiled import profiled
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
 from wirecost.text import printable
 from wirecost.units import format_ns, format_rate_bps, format_size_bytes
@@ -40,6 +41,9 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
     if compressions(report):
         console.print()
         console.print(gradient_traffic(report))
+    if profiled(report):
+        console.print()
+        console.print(profiled_windows(report))
     if peak_rows(report):
         console.print()
         console.print(peak_memory(report))
@@ -187,6 +191,33 @@ def gradient_traffic(report: StudyReport) -> Table:
             format_size_bytes(c.sent_bytes, 4) if c.sent_bytes is not None else "unknown",
             f"{c.saved:.1%}" if c.saved is not None else "unknown",
             *(f"{loss:.4f}" if loss is not None else "unknown" for loss in (c.first_loss, c.last_loss)),
+        )
+    return table
+
+
+def profiled_windows(report: StudyReport) -> Table:
+    """Communication that compute hides and that it doesn't."""
+    table = _table(
+        "Overlap in a profiled window after the measured iterations "
+        "(shares of an iteration, medians over iterations and ranks; overlap is of communication)"
+    )
+    for name in ("workload", "network", "plan", "scale", "source"):
+        table.add_column(name)
+    for name in ("n", "overlapped", "exposed", "overlap"):
+        table.add_column(name, justify="right")
+    table.add_column("remark")
+    for p in profiled(report):
+        table.add_row(
+            Text(p.cell.workload),
+            Text(report.network_label(p.cell.network)),
+            Text(p.cell.plan),
+            Text(p.cell.scale.label),
+            p.profile.source,
+            str(p.profile.asked_iterations),
+            p.overlapped,
+            p.exposed,
+            p.overlap,
+            Text(printable(p.profile.reason or "")),
         )
     return table
 

@@ -26,6 +26,7 @@ from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Device, Experiment
 from wirecost.study.launches import launch_bound
 from wirecost.study.over_time import LinkUse, read_over_time
+from wirecost.study.profiled import read_profile
 from wirecost.study.store import StoreError
 
 BUSY = 0.15
@@ -80,6 +81,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             mean_use_bps=use.mean_Bps * 8 if use else None,
             peak_use_bps=use.peak_Bps * 8 if use else None,
         ),
+        profile=read_profile(experiment, directory),
         peak_memory=tuple(_peak_memory(experiment, directory)),
         tokens_per_iteration=experiment.tokens_per_iteration,
         warnings=(

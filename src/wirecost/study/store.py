@@ -11,6 +11,7 @@
         samples/rank-R.jsonl         every iteration of every rank, raw
         memory/rank-R.json           its peak of memory
         counters.jsonl               what every host sent and received over time
+        traces/rank-R.json.gz        the profiled window, where there was one
         events/rank-R.jsonl          checkpoints and validation, where there were any
         logs/rank-R.log, cell.log    what the processes printed
         breakdown.json               the result (only when done)

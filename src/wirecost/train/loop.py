@@ -19,6 +19,7 @@ from wirecost.train.engine import Engine, build_engine
 from wirecost.train.memory import MemoryMeter
 from wirecost.train.models import examples_for
 from wirecost.train.periodic import Periodically, TrainedEvent, held_out
+from wirecost.train.profile import profile_window
 from wirecost.train.recorder import Marks, Sample
 
 
@@ -44,6 +45,7 @@ def train(
     device: torch.device,
     *,
     checkpoints: Path | None = None,
+    trace: Path | None = None,
     built: Callable[[Engine], object] = lambda _: None,
     peaked: Callable[[PeakMemory], object] = lambda _: None,
 ) -> Iterator[TrainedIteration | TrainedEvent]:
@@ -53,6 +55,7 @@ def train(
 
     Args:
         checkpoints: where they go, and where training goes on from the newest whole one; None writes none.
+        trace: where the profiled window goes (`Experiment.profile_iterations`); None profiles nothing.
         built: told of the engine before the first iteration.
         peaked: told of the peak of memory after the last iteration, where it is known; checkpoints and validation
             between iterations count.
@@ -98,15 +101,22 @@ def train(
                 )
             yield TrainedIteration(index, index < experiment.warmup, value, recorder.resolve(marks))
 
+    def issue(index: int) -> torch.Tensor | None:
+        recorder.begin()
+        with recorder.phase(Phase.DATA):
+            micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
+        return engine.iteration(micro_batches)
+
+    def profiled(number: int) -> None:
+        issue(experiment.warmup + experiment.iterations + number)
+        recorder.finish()
+
     meter = MemoryMeter(device, dist.get_rank())
     dist.barrier()
     for index in range(first, experiment.warmup + experiment.iterations):
         if index == max(first, experiment.warmup):
             meter.begin()
-        recorder.begin()
-        with recorder.phase(Phase.DATA):
-            micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
-        loss = engine.iteration(micro_batches)
+        loss = issue(index)
         if loss is not None:
             # Reading it from the device later would wait for all that was issued since.
             loss = loss.to("cpu", non_blocking=True)
@@ -115,5 +125,8 @@ def train(
         yield from periodically.after(index)
     if (peak := meter.peak()) is not None:
         peaked(peak)
+    if trace is not None and experiment.profile_iterations:
+        yield from settle(0)
+        profile_window(experiment.profile_iterations, profiled, device, trace)
     engine.strategy.complete_parameters()
     yield from settle(0)

@@ -52,9 +52,10 @@ def run_rank(directory: Path, rank: int) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         dist.init_process_group("gloo", timeout=timeout)
     checkpoints = directory / "checkpoints"
+    trace = directory / "traces" / f"rank-{rank}.json.gz"
     peaked = partial(_keep, directory / "memory" / f"rank-{rank}.json")
     with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
-        for done in train(experiment, tokens, device, checkpoints=checkpoints, peaked=peaked):
+        for done in train(experiment, tokens, device, checkpoints=checkpoints, trace=trace, peaked=peaked):
             if isinstance(done, TrainedEvent):
                 _note(directory / "events" / f"rank-{rank}.jsonl", done)
                 continue
