@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -149,6 +150,28 @@ def assert_interrupted(out: Path, folder: Path) -> None:
     # Each in both hosts' panels of all three plans.
     figure = to_svg(charts_of(read_report(out))["network_over_time"])
     assert (figure.count(">checkpoint</text>"), figure.count(">validation</text>")) == (2 * 6, 6)
+
+
+def test_a_profiled_window_on_cpus_leaves_traces_and_says_that_they_have_no_device_time_line(
+    tmp_path: Path,
+) -> None:
+    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\nprofile_iterations: 2")))
+    result = only(run_study(study, tmp_path / "out"))
+    breakdown = done(result)
+    assert len(breakdown.iterations) == 2 * 3  # what was profiled isn't among them
+    window = breakdown.profile
+    assert window is not None
+    assert (window.source, window.asked_iterations, window.iterations) == ("torch.profiler", 2, ())
+    assert window.reason == "unknown: no device time line in the trace (ranks 0, 1)"
+    assert window.overlap() is None
+    for rank in (0, 1):
+        with gzip.open(result.directory / "traces" / f"rank-{rank}.json.gz") as file:
+            trace = json.load(file)
+        names = {str(e.get("name")) for e in trace["traceEvents"]}
+        # The first one is what sets the profiler up.
+        assert {n for n in names if n.startswith("ProfilerStep#")} == {"ProfilerStep#1", "ProfilerStep#2"}
+        assert any(n.startswith("gloo:all_reduce") for n in names)
+        assert trace["distributedInfo"]["rank"] == rank
 
 
 def test_the_loss_does_not_depend_on_the_number_of_ranks_and_falls(tmp_path: Path) -> None:

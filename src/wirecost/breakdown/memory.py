@@ -18,7 +18,7 @@ class MemoryKind(StrEnum):
 
     @property
     def words(self) -> str:
-        return "allocated on the GPU" if self is MemoryKind.DEVICE_ALLOCATED else "resident set of the process"
+        return "allocated on the GPU" if self is MemoryKind.DEVICE_ALLOCATED else "resident set"
 
 
 class PeakMemory(BaseModel):

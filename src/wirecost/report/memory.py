@@ -10,11 +10,6 @@ from wirecost.report.study_report import StudyReport
 from wirecost.study import Status
 from wirecost.units import format_size_bytes
 
-SINCE = {
-    "first_measured_iteration": "over the measured iterations",
-    "process_start": "since the process started",
-}
-
 
 @dataclass(frozen=True)
 class Peak:
@@ -55,8 +50,8 @@ class PeakRow:
     def what(self) -> str:
         if self.peak.kind is None:
             return ""
-        since = SINCE.get(self.peak.since or "", "")
-        return f"{self.peak.kind.words} {since}".strip()
+        since = " since the process started" if self.peak.since == "process_start" else ""
+        return f"{self.peak.kind.words}{since}"
 
     @property
     def size(self) -> str:

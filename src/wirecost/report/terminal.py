@@ -44,6 +44,8 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
     if profiled(report):
         console.print()
         console.print(profiled_windows(report))
+        for reason in dict.fromkeys(p.profile.reason for p in profiled(report) if p.profile.reason):
+            console.print(Text(f"Profiled window {printable(reason)}", style="yellow"), soft_wrap=True)
     if peak_rows(report):
         console.print()
         console.print(peak_memory(report))
@@ -197,34 +199,32 @@ def gradient_traffic(report: StudyReport) -> Table:
 
 def profiled_windows(report: StudyReport) -> Table:
     """Communication that compute hides and that it doesn't."""
+    sources = ", ".join(sorted({p.profile.source for p in profiled(report)}))
     table = _table(
-        "Overlap in a profiled window after the measured iterations "
+        f"Overlap in a window under {sources}, after the measured iterations "
         "(shares of an iteration, medians over iterations and ranks; overlap is of communication)"
     )
-    for name in ("workload", "network", "plan", "scale", "source"):
+    for name in ("workload", "network", "plan", "scale"):
         table.add_column(name)
     for name in ("n", "overlapped", "exposed", "overlap"):
         table.add_column(name, justify="right")
-    table.add_column("remark")
     for p in profiled(report):
         table.add_row(
             Text(p.cell.workload),
             Text(report.network_label(p.cell.network)),
             Text(p.cell.plan),
             Text(p.cell.scale.label),
-            p.profile.source,
             str(p.profile.asked_iterations),
             p.overlapped,
             p.exposed,
             p.overlap,
-            Text(printable(p.profile.reason or "")),
         )
     return table
 
 
 def peak_memory(report: StudyReport) -> Table:
     """The most that a rank held at once."""
-    table = _table("Peak memory of a rank: the largest over ranks and networks")
+    table = _table("Peak memory of a rank over the measured iterations, the largest over ranks and networks")
     for name in ("workload", "plan", "scale", "what"):
         table.add_column(name)
     table.add_column("peak", justify="right")

@@ -14,8 +14,8 @@ def profile_window(count: int, iterate: Callable[[int], object], device: torch.d
     """Runs `iterate(0)` unrecorded (what the profiler itself sets up is no training), then `count` iterations that
     are recorded, each a `ProfilerStep#n`; writes the trace, gzipped, to `path` (.json.gz).
 
-    Every rank is to call it at once: the iterations communicate. A trace that can't be written is said in the rank's
-    log, and is then missing: the measured iterations are none the worse for it.
+    Every rank is to call it at once: the iterations communicate. A trace that can't be written is said in the
+    rank's log, and is then missing: the measured iterations are none the worse for it.
     """
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
