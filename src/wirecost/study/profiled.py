@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wirecost.breakdown import Iteration, Profile, UnknownProfile
 from wirecost.spec import Experiment
-from wirecost.trace import TraceError, read
-from wirecost.trace.rank import RankTrace
+
+if TYPE_CHECKING:
+    from wirecost.trace.rank import RankTrace
 
 NO_DEVICE = "no device time line in the trace"
 """On a CPU the profiler sees operators, and the collectives on threads of their own: what ran beside what, and on
@@ -34,6 +36,8 @@ def read_profile(experiment: Experiment, directory: Path) -> Profile | None:
 
 def _rank(path: Path, rank: int, experiment: Experiment) -> list[Iteration] | str:
     """The rank's iterations, or why they are unknown."""
+    from wirecost.trace import TraceError, read
+
     if not path.exists():
         return f"the rank left no trace: see logs/rank-{rank}.log"
     try:

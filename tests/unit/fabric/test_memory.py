@@ -55,9 +55,9 @@ def test_the_peak_of_a_process_can_begin_anew(tmp_path: Path) -> None:
 
 
 def test_the_largest_of_several_ranks_in_words() -> None:
-    device = {"kind": MemoryKind.DEVICE_ALLOCATED}
+    of = MemoryKind.DEVICE_ALLOCATED
     most = _most(
-        [OutOfMemory(**device, peak_bytes=2**30), OutOfMemory(**device, peak_bytes=2**31, asked_bytes=2**20)]
+        [OutOfMemory(kind=of, peak_bytes=2**30), OutOfMemory(kind=of, peak_bytes=2**31, asked_bytes=2**20)]
     )
     assert most.words == "peak memory reached 2 GiB (allocated on the GPU), largest allocation asked for 1 MiB"
     assert _most([OutOfMemory()]).words == "peak memory reached unknown, largest allocation asked for unknown"
