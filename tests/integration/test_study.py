@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.studies import faulty_worker, network_namespaces, processes_about, start, wait_until_gone, write_study
-from wirecost.breakdown import Breakdown, Phase
+from wirecost.breakdown import Breakdown, MemoryKind, Phase
 from wirecost.report import read_report
 from wirecost.report.figures import charts_of, to_svg
 from wirecost.spec import Study, load
@@ -70,7 +71,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     folder = results["all-reduce"].directory
     assert sorted(p.name for p in folder.iterdir()) == [
         "breakdown.json", "counters.jsonl", "environment.json", "events", "experiment.yaml", "link.json", "logs",
-        "machine.json", "samples", "status.json",
+        "machine.json", "memory", "samples", "status.json",
     ]  # fmt: skip
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["torch"]
@@ -79,6 +80,12 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     for rank in (0, 1):
         lines = (folder / "samples" / f"rank-{rank}.jsonl").read_text().splitlines()
         assert [json.loads(line)["warmup"] for line in lines] == [True, False, False, False]
+
+    # Interpreter, libraries, and parameters, gradients and Adam's moments.
+    assert [(p.rank, p.kind) for p in flat.peak_memory] == [(r, MemoryKind.RESIDENT_SET) for r in (0, 1)]
+    largest = flat.largest_peak()
+    assert largest is not None
+    assert 50 << 20 < largest.peak_bytes < 4 << 30
 
     # 512 x h tied tokens, 32 x h positions, one layer of 12 h^2 + 13 h, a last norm of 2 h: in FP32.
     parameters = (512 + 32) * 256 + 12 * 256**2 + 13 * 256 + 2 * 256
@@ -143,6 +150,28 @@ def assert_interrupted(out: Path, folder: Path) -> None:
     # Each in both hosts' panels of all three plans.
     figure = to_svg(charts_of(read_report(out))["network_over_time"])
     assert (figure.count(">checkpoint</text>"), figure.count(">validation</text>")) == (2 * 6, 6)
+
+
+def test_a_profiled_window_on_cpus_leaves_traces_and_says_that_they_have_no_device_time_line(
+    tmp_path: Path,
+) -> None:
+    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\nprofile_iterations: 2")))
+    result = only(run_study(study, tmp_path / "out"))
+    breakdown = done(result)
+    assert len(breakdown.iterations) == 2 * 3  # what was profiled isn't among them
+    window = breakdown.profile
+    assert window is not None
+    assert (window.source, window.asked_iterations, window.iterations) == ("torch.profiler", 2, ())
+    assert window.reason == "unknown: no device time line in the trace (ranks 0, 1)"
+    assert window.overlap() is None
+    for rank in (0, 1):
+        with gzip.open(result.directory / "traces" / f"rank-{rank}.json.gz") as file:
+            trace = json.load(file)
+        names = {str(e.get("name")) for e in trace["traceEvents"]}
+        # The first one is what sets the profiler up.
+        assert {n for n in names if n.startswith("ProfilerStep#")} == {"ProfilerStep#1", "ProfilerStep#2"}
+        assert any(n.startswith("gloo:all_reduce") for n in names)
+        assert trace["distributedInfo"]["rank"] == rank
 
 
 def test_the_loss_does_not_depend_on_the_number_of_ranks_and_falls(tmp_path: Path) -> None:
@@ -294,6 +323,37 @@ if os.environ["RANK"] == "0":
     result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
     assert result.outcome.status is Status.OOM, result.outcome
     assert result.outcome.rank == 0
+    memory = result.outcome.memory
+    assert memory is not None
+    assert memory.kind is MemoryKind.RESIDENT_SET
+    assert memory.peak_bytes
+    assert memory.asked_bytes
+    assert memory.asked_bytes >= 8192 * 512 * 4
+    assert result.outcome.reason is not None
+    assert result.outcome.reason.endswith(memory.words)
+
+
+def test_a_rank_that_runs_out_of_memory_in_training_ends_the_other_and_says_how_much_it_asked_for(
+    tmp_path: Path,
+) -> None:
+    body = """\
+import torch
+if os.environ["RANK"] == "1":
+    original = loop.Batches.share
+    def share(self, iteration, rank, ranks):
+        if iteration == 2:
+            torch.empty(1 << 50, dtype=torch.uint8)
+        return original(self, iteration, rank, ranks)
+    loop.Batches.share = share
+"""
+    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\ntimeout: 300 s")))
+    began = time.monotonic()
+    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
+    assert time.monotonic() - began < 200  # the other was not left to its timeout
+    assert (result.outcome.status, result.outcome.rank) == (Status.OOM, 1)
+    assert result.outcome.memory is not None
+    assert result.outcome.memory.asked_bytes == 1 << 50
+    assert processes_about(tmp_path / "out") == []
 
 
 def test_a_diverging_loss_stops_the_run_and_names_the_iteration(tmp_path: Path) -> None:

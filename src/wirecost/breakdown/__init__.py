@@ -1,14 +1,15 @@
 """The one result type of wirecost, the breakdown of an iteration, and its arithmetic."""
 
+from wirecost.breakdown.iteration import Iteration, Phase
+from wirecost.breakdown.memory import MemoryKind, OutOfMemory, PeakMemory
 from wirecost.breakdown.parts import Parts, split_window
+from wirecost.breakdown.profile import Profile, UnknownProfile
 from wirecost.breakdown.result import (
     SCHEMA_VERSION,
     Breakdown,
     Collective,
     Interval,
-    Iteration,
     Network,
-    Phase,
     ResultWarning,
     Source,
 )
@@ -20,13 +21,18 @@ __all__ = [
     "Collective",
     "Interval",
     "Iteration",
+    "MemoryKind",
     "Network",
+    "OutOfMemory",
     "Parts",
+    "PeakMemory",
     "Phase",
+    "Profile",
     "Ratio",
     "ResultWarning",
     "Source",
     "Spread",
+    "UnknownProfile",
     "ratio_of_medians",
     "split_window",
 ]

@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
-from wirecost.breakdown.parts import Parts
+from wirecost.breakdown.iteration import Iteration, Phase
+from wirecost.breakdown.memory import PeakMemory
+from wirecost.breakdown.profile import Profile
 from wirecost.breakdown.statistics import Spread
 
 SCHEMA_VERSION = 1
@@ -25,38 +27,6 @@ class Source(StrEnum):
     MEASURED = "measured"  # wirecost's own engine ran it
     IMPORTED = "imported"  # read from somebody's trace or log
     PREDICTED = "predicted"  # the cost model's answer
-
-
-class Phase(StrEnum):
-    """Phases of an engine iteration; the names and Megatron-LM's timers are matched in docs/measurement.md."""
-
-    DATA = "data"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    GRAD_SYNC = "grad_sync"
-    PARAM_GATHER = "param_gather"
-    PIPELINE_RECV_FORWARD = "pipeline_recv_forward"
-    PIPELINE_SEND_FORWARD = "pipeline_send_forward"
-    PIPELINE_RECV_BACKWARD = "pipeline_recv_backward"
-    PIPELINE_SEND_BACKWARD = "pipeline_send_backward"
-    EMBEDDING_SYNC = "embedding_sync"
-    TENSOR_PARALLEL = "tensor_parallel"
-    CONTEXT_PARALLEL = "context_parallel"
-    OPTIMIZER = "optimizer"
-    CHECKPOINT = "checkpoint"
-    VALIDATION = "validation"
-    OTHER = "other"
-
-
-class Iteration(_Frozen):
-    """One iteration of one rank. `phases` in nanoseconds (engine runs only) sum to the window with `other`."""
-
-    rank: NonNegativeInt
-    name: str
-    parts: Parts
-    phases: dict[Phase, NonNegativeInt] = {}
-    start_ns: int | None = None  # on the source's own clock
-    loss: float | None = None
 
 
 class Collective(_Frozen):
@@ -122,6 +92,8 @@ class Breakdown(_Frozen):
     iterations: tuple[Iteration, ...]
     collectives: tuple[Collective, ...] = ()
     network: Network | None = None
+    peak_memory: tuple[PeakMemory, ...] = ()  # of each rank where it is known; one kind for all
+    profile: Profile | None = None  # a window beside the measured iterations
     tokens_per_iteration: PositiveInt | None = None
     interval: Interval | None = None
     warnings: tuple[ResultWarning, ...] = ()
@@ -129,9 +101,12 @@ class Breakdown(_Frozen):
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Breakdown:
-        over = {i.rank for i in self.iterations if i.rank >= self.world_size}
+        profiled = self.profile.iterations if self.profile else ()
+        over = {i.rank for i in (*self.iterations, *self.peak_memory, *profiled) if i.rank >= self.world_size}
         if over:
             raise ValueError(f"rank {min(over)} is outside a world of {self.world_size}")
+        if len({p.kind for p in self.peak_memory}) > 1:
+            raise ValueError("peak_memory: of more than one kind, so the largest means nothing")
         return self
 
     def by_iteration(self) -> dict[str, list[Iteration]]:
@@ -169,6 +144,11 @@ class Breakdown(_Frozen):
             if known:
                 times.append(sum(known) / len(known))
         return Spread.of(times)
+
+    def largest_peak(self) -> PeakMemory | None:
+        """The rank's that held most memory at once; None unless every rank's is known."""
+        known = {p.rank for p in self.peak_memory}
+        return max(self.peak_memory, key=lambda p: p.peak_bytes) if len(known) == self.world_size else None
 
     def tokens_per_s(self) -> float | None:
         time = self.iteration_ns()

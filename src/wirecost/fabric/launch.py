@@ -15,8 +15,10 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from wirecost.breakdown.memory import MemoryKind, OutOfMemory
 from wirecost.fabric.forked import Forked
 from wirecost.fabric.hosts import INTERFACE, EmulatedHosts
+from wirecost.fabric.memory import largest_child_bytes
 from wirecost.spec.fabric import Fabric
 
 MASTER_PORT = 29500
@@ -36,13 +38,14 @@ class End(StrEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How the ranks ended; `rank` is the one that caused it."""
+    """How the ranks ended; `rank` is the one that caused it. `memory` is there when memory ran out."""
 
     end: End
     reason: str | None = None
     rank: int | None = None
     traceback: str | None = None
     log_tail: tuple[str, ...] = ()
+    memory: OutOfMemory | None = None
 
 
 class Ranks:
@@ -155,7 +158,13 @@ class Ranks:
             number = -(self.processes[rank].returncode or 0)
             end, hint = self._why_killed(number)
             reason = f"rank {rank} was killed by {signal.Signals(number).name}{hint}"
-            return Ending(end, reason, rank, log_tail=self._log_tail(rank))
+            memory = None
+            if end is End.OOM:
+                # The kernel lets nothing be asked of a rank that it killed but how large it became.
+                peak = largest_child_bytes()
+                memory = OutOfMemory(kind=MemoryKind.RESIDENT_SET if peak else None, peak_bytes=peak)
+                reason = f"{reason}; {memory.words}"
+            return Ending(end, reason, rank, log_tail=self._log_tail(rank), memory=memory)
         if not causes and not told:
             rank = min(died_first)
             reason = f"rank {rank} ended with exit code {self.processes[rank].returncode} and no traceback"
@@ -163,7 +172,11 @@ class Ranks:
         first = (causes or told)[0]
         end_kind = {"oom": End.OOM, "refused": End.REFUSED}.get(first["kind"], End.FAILED)
         reason = first["reason"] if end_kind is End.REFUSED else f"rank {first['rank']}: {first['reason']}"
-        return Ending(end_kind, reason, first["rank"], first["traceback"], self._log_tail(first["rank"]))
+        memory = None
+        if end_kind is End.OOM:
+            memory = _most([OutOfMemory.model_validate(f.get("memory", {})) for f in told if f["kind"] == "oom"])
+            reason = f"{reason}; {memory.words}"
+        return Ending(end_kind, reason, first["rank"], first["traceback"], self._log_tail(first["rank"]), memory)
 
     def _why_killed(self, number: int) -> tuple[End, str]:
         if number != signal.SIGKILL:
@@ -186,6 +199,16 @@ class Ranks:
     def _log_tail(self, rank: int) -> tuple[str, ...]:
         text = (self.directory / "logs" / f"rank-{rank}.log").read_text(errors="replace")
         return tuple(text.splitlines()[-LOG_LINES:])
+
+
+def _most(told: Sequence[OutOfMemory]) -> OutOfMemory:
+    """The largest of what the ranks that ran out of memory say, those of the first one's kind."""
+    kind = next((m.kind for m in told if m.kind is not None), None)
+    return OutOfMemory(
+        kind=kind,
+        peak_bytes=max((m.peak_bytes for m in told if m.kind is kind and m.peak_bytes is not None), default=None),
+        asked_bytes=max((m.asked_bytes for m in told if m.asked_bytes is not None), default=None),
+    )
 
 
 def nccl_log_environment(path: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from wirecost.errors import WirecostError
+from wirecost.fabric.memory import is_out_of_memory, out_of_memory
 
 PR_SET_PDEATHSIG = 1
 EXIT_FAILED = 3
@@ -46,11 +47,7 @@ def leave(code: int) -> NoReturn:
 def classify(error: BaseException) -> str:
     """`oom`, `diverged`, `refused` (a user can mend it), `lost_peer` (another rank went away first) or `error`."""
     text = str(error)
-    if (
-        isinstance(error, MemoryError)
-        or "can't allocate memory" in text
-        or type(error).__name__ == "OutOfMemoryError"
-    ):
+    if is_out_of_memory(error):
         return "oom"
     if isinstance(error, WirecostError):
         return "refused"
@@ -68,12 +65,14 @@ def report_failure(directory: Path, rank: int, error: BaseException) -> None:
     folder.mkdir(exist_ok=True)
     first = str(error).strip().splitlines()[0] if str(error).strip() else ""
     kind = classify(error)
-    failure = {
+    failure: dict[str, object] = {
         "rank": rank,
         "kind": kind,
         "reason": first if kind == "refused" else f"{type(error).__name__}: {first}",
         "traceback": text,
     }
+    if kind == "oom":
+        failure["memory"] = out_of_memory(error).model_dump(mode="json")
     partial = folder / f".rank-{rank}.json"
     partial.write_text(json.dumps(failure))
     partial.rename(folder / f"rank-{rank}.json")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wirecost.breakdown import Phase, Spread
 from wirecost.report.cells import Cell
 from wirecost.report.compression import compressions, losses, sent_bytes
+from wirecost.report.memory import peak_of
 from wirecost.report.study_report import StudyReport
 
 if TYPE_CHECKING:
@@ -55,7 +56,20 @@ def _row(cell: Cell) -> dict[str, Any]:
     row["predicted_comm_fraction"] = f.median if said and (f := said.comm_fraction()) else None
     row["tokens_per_s"] = b.tokens_per_s() if b else None
     row["sent_bytes"] = sent_bytes(b) if b else None
+    window = b.profile if b else None
+    row["profiled_iterations"] = window.asked_iterations if window else None
+    row["profiled_source"] = window.source if window else None
+    row["profiled_overlapped_fraction"] = window.share("overlapped_ns") if window else None
+    row["profiled_exposed_comm_fraction"] = window.share("exposed_comm_ns") if window else None
+    row["profiled_overlap"] = window.overlap() if window else None
+    row["profiled_unknown"] = window.reason if window else None
     by_iteration = losses(b) if b else ()
+    peak = peak_of(cell)
+    row["peak_memory_bytes"] = peak.peak_bytes if peak else None
+    row["peak_memory_kind"] = str(peak.kind) if peak and peak.kind else None
+    row["peak_memory_since"] = peak.since if peak else None
+    row["peak_memory_reserved_bytes"] = peak.reserved_bytes if peak else None
+    row["oom_asked_bytes"] = peak.out.asked_bytes if peak and peak.out else None
     row["loss_first"] = by_iteration[0] if by_iteration else None
     row["loss_last"] = by_iteration[-1] if by_iteration else None
     known = b.network if b else None

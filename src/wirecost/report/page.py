@@ -6,6 +6,8 @@ from pathlib import Path
 
 from wirecost.report.compression import compressions
 from wirecost.report.figures import charts_of, to_svg
+from wirecost.report.memory import peak_rows
+from wirecost.report.profiled import profiled
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
 from wirecost.study.store import StoreError
 from wirecost.units import format_ns, format_rate_bps, format_size_bytes
@@ -33,6 +35,8 @@ def render_page(report: StudyReport) -> str:
         speed_ups=report.speed_ups(),
         expectations=report.expectations(),
         compressions=compressions(report),
+        peaks=peak_rows(report),
+        profiled=profiled(report),
     )
 
 

@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from wirecost.report.compression import compressions
+from wirecost.report.memory import peak_rows
+from wirecost.report.profiled import profiled
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
 from wirecost.text import printable
 from wirecost.units import format_ns, format_rate_bps, format_size_bytes
@@ -39,6 +41,14 @@ def print_report(report: StudyReport, console: Console | None = None) -> None:
     if compressions(report):
         console.print()
         console.print(gradient_traffic(report))
+    if profiled(report):
+        console.print()
+        console.print(profiled_windows(report))
+        for reason in dict.fromkeys(p.profile.reason for p in profiled(report) if p.profile.reason):
+            console.print(Text(f"Profiled window {printable(reason)}", style="yellow"), soft_wrap=True)
+    if peak_rows(report):
+        console.print()
+        console.print(peak_memory(report))
     for one in report.unfinished():
         text = Text(f"{one.status}: {one.what}: {printable(one.reason)}", style="red")
         console.print(text, soft_wrap=True)
@@ -183,6 +193,51 @@ def gradient_traffic(report: StudyReport) -> Table:
             format_size_bytes(c.sent_bytes, 4) if c.sent_bytes is not None else "unknown",
             f"{c.saved:.1%}" if c.saved is not None else "unknown",
             *(f"{loss:.4f}" if loss is not None else "unknown" for loss in (c.first_loss, c.last_loss)),
+        )
+    return table
+
+
+def profiled_windows(report: StudyReport) -> Table:
+    """Communication that compute hides and that it doesn't."""
+    sources = ", ".join(sorted({p.profile.source for p in profiled(report)}))
+    table = _table(
+        f"Overlap in a window under {sources}, after the measured iterations "
+        "(shares of an iteration, medians over iterations and ranks; overlap is of communication)"
+    )
+    for name in ("workload", "network", "plan", "scale"):
+        table.add_column(name)
+    for name in ("n", "overlapped", "exposed", "overlap"):
+        table.add_column(name, justify="right")
+    for p in profiled(report):
+        table.add_row(
+            Text(p.cell.workload),
+            Text(report.network_label(p.cell.network)),
+            Text(p.cell.plan),
+            Text(p.cell.scale.label),
+            str(p.profile.asked_iterations),
+            p.overlapped,
+            p.exposed,
+            p.overlap,
+        )
+    return table
+
+
+def peak_memory(report: StudyReport) -> Table:
+    """The most that a rank held at once."""
+    table = _table("Peak memory of a rank over the measured iterations, the largest over ranks and networks")
+    for name in ("workload", "plan", "scale", "what"):
+        table.add_column(name)
+    table.add_column("peak", justify="right")
+    table.add_column("reserved", justify="right")
+    for row in peak_rows(report):
+        reserved = row.peak.reserved_bytes
+        table.add_row(
+            Text(row.workload),
+            Text(row.plan),
+            Text(row.scale.label),
+            row.what,
+            Text(row.size, style="red" if row.peak.out else ""),
+            format_size_bytes(reserved) if reserved is not None else "-",
         )
     return table
 

@@ -30,6 +30,10 @@ def _timeout(value: Seconds) -> Seconds:
     return value
 
 
+ProfileIterations = Annotated[int, Field(ge=0, le=100)]
+"""Iterations under torch.profiler after the measured ones. A trace holds every operator and kernel: more than this
+is a mistake, and fills the disk."""
+
 Timeout = Annotated[TimeS, AfterValidator(_timeout)]
 
 
@@ -106,6 +110,7 @@ class Experiment(Spec):
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
     periodic: Periodic = Periodic()
+    profile_iterations: ProfileIterations = 0
     timeout: Timeout = Seconds(600)
 
     @model_validator(mode="after")
@@ -145,7 +150,11 @@ class Experiment(Spec):
     @property
     def digest(self) -> str:
         """Changes when anything about the experiment does: 10 hex digits of SHA-256 over its canonical JSON."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        content = self.model_dump(mode="json")
+        if not self.profile_iterations:
+            # Results from before there was such a setting are this experiment's.
+            del content["profile_iterations"]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property

@@ -8,7 +8,16 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.spec.experiment import Data, Device, Experiment, Optimizer, Periodic, Scaling, Timeout
+from wirecost.spec.experiment import (
+    Data,
+    Device,
+    Experiment,
+    Optimizer,
+    Periodic,
+    ProfileIterations,
+    Scaling,
+    Timeout,
+)
 from wirecost.spec.fabric import Fabric
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
@@ -92,6 +101,7 @@ class Study(Spec):
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
     periodic: Periodic = Periodic()
+    profile_iterations: ProfileIterations = 0
     timeout: Timeout = Seconds(600)
     benchmark: bool = True
     """Whether each network is benchmarked before anything is trained over it."""
@@ -143,7 +153,17 @@ class Study(Spec):
         ranks = hosts * per_host
         shared: dict[str, Any] = {
             key: getattr(self, key)
-            for key in ("iterations", "warmup", "seed", "device", "data", "optimizer", "periodic", "timeout")
+            for key in (
+                "iterations",
+                "warmup",
+                "seed",
+                "device",
+                "data",
+                "optimizer",
+                "periodic",
+                "profile_iterations",
+                "timeout",
+            )
         }
         try:
             if ranks % plan.model_parallel:

@@ -89,6 +89,7 @@ def _watch(ranks: Ranks, experiment: Experiment, directory: Path) -> Outcome:
         rank=ending.rank,
         traceback=ending.traceback,
         log_tail=ending.log_tail,
+        memory=ending.memory,
     )
 
 

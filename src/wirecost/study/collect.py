@@ -15,6 +15,7 @@ from wirecost.breakdown import (
     Iteration,
     Network,
     Parts,
+    PeakMemory,
     Phase,
     ResultWarning,
     Source,
@@ -25,6 +26,7 @@ from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Device, Experiment
 from wirecost.study.launches import launch_bound
 from wirecost.study.over_time import LinkUse, read_over_time
+from wirecost.study.profiled import read_profile
 from wirecost.study.store import StoreError
 
 BUSY = 0.15
@@ -79,6 +81,8 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             mean_use_bps=use.mean_Bps * 8 if use else None,
             peak_use_bps=use.peak_Bps * 8 if use else None,
         ),
+        profile=read_profile(experiment, directory),
+        peak_memory=tuple(_peak_memory(experiment, directory)),
         tokens_per_iteration=experiment.tokens_per_iteration,
         warnings=(
             *_warnings(experiment, cores, collectives, link),
@@ -94,6 +98,12 @@ def _read_samples(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _peak_memory(experiment: Experiment, directory: Path) -> list[PeakMemory]:
+    """Of the ranks that left one; a rank leaves none where its kernel doesn't tell."""
+    paths = [directory / "memory" / f"rank-{rank}.json" for rank in range(experiment.ranks)]
+    return [PeakMemory.model_validate_json(path.read_bytes()) for path in paths if path.exists()]
 
 
 def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | None) -> list[Collective]:

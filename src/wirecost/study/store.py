@@ -9,7 +9,9 @@
         link.json                    what the links gave, measured after shaping
         machine.json                 how busy the machine was before
         samples/rank-R.jsonl         every iteration of every rank, raw
+        memory/rank-R.json           its peak of memory
         counters.jsonl               what every host sent and received over time
+        traces/rank-R.json.gz        the profiled window, where there was one
         events/rank-R.jsonl          checkpoints and validation, where there were any
         logs/rank-R.log, cell.log    what the processes printed
         breakdown.json               the result (only when done)
@@ -34,7 +36,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from wirecost.breakdown import Breakdown
+from wirecost.breakdown import Breakdown, OutOfMemory
 from wirecost.errors import WirecostError
 from wirecost.spec import Experiment, Study, load, to_yaml
 
@@ -51,7 +53,8 @@ class Status(StrEnum):
 
 
 class Outcome(BaseModel):
-    """How an experiment ended. `log_tail` holds the last lines of the log that tells most."""
+    """How an experiment ended. `log_tail` holds the last lines of the log that tells most; `memory` is there when
+    memory ran out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,6 +64,7 @@ class Outcome(BaseModel):
     traceback: str | None = None
     log_tail: tuple[str, ...] = ()
     seconds: float | None = None
+    memory: OutOfMemory | None = None
 
 
 @dataclass(frozen=True)

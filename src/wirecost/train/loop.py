@@ -11,13 +11,15 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from wirecost.breakdown import Phase
+from wirecost.breakdown import PeakMemory, Phase
 from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
+from wirecost.train.memory import MemoryMeter
 from wirecost.train.models import examples_for
 from wirecost.train.periodic import Periodically, TrainedEvent, held_out
+from wirecost.train.profile import profile_window
 from wirecost.train.recorder import Marks, Sample
 
 
@@ -43,7 +45,9 @@ def train(
     device: torch.device,
     *,
     checkpoints: Path | None = None,
+    trace: Path | None = None,
     built: Callable[[Engine], object] = lambda _: None,
+    peaked: Callable[[PeakMemory], object] = lambda _: None,
 ) -> Iterator[TrainedIteration | TrainedEvent]:
     """Trains one rank of an experiment inside an initialised process group, yielding each iteration once its
     work is done; nothing synchronizes with the device in between. Checkpoints and validation (where the experiment
@@ -51,7 +55,10 @@ def train(
 
     Args:
         checkpoints: where they go, and where training goes on from the newest whole one; None writes none.
+        trace: where the profiled window goes (`Experiment.profile_iterations`); None profiles nothing.
         built: told of the engine before the first iteration.
+        peaked: told of the peak of memory after the last iteration, where it is known; checkpoints and validation
+            between iterations count.
 
     Raises:
         SpecError: for a workload or plan that the engine does not run.
@@ -94,17 +101,32 @@ def train(
                 )
             yield TrainedIteration(index, index < experiment.warmup, value, recorder.resolve(marks))
 
-    dist.barrier()
-    for index in range(first, experiment.warmup + experiment.iterations):
+    def issue(index: int) -> torch.Tensor | None:
         recorder.begin()
         with recorder.phase(Phase.DATA):
             micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
-        loss = engine.iteration(micro_batches)
+        return engine.iteration(micro_batches)
+
+    def profiled(number: int) -> None:
+        issue(experiment.warmup + experiment.iterations + number)
+        recorder.finish()
+
+    meter = MemoryMeter(device, dist.get_rank())
+    dist.barrier()
+    for index in range(first, experiment.warmup + experiment.iterations):
+        if index == max(first, experiment.warmup):
+            meter.begin()
+        loss = issue(index)
         if loss is not None:
             # Reading it from the device later would wait for all that was issued since.
             loss = loss.to("cpu", non_blocking=True)
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)
         yield from periodically.after(index)
+    if (peak := meter.peak()) is not None:
+        peaked(peak)
+    if trace is not None and experiment.profile_iterations:
+        yield from settle(0)
+        profile_window(experiment.profile_iterations, profiled, device, trace)
     engine.strategy.complete_parameters()
     yield from settle(0)

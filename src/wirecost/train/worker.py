@@ -2,8 +2,8 @@
 
 Reads `experiment.json` and `tokens.json` there and the rank from the environment (RANK, WORLD_SIZE,
 MASTER_ADDR, MASTER_PORT, as torchrun sets them); appends one JSON line for each iteration to
-`samples/rank-R.jsonl`, one for each checkpoint or validation to `events/rank-R.jsonl`, and, if it fails, writes
-`failures/rank-R.json` with the traceback.
+`samples/rank-R.jsonl`, one for each checkpoint or validation to `events/rank-R.jsonl`; writes its peak of memory
+to `memory/rank-R.json` and, if it fails, `failures/rank-R.json` with the traceback.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from wirecost.fabric.rank import run_as_rank
 
 if TYPE_CHECKING:
+    from wirecost.breakdown import PeakMemory
     from wirecost.train.periodic import TrainedEvent
 
 
@@ -50,8 +52,10 @@ def run_rank(directory: Path, rank: int) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         dist.init_process_group("gloo", timeout=timeout)
     checkpoints = directory / "checkpoints"
+    trace = directory / "traces" / f"rank-{rank}.json.gz"
+    peaked = partial(_keep, directory / "memory" / f"rank-{rank}.json")
     with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
-        for done in train(experiment, tokens, device, checkpoints=checkpoints):
+        for done in train(experiment, tokens, device, checkpoints=checkpoints, trace=trace, peaked=peaked):
             if isinstance(done, TrainedEvent):
                 _note(directory / "events" / f"rank-{rank}.jsonl", done)
                 continue
@@ -76,6 +80,11 @@ def run_rank(directory: Path, rank: int) -> None:
     if device.type == "cuda":
         # NCCL wants to be told; gloo's threads are better left alone (see `fabric.rank.leave`).
         dist.destroy_process_group()
+
+
+def _keep(path: Path, peak: PeakMemory) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(peak.model_dump_json(indent=1))
 
 
 def _note(path: Path, event: TrainedEvent) -> None:

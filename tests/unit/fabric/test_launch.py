@@ -64,11 +64,19 @@ def test_the_kernels_own_count_tells_a_kill_for_want_of_memory(
         outcome = judge(folder, "killed", told={}, oom_kills_before=before)
         assert (outcome.end, outcome.rank) == (end, 0)
         assert words in (outcome.reason or "")
+        assert (outcome.memory is not None) is (end is End.OOM)
+        if outcome.memory is not None:
+            assert outcome.memory.peak_bytes  # of the child that was killed
+            assert outcome.memory.asked_bytes is None
 
 
 def test_a_rank_that_raised_is_the_cause_and_not_one_that_lost_it(tmp_path: Path) -> None:
     outcome = judge(tmp_path, "failed", "failed", told={0: "lost_peer", 1: "oom"})
-    assert (outcome.end, outcome.rank, outcome.reason) == (End.OOM, 1, "rank 1: oom")
+    assert (outcome.end, outcome.rank, outcome.reason) == (
+        End.OOM,
+        1,
+        "rank 1: oom; peak memory reached unknown, largest allocation asked for unknown",
+    )
 
 
 def test_four_gpus_as_two_hosts_of_two(tmp_path: Path) -> None:

@@ -1,0 +1,43 @@
+"""One iteration of one rank, and the phases of an engine's."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
+
+from wirecost.breakdown.parts import Parts
+
+
+class Phase(StrEnum):
+    """Phases of an engine iteration; the names and Megatron-LM's timers are matched in docs/measurement.md."""
+
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    GRAD_SYNC = "grad_sync"
+    PARAM_GATHER = "param_gather"
+    PIPELINE_RECV_FORWARD = "pipeline_recv_forward"
+    PIPELINE_SEND_FORWARD = "pipeline_send_forward"
+    PIPELINE_RECV_BACKWARD = "pipeline_recv_backward"
+    PIPELINE_SEND_BACKWARD = "pipeline_send_backward"
+    EMBEDDING_SYNC = "embedding_sync"
+    TENSOR_PARALLEL = "tensor_parallel"
+    CONTEXT_PARALLEL = "context_parallel"
+    OPTIMIZER = "optimizer"
+    CHECKPOINT = "checkpoint"
+    VALIDATION = "validation"
+    OTHER = "other"
+
+
+class Iteration(BaseModel):
+    """One iteration of one rank. `phases` in nanoseconds (engine runs only) sum to the window with `other`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    rank: NonNegativeInt
+    name: str
+    parts: Parts
+    phases: dict[Phase, NonNegativeInt] = {}
+    start_ns: int | None = None  # on the source's own clock
+    loss: float | None = None

@@ -1,0 +1,58 @@
+"""Peak memory of a rank: how much, of what, and since when."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
+
+from wirecost.units import format_size_bytes
+
+
+class MemoryKind(StrEnum):
+    """What a peak is a peak of. Values of different kinds are never compared."""
+
+    DEVICE_ALLOCATED = "device_allocated"  # tensors on the GPU (torch.cuda.max_memory_allocated)
+    RESIDENT_SET = "resident_set"  # the whole process in the host's memory: interpreter and libraries, too
+
+    @property
+    def words(self) -> str:
+        return "allocated on the GPU" if self is MemoryKind.DEVICE_ALLOCATED else "resident set"
+
+
+class PeakMemory(BaseModel):
+    """The most memory that a rank held at once, up to the end of its last measured iteration.
+
+    `since` is `first_measured_iteration`, or `process_start` where the kernel doesn't let a process forget an
+    earlier peak: building the model counts then. `reserved_bytes` is what PyTorch's allocator took from the GPU
+    for it; None for a process.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    rank: NonNegativeInt
+    kind: MemoryKind
+    since: Literal["first_measured_iteration", "process_start"]
+    peak_bytes: NonNegativeInt
+    reserved_bytes: NonNegativeInt | None = None
+
+
+class OutOfMemory(BaseModel):
+    """What is known where memory ran out: the peak that was reached, and the largest allocation that failed (as
+    PyTorch says it: exact on a CPU, to three digits or so on a GPU). None is unknown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    kind: MemoryKind | None = None
+    peak_bytes: NonNegativeInt | None = None
+    asked_bytes: NonNegativeInt | None = None
+
+    @property
+    def words(self) -> str:
+        peak = "unknown"
+        if self.peak_bytes is not None:
+            of = f" ({self.kind.words})" if self.kind else ""
+            peak = f"{format_size_bytes(self.peak_bytes)}{of}"
+        asked = "unknown" if self.asked_bytes is None else format_size_bytes(self.asked_bytes)
+        return f"peak memory reached {peak}, largest allocation asked for {asked}"

@@ -1,0 +1,38 @@
+"""Communication that compute hides and that it doesn't, from the profiled windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wirecost.breakdown import Profile
+from wirecost.report.cells import Cell
+from wirecost.report.study_report import StudyReport
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One run's profiled window."""
+
+    cell: Cell
+    profile: Profile
+
+    @property
+    def overlapped(self) -> str:
+        return _percent(self.profile.share("overlapped_ns"))
+
+    @property
+    def exposed(self) -> str:
+        return _percent(self.profile.share("exposed_comm_ns"))
+
+    @property
+    def overlap(self) -> str:
+        return _percent(self.profile.overlap())
+
+
+def profiled(report: StudyReport) -> list[Profiled]:
+    """Runs that have such a window."""
+    return [Profiled(c, c.breakdown.profile) for c in report.cells if c.breakdown and c.breakdown.profile]
+
+
+def _percent(share: float | None) -> str:
+    return f"{share:.1%}" if share is not None else "unknown"

@@ -1,0 +1,71 @@
+"""The profiled window of an experiment: its ranks' traces, read into five parts of each iteration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wirecost.breakdown import Iteration, Profile, UnknownProfile
+from wirecost.spec import Experiment
+
+if TYPE_CHECKING:
+    from wirecost.trace.rank import RankTrace
+
+NO_DEVICE = "no device time line in the trace"
+"""On a CPU the profiler sees operators, and the collectives on threads of their own: what ran beside what, and on
+which core, is not in it."""
+
+
+def read_profile(experiment: Experiment, directory: Path) -> Profile | None:
+    """None where nothing was profiled. A rank whose trace doesn't hold every iteration whole is unknown, with the
+    reason."""
+    if not experiment.profile_iterations:
+        return None
+    iterations: list[Iteration] = []
+    unknown = []
+    for rank in range(experiment.ranks):
+        found = _rank(directory / "traces" / f"rank-{rank}.json.gz", rank, experiment)
+        if isinstance(found, str):
+            unknown.append(UnknownProfile(rank=rank, reason=found))
+        else:
+            iterations += found
+    return Profile(
+        asked_iterations=experiment.profile_iterations, iterations=tuple(iterations), unknown=tuple(unknown)
+    )
+
+
+def _rank(path: Path, rank: int, experiment: Experiment) -> list[Iteration] | str:
+    """The rank's iterations, or why they are unknown."""
+    from wirecost.trace import TraceError, read
+
+    if not path.exists():
+        return f"the rank left no trace: see logs/rank-{rank}.log"
+    try:
+        # One file, in this process: worker processes would only cost their start.
+        (trace,) = read(path, ranks=[f"{path.name}={rank}"], jobs=1).traces
+    except TraceError as error:
+        return f"its trace can't be read: {error}"
+    return doubt(trace, experiment.ranks, experiment.profile_iterations) or [
+        Iteration(rank=rank, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
+        for i in trace.iterations
+    ]
+
+
+def doubt(trace: RankTrace, ranks: int, asked: int) -> str | None:
+    """Why a trace gives no right breakdown; None where it does.
+
+    Args:
+        ranks: of the experiment.
+        asked: the iterations that the trace should hold.
+    """
+    if trace.device != "gpu" or trace.parts is None:
+        return NO_DEVICE
+    lost = next((p for p in trace.problems if p.loss or p.code == "bare_gpu_step"), None)
+    if lost is not None:
+        return f"{lost.count} {lost.message}"
+    if ranks > 1 and not len(trace.calls):
+        return "no communication in the trace"
+    whole = [i for i in trace.iterations if not i.window.cut and i.window.source in ("gpu_step", "cpu_step")]
+    if len(whole) != asked or len(trace.iterations) != asked:
+        return f"the trace holds {len(whole)} whole iterations of {asked}"
+    return None
