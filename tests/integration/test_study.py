@@ -175,20 +175,19 @@ def test_a_profiled_window_on_cpus_leaves_traces_and_says_that_they_have_no_devi
 
 
 def test_the_loss_does_not_depend_on_the_number_of_ranks_and_falls(tmp_path: Path) -> None:
-    study = load(Study, write_study(tmp_path, ("[2]", "[1, 2, 4]"), ("iterations: 3", "iterations: 12")))
+    study = load(Study, write_study(tmp_path, ("[2]", "[1, 4]"), ("iterations: 3", "iterations: 12")))
     by_ranks = {r.experiment.ranks: losses(done(r)) for r in run_study(study, tmp_path / "out")}
-    assert by_ranks[2] == pytest.approx(by_ranks[1], rel=1e-4)
     assert by_ranks[4] == pytest.approx(by_ranks[1], rel=1e-4)
     assert by_ranks[1][-1] < by_ranks[1][0] - 0.1
 
 
 def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
-    whole = load(Study, write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp]")))
+    whole = load(Study, write_study(tmp_path))
     parts = load(
         Study,
         write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp]"), ("batch: 4", "batch: 4, micro_batch: 1")),
     )
-    reference = done(run_study(whole, tmp_path / "a")[0])
+    reference = done(only(run_study(whole, tmp_path / "a")))
     expected, whole_bytes = losses(reference), {c.bytes for c in reference.collectives}
     for result in run_study(parts, tmp_path / "b"):
         assert result.experiment.accumulation == 2
@@ -202,10 +201,10 @@ def test_killed_at_any_moment_it_resumes_without_losing_or_repeating(tmp_path: P
     before = network_namespaces()
     study = write_study(tmp_path, ("hosts: [2]", "hosts: [1, 2]"), ("[all-reduce]", "[all-reduce, ddp]"))
     out = tmp_path / "out"
-    for number in range(8):
+    for number in range(5):
         run = start(study, out, "--resume")
-        # Each time a little later: while experiments start, train, finish, and in between.
-        time.sleep(2.0 + 1.7 * number)
+        # Each time later: while experiments start, train, finish, and in between.
+        time.sleep(1.5 + 2.2 * number)
         finished = {p.parent.name: p.stat().st_ino for p in out.glob("experiments/[!.]*/status.json")}
         ended = run.poll() is not None
         run.send_signal(signal.SIGKILL)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from support.tracefiles import write_job
 from wirecost.breakdown import Breakdown, Collective, Iteration, Parts, Source
-from wirecost.cli import app
+from wirecost.cli import application
 from wirecost.compare import compare
 from wirecost.errors import WirecostError
 
@@ -78,20 +78,20 @@ def test_the_command_takes_breakdowns_and_traces(tmp_path: Path) -> None:
     write_job(tmp_path / "b", 2, 5, late=1)
     run = CliRunner()
     breakdown = tmp_path / "a.json"
-    assert run.invoke(app, ["trace", str(tmp_path / "a"), "--breakdown", str(breakdown)]).exit_code == 0
-    done = run.invoke(app, ["compare", str(breakdown), str(tmp_path / "b"), "--format", "json"])
+    assert run.invoke(application(), ["trace", str(tmp_path / "a"), "--breakdown", str(breakdown)]).exit_code == 0
+    done = run.invoke(application(), ["compare", str(breakdown), str(tmp_path / "b"), "--format", "json"])
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
     assert document["before_source"] == "imported"
     assert document["parts"][0]["part"] == "compute_only_ns"
-    shown = run.invoke(app, ["compare", str(breakdown), str(breakdown)])
+    shown = run.invoke(application(), ["compare", str(breakdown), str(breakdown)])
     assert "No difference" in shown.output
 
 
 def test_a_broken_breakdown_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text('{"schema_version": 1, "source": "guessed"}')
-    result = CliRunner().invoke(app, ["compare", str(path), str(path)])
+    result = CliRunner().invoke(application(), ["compare", str(path), str(path)])
     assert isinstance(result.exception, WirecostError)
     with pytest.raises(WirecostError, match="no sound breakdown"):
         raise result.exception

@@ -7,9 +7,12 @@ A command lives in its own module here and imports what it calls inside its func
 from __future__ import annotations
 
 import errno
+import gc
+import importlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 # Pydantic, which typer imports, looks through every installed package for plugins; none is used here.
@@ -21,14 +24,11 @@ from wirecost._version import __version__
 from wirecost.errors import WirecostError
 from wirecost.text import printable
 
-app = typer.Typer(
-    name="wirecost",
-    help="What the network costs in large language model training: measured, read from traces, predicted.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = (
+    "demo", "study", "report", "trace", "bench", "predict", "project", "need", "calibrate", "validate",
+    "transport", "monitor", "doctor", "compare", "presets",
+)  # fmt: skip
+"""In the order of the help. A command's module has its name, and in it a function of that name or a group."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -37,7 +37,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
@@ -46,42 +45,41 @@ def _root(
     pass
 
 
-def _register() -> None:
-    """Adds every command. Order here is order in the help."""
-    from wirecost.cli import (
-        bench,
-        compare,
-        demo,
-        doctor,
-        model,
-        monitor,
-        presets,
-        report,
-        study,
-        trace,
-        transport,
+def application(only: str | None = None) -> typer.Typer:
+    """The command line, with every command or with one: an answer need not wait for the others' options."""
+    made = typer.Typer(
+        name="wirecost",
+        help="What the network costs in large language model training: measured, read from traces, predicted.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
-
-    app.command("demo")(demo.demo)
-    app.add_typer(study.app, name="study")
-    app.command("report")(report.report)
-    app.command("trace")(trace.trace)
-    app.command("bench")(bench.bench)
-    model.register(app)
-    app.command("transport")(transport.transport)
-    app.command("monitor", context_settings={"allow_interspersed_args": False})(monitor.monitor)
-    app.command("doctor")(doctor.doctor)
-    app.command("compare")(compare.compare)
-    app.command("presets")(presets.presets)
+    made.callback()(_root)
+    for name in (only,) if only else COMMANDS:
+        module = importlib.import_module(f"wirecost.cli.{name}")
+        if isinstance(group := getattr(module, "app", None), typer.Typer):
+            made.add_typer(group, name=name)
+        else:
+            # What follows a command to watch is that command's.
+            settings = {"allow_interspersed_args": False} if name == "monitor" else None
+            made.command(name, context_settings=settings)(getattr(module, name))
+    return made
 
 
-_register()
+def _asked_for(arguments: Sequence[str]) -> str | None:
+    """The command, if the first argument names one and no shell asks for completions."""
+    if arguments and arguments[0] in COMMANDS and "_WIRECOST_COMPLETE" not in os.environ:
+        return arguments[0]
+    return None
 
 
 def main(argv: list[str] | None = None) -> None:
     """Runs the command line. Exit codes: 0 done, 1 ran and failed, 2 refused (one line says why), 130 Ctrl-C."""
+    # Starting makes many objects that all stay: looking among them for garbage takes a sixth of the time.
+    gc.set_threshold(50_000, 20, 20)
     try:
-        app(args=argv, prog_name="wirecost")
+        application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
     except WirecostError as error:
         typer.echo(f"wirecost: {printable(str(error))}", err=True)
         sys.exit(error.exit_code)

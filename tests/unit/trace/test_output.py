@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from support.tracefiles import make_job
 from wirecost.breakdown import Breakdown
-from wirecost.cli import app
+from wirecost.cli import application
 from wirecost.cli.trace_view import show
 from wirecost.errors import WirecostError
 from wirecost.trace import TraceError, TraceSet, read
@@ -102,7 +102,7 @@ def test_without_a_time_line_there_is_no_page(tmp_path: Path) -> None:
 
 
 def test_the_terminal_sees_no_escape(hostile: Path) -> None:
-    result = CliRunner().invoke(app, ["trace", str(hostile)])
+    result = CliRunner().invoke(application(), ["trace", str(hostile)])
     assert result.exit_code == 0, result.output
     assert "\x1b" not in result.output
     assert "\u202e" not in result.output
@@ -113,7 +113,7 @@ def test_the_terminal_sees_no_escape(hostile: Path) -> None:
 def test_json_has_the_documented_form(tmp_path: Path) -> None:
     for m in make_job(2, 2, seed=43):
         (tmp_path / f"rank{m.rank}.json").write_bytes(m.text)
-    result = CliRunner().invoke(app, ["trace", str(tmp_path), "--format", "json"])
+    result = CliRunner().invoke(application(), ["trace", str(tmp_path), "--format", "json"])
     document = json.loads(result.stdout)
     keys = {
         "window_ns", "compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns",
@@ -139,11 +139,13 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
     for m in make_job(2, 2, seed=44):
         (traces / f"rank{m.rank}.json").write_bytes(m.text)
     run = CliRunner()
-    out = run.invoke(app, ["trace", str(traces), "--format", "csv", "--table", "calls"])
+    out = run.invoke(application(), ["trace", str(traces), "--format", "csv", "--table", "calls"])
     assert out.stdout.splitlines()[0].startswith("rank,op,group,iteration,start_ns")
     assert len(out.stdout.splitlines()) == 5
     for kind in ("csv", "parquet"):
-        done = run.invoke(app, ["trace", str(traces), "--format", kind, "--output", str(tmp_path / kind)])
+        done = run.invoke(
+            application(), ["trace", str(traces), "--format", kind, "--output", str(tmp_path / kind)]
+        )
         assert done.exit_code == 0, done.output
         assert (tmp_path / kind / f"iterations.{kind}").exists()
     assert polars.read_parquet(tmp_path / "parquet" / "iterations.parquet").height == 4
@@ -176,7 +178,7 @@ def test_paths_that_name_nothing_are_refused() -> None:
     for path, says in (("", "empty path"), ("a" * 300 + ".json", "File name too long")):
         with pytest.raises(TraceError, match=says):
             read(path)
-    result = CliRunner().invoke(app, ["compare", "a" * 300, "b"])
+    result = CliRunner().invoke(application(), ["compare", "a" * 300, "b"])
     assert isinstance(result.exception, WirecostError)
 
 
