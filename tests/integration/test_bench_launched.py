@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -60,10 +61,29 @@ def test_two_ranks_of_a_launcher_measure_together_and_the_first_prints() -> None
 
 
 def test_a_rank_that_never_comes_is_named() -> None:
-    rank = start(0, free_port(), "--timeout", "2 s")
-    out, err = rank.communicate(timeout=60)
-    assert (rank.returncode, out) == (1, "")
+    port = free_port()
+    alone = [start(0, free_port(), "--timeout", "2 s"), start(1, port, "--timeout", "2 s")]
+    (out, err), (other_out, other_err) = (r.communicate(timeout=60) for r in alone)
+    assert [r.returncode for r in alone] == [1, 1]
+    assert out == other_out == ""
     assert err == "wirecost: rank 1 of 2 never came: not started within 2 s\n"
+    assert other_err == (
+        f"wirecost: rank 1: rank 0 of 2 never came: not at 127.0.0.1:{port} within 2 s (Connection refused)\n"
+    )
+
+
+def test_a_terminated_run_prints_what_it_has() -> None:
+    """Launchers pass SIGTERM on instead of Ctrl-C."""
+    port = free_port()
+    ranks = [start(r, port, "all", "-b", "1K", "-e", "16M", "-f", "2", "--place", "in") for r in (0, 1)]
+    assert ranks[0].stdout is not None
+    next(line for line in ranks[0].stdout if line.startswith("#       size"))
+    for rank in ranks:
+        rank.send_signal(signal.SIGTERM)
+    (out, err), (other_out, other_err) = (r.communicate(timeout=60) for r in ranks)
+    assert [r.returncode for r in ranks] == [130, 1]
+    assert (err, other_out, other_err) == ("wirecost: interrupted\n", "", "")
+    assert "# Out of bounds values : 0 OK" in out
 
 
 def test_what_all_ranks_refuse_one_says() -> None:
@@ -73,6 +93,22 @@ def test_what_all_ranks_refuse_one_says() -> None:
     assert [r.returncode for r in ranks] == [2, 2]
     assert "torchrun started 2 x 1 ranks; leave both out" in err
     assert other_err == ""
+
+
+def test_under_mpirun_one_rank_asks_for_backend_mpi() -> None:
+    runs = [
+        subprocess.run(
+            WIRECOST,
+            env=os.environ | {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for rank in "01"
+    ]
+    assert [r.returncode for r in runs] == [2, 2]
+    assert "mpirun started this, which serves --backend mpi" in runs[0].stderr
+    assert runs[1].stderr == ""
 
 
 @pytest.mark.skipif(NO_MPI is not None, reason=str(NO_MPI))

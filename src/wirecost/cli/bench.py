@@ -128,5 +128,9 @@ def bench(
         if world is None or world.rank == 0 or isinstance(error, RankError):
             raise
         raise typer.Exit(error.exit_code) from error
+    except KeyboardInterrupt:
+        if world is None or world.rank == 0:
+            raise
+        raise typer.Exit(1) from None
     if not right:
         raise typer.Exit(1)

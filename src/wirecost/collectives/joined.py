@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
+import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -42,6 +44,7 @@ def run_joined(
 
     Raises:
         WirecostError: for what can't be measured here.
+        KeyboardInterrupt: on Ctrl-C and on SIGTERM.
         BenchError: if a rank fails or never comes, with its number where it is known.
     """
     check_runnable(request)
@@ -57,7 +60,7 @@ def run_joined(
         for key, value in _environment(request, own_log).items():
             os.environ.setdefault(key, value)
         watch = _Watch(world, request.timeout_s)
-        with watch.running(), _failures_told(watch):
+        with _terminated_as_interrupted(), watch.running(), _failures_told(watch):
             store = None if world.address is None else meet(world, request.timeout_s)
             watch.step("came", store)
             with session(request, world.rank, world.local_rank, 3 * request.timeout_s, store) as setup:
@@ -75,6 +78,19 @@ def run_joined(
                     if on_row:
                         on_row(row)
     return network, rows
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM, which launchers pass on instead of Ctrl-C, raises KeyboardInterrupt too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _environment(request: BenchRequest, log: Path) -> dict[str, str]:
@@ -108,11 +124,14 @@ def meet(world: World, timeout_s: float) -> Any:
     # torchrun's agent has one open at this address already.
     theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     deadline = time.monotonic() + timeout_s
+    keeper = world.rank == 0 and not theirs
+    if not keeper:
+        _await_listener(world, deadline, timeout_s)
     try:
         store = dist.TCPStore(
             world.address,
             world.port,
-            is_master=world.rank == 0 and not theirs,
+            is_master=keeper,
             timeout=datetime.timedelta(seconds=timeout_s),
             wait_for_workers=False,
         )
@@ -134,6 +153,25 @@ def meet(world: World, timeout_s: float) -> Any:
             time.sleep(POLL_S)
     # Whoever keeps the store must not leave before the others have seen this.
     return store
+
+
+def _await_listener(world: World, deadline: float, timeout_s: float) -> None:
+    """Returns once somebody listens where the ranks meet. The store's own waiting neither heeds Ctrl-C nor ends in
+    one line."""
+    assert world.address is not None
+    while True:
+        try:
+            socket.create_connection(
+                (world.address, world.port), timeout=max(deadline - time.monotonic(), POLL_S)
+            ).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RankError(
+                    f"rank {world.rank}: rank 0 of {world.size} never came: not at {world.address}:{world.port} "
+                    f"within {timeout_s:g} s ({error.strerror or error})"
+                ) from error
+        time.sleep(POLL_S)
 
 
 class _Watch:

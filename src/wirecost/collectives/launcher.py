@@ -39,7 +39,7 @@ def find_world(backend: str | None, environment: Mapping[str, str]) -> World | N
     """The world that a launcher's variables describe; None where there is none, or one rank only.
 
     Raises:
-        SpecError: for a backend that this launcher doesn't serve, or variables that contradict each other.
+        SpecError: for MPI without its launcher, or variables that contradict each other.
     """
     mpi = _mpi(environment)
     if backend == "mpi":
@@ -52,12 +52,7 @@ def find_world(backend: str | None, environment: Mapping[str, str]) -> World | N
     for found in (_torchrun(environment), _slurm(environment)):
         if found is not None and found.size > 1:
             return _checked(found)
-    if mpi is not None and mpi.size > 1:
-        raise SpecError(
-            "under mpirun: --backend mpi; for another backend use torchrun or srun, "
-            "or set RANK, WORLD_SIZE and MASTER_ADDR"
-        )
-    return None
+    return _checked(mpi) if mpi is not None and mpi.size > 1 else None
 
 
 def _mpi(environment: Mapping[str, str]) -> World | None:

@@ -58,6 +58,11 @@ def request_from(
                 f"--hosts, --ranks-per-host: {world.launcher} started {world.hosts} x {world.local_size} ranks; "
                 "leave both out"
             )
+        if world.address is None and backend != Backend.MPI:
+            raise SpecError(
+                f"{world.launcher} started this, which serves --backend mpi; for another backend use torchrun or "
+                "srun, or set RANK, WORLD_SIZE and MASTER_ADDR"
+            )
         hosts, per_host = world.hosts, world.local_size
     if backend is not None and backend not in list(Backend):
         raise SpecError(f"--backend: {one_of('backend', backend, list(Backend))}")
