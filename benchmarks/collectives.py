@@ -40,6 +40,8 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if not (options.build / "all_reduce_perf").is_file():
+        raise SystemExit(f"{options.build}: holds no all_reduce_perf; benchmarks/build_nccl_tests.sh builds it")
     sizes = ["-b", options.b, "-e", options.e, "-f", "2"]
     theirs = [
         str(options.build / "all_reduce_perf"),

@@ -20,7 +20,7 @@ from lanes import Step, all_gpus, run
 PYTHON = sys.executable
 PYTEST = f"{PYTHON} -m pytest -q -p no:cacheprovider"
 PARITY = " ".join(f"tests/integration/train/test_{name}.py" for name in (
-    "data_parallel", "sharded", "tensor_parallel", "pipeline", "steps", "periodic",
+    "data_parallel", "sharded", "tensor_parallel", "pipeline", "steps", "periodic", "precision",
 ))  # fmt: skip
 ON_GPUS = f"env WIRECOST_TEST_DEVICE=cuda {PYTEST} {PARITY}"
 ENGINE = f"{PYTHON} benchmarks/engine.py --seconds 400"
