@@ -69,5 +69,7 @@ def run(
         return
     print_report(read_report(folder))
     typer.echo(f"\nResults: {folder}\nFigures and page: wirecost report {quote(str(folder))} --html report.html")
+    if skipped := sum(r.outcome.status is Status.SKIPPED for r in results):
+        typer.echo(f"{skipped} skipped, for the reasons above: --resume --retry-failed tries them again", err=True)
     if any(r.outcome.status is Status.FAILED for r in results):
         raise typer.Exit(1)

@@ -245,4 +245,9 @@ def _bootstrap(
     tail = 100 * (1 - CONFIDENCE) / 2
     low_latency, high_latency = np.percentile(latencies, [tail, 100 - tail])
     low_slope, high_slope = np.percentile(slopes, [tail, 100 - tail])
-    return (float(low_latency), float(high_latency)), (float(low_slope), float(high_slope))
+    # Draws that had no physical solution are missing, which can leave all of the others on one side.
+    base, last = curve.base, curve.pieces()[-1][2]
+    return (
+        (min(float(low_latency), base), max(float(high_latency), base)),
+        (min(float(low_slope), last), max(float(high_slope), last)),
+    )

@@ -176,6 +176,7 @@ def test_a_known_link_bounds_what_endless_messages_tend_to(
     assert bounded.slope_ns_per_byte >= 1e9 / rate * (1 - 1e-9)
     assert bounded.slope_interval[0] >= 1e9 / rate * (1 - 1e-9)
     assert all(slope > 0 for _, _, slope in bounded.curve.pieces())
+    assert bounded.latency_interval_ns[0] <= bounded.latency_ns <= bounded.latency_interval_ns[1]
 
 
 def test_a_link_that_is_not_reached_changes_nothing() -> None:
