@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from support.studies import faulty_worker, network_namespaces, processes_about, start, wait_until_gone, write_study
-from wirecost.breakdown import Breakdown, MemoryKind, Phase
+from support.studies import (
+    done,
+    losses,
+    network_namespaces,
+    only,
+    wait_until_gone,
+    write_study,
+)
+from wirecost.breakdown import MemoryKind, Phase
 from wirecost.report import read_report
 from wirecost.report.figures import charts_of, to_svg
 from wirecost.spec import Study, load
-from wirecost.study import Result, Status, Store, run_study
+from wirecost.study import run_study
 from wirecost.study.events import EventKind, read_events
 from wirecost.study.over_time import read_over_time
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.needs_root, pytest.mark.slow]
-
-
-def only(results: list[Result]) -> Result:
-    (result,) = results
-    return result
-
-
-def done(result: Result) -> Breakdown:
-    assert result.outcome.status is Status.DONE, result.outcome
-    assert result.breakdown is not None
-    return result.breakdown
-
-
-def losses(breakdown: Breakdown) -> list[float]:
-    """The global batch's mean loss by iteration: ranks have equal shares."""
-    return [
-        sum(i.loss for i in group if i.loss is not None) / len(group)
-        for group in breakdown.by_iteration().values()
-    ]
 
 
 def test_one_study_end_to_end(tmp_path: Path) -> None:
@@ -195,210 +180,3 @@ def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
         assert losses(breakdown) == pytest.approx(expected, rel=1e-5)
         # Only the last micro-batch synchronizes: no more bytes than without accumulation.
         assert {c.bytes for c in breakdown.collectives} == whole_bytes
-
-
-def test_killed_at_any_moment_it_resumes_without_losing_or_repeating(tmp_path: Path) -> None:
-    before = network_namespaces()
-    study = write_study(tmp_path, ("hosts: [2]", "hosts: [1, 2]"), ("[all-reduce]", "[all-reduce, ddp]"))
-    out = tmp_path / "out"
-    for number in range(5):
-        run = start(study, out, "--resume")
-        # Each time later: while experiments start, train, finish, and in between.
-        time.sleep(1.5 + 2.2 * number)
-        finished = {p.parent.name: p.stat().st_ino for p in out.glob("experiments/[!.]*/status.json")}
-        ended = run.poll() is not None
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
-        for name, inode in finished.items():
-            assert (out / "experiments" / name / "status.json").stat().st_ino == inode
-        if ended:
-            break
-    wait_until_gone(out, before)
-    finished = {p.parent.name: p.stat().st_ino for p in out.glob("experiments/[!.]*/status.json")}
-    results = run_study(load(Study, study), out, resume=True)
-    assert len(results) == 4
-    assert {r.outcome.status for r in results} == {Status.DONE}
-    for name, inode in finished.items():
-        assert (out / "experiments" / name / "status.json").stat().st_ino == inode
-    assert not list(out.glob("experiments/.partial-*"))
-
-
-def test_a_budget_starts_nothing_that_does_not_fit(tmp_path: Path) -> None:
-    study, out = write_study(tmp_path), tmp_path / "out"
-    run = start(study, out, "--budget", "1 s")
-    _, err = run.communicate(timeout=60)
-    assert run.returncode == 0
-    assert "1 of 1 experiments did not fit into 1 s: go on with --resume" in err
-    assert not list(out.glob("experiments/*"))
-    run = start(study, out, "--budget", "soon")
-    _, err = run.communicate(timeout=60)
-    assert (run.returncode, err.count("\n")) == (2, 1)
-    assert "--budget" in err
-
-
-def test_ctrl_c_cleans_up(tmp_path: Path) -> None:
-    before = network_namespaces()
-    out = tmp_path / "out"
-    run = start(write_study(tmp_path, ("iterations: 3", "iterations: 100000")), out)
-    wait_for_samples(out)
-    run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=30)
-    assert run.returncode == 130
-    assert err.splitlines()[-1] == "wirecost: interrupted"
-    assert "Traceback" not in err
-    assert processes_about(out) == []
-    wait_until_gone(out, before)
-
-
-def wait_for_samples(out: Path) -> Path:
-    deadline = time.monotonic() + 120
-    while True:
-        for samples in out.glob("experiments/.partial-*/samples/rank-0.jsonl"):
-            if samples.stat().st_size:
-                return samples.parents[1]
-        assert time.monotonic() < deadline, "no iteration was trained"
-        time.sleep(0.05)
-
-
-def test_a_rank_that_raises_fails_the_experiment_with_its_traceback_and_the_study_goes_on(tmp_path: Path) -> None:
-    body = """\
-if os.environ["RANK"] == "1" and "ddp" not in sys.argv[1]:
-    original = loop.Batches.share
-    def share(self, iteration, rank, ranks):
-        if iteration == 2:
-            raise LookupError("the moon is in the wrong phase")
-        return original(self, iteration, rank, ranks)
-    loop.Batches.share = share
-"""
-    study = load(Study, write_study(tmp_path, ("[all-reduce]", "[all-reduce, ddp]")))
-    first, second = run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body))
-    assert first.outcome.status is Status.FAILED
-    assert first.outcome.rank == 1
-    assert first.outcome.reason == "rank 1: LookupError: the moon is in the wrong phase"
-    assert "in share" in (first.outcome.traceback or "")
-    assert any("moon" in line for line in first.outcome.log_tail)
-    assert second.outcome.status is Status.DONE
-
-
-def test_a_rank_that_is_killed_fails_the_experiment_within_30_s(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run = start(write_study(tmp_path, ("iterations: 3", "iterations: 100000")), out)
-    directory = wait_for_samples(out)
-    victim = next(
-        int(pid)
-        for pid in os.listdir("/proc")
-        if pid.isdigit() and b"RANK=1\0" in read(f"/proc/{pid}/environ") and str(directory) in cmdline(pid)
-    )
-    os.kill(victim, signal.SIGKILL)
-    killed = time.monotonic()
-    run.communicate(timeout=30)
-    assert time.monotonic() - killed < 30
-    assert run.returncode == 1
-    outcome = only(Store(out).results()).outcome
-    assert outcome.status is Status.FAILED
-    assert (outcome.reason or "").startswith("rank 1 was killed by SIGKILL")
-
-
-def read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""
-
-
-def cmdline(pid: str) -> str:
-    return read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode()
-
-
-def test_out_of_memory_is_an_outcome(tmp_path: Path) -> None:
-    body = """\
-import resource, torch
-if os.environ["RANK"] == "0":
-    used = int(open("/proc/self/statm").read().split()[0]) * 4096
-    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), used + (1 << 30)))
-"""
-    text = ("hidden: 64, heads: 2", "hidden: 8192, heads: 2")
-    study = load(Study, write_study(tmp_path, text))
-    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
-    assert result.outcome.status is Status.OOM, result.outcome
-    assert result.outcome.rank == 0
-    memory = result.outcome.memory
-    assert memory is not None
-    assert memory.kind is MemoryKind.RESIDENT_SET
-    assert memory.peak_bytes
-    assert memory.asked_bytes
-    assert memory.asked_bytes >= 8192 * 512 * 4
-    assert result.outcome.reason is not None
-    assert result.outcome.reason.endswith(memory.words)
-
-
-def test_a_rank_that_runs_out_of_memory_in_training_ends_the_other_and_says_how_much_it_asked_for(
-    tmp_path: Path,
-) -> None:
-    body = """\
-import torch
-if os.environ["RANK"] == "1":
-    original = loop.Batches.share
-    def share(self, iteration, rank, ranks):
-        if iteration == 2:
-            torch.empty(1 << 50, dtype=torch.uint8)
-        return original(self, iteration, rank, ranks)
-    loop.Batches.share = share
-"""
-    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\ntimeout: 300 s")))
-    began = time.monotonic()
-    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
-    assert time.monotonic() - began < 200  # the other was not left to its timeout
-    assert (result.outcome.status, result.outcome.rank) == (Status.OOM, 1)
-    assert result.outcome.memory is not None
-    assert result.outcome.memory.asked_bytes == 1 << 50
-    assert processes_about(tmp_path / "out") == []
-
-
-def test_a_diverging_loss_stops_the_run_and_names_the_iteration(tmp_path: Path) -> None:
-    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\noptimizer: {learning_rate: 1.0e+30}")))
-    result = only(run_study(study, tmp_path / "out"))
-    assert result.outcome.status is Status.FAILED
-    assert "NonFiniteLossError: the loss is nan at iteration 1" in (result.outcome.reason or "")
-
-
-def test_a_rank_that_hangs_is_ended_and_says_where_it_was(tmp_path: Path) -> None:
-    body = """\
-import time
-if os.environ["RANK"] == "1":
-    original = loop.Batches.share
-    def share(self, iteration, rank, ranks):
-        while iteration == 1:
-            time.sleep(0.05)
-        return original(self, iteration, rank, ranks)
-    loop.Batches.share = share
-"""
-    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\ntimeout: 20 s")))
-    result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
-    assert result.outcome.status is Status.FAILED
-    assert "not finished after 20 s; rank 0 had completed 1 of 4 iterations" in (result.outcome.reason or "")
-    log = (result.directory / "logs" / "rank-1.log").read_text()
-    assert "in share" in log
-
-
-def test_more_than_the_machine_reaches_is_skipped_with_what_it_does(tmp_path: Path) -> None:
-    study = load(Study, write_study(tmp_path, ("50 Mb/s", "100 Gb/s")))
-    result = only(run_study(study, tmp_path / "out"))
-    assert result.outcome.status is Status.SKIPPED
-    assert "can't be shaped to 100 Gb/s" in (result.outcome.reason or "")
-
-
-def test_two_runs_in_one_place(tmp_path: Path) -> None:
-    study, out = write_study(tmp_path, ("iterations: 3", "iterations: 100000")), tmp_path / "out"
-    first = start(study, out)
-    wait_for_samples(out)
-    second = start(study, out, "--resume")
-    _, err = second.communicate(timeout=60)
-    assert second.returncode == 2
-    assert err == f"wirecost: {out}: another run is writing here; wait for it or use --out\n"
-    first.send_signal(signal.SIGINT)
-    first.communicate(timeout=60)
-    third = start(study, out)
-    _, err = third.communicate(timeout=60)
-    assert third.returncode == 2
-    assert "holds an earlier run; go on with --resume" in err

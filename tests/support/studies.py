@@ -8,6 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+from wirecost.breakdown import Breakdown
+from wirecost.study import Result, Status
+
 STUDY = """\
 name: small
 workloads:
@@ -89,3 +92,32 @@ def wait_until_gone(path: Path, before: set[int]) -> None:
     while processes_about(path) or network_namespaces() - before:
         assert time.monotonic() < deadline, (processes_about(path), network_namespaces() - before)
         time.sleep(0.1)
+
+
+def only(results: list[Result]) -> Result:
+    (result,) = results
+    return result
+
+
+def done(result: Result) -> Breakdown:
+    assert result.outcome.status is Status.DONE, result.outcome
+    assert result.breakdown is not None
+    return result.breakdown
+
+
+def losses(breakdown: Breakdown) -> list[float]:
+    """The global batch's mean loss by iteration: ranks have equal shares."""
+    return [
+        sum(i.loss for i in group if i.loss is not None) / len(group)
+        for group in breakdown.by_iteration().values()
+    ]
+
+
+def wait_for_samples(out: Path) -> Path:
+    deadline = time.monotonic() + 120
+    while True:
+        for samples in out.glob("experiments/.partial-*/samples/rank-0.jsonl"):
+            if samples.stat().st_size:
+                return samples.parents[1]
+        assert time.monotonic() < deadline, "no iteration was trained"
+        time.sleep(0.05)

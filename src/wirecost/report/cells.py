@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wirecost.breakdown import Breakdown, Spread
 from wirecost.spec import Experiment, Scaling
 from wirecost.study import Result, Status
+from wirecost.study.matched import Matched
 
 
 @dataclass(frozen=True, order=True)
@@ -74,7 +75,7 @@ class Cell:
         return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
 
 
-def to_cells(results: Iterable[Result], predictions: Mapping[str, Breakdown]) -> tuple[Cell, ...]:
+def to_cells(results: Iterable[Result], predictions: Matched) -> tuple[Cell, ...]:
     """One cell for each result. Where a study has hosts of several sizes, a network's name says which: with two
     ranks behind a link it is another network than with one."""
     results = list(results)
@@ -86,7 +87,7 @@ def to_cells(results: Iterable[Result], predictions: Mapping[str, Breakdown]) ->
             e.plan.name,
             Scale(e.scaling, e.ranks, e.global_batch, e.accumulation),
             result,
-            predictions.get(e.slug),
+            predictions.of(e.slug),
         )
         for result in results
         for e in (result.experiment,)

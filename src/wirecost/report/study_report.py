@@ -12,6 +12,7 @@ from wirecost.breakdown import Breakdown, Phase, Ratio, ratio_of_medians
 from wirecost.report.cells import Cell, Scale, to_cells
 from wirecost.spec import DataParallel, GradientTraffic
 from wirecost.study import Result, Status, Store
+from wirecost.study.matched import Matched
 from wirecost.study.networks import Site, read_benchmark, sites, why_not
 from wirecost.study.store import Outcome, StoreError
 from wirecost.units import format_rate_bps
@@ -229,7 +230,8 @@ class StudyReport:
         return found
 
     def unfinished(self) -> list[Unfinished]:
-        """Cells that failed or were skipped, or ran out of memory; many with one reason are one entry."""
+        """Cells that failed or were skipped, or ran out of memory; many with one reason are one entry, with the
+        first one's traceback."""
         groups: dict[tuple[str, str], list[Cell]] = {}
         for cell in self.cells:
             outcome = cell.result.outcome
@@ -238,7 +240,8 @@ class StudyReport:
         found = []
         for (status, reason), cells in groups.items():
             if len(cells) > MANY:
-                found.append(Unfinished(status, f"{len(cells)} experiments", reason))
+                one = cells[0].result.outcome.traceback
+                found.append(Unfinished(status, f"{len(cells)} experiments", reason, one))
                 continue
             for c in cells:
                 what = f"{c.workload} on {c.network}, {c.plan}, {c.scale.label}"
@@ -267,7 +270,7 @@ def read_report(directory: Path, predictions: Mapping[str, Breakdown] | None = N
         StoreError: if it holds no results, or a broken one.
     """
     store = Store(directory)
-    predictions = predictions or {}
+    said = Matched(predictions or {})
     found = results = store.results()
     if (directory / "study.yaml").exists():
         # A study that was edited and run again must not mix with what it was before.
@@ -278,7 +281,7 @@ def read_report(directory: Path, predictions: Mapping[str, Breakdown] | None = N
         results += [
             Result(e, Outcome(status=Status.SKIPPED, reason="not run"), None, store.experiments / slug)
             for slug, e in planned.items()
-            if slug in predictions and slug not in ran
+            if slug not in ran and said.of(slug) is not None
         ]
     else:
         not_shown = 0
@@ -286,7 +289,9 @@ def read_report(directory: Path, predictions: Mapping[str, Breakdown] | None = N
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
         )
-    cells = to_cells(results, predictions)
+    cells = to_cells(results, said)
+    if predictions and not any(c.predicted for c in cells):
+        raise StoreError(f"{directory}: none of its cells was predicted: were they predicted from the same study?")
     name = store.study().name if (directory / "study.yaml").exists() else directory.name
     networks = _by_speed(cells)
     benchmarks = _benchmarks(store, cells, networks)

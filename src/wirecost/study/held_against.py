@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from wirecost.breakdown import Breakdown
 from wirecost.errors import SpecError
 from wirecost.spec import Experiment
+from wirecost.study.matched import Matched, without_digest
 from wirecost.study.store import Result
 
 TIE = 0.03
@@ -106,18 +106,16 @@ class Held:
 
 def hold_against(results: Sequence[Result], predictions: Mapping[str, Breakdown]) -> Held:
     """Raises SpecError where no measured cell has a prediction."""
-    keys = Counter(map(_without_digest, predictions))
-    by_key = {k: found for slug, found in predictions.items() if keys[k := _without_digest(slug)] == 1}
+    matched = Matched(predictions)
     cells, left_out, seen = [], [], set()
     spreads: dict[str, tuple[float, float]] = {}
     for result in results:
         slug = result.experiment.slug
-        # The same cell of a study with, say, more iterations is the same prediction.
-        predicted = predictions.get(slug) or by_key.get(_without_digest(slug))
+        predicted = matched.of(slug)
         if predicted is None:
             left_out.append((slug, "measured, but not predicted"))
             continue
-        seen.add(_without_digest(slug))
+        seen.add(without_digest(slug))
         if result.breakdown is None:
             left_out.append((slug, f"predicted, but the run ended as {result.outcome.status}"))
             continue
@@ -127,16 +125,10 @@ def hold_against(results: Sequence[Result], predictions: Mapping[str, Breakdown]
             continue
         spreads[slug] = (time.q1 * 1e-9, time.q3 * 1e-9)
         cells.append(_cell(result.experiment, result.breakdown, predicted))
-    left_out += [
-        (slug, "predicted, but not measured") for slug in predictions if _without_digest(slug) not in seen
-    ]
+    left_out += [(slug, "predicted, but not measured") for slug in predictions if without_digest(slug) not in seen]
     if not cells:
         raise SpecError("no measured cell of this study has a prediction: were they made from the same study?")
     return Held(tuple(cells), tuple(_orders(cells, spreads)), tuple(left_out))
-
-
-def _without_digest(slug: str) -> str:
-    return slug.rpartition("_")[0]
 
 
 def _cell(experiment: Experiment, measured: Breakdown, predicted: Breakdown) -> CellError:

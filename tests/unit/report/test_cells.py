@@ -16,7 +16,7 @@ from wirecost.report.data import rows
 from wirecost.report.page import render_page
 from wirecost.report.terminal import print_report
 from wirecost.study import Status, Store
-from wirecost.study.store import Outcome
+from wirecost.study.store import Outcome, StoreError
 
 
 def shown(report: StudyReport) -> str:
@@ -89,3 +89,18 @@ def test_many_experiments_that_end_for_one_reason_are_one_line(tmp_path: Path) -
     assert shown(read_report(tmp_path)).count("too few") == 1
     invented_store(tmp_path / "less", outcomes=dict.fromkeys(range(2), reason))
     assert shown(read_report(tmp_path / "less")).count("too few") == 2
+
+
+def test_predictions_of_the_same_cells_with_other_iterations_count(tmp_path: Path) -> None:
+    store = invented_store(tmp_path / "a", outcomes={0: Outcome(status=Status.SKIPPED, reason="needs more")})
+    longer = invented_store(tmp_path / "b", text=STUDY.replace("hosts:", "iterations: 99\nhosts:"))
+    assert read_report(store.root, predictions_for(longer)).cells[0].text.endswith("p")
+
+
+def test_predictions_of_another_study_are_refused(tmp_path: Path) -> None:
+    store = invented_store(tmp_path / "a")
+    other = invented_store(
+        tmp_path / "b", text=STUDY.replace("name: small", "name: else").replace("name: large", "name: other")
+    )
+    with pytest.raises(StoreError, match="none of its cells was predicted"):
+        read_report(store.root, predictions_for(other))
