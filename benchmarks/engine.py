@@ -133,12 +133,15 @@ def run(arguments: argparse.Namespace) -> None:
         for loss in others:
             show(model, "ours", "--loss", loss)
     for model in models if arguments.two else ():
-        one = alone[model]
-        for plan in ("ddp", "zero1"):
-            both = show(model, "ours", "--plan", plan, "--loss", first, ranks=2)
+
+        def efficiency(of: str, one: Result | None, both: Result | None, model: str = model) -> None:
             if one is not None and both is not None:
-                efficiency = both.tokens_per_s / one.tokens_per_s
-                print(f"{model}: data-parallel efficiency of {plan} {100 * efficiency:.1f} %", flush=True)
+                share = both.tokens_per_s / one.tokens_per_s
+                print(f"{model}: data-parallel efficiency of {of} {100 * share:.1f} %", flush=True)
+
+        for plan in ("ddp", "zero1"):
+            efficiency(plan, alone[model], show(model, "ours", "--plan", plan, "--loss", first, ranks=2))
+        efficiency("plain PyTorch's DDP", plain[model], show(model, "baseline", ranks=2))
     if importlib.util.find_spec("megatron") is None:
         print("Megatron-Core is not installed: not measured", flush=True)
         arguments.skip.add("megatron")

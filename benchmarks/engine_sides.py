@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import statistics
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +21,7 @@ from wirecost.spec.fabric import Fabric
 from wirecost.spec.presets import named
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.models.blocks import VocabularyLoss
+from wirecost.train.recorder import Sample
 
 
 class PlainLayer(nn.Module):
@@ -60,11 +63,13 @@ class PlainGPT(nn.Module):
 
 
 def baseline(section: Section) -> Result:
-    """Plain PyTorch: autocast, torch.compile, fused AdamW, gradient clipping."""
-    model = PlainGPT(section.workload).to(section.device)
+    """Plain PyTorch: autocast, torch.compile, fused AdamW, gradient clipping; DistributedDataParallel on two."""
+    model: nn.Module = PlainGPT(section.workload).to(section.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     if section.arguments.compile:
         model.compile()
+    if section.world > 1:
+        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
 
     def iteration() -> None:
         batch = section.batch_on_device()
@@ -75,7 +80,8 @@ def baseline(section: Section) -> Result:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return section.result("plain PyTorch", iteration, sum(p.numel() for p in model.parameters()))
+    ranks = f", {section.world} ranks DDP" if section.world > 1 else ""
+    return section.result(f"plain PyTorch{ranks}", iteration, sum(p.numel() for p in model.parameters()))
 
 
 class NoClock:
@@ -104,6 +110,7 @@ class Loop:
         self.engine = engine
         self.clock = engine.recorder.clock
         self.in_flight: deque[tuple[Any, torch.Tensor]] = deque()
+        self.samples: list[Sample] = []
 
     def measured(self) -> None:
         recorder = self.engine.recorder
@@ -119,7 +126,16 @@ class Loop:
             marks, loss = self.in_flight.popleft()
             if not math.isfinite(float(loss)):
                 raise RuntimeError(f"the loss is {float(loss)}")
-            recorder.resolve(marks)
+            self.samples.append(recorder.resolve(marks))
+
+    def phases_ms(self) -> dict[str, float]:
+        """Medians of the iterations measured so far, and the communication beside them."""
+        found = {
+            phase: statistics.median(s.phases.get(phase, 0) for s in self.samples) / 1e6
+            for phase in self.samples[0].phases
+        }
+        found["communication"] = statistics.median(s.parts.comm_ns for s in self.samples) / 1e6
+        return {str(name): value for name, value in found.items() if value >= 0.05}
 
     def unmeasured(self) -> None:
         # Outside an iteration a recorder notes nothing down.
@@ -159,11 +175,17 @@ def ours(section: Section) -> Result:
     on: list[float] = []
     off: list[float] = []
     block = 3
-    for _ in range(-(-arguments.iterations // block)):
+    loop.samples.clear()
+    for number in range(-(-arguments.iterations // block)):
+        # What is first after a pause finds a cooler, faster GPU: each side is first as often.
+        if number % 2:
+            off += section.timed(loop.unmeasured, block)
         on += section.timed(loop.measured, block)
-        off += section.timed(loop.unmeasured, block)
+        if not number % 2:
+            off += section.timed(loop.unmeasured, block)
     ranks = f", {section.world} ranks {arguments.plan}" if section.world > 1 else ""
-    return section.made(f"engine, {arguments.loss} loss{ranks}", on, loop.measured, parameters, off)
+    made = section.made(f"engine, {arguments.loss} loss{ranks}", on, loop.measured, parameters, off)
+    return dataclasses.replace(made, phases_ms=loop.phases_ms())
 
 
 def megatron(section: Section) -> Result:

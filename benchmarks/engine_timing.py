@@ -37,6 +37,7 @@ class Result:
     flop_per_token: float
     peak_gib: float | None
     off_ms: list[float] = dataclasses.field(default_factory=list)  # measuring off
+    phases_ms: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def median_ms(self) -> float:
@@ -62,6 +63,7 @@ class Result:
         if self.off_ms:
             off = statistics.median(self.off_ms)
             parts.append(f"measuring costs {100 * (self.median_ms / off - 1):+.2f} % (off: {off:.1f} ms)")
+        parts += [f"{phase} {ms:.1f} ms" for phase, ms in self.phases_ms.items()]
         return ", ".join(parts)
 
 

@@ -119,7 +119,7 @@ def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
             for one in alone(study, experiments)
             if (step := run_study(one, options.out / one.name, 1, options.out))
         ]
-    return steps
+    return list({step.name: step for step in steps}.values())  # studies share networks
 
 
 def measure(studies: list[Study], options: argparse.Namespace) -> list[Step]:

@@ -271,6 +271,13 @@ class Watch:
         return gradient * math.inf if self._begun == self.overflow.iteration else gradient
 
 
+def _compile_with(compiler: str) -> None:
+    if hasattr(torch.compiler, "set_default_backend"):
+        torch.compiler.set_default_backend(compiler)
+    else:  # before PyTorch 2.12
+        torch.compile = functools.partial(torch.compile, backend=compiler)
+
+
 def _rank(folder: Path, compiler: str) -> None:
     import torch.distributed as dist
 
@@ -281,7 +288,7 @@ def _rank(folder: Path, compiler: str) -> None:
     # PyTorch is loaded once, for every rank.
     rank = _forked(int(os.environ["WORLD_SIZE"]))
     torch.set_num_threads(1)
-    torch.compiler.set_default_backend(compiler)
+    _compile_with(compiler)
     if DEVICE is Device.CUDA:
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
