@@ -18,7 +18,7 @@ from pathlib import Path
 from lanes import Step, all_gpus, run
 
 PYTHON = sys.executable
-PYTEST = f"{PYTHON} -m pytest -q -p no:cacheprovider"
+PYTEST = f"{PYTHON} -m pytest -v -p no:cacheprovider"
 PARITY = " ".join(f"tests/integration/train/test_{name}.py" for name in (
     "data_parallel", "sharded", "tensor_parallel", "pipeline", "steps", "periodic", "precision",
 ))  # fmt: skip

@@ -14,6 +14,7 @@ slices will do. `pack` makes one small file of DIR for the way between machines.
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from pathlib import Path
 
 from lanes import Step, all_gpus, run
 
+from wirecost.breakdown import Breakdown
 from wirecost.spec import Device, Experiment, Plan, Study, to_yaml
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.study import ScalingRule
@@ -165,7 +167,27 @@ def predict(studies: list[str], out: Path) -> int:
         folder = out / f"predictions-{load_study(name).name}"
         command = ["predict", "--study", name, "--calibration", str(fitted), "--out", str(folder)]
         subprocess.run([*shlex.split(WIRECOST), *command], check=True)
+        as_table(folder, out / f"{folder.name}.csv")
     return 0
+
+
+def as_table(predictions: Path, path: Path) -> None:
+    """Every cell's prediction as one line: what is kept of it before it is measured."""
+    listed = json.loads((predictions / "predictions.json").read_bytes())["predicted"]
+    rows = [("cell", "iteration_s", "interval_low_s", "interval_high_s", "comm_fraction", "memory_gib")]
+    for cell in listed:
+        found = Breakdown.model_validate_json((predictions / f"{cell}.json").read_bytes())
+        time_ns, fraction, interval = found.iteration_ns(), found.comm_fraction(), found.interval
+        assert time_ns is not None
+        assert fraction is not None
+        ends = (
+            ["unknown"] * 2
+            if interval is None
+            else [f"{t / 1e9:.5f}" for t in (interval.low_ns, interval.high_ns)]
+        )
+        memory = found.details["memory_bytes"]["total"] / 2**30
+        rows.append((cell, f"{time_ns.median / 1e9:.5f}", *ends, f"{fraction.median:.4f}", f"{memory:.2f}"))
+    path.write_text("\n".join(map(",".join, rows)) + "\n")
 
 
 def pack(out: Path) -> Path:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -278,6 +278,28 @@ def _compile_with(compiler: str) -> None:
         torch.compile = functools.partial(torch.compile, backend=compiler)
 
 
+class ProcessGroups:
+    """Hands an experiment the process groups of those before it: making one takes NCCL about a second. Within an
+    experiment every call gets a group of its own."""
+
+    def __init__(self, make: Callable[[list[int]], Any]) -> None:
+        self._make = make
+        self._made: dict[tuple[int, ...], list[Any]] = {}
+        self._taken: dict[tuple[int, ...], int] = {}
+
+    def begin(self) -> None:
+        """Another experiment."""
+        self._taken.clear()
+
+    def __call__(self, ranks: Sequence[int]) -> Any:
+        of = tuple(ranks)
+        made, taken = self._made.setdefault(of, []), self._taken.get(of, 0)
+        if taken == len(made):
+            made.append(self._make(list(ranks)))
+        self._taken[of] = taken + 1
+        return made[taken]
+
+
 def _rank(folder: Path, compiler: str) -> None:
     import torch.distributed as dist
 
@@ -296,9 +318,11 @@ def _rank(folder: Path, compiler: str) -> None:
     else:
         device = torch.device("cpu")
         dist.init_process_group("gloo", rank=rank)
+    dist.new_group = groups = ProcessGroups(dist.new_group)
     checkpoints = json.loads((folder / "checkpoints.json").read_text())
     overflows = json.loads((folder / "overflows.json").read_text())
     for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
+        groups.begin()
         watch = Watch(rank, Overflow(**overflows[number]) if overflows[number] else None)
         where = checkpoints[number]
         everything = list(

@@ -113,13 +113,15 @@ def _clusters(
             "a benchmark alone tells nothing about compute: add runs, or name the GPU with --gpu or --cluster"
         )
     cores = next((fit.cores for fit in devices if fit.cores), base.cores if base else None)
-    inside = next((n for n in networks if n.kind == "intra"), None)
+    # Hosts of a network between them hold the fastest of the links that were benchmarked inside one.
+    fastest = max((n for n in networks if n.kind == "intra"), key=lambda n: n.link.rate, default=None)
     shared = Link.model_validate(named("link", "shared-memory"))
-    intra = inside.link if inside else base.intra_node if base else shared
     runs = ", ".join(sorted({run for fit in devices for run in fit.runs})[:3])
     made = []
     for network in networks or [None]:
         between = network if network is not None and network.kind == "inter" else None
+        inside = network if network is not None and network.kind == "intra" else fastest
+        intra = inside.link if inside else base.intra_node if base else shared
         inter = between.link if between else base.inter_node if base else intra
         per_node = base.gpus_per_node if base else network.gpus_per_node if network else _ranks_per_host(found)
         name = base.name if base else network.network if network else ALONE

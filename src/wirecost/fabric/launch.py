@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -22,6 +24,7 @@ from wirecost.fabric.memory import largest_child_bytes
 from wirecost.spec.fabric import Fabric
 
 MASTER_PORT = 29500
+EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 GRACE_S = 2.0
 """How long the other ranks may take to tell why they failed too: the first to die is not always the cause."""
 LOG_LINES = 20
@@ -56,6 +59,7 @@ class Ranks:
         directory: holds `logs/` (made by the caller) for rank-R.log, and `failures/` where ranks report
             (`wirecost.fabric.rank.report_failure`).
         hosts: emulated hosts; None puts all ranks on this one.
+        most_threads: of each rank; None lets the ranks share out all cores.
         nccl_log: have NCCL write what it does to logs/nccl-R.log.
 
     Leaving the context kills whatever still runs.
@@ -71,11 +75,13 @@ class Ranks:
         fabric: Fabric,
         hosts: EmulatedHosts | None,
         nccl_log: bool = False,
+        most_threads: int | None = None,
     ) -> None:
         self.directory = directory
         self.processes: list[subprocess.Popen[bytes] | Forked] = []
         self.oom_kills_before = oom_kills()
         threads = max(1, len(os.sched_getaffinity(0)) // count)
+        threads = min(threads, most_threads or threads)
         address = hosts.address(0) if hosts else "127.0.0.1"
         port = MASTER_PORT if hosts else free_port()
         for rank in range(count):
@@ -250,7 +256,20 @@ def count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(ephemeral: Path = EPHEMERAL_PORTS) -> int:
+    """A port for the ranks to meet on, seconds from now: none of those that the kernel hands out unasked, which
+    another process's connection could have by then.
+
+    Raises:
+        OSError: where a hundred of the others are in use.
+    """
+    try:
+        first, last = map(int, ephemeral.read_text().split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    ports = [port for port in range(10_000, 65_536) if not first <= port <= last]
+    for port in random.SystemRandom().sample(ports or range(10_000, 65_536), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise OSError("no free port found for the ranks to meet on")

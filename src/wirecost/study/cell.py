@@ -23,6 +23,8 @@ from wirecost.study.store import Outcome, Status
 
 WORKER = (sys.executable, "-m", "wirecost.train.worker")
 BUSY_SAMPLE_S = 0.3
+THREADS_BESIDE_A_GPU = 4
+"""Of a rank whose work a GPU does: it issues from one of them, and more would only disturb other ranks."""
 
 
 def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
@@ -48,6 +50,7 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
                 fabric=experiment.fabric,
                 hosts=network.hosts,
                 nccl_log=experiment.device is Device.CUDA,
+                most_threads=THREADS_BESIDE_A_GPU if experiment.device is Device.CUDA else None,
             )
         )
         counters.start()

@@ -15,7 +15,7 @@ from wirecost.train.clock import clock_for
 from wirecost.train.communicator import Communicator
 from wirecost.train.compiled import apply_compile
 from wirecost.train.groups import Groups
-from wirecost.train.models import Batch, build_model
+from wirecost.train.models import Batch, build_model, drawing_device
 from wirecost.train.parallel import (
     DataParallelStrategy,
     Execution,
@@ -80,7 +80,8 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     """Builds a rank's engine; to be called by every rank, inside an initialised process group.
 
     Every rank draws the whole model's initial weights from the seed and keeps its part: they do not depend on
-    the plan.
+    the plan. They are drawn on the device where that has room for all of them; another kind of device draws
+    others.
 
     Raises:
         SpecError: for a workload or plan that the engine does not run.
@@ -91,7 +92,8 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
-    whole = build_model(workload)
+    with drawing_device(workload, device):
+        whole = build_model(workload)
     if groups.tensor.size > 1:
         from wirecost.train.parallel.tensor.apply import apply_tensor_parallel
 

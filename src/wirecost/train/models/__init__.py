@@ -1,6 +1,6 @@
 """Models from shared blocks. They know nothing of parallelism."""
 
 from wirecost.train.models.base import Batch, Model, State, Unit
-from wirecost.train.models.build import build_model, examples_for
+from wirecost.train.models.build import build_model, drawing_device, examples_for
 
-__all__ = ["Batch", "Model", "State", "Unit", "build_model", "examples_for"]
+__all__ = ["Batch", "Model", "State", "Unit", "build_model", "drawing_device", "examples_for"]

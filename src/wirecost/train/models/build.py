@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from wirecost.errors import SpecError
+from wirecost.model.parameters import count
 from wirecost.spec import Workload
 from wirecost.train.models.base import Model
 from wirecost.train.models.bert import bert
@@ -41,6 +43,22 @@ BUILDERS: dict[str, tuple[Callable[[Workload], Model], Callable[[Workload], Exam
     "t5": (t5, T5Examples),
 }
 """Of each variant (`wirecost.train.refusals.workloads`): its model, and what makes its micro-batches."""
+
+
+ROOM = 0.25
+"""Of a device's memory, for the FP32 weights of a whole model before it is cut."""
+
+
+def drawing_device(workload: Workload, device: torch.device) -> AbstractContextManager[object]:
+    """Where to build a model that goes to `device`: there, if it has room for the whole; a host's processor takes
+    seconds for each 100 million weights. GPUs of unlike kinds, which may draw unlike weights, leave it to the
+    processor, and so does a model that wouldn't fit."""
+    if device.type != "cuda":
+        return nullcontext()
+    if 4 * count(workload).total > ROOM * torch.cuda.get_device_properties(device).total_memory:
+        return nullcontext()
+    kinds = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
+    return device if len(kinds) == 1 else nullcontext()
 
 
 def build_model(workload: Workload) -> Model:
