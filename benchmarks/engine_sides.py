@@ -130,12 +130,12 @@ class Loop:
 
     def phases_ms(self) -> dict[str, float]:
         """Medians of the iterations measured so far, and the communication beside them."""
-        found = {
-            phase: statistics.median(s.phases.get(phase, 0) for s in self.samples) / 1e6
+        found: dict[str, float] = {
+            str(phase): statistics.median(s.phases.get(phase, 0) for s in self.samples) / 1e6
             for phase in self.samples[0].phases
         }
         found["communication"] = statistics.median(s.parts.comm_ns for s in self.samples) / 1e6
-        return {str(name): value for name, value in found.items() if value >= 0.05}
+        return {name: value for name, value in found.items() if value >= 0.05}
 
     def unmeasured(self) -> None:
         # Outside an iteration a recorder notes nothing down.

@@ -174,7 +174,7 @@ def predict(studies: list[str], out: Path) -> int:
 def as_table(predictions: Path, path: Path) -> None:
     """Every cell's prediction as one line: what is kept of it before it is measured."""
     listed = json.loads((predictions / "predictions.json").read_bytes())["predicted"]
-    rows = [("cell", "iteration_s", "interval_low_s", "interval_high_s", "comm_fraction", "memory_gib")]
+    rows = [["cell", "iteration_s", "interval_low_s", "interval_high_s", "comm_fraction", "memory_gib"]]
     for cell in listed:
         found = Breakdown.model_validate_json((predictions / f"{cell}.json").read_bytes())
         time_ns, fraction, interval = found.iteration_ns(), found.comm_fraction(), found.interval
@@ -186,7 +186,7 @@ def as_table(predictions: Path, path: Path) -> None:
             else [f"{t / 1e9:.5f}" for t in (interval.low_ns, interval.high_ns)]
         )
         memory = found.details["memory_bytes"]["total"] / 2**30
-        rows.append((cell, f"{time_ns.median / 1e9:.5f}", *ends, f"{fraction.median:.4f}", f"{memory:.2f}"))
+        rows.append([cell, f"{time_ns.median / 1e9:.5f}", *ends, f"{fraction.median:.4f}", f"{memory:.2f}"])
     path.write_text("\n".join(map(",".join, rows)) + "\n")
 
 

@@ -105,22 +105,32 @@ def keep(root: Path, one: Experiment, breakdown: Breakdown) -> Path:
     return folder
 
 
-def bench(path: Path, hosts: int, fabric: str = "emulated-100m", **changes: Any) -> Path:
+def bench(
+    path: Path,
+    hosts: int,
+    fabric: str = "emulated-100m",
+    *,
+    inside: bool = False,
+    slower: float = 1.0,
+    **changes: Any,
+) -> Path:
+    """Of so many hosts, or `inside` one with as many ranks; `slower` than the true rate by a factor."""
     rows = [
         {
             "collective": "all_reduce", "size_bytes": size, "count": size // 4, "dtype": "float", "redop": "sum",
             "root": None, "mode": "in_place", "ranks": hosts, "algbw_Bps": None, "busbw_Bps": None,
-            "time_ns": (2 * (hosts - 1) / hosts * size * 8 / RATE_BPS + 3e-4) * 1e9,
+            "time_ns": (2 * (hosts - 1) / hosts * size * 8 / RATE_BPS + 3e-4) * 1e9 * slower,
         }
         for size in (2**k for k in range(17, 25))
     ]  # fmt: skip
     document = {
         "format_version": 1,
         "request": {
-            "hosts": hosts, "ranks_per_host": 1, "groups": [list(range(hosts))], "backend": "gloo",
-            "fabric": {"name": fabric, "emulate": {"rate": "100 Mb/s"}},
+            "hosts": 1 if inside else hosts, "ranks_per_host": hosts if inside else 1,
+            "groups": [list(range(hosts))], "backend": "gloo",
+            "fabric": {"name": fabric} | ({"inside": True} if inside else {"emulate": {"rate": "100 Mb/s"}}),
         },
-        "network": {"name": fabric, "emulated": True, "nominal_rate_bps": RATE_BPS},
+        "network": {"name": fabric, "emulated": not inside, "nominal_rate_bps": None if inside else RATE_BPS},
         "rows": rows,
         "fits": [],
     } | changes  # fmt: skip

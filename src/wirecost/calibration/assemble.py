@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wirecost.calibration.device import DeviceFit, fit_device
+from wirecost.calibration.device import DeviceFit, fit_device, on_one_gpu
 from wirecost.calibration.identify import Told
 from wirecost.calibration.network import NetworkFit, fit_benches, fit_link
 from wirecost.calibration.sources import Found
@@ -54,6 +54,7 @@ def calibrate(
     for precision in sorted({run.plan.precision for run in found.runs}):
         mine = [run for run in found.runs if run.plan.precision == precision]
         devices.append(fit_device(mine, gpu_name=gpu_name, stack=stack))
+    devices = on_one_gpu(devices)
     networks = _networks(found, base)
     made = Calibration({}, {}, devices, networks, list(found.skipped))
     for fit in devices:
@@ -152,14 +153,7 @@ def _clusters(
 
 
 def _one_gpu(devices: Sequence[DeviceFit]) -> GPU | None:
-    """The fits of several precisions as one device."""
-    if not devices:
-        return None
-    first = devices[0].gpu
-    peaks = {key: value for fit in devices for key, value in fit.gpu.peak_flops.items()}
-    if first.architecture == "cpu":
-        return first.model_copy(update={"peak_flops": peaks})
-    return first
+    return devices[0].gpu if devices else None
 
 
 def _ranks_per_host(found: Found) -> int:

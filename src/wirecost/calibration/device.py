@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from wirecost.calibration.identify import Property, Told, fit_once, identify
 from wirecost.calibration.observed import NOISE, Observed
+from wirecost.calibration.seen import seen_spread, seen_workloads
 from wirecost.errors import SpecError
 from wirecost.model.batch import stacked_layout, stacked_shape
 from wirecost.model.inputs import Machine
@@ -42,6 +43,8 @@ LIMITS = {
     "serial": (0.005, 0.9),
 }
 KNOWN_GPU, UNKNOWN_PEAK, SERIAL = 0.15, 1.2, 1.0
+RELATIVE_TO_PRODUCTS = ("matrix_efficiency", "attention_efficiency", "vocabulary_efficiency")
+"""A stack's properties that multiply the GPU's efficiency of matrix products."""
 CPU_FLOPS, CPU_BPS = 40e9, 10e9
 """A usual core's FP32 products and memory bandwidth, to start from; the runs decide on the first, and traffic is
 fitted against the second."""
@@ -96,6 +99,7 @@ def fit_device(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: 
     if held_out:
         # Of few runs the largest error stands for the 90 % quantile.
         spread = max(LEAST_SPREAD, float(np.quantile(np.abs(np.log1p(held_out)), 0.9, method="higher")))
+    seen = seen_workloads(runs, problem.predict(best))
     said = f"fitted by wirecost calibrate to {len(runs)} run{'s' * (len(runs) != 1)}: {_names(runs)}"
     ranges = {
         key: (float(min(values)), float(max(values)))
@@ -114,6 +118,8 @@ def fit_device(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: 
             "calibration": said,
             "calibrated_range": ranges,
             "spread": spread,
+            "seen": seen,
+            "seen_spread": seen_spread(runs, seen, LEAST_SPREAD),
         }
     )
     return DeviceFit(
@@ -126,6 +132,22 @@ def fit_device(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: 
         held_out=held_out,
         doubts=sorted({doubt for run in runs for doubt in run.doubts}),
     )
+
+
+def on_one_gpu(fits: Sequence[DeviceFit]) -> list[DeviceFit]:
+    """Fits of several precisions with one device for all: a processor with every precision's rate, a GPU with the
+    best efficiency of products that was found; what each precision lacks of that moves to its stack."""
+    if not fits:
+        return []
+    peaks = {key: value for fit in fits for key, value in fit.gpu.peak_flops.items()}
+    best = max((fit.gpu for fit in fits), key=lambda one: one.matrix_efficiency)
+    made = []
+    for fit in fits:
+        share = fit.gpu.matrix_efficiency / best.matrix_efficiency
+        lowered = {name: getattr(fit.stack, name) * share for name in RELATIVE_TO_PRODUCTS} if share < 1 else {}
+        stack = fit.stack.model_copy(update=lowered)
+        made.append(replace(fit, gpu=best.model_copy(update={"peak_flops": peaks}), stack=stack))
+    return made
 
 
 def _held_out(problem: _Problem, start: _Candidate, free: Sequence[Property]) -> list[float]:

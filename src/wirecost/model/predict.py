@@ -26,6 +26,7 @@ from wirecost.model.machine import machine_of
 from wirecost.model.memory import Memory
 from wirecost.model.parameters import shape_of
 from wirecost.model.range import outside_range
+from wirecost.model.seen import as_seen
 from wirecost.model.setup import Setup, layout_of
 
 LEVEL = 0.9
@@ -62,7 +63,9 @@ def predict(made: Setup, *, machine: Machine | None = None) -> Prediction:
     """Predicts one iteration of the slowest rank. `machine` replaces the preset's (a calibrated one)."""
     shape = shape_of(made.workload)
     layout = layout_of(made)
-    machine = machine or machine_of(made.cluster, made.stack, made.plan.precision, made.plan.matrix_precision)
+    if machine is None:
+        machine = machine_of(made.cluster, made.stack, made.plan.precision, made.plan.matrix_precision)
+        machine = as_seen(machine, made.stack, made.workload, made.micro_batch)
     times = iterate(shape, layout, machine)
     held = iterate_memory(shape, layout, machine)
     breakdown = _breakdown(made, shape, layout, machine, times, held)

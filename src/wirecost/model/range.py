@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from wirecost.breakdown import ResultWarning
 from wirecost.model.inputs import Machine
 from wirecost.model.interval import is_measured, outside, widened
+from wirecost.model.seen import spread_of
 from wirecost.spec import GradientTraffic
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
         "pipeline_parallel": made.plan.pipeline_parallel,
     }
     beyond = outside(made.stack, values)
-    spread = widened(made.stack, made.cluster.accelerator, network, beyond)
+    nearest = made.stack.model_copy(update={"spread": spread_of(made.stack, made.workload, made.micro_batch)})
+    spread = widened(nearest, made.cluster.accelerator, network, beyond)
     warnings = []
     for key in beyond:
         low, high = made.stack.calibrated_range[key]

@@ -17,6 +17,17 @@ class Match(Spec):
     sharding: tuple[str, ...] = ()  # the row's sharding contains one of these
 
 
+class Seen(Spec):
+    """A workload with its micro-batch that runs were calibrated on, and what the stack's other properties leave
+    over: measured / modelled time."""
+
+    key: dict[str, int | str]  # the workload's dimensions
+    micro_batch: int = Field(ge=1)
+    runs: int = Field(ge=1)
+    compute: PositiveFloat  # of forward and backward
+    optimizer: PositiveFloat
+
+
 class Stack(Spec):
     """Kernels, fusion, launch cost, overlap and state layout of a training framework.
 
@@ -104,3 +115,5 @@ class Stack(Spec):
 
     # how far predictions lie from measurements that were not fitted
     spread: PositiveFloat = 0.15  # 90 % of |log(predicted / measured)| lies below
+    seen: tuple[Seen, ...] = ()
+    seen_spread: PositiveFloat | None = None  # for workloads seen, from runs that predict each other

@@ -1,0 +1,141 @@
+"""What a fit leaves over of a workload is made up for in predictions of that workload."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.calibration import ENVIRONMENT, bench, experiment, measured, workload
+from wirecost.breakdown import ResultWarning
+from wirecost.calibration.assemble import Calibration, calibrate, chosen, write
+from wirecost.calibration.device import on_one_gpu
+from wirecost.calibration.observed import Observed, from_engine
+from wirecost.calibration.seen import seen_spread, seen_workloads
+from wirecost.calibration.sources import Found, Told, gather
+from wirecost.model.predict import predict
+from wirecost.model.seen import UNTOLD_SPREAD, left_over, spread_of
+from wirecost.model.setup import setup
+from wirecost.spec import Plan, Precision, Workload
+from wirecost.spec.presets import named
+
+ODD = 1.4
+"""How much longer one workload takes than the formulas can have it."""
+
+
+def run(layers: int, hidden: int, micro_batch: int, factor: float = 1.0, name: str = "run", **changes) -> Observed:
+    one = experiment(layers, hidden, micro_batch)
+    found = from_engine(one, measured(one, factor, **changes), ENVIRONMENT, name)
+    assert found is not None
+    return found
+
+
+def runs() -> list[Observed]:
+    return [
+        run(layers, hidden, size, ODD if hidden == 384 else 1.0)
+        for layers, hidden in ((4, 256), (2, 384), (8, 128))
+        for size in (2, 4, 8)
+    ]
+
+
+def calibrated(of: list[Observed], tmp_path: Path) -> Calibration:
+    found = gather([bench(tmp_path / "bench.json", 2)], Told())
+    return calibrate(Found(runs=of, benches=found.benches, seen=found.seen, skipped=[]))
+
+
+def predicted_s(made: Calibration, layers: int, hidden: int, micro_batch: int) -> float:
+    plan = Plan.model_validate(named("plan", "all-reduce"))
+    (cluster,) = made.clusters.values()
+    assert cluster.cores is not None
+    # The runs were kept to one of the machine's cores.
+    cluster = cluster.model_copy(update={"cores": cluster.cores.model_copy(update={"count": 1})})
+    model = Workload.model_validate(workload(layers, hidden))
+    batch = {"micro_batch": micro_batch, "global_batch": micro_batch}
+    found = predict(setup(model, plan, cluster, stack=made.stacks[Precision.FP32], gpus=1, **batch))
+    return float(found.times.total_s)
+
+
+def test_a_workload_that_the_formulas_miss_is_predicted_as_its_runs_had_it(tmp_path: Path) -> None:
+    made = calibrated(runs(), tmp_path)
+    for micro_batch in (2, 4, 8):
+        one = run(2, 384, micro_batch, ODD)
+        assert predicted_s(made, 2, 384, micro_batch) == pytest.approx(one.iteration_s, rel=0.03)
+    # Between and just beyond what was run; and it survives the file.
+    write(made, tmp_path / "out")
+    cluster, stack = chosen(tmp_path / "out", None, Precision.FP32, None)
+    assert stack.seen == made.stacks[Precision.FP32].seen
+    assert cluster.name in made.clusters
+    for micro_batch in (3, 12):
+        one = run(2, 384, micro_batch, ODD)
+        assert predicted_s(made, 2, 384, micro_batch) == pytest.approx(one.iteration_s, rel=0.05)
+
+
+def test_another_workload_and_a_far_micro_batch_are_the_formulas(tmp_path: Path) -> None:
+    stack = calibrated(runs(), tmp_path).stacks[Precision.FP32]
+    model = Workload.model_validate(workload(2, 384))
+    assert left_over(stack.seen, model, 4) is not None
+    assert left_over(stack.seen, model, 1) is not None
+    assert left_over(stack.seen, model, 17) is None
+    other = model.model_copy(update={"layers": 3})
+    assert left_over(stack.seen, other, 4) is None
+    assert spread_of(stack, other, 4) == stack.spread
+    assert spread_of(stack, model, 4) <= stack.spread
+
+
+def test_disturbed_runs_count_where_there_are_no_others() -> None:
+    warning = ResultWarning(code="busy_machine", message="other programs were busy")
+    busy = run(4, 256, 4, 3.0, warnings=(warning,))
+    quiet = run(4, 256, 4)
+    modelled = {part: np.full(2, quiet.parts[part]) for part in quiet.parts}
+    (both,) = seen_workloads([busy, quiet], modelled)
+    assert both.compute == pytest.approx(1)
+    assert both.runs == 1
+    (alone,) = seen_workloads([busy], modelled)
+    assert alone.compute == pytest.approx(3, rel=1e-4)
+
+
+def test_the_spread_is_that_of_runs_predicted_by_their_neighbours() -> None:
+    sizes = (1, 2, 4, 8, 16)
+    of = [run(4, 256, size) for size in sizes]
+    # Ratios 1, e^0.2, 1, e^0.2, 1: each lies 0.2 off its neighbours' mean.
+    high = [math.exp(0.2 * (n % 2)) for n in range(len(sizes))]
+    modelled = {p: np.array([o.parts[p] / h for o, h in zip(of, high, strict=True)]) for p in of[0].parts}
+    seen = seen_workloads(of, modelled)
+    assert seen_spread(of, seen, 0.05) == pytest.approx(0.2, rel=0.01)
+    assert seen_spread(of[:3], seen[:3], 0.05) is None
+
+
+def test_single_runs_leave_the_spread_to_judgement(tmp_path: Path) -> None:
+    of = [run(4, 256, 4), run(2, 384, 4), run(8, 128, 4)]
+    stack = calibrated(of, tmp_path).stacks[Precision.FP32]
+    assert stack.seen_spread is None
+    assert spread_of(stack, of[0].workload, 4) == min(stack.spread, UNTOLD_SPREAD)
+
+
+def test_precisions_share_one_gpu_each_with_its_own_efficiency(tmp_path: Path) -> None:
+    (fit,) = calibrated(runs(), tmp_path).devices
+    gpu = fit.gpu.model_copy(update={"architecture": "hopper"})
+    low, high = (replace(fit, gpu=gpu.model_copy(update={"matrix_efficiency": reached})) for reached in (0.6, 0.8))
+    one, other = on_one_gpu([low, high])
+    assert one.gpu == other.gpu
+    assert one.gpu.matrix_efficiency == 0.8
+    for name in ("matrix_efficiency", "attention_efficiency", "vocabulary_efficiency"):
+        assert getattr(one.stack, name) == pytest.approx(0.75 * getattr(fit.stack, name))
+        assert getattr(other.stack, name) == getattr(fit.stack, name)
+
+
+def test_a_network_inside_a_host_is_its_own_and_hosts_hold_the_fastest(tmp_path: Path) -> None:
+    """Two links inside a host, benchmarked for their own sake, and a network between hosts."""
+    files = [
+        bench(tmp_path / "slow.json", 2, "shm", inside=True, slower=4.0),
+        bench(tmp_path / "fast.json", 2, "nvlink", inside=True),
+        bench(tmp_path / "between.json", 2),
+    ]
+    found = gather(files, Told())
+    made = calibrate(Found(runs=runs(), benches=found.benches, seen=found.seen, skipped=[]))
+    rates = {name: cluster.intra_node.rate for name, cluster in made.clusters.items()}
+    assert set(rates) == {"shm", "nvlink", "emulated-100m"}
+    assert rates["nvlink"] == rates["emulated-100m"] > 3 * rates["shm"]
