@@ -205,3 +205,30 @@ with EmulatedHosts(2, Emulation()) as hosts:
 print(socket.gethostname())
 """
     assert isolated(code, tmp_path=tmp_path).split() == ["host0", "host1", socket.gethostname()]
+
+
+def test_hosts_use_one_congestion_control_and_count_their_segments(tmp_path: Path) -> None:
+    code = """\
+import socket
+from pathlib import Path
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.fabric.tcp import USUAL, of_hosts
+from wirecost.spec import Emulation
+with EmulatedHosts(2, Emulation(rate="1 Gb/s")) as hosts:
+    before = of_hosts(hosts)
+    for host in (0, 1):
+        with hosts.inside(host):
+            control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+            print(control == hosts.congestion_control and control in USUAL)
+    with hosts.inside(1):
+        listening = socket.create_server((hosts.address(1), 0))
+    with hosts.inside(0):
+        sending = socket.create_connection(listening.getsockname()[:2])
+    receiving, _ = listening.accept()
+    sending.sendall(bytes(100_000))
+    while receiving.recv(1 << 20, socket.MSG_PEEK) == b"":
+        pass
+    found = of_hosts(hosts).since(before)
+    print(found.sent >= 2, found.retransmitted)
+"""
+    assert isolated(code, tmp_path=tmp_path).split() == ["True", "True", "True", "0"]

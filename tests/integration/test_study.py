@@ -56,7 +56,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     folder = results["all-reduce"].directory
     assert sorted(p.name for p in folder.iterdir()) == [
         "breakdown.json", "counters.jsonl", "environment.json", "events", "experiment.yaml", "link.json", "logs",
-        "machine.json", "memory", "samples", "status.json",
+        "machine.json", "memory", "samples", "status.json", "tcp.json",
     ]  # fmt: skip
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["torch"]
@@ -103,6 +103,8 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     assert [i.warmup for i in over_time.iterations] == [True, False, False, False]
     assert flat.network.mean_use_bps
     assert flat.network.peak_use_bps
+    assert flat.network.tcp_retransmitted is not None
+    assert flat.network.tcp_retransmitted < 0.1
 
     assert_interrupted(tmp_path / "out", folder)
 

@@ -80,6 +80,7 @@ class Network(_Frozen):
     measured_rate_bps: float | None = Field(default=None, gt=0)
     mean_use_bps: float | None = Field(default=None, ge=0)
     peak_use_bps: float | None = Field(default=None, ge=0)
+    tcp_retransmitted: float | None = Field(default=None, ge=0)
 
 
 class Breakdown(_Frozen):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from wirecost.errors import UnsupportedError
 from wirecost.fabric.kernel import CLONE_NEWNET, CLONE_NEWUTS, setns, unshare
+from wirecost.fabric.tcp import use_usual_control
 from wirecost.spec.fabric import Emulation
 from wirecost.units import format_rate_bps
 
@@ -44,6 +45,7 @@ def burst_bytes(rate_bps: float) -> int:
 
 class EmulatedHosts:
     """Hosts 0..n-1, each with an interface `eth0` and the address 10.77.h.1, on one switch.
+    `congestion_control` is their TCP's.
 
     To be made by a single-threaded process that may create namespaces (see `isolate`).
 
@@ -54,6 +56,7 @@ class EmulatedHosts:
     def __init__(self, count: int, emulation: Emulation) -> None:
         self.count = count
         self.emulation = emulation
+        self.congestion_control: str | None = None
         self._namespaces: list[int] = []
         self._home = _current_namespace()
         try:
@@ -130,6 +133,8 @@ class EmulatedHosts:
                 # A training job is silent on the network while it computes: TCP would forget the link's
                 # speed each time and ramp up anew, which cluster hosts are set not to do either.
                 Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("0")
+                # Nor does it say anything about a network how this machine's own default paces.
+                self.congestion_control = use_usual_control()
 
     def _shape(self, netlink: IPRoute, index: int) -> None:
         """Shapes what leaves an interface: at the host's end its sending, at the switch's its receiving."""

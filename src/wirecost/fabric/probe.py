@@ -40,6 +40,7 @@ class LinkMeasurement(BaseModel):
     rates_bps: tuple[float, ...]
     round_trip_ns: int
     unshaped_bytes: int | None
+    congestion_control: str | None = None  # TCP's
 
     @property
     def rate_bps(self) -> float:
@@ -89,6 +90,7 @@ def measure_links(hosts: EmulatedHosts) -> LinkMeasurement:
         rates_bps=tuple(rates),
         round_trip_ns=round(statistics.median(trips)),
         unshaped_bytes=None if rate is None else burst_bytes(rate),
+        congestion_control=hosts.congestion_control,
     )
 
 

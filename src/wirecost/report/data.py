@@ -79,6 +79,7 @@ def _row(cell: Cell) -> dict[str, Any]:
     row["measured_rate_Gbps"] = known.measured_rate_bps / 1e9 if known and known.measured_rate_bps else None
     row["mean_use_Gbps"] = known.mean_use_bps / 1e9 if known and known.mean_use_bps is not None else None
     row["peak_use_Gbps"] = known.peak_use_bps / 1e9 if known and known.peak_use_bps is not None else None
+    row["tcp_retransmitted"] = known.tcp_retransmitted if known else None
     return row
 
 

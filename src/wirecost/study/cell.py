@@ -17,6 +17,7 @@ from wirecost.errors import WirecostError
 from wirecost.fabric.launch import End, Ranks, count_lines
 from wirecost.fabric.network import stand_up
 from wirecost.fabric.probe import too_slow
+from wirecost.fabric.tcp import of_hosts
 from wirecost.spec import Device, Experiment
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
@@ -54,7 +55,12 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
             )
         )
         counters.start()
-        return _watch(ranks, experiment, directory)
+        before = of_hosts(network.hosts) if network.hosts else None
+        outcome = _watch(ranks, experiment, directory)
+        after = of_hosts(network.hosts) if network.hosts else None
+        if before and after:
+            (directory / "tcp.json").write_text(after.since(before).model_dump_json())
+        return outcome
 
 
 def _busy_fraction() -> float | None:

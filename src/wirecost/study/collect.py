@@ -23,12 +23,16 @@ from wirecost.breakdown import (
 from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
 from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
+from wirecost.fabric.tcp import Segments
 from wirecost.spec import Device, Experiment
 from wirecost.study.launches import launch_bound
 from wirecost.study.over_time import LinkUse, read_over_time
 from wirecost.study.profiled import read_profile
 from wirecost.study.store import StoreError
 
+LOSSY = 0.01
+"""The share of TCP segments sent again from which a result says so: each may stall its connection for 200 ms, the
+least that Linux waits for an acknowledgement."""
 BUSY = 0.15
 """The share of all cores that other programs may use before a result says so."""
 
@@ -80,6 +84,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             measured_rate_bps=link.rate_bps if link else None,
             mean_use_bps=use.mean_Bps * 8 if use else None,
             peak_use_bps=use.peak_Bps * 8 if use else None,
+            tcp_retransmitted=_retransmitted(directory),
         ),
         profile=read_profile(experiment, directory),
         peak_memory=tuple(_peak_memory(experiment, directory)),
@@ -88,10 +93,19 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             *_warnings(experiment, cores, collectives, link),
             *doubts,
             *_busy(directory),
+            *_lossy(_retransmitted(directory)),
             *uncounted,
             *launch_bound(measured),
         ),
     )
+
+
+def _retransmitted(directory: Path) -> float | None:
+    path = directory / "tcp.json"
+    if not path.exists():
+        return None
+    segments = Segments.model_validate_json(path.read_bytes())
+    return segments.retransmitted / segments.sent if segments.sent else None
 
 
 def _read_samples(path: Path) -> list[dict[str, Any]]:
@@ -198,6 +212,16 @@ def _link_use(directory: Path) -> tuple[LinkUse | None, list[ResultWarning]]:
         message = f"the network counters of the run can't be read, so its use of the link is not known: {error}"
         return None, [ResultWarning(code="counters_unreadable", message=message)]
     return over_time.link_use() if over_time else None, []
+
+
+def _lossy(share: float | None) -> list[ResultWarning]:
+    if share is None or share < LOSSY:
+        return []
+    message = (
+        f"TCP sent {share:.1%} of its segments again: queues overflowed, and connections that wait for a lost "
+        "segment stand still; communication takes longer than the link's rate allows"
+    )
+    return [ResultWarning(code="tcp_retransmits", message=message)]
 
 
 def _busy(directory: Path) -> list[ResultWarning]:

@@ -82,6 +82,19 @@ def test_a_busy_machine_is_pointed_out(tmp_path: Path, busy: float | None, codes
     assert {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings} == codes
 
 
+@pytest.mark.parametrize(("again", "codes"), [(50, {"tcp_retransmits"}), (1, set()), (None, set())])
+def test_segments_sent_again_are_counted_and_many_pointed_out(
+    tmp_path: Path, again: int | None, codes: set[str]
+) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    if again is not None:
+        (tmp_path / "tcp.json").write_text(json.dumps({"sent": 1000, "retransmitted": again}))
+    found = collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8)
+    assert {w.code for w in found.warnings} == codes
+    assert found.network is not None
+    assert found.network.tcp_retransmitted == (None if again is None else again / 1000)
+
+
 def test_ranks_that_never_talked_are_shouted_about(tmp_path: Path) -> None:
     rank = [sample(n, 0, 10, 20) | {"communications": []} for n in range(3)]
     codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings}
