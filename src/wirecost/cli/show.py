@@ -123,6 +123,10 @@ def show_study(name: str, cells: Sequence[Any]) -> None:
     console().print(table(f"{name}, predicted", columns, body))
 
 
+MOST_NAMED = 3
+"""Cells left out for one reason that are named; the JSON has all."""
+
+
 def show_held_against(held: Any) -> None:
     """Predictions of a study beside its measurements: cells, errors, and the order of the strategies."""
     out = console()
@@ -164,8 +168,12 @@ def show_held_against(held: Any) -> None:
         out.print(table("Strategies from the fastest to the slowest", columns, body))
         right, pairs = held.pairs_right
         out.print(f"  {right} of {pairs} pairs of strategies that measurably differ are in the right order")
+    by_reason: dict[str, list[str]] = {}
     for cell, reason in held.left_out:
-        out.print(f"  left out: {safe(cell)}: {safe(reason)}")
+        by_reason.setdefault(reason, []).append(cell)
+    for reason, cells in by_reason.items():
+        named = ", ".join(cells[:MOST_NAMED]) + (" and others" if len(cells) > MOST_NAMED else "")
+        out.print(f"  left out, {len(cells)} cells: {safe(reason)}: {safe(named)}")
 
 
 def _errors_line(name: str, found: dict[str, Any]) -> list[str]:
