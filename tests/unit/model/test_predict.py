@@ -104,6 +104,11 @@ def test_the_bubble_is_the_formulas() -> None:
     )
     assert float(plain.times.bubble_s) / busy == pytest.approx(7 / 64, rel=0.05)
     assert float(chunked.times.bubble_s) == pytest.approx(float(plain.times.bubble_s) / 4, rel=1e-6)
+    # Measured, it is a receive that waits: communication.
+    said = plain.breakdown.details["pipeline_bubble_ns"]
+    assert said == pytest.approx(float(plain.times.bubble_s) * 1e9, abs=1)
+    exposed = plain.breakdown.iterations[0].parts.exposed_comm_ns
+    assert exposed == pytest.approx(said + float(plain.times.exposed_comm_s) * 1e9, abs=2)
 
 
 def test_interval_holds_the_prediction_and_grows_outside_what_was_calibrated() -> None:
