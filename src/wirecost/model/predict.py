@@ -80,7 +80,7 @@ def _breakdown(
     made: Setup, shape: Shape, layout: Layout, machine: Machine, times: Times, held: Memory
 ) -> Breakdown:
     total = _ns(times.total_s)
-    # As it is measured: a stage waits for another one inside a receive, which is communication (docs/measurement.md).
+    # As it is measured: a stage waits for another one inside a receive, which is communication.
     exposed = _ns(times.exposed_comm_s) + _ns(times.bubble_s)
     idle = _ns(times.host_s) + _ns(times.straggler_s) + _ns(times.other_s)
     busy = max(total - exposed - idle, 0)
