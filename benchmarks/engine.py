@@ -61,7 +61,8 @@ def launch(
         return None
     command = [
         sys.executable, str(Path(__file__).resolve()), "--section", section, "--device", arguments.device,
-        "--iterations", str(arguments.iterations), "--warmup", str(arguments.warmup), *extra,
+        "--iterations", str(arguments.iterations), "--warmup", str(arguments.warmup),
+        "--bucket-mib", str(arguments.bucket_mib), *extra,
         *(["--tiny"] if arguments.tiny else []), *([] if arguments.compile else ["--no-compile"]),
     ]  # fmt: skip
     environment = {
@@ -169,6 +170,7 @@ def main() -> None:
         parser.add_argument(inner, help=argparse.SUPPRESS)
     parser.add_argument("--plan", default="all_reduce", help=argparse.SUPPRESS)
     parser.add_argument("--micro-batch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--bucket-mib", type=float, default=25, help="of gradients, on two GPUs")
     arguments = parser.parse_args()
     if arguments.section:
         run_section(arguments)

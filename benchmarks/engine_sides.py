@@ -69,7 +69,9 @@ def baseline(section: Section) -> Result:
     if section.arguments.compile:
         model.compile()
     if section.world > 1:
-        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        model = nn.parallel.DistributedDataParallel(
+            model, gradient_as_bucket_view=True, bucket_cap_mb=section.arguments.bucket_mib
+        )
 
     def iteration() -> None:
         batch = section.batch_on_device()
@@ -151,6 +153,7 @@ def ours(section: Section) -> Result:
         data_parallel=DataParallel(arguments.plan),
         precision=Precision.BF16,
         compile=arguments.compile,
+        bucket_bytes=round(arguments.bucket_mib * 2**20),
     )
     experiment = Experiment(
         workload=section.workload,
