@@ -27,8 +27,9 @@ from pathlib import Path
 from lanes import Step, all_gpus, run
 
 from wirecost.breakdown import Breakdown
-from wirecost.spec import Device, Experiment, Plan, Study, to_yaml
+from wirecost.spec import Device, Experiment, Fabric, Plan, Study, to_yaml, validate
 from wirecost.spec.experiment import Scaling
+from wirecost.spec.presets import named
 from wirecost.spec.study import ScalingRule
 from wirecost.study import Store
 from wirecost.study.runner import load_study
@@ -54,7 +55,8 @@ def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
     """Each workload on one GPU, in every precision and micro-batch that the study has it in."""
     made = []
     mine = list(experiments)
-    inside = next((e.fabric for e in mine if e.fabric.inside), mine[0].fabric)
+    loopback = validate(Fabric, named("fabric", "loopback"), "fabric")
+    inside = next((e.fabric for e in mine if e.fabric.inside), loopback)
     for workload in study.workloads:
         cells = [e for e in mine if e.workload == workload]
         precisions = {e.plan.precision: None for e in cells}
@@ -63,7 +65,7 @@ def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
                 update={
                     "name": f"alone-{study.name}-{workload.name}"[:60],
                     "workloads": (workload,),
-                    "fabrics": (inside.model_copy(update={"inside": True, "emulate": None}),),
+                    "fabrics": (inside,),
                     "plans": tuple(Plan(name=f"alone-{p}", precision=p) for p in precisions),
                     "scaling": tuple(
                         ScalingRule(kind=Scaling.WEAK, micro_batch=size)
@@ -87,7 +89,14 @@ def run_study(study: Study, store: Path, gpus: int, out: Path) -> Step | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_yaml(study))
     command = f"{WIRECOST} study run {shlex.quote(str(path))} --out {shlex.quote(str(store))} --resume"
+    if study.device is Device.CPU and study.hosts == (1,):
+        command = f"taskset -c 0 {command}"  # as ranks of several hosts have it, that share the machine's cores
     return Step(store.name, gpus, command, limit_s=3600, lines=4)
+
+
+def slots(experiment: Experiment) -> int:
+    """Of the machine's GPUs; without any the whole machine is the one slot."""
+    return experiment.ranks if experiment.device is Device.CUDA else 1
 
 
 def benches(experiments: Iterable[Experiment], out: Path) -> list[Step]:
@@ -107,7 +116,7 @@ def benches(experiments: Iterable[Experiment], out: Path) -> list[Step]:
             f"--format json > {shlex.quote(str(path))}.partial && mv {shlex.quote(str(path))}.partial "
             f"{shlex.quote(str(path))}"
         )
-        found[path.name] = Step(path.stem, e.ranks, f"sh -c {shlex.quote(command)}", limit_s=300, lines=3)
+        found[path.name] = Step(path.stem, slots(e), f"sh -c {shlex.quote(command)}", limit_s=300, lines=3)
     return list(found.values())
 
 
@@ -115,7 +124,7 @@ def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
     steps = []
     for study in studies:
         experiments = shaped(study, options.shapes).experiments()
-        steps += benches(experiments, options.out)
+        steps += benches([e for e in experiments if e.ranks <= options.bench_ranks], options.out)
         steps += [
             step
             for one in alone(study, experiments)
@@ -131,7 +140,7 @@ def measure(studies: list[Study], options: argparse.Namespace) -> list[Step]:
         for workload in study.workloads:
             for shape in mine.hosts:
                 lane = mine.model_copy(update={"workloads": (workload,), "hosts": (shape,), "benchmark": False})
-                ranks = max(e.ranks for e in lane.experiments())
+                ranks = max(slots(e) for e in lane.experiments())
                 store = options.out / f"lane-{study.name}-{workload.name}-{shape}"
                 fill(store, options.out / study.name)
                 if step := run_study(lane, store, ranks, options.out):
@@ -209,6 +218,9 @@ def main() -> int:
     parser.add_argument("stage", choices=("calibrate", "predict", "measure", "pack"))
     parser.add_argument("--study", action="append", default=[], help="a study's name or file; repeatable")
     parser.add_argument("--shapes", type=lambda text: text.split(","), help="of hosts, like 2,2x2; all by default")
+    parser.add_argument(
+        "--bench-ranks", type=int, default=8, help="calibrate on benchmarks of at most so many ranks"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--gpus", help="which, with commas; all by default")
@@ -223,7 +235,8 @@ def main() -> int:
         return predict(options.study, options.out)
     steps = (calibrate if options.stage == "calibrate" else measure)(studies, options)
     (options.out / "logs").mkdir(exist_ok=True)
-    gpus = options.gpus.split(",") if options.gpus else all_gpus()
+    on_gpus = any(study.device is Device.CUDA for study in studies)
+    gpus = options.gpus.split(",") if options.gpus else all_gpus() if on_gpus else ["none"]
     bad = run(steps, gpus, options.out / "logs", deadline)
     gather(studies, options.out)
     print(pack(options.out))
