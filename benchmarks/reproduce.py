@@ -80,7 +80,11 @@ def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
     return made
 
 
-def run_study(study: Study, store: Path, gpus: int, out: Path) -> Step | None:
+ONE_CORE = "taskset -c 0 "
+"""For one rank on a CPU: what each of several hosts has, that share the machine's cores."""
+
+
+def run_study(study: Study, store: Path, gpus: int, out: Path, prefix: str = "") -> Step | None:
     """A step that runs what the store does not hold yet; None where it holds all."""
     held = Store(store)
     if all(held.is_finished(e) for e in study.experiments()):
@@ -88,9 +92,7 @@ def run_study(study: Study, store: Path, gpus: int, out: Path) -> Step | None:
     path = out / "lanes" / f"{store.name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_yaml(study))
-    command = f"{WIRECOST} study run {shlex.quote(str(path))} --out {shlex.quote(str(store))} --resume"
-    if study.device is Device.CPU and study.hosts == (1,):
-        command = f"taskset -c 0 {command}"  # as ranks of several hosts have it, that share the machine's cores
+    command = f"{prefix}{WIRECOST} study run {shlex.quote(str(path))} --out {shlex.quote(str(store))} --resume"
     return Step(store.name, gpus, command, limit_s=3600, lines=4)
 
 
@@ -125,10 +127,11 @@ def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
     for study in studies:
         experiments = shaped(study, options.shapes).experiments()
         steps += benches([e for e in experiments if e.ranks <= options.bench_ranks], options.out)
+        prefix = ONE_CORE if study.device is Device.CPU else ""
         steps += [
             step
             for one in alone(study, experiments)
-            if (step := run_study(one, options.out / one.name, 1, options.out))
+            if (step := run_study(one, options.out / one.name, 1, options.out, prefix))
         ]
     return list({step.name: step for step in steps}.values())  # studies share networks
 

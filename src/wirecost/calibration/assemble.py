@@ -108,7 +108,7 @@ def _clusters(
     base: Cluster | None,
     gpu_name: str | None,
 ) -> list[Cluster]:
-    device: GPU | str | None = _one_gpu(devices) or (base.gpu if base else gpu_name)
+    device: GPU | str | None = devices[0].gpu if devices else base.gpu if base else gpu_name
     if device is None:
         raise SpecError(
             "a benchmark alone tells nothing about compute: add runs, or name the GPU with --gpu or --cluster"
@@ -152,10 +152,6 @@ def _clusters(
     return made
 
 
-def _one_gpu(devices: Sequence[DeviceFit]) -> GPU | None:
-    return devices[0].gpu if devices else None
-
-
 def _ranks_per_host(found: Found) -> int:
     return max((run.ranks_per_host for run in found.runs), default=1)
 
@@ -193,7 +189,7 @@ def write(made: Calibration, folder: Path) -> list[Path]:
     texts: dict[str, str] = {}
     for precision, stack in made.stacks.items():
         told = next((fit.told for fit in made.devices if fit.stack is stack), [])
-        texts[f"{STACK}{precision}.yaml"] = _commented(to_yaml(stack), told)
+        texts[f"{STACK}{precision}.yaml"] = _commented(stack, told)
     for name, cluster in made.clusters.items():
         texts[f"{CLUSTER}{name}.yaml"] = to_yaml(cluster)
     try:
@@ -205,7 +201,8 @@ def write(made: Calibration, folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def _commented(text: str, told: Sequence[Told]) -> str:
+def _commented(stack: Stack, told: Sequence[Told]) -> str:
+    text = to_yaml(stack)
     for one in told:
         kind, key = one.name.split()
         if kind != "stack":
@@ -214,6 +211,8 @@ def _commented(text: str, told: Sequence[Told]) -> str:
             said = "start value: the runs don't tell"
         else:
             said = f"fitted, within {one.within:.0%}" if one.within < 1 else "fitted, its size hardly matters"
+        if (share := getattr(stack, key) / one.value) < 1:
+            said += f", times the {share:.0%} of the GPU's efficiency that this precision reaches"
         text = re.sub(rf"^({key}: \S+)$", rf"\1  # {said}", text, count=1, flags=re.MULTILINE)
     return text
 

@@ -173,7 +173,7 @@ def show_held_against(held: Any) -> None:
         by_reason.setdefault(reason, []).append(cell)
     for reason, cells in by_reason.items():
         named = ", ".join(cells[:MOST_NAMED]) + (" and others" if len(cells) > MOST_NAMED else "")
-        out.print(f"  left out, {len(cells)} cells: {safe(reason)}: {safe(named)}")
+        out.print(f"  left out, {len(cells)} cell{'s' * (len(cells) != 1)}: {safe(reason)}: {safe(named)}")
 
 
 def _errors_line(name: str, found: dict[str, Any]) -> list[str]:

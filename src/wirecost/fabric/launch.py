@@ -24,6 +24,7 @@ from wirecost.fabric.memory import largest_child_bytes
 from wirecost.spec.fabric import Fabric
 
 MASTER_PORT = 29500
+PORTS_TRIED = 100
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 GRACE_S = 2.0
 """How long the other ranks may take to tell why they failed too: the first to die is not always the cause."""
@@ -261,15 +262,20 @@ def free_port(ephemeral: Path = EPHEMERAL_PORTS) -> int:
     another process's connection could have by then.
 
     Raises:
-        OSError: where a hundred of the others are in use.
+        OSError: where all that were tried are in use.
     """
     try:
         first, last = map(int, ephemeral.read_text().split())
     except (OSError, ValueError):
         first, last = 32768, 60999
-    ports = [port for port in range(10_000, 65_536) if not first <= port <= last]
-    for port in random.SystemRandom().sample(ports or range(10_000, 65_536), 100):
+    ports: Sequence[int] = [port for port in range(10_000, 65_536) if not first <= port <= last]
+    if len(ports) < PORTS_TRIED:
+        ports = range(10_000, 65_536)
+    for port in random.SystemRandom().sample(ports, PORTS_TRIED):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return port
-    raise OSError("no free port found for the ranks to meet on")
+    raise OSError(
+        f"{PORTS_TRIED} ports from 10000 on are all in use: none is left for the ranks to meet on; end what "
+        "listens on them (ss -ltnp shows it)"
+    )

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 USUAL = ("cubic", "reno")
-"""CUBIC is Linux's usual congestion control; where a machine permits namespaces no other than its own default and
-Reno, Reno, which CUBIC behaves like at a cluster's short round trips (RFC 9438, section 4.3). What another default
-makes of a link says nothing about networks: BBR reaches a third of Reno's rate between namespaces."""
+"""CUBIC is Linux's usual congestion control. Where a machine permits namespaces its own default and Reno only, it
+is Reno, which CUBIC behaves like at a cluster's short round trips (RFC 9438, section 4.3). What another default
+makes of a link says nothing about networks: BBR reaches a third of Reno's rate between namespaces
+(docs/emulation.md)."""
 SNMP = Path("/proc/thread-self/net/snmp")
 
 

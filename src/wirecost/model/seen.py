@@ -18,11 +18,12 @@ from wirecost.model.inputs import Machine
 from wirecost.spec import Stack, Workload
 from wirecost.spec.stack import Seen
 
-KEYS = ("family", "layers", "decoder_layers", "hidden", "heads", "ffn", "sequence_length", "vocab_size")
-"""What makes a workload the same to the formulas."""
+RESOLVED = ("family", "layers", "hidden", "heads", "ffn", "sequence_length", "vocab_size")
+"""What a workload's key always has; of everything else that the formulas look at what isn't usual."""
 UNTOLD_SPREAD = 0.1
 """Half the interval's width where single runs don't tell how well they predict each other: repeated runs on quiet
 machines lie within 5 % of each other, as a standard deviation."""
+_NO_DIMENSIONS = {"name", "source"}
 FACTOR = 2.0
 """How far beyond the micro-batches of the runs the last ratio still counts."""
 
@@ -36,10 +37,12 @@ class Left:
 
 
 def key_of(workload: Workload) -> dict[str, int | str]:
-    values = {key: getattr(workload, key) for key in KEYS}
-    return {
-        key: value if isinstance(value, int) else str(value) for key, value in values.items() if value is not None
-    }
+    """Two workloads with one key are the same to the formulas."""
+    values = {key: getattr(workload, key) for key in RESOLVED}
+    values |= workload.model_dump(mode="json", exclude=_NO_DIMENSIONS | {"ffn_hidden"}, exclude_defaults=True)
+    if workload.key_value_heads == workload.heads:
+        values.pop("kv_heads", None)
+    return {key: value if isinstance(value, int) else str(value) for key, value in values.items()}
 
 
 def left_over(seen: Sequence[Seen], workload: Workload, micro_batch: int) -> Left | None:

@@ -82,7 +82,12 @@ def test_another_workload_and_a_far_micro_batch_are_the_formulas(tmp_path: Path)
     other = model.model_copy(update={"layers": 3})
     assert left_over(stack.seen, other, 4) is None
     assert spread_of(stack, other, 4) == stack.spread
-    assert spread_of(stack, model, 4) <= stack.spread
+    assert stack.seen_spread is not None
+    assert spread_of(stack, model, 4) == min(stack.seen_spread, stack.spread)
+    # What is written down differently is the same; what the formulas see differently isn't.
+    assert left_over(stack.seen, model.model_copy(update={"name": "x", "ffn_hidden": 4 * 384, "kv_heads": 4}), 4)
+    for change in ({"kv_heads": 2}, {"activation": "swiglu"}, {"tied_embeddings": False}, {"ffn_hidden": 512}):
+        assert left_over(stack.seen, model.model_copy(update=change), 4) is None
 
 
 def test_disturbed_runs_count_where_there_are_no_others() -> None:

@@ -23,4 +23,6 @@ def test_where_all_ports_are_handed_out_any_will_do(tmp_path: Path) -> None:
     ports = tmp_path / "range"
     ports.write_text("1024\t65535\n")
     assert free_port(ports) >= 10_000
+    ports.write_text("10003\t65533\n")  # a few are left, too few to choose from
+    assert free_port(ports) >= 10_000
     assert not 32768 <= free_port(tmp_path / "missing") <= 60999
