@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import IO
+from typing import IO, NoReturn
 
 POLL_S = 0.01
 
@@ -38,8 +38,8 @@ class Forked:
         self.pid = os.fork()
         if self.pid:
             return
-        code = 1
-        try:
+
+        def redirected() -> int:
             if first:
                 first()
             with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is what is wanted
@@ -48,16 +48,9 @@ class Forked:
             os.dup2(output.fileno(), 2)
             os.environ.clear()
             os.environ.update(environment)
-            code = body()
-        except SystemExit as ending:
-            code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
-        except BaseException:  # noqa: BLE001 - nothing of the child may go on in the parent's code
-            traceback.print_exc()
-        finally:
-            with suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+            return body()
+
+        end_with(redirected)
 
     def poll(self) -> int | None:
         """The exit code, -N after signal N, or None while it runs."""
@@ -78,3 +71,19 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+def end_with(body: Callable[[], int]) -> NoReturn:
+    """Ends this process, a forked child, with the code that `body` returns; 1 and a traceback if it raises."""
+    code = 1
+    try:
+        code = body()
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except BaseException:  # noqa: BLE001 - nothing of the child may go on in the parent's code
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)

@@ -1,4 +1,4 @@
-"""Runs a command so that nothing of it can stay behind: `python -m wirecost.fabric.isolate FD -- COMMAND...`.
+"""Runs a command so that nothing of it can stay behind: `python -m wirecost.fabric.isolate FD MODE -- COMMAND...`.
 
 The command runs under an init of a PID namespace of its own, in a network namespace of its own. The init
 holds the read end of a pipe whose write end only the caller has: however the caller dies, SIGKILL included,
@@ -12,13 +12,14 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from wirecost.errors import UnsupportedError
+from wirecost.fabric.forked import end_with
 from wirecost.fabric.kernel import enter_isolation, mount_own_proc
 
 EXIT_REFUSED = 120
@@ -78,33 +79,53 @@ class Isolated:
 def main(argv: Sequence[str]) -> int:
     lifeline, mode, separator, *command = argv
     assert separator == "--"
-    if mode == "netns":
+    return run_isolated(int(lifeline), lambda: _become(command), network=mode == "netns")
+
+
+def run_isolated(
+    lifeline: int, body: Callable[[], int], *, network: bool, not_inside: Callable[[], object] = lambda: None
+) -> int:
+    """Runs `body` in a child, isolated, to its end or the lifeline's; returns its code (128 + N after signal N).
+
+    To be called by a single-threaded process.
+
+    Args:
+        lifeline: the read end of a pipe.
+        network: False leaves out the namespaces.
+        not_inside: called in the child first, to close what only this process may hold.
+    """
+    if network:
         try:
             enter_isolation()
         except UnsupportedError as error:
-            print(error, file=sys.stderr)
+            print(error, file=sys.stderr, flush=True)
             return EXIT_REFUSED
     init = os.fork()
     if init == 0:
-        if mode == "netns":
+        not_inside()
+        if network:
             with suppress(OSError):  # only CUDA needs it, and says so itself
                 mount_own_proc()
-        os._exit(_init(int(lifeline), command))
+        os._exit(_init(lifeline, body))
     _, status = os.waitpid(init, 0)
     return os.waitstatus_to_exitcode(status) if not os.WIFSIGNALED(status) else 128 + os.WTERMSIG(status)
 
 
-def _init(lifeline: int, command: Sequence[str]) -> int:
-    """PID 1 of the namespace: ends, and everything with it, when the command or the lifeline does."""
+def _become(command: Sequence[str]) -> int:
+    try:
+        os.execvp(command[0], list(command))  # noqa: S606 - the caller's own command
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        return 127
+
+
+def _init(lifeline: int, body: Callable[[], int]) -> int:
+    """PID 1 of the namespace: ends, and everything with it, when the body or the lifeline does."""
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
         os.set_inheritable(lifeline, False)
-        try:
-            os.execvp(command[0], list(command))  # noqa: S606 - the caller's own command
-        except OSError as error:
-            print(f"{command[0]}: {error.strerror}", file=sys.stderr)
-            os._exit(127)
+        end_with(body)
     poller = select.poll()
     child_fd = os.pidfd_open(child)
     poller.register(child_fd, select.POLLIN)

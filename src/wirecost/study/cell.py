@@ -1,7 +1,8 @@
-"""One experiment, run in a process of its own: `python -m wirecost.study.cell DIRECTORY`.
+"""One experiment, run in a process of its own: `python -m wirecost.study.cell DIRECTORY [WORKER...]`.
 
 Builds the network, measures it, starts the ranks, watches them, and writes `outcome.json`. Runs isolated
-(see `wirecost.fabric.isolate`), so that whatever kills it leaves nothing behind.
+(see `wirecost.fabric.isolate`), so that whatever kills it leaves nothing behind. Ranks are forked from it, and it
+from one process for a whole study (`wirecost.fabric.preloaded`), so that PyTorch is loaded once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from wirecost.errors import WirecostError
@@ -21,15 +23,20 @@ from wirecost.fabric.tcp import of_hosts
 from wirecost.spec import Device, Experiment
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
+from wirecost.train.worker import preload as preload_rank
+from wirecost.train.worker import run_here
 
-WORKER = (sys.executable, "-m", "wirecost.train.worker")
 BUSY_SAMPLE_S = 0.3
 THREADS_BESIDE_A_GPU = 4
 """Of a rank whose work a GPU does: it issues from one of them, and more would only disturb other ranks."""
 
 
-def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
-    """Runs the experiment in `directory` to its end."""
+def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
+    """Runs the experiment in `directory` to its end.
+
+    Args:
+        worker: another command for a rank, called with the directory.
+    """
     experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
     (directory / "machine.json").write_text(json.dumps({"busy_fraction_before": _busy_fraction()}))
     with ExitStack() as stack:
@@ -44,7 +51,7 @@ def run_cell(directory: Path, worker: Sequence[str] = WORKER) -> Outcome:
         counters = stack.enter_context(recorded_counters(directory, experiment.device, network.hosts))
         ranks = stack.enter_context(
             Ranks(
-                [*worker, str(directory)],
+                [*worker, str(directory)] if worker else partial(run_here, directory),
                 directory,
                 experiment.ranks,
                 per_host=experiment.ranks_per_host,
@@ -106,9 +113,14 @@ def _samples(directory: Path, rank: int) -> int:
     return count_lines(directory / "samples" / f"rank-{rank}.jsonl")
 
 
+def preload() -> None:
+    """What ranks import, for a process that cells are forked from."""
+    preload_rank()
+
+
 def main(argv: Sequence[str]) -> int:
     directory = Path(argv[0])
-    outcome = run_cell(directory, argv[1:] or WORKER)
+    outcome = run_cell(directory, argv[1:])
     partial = directory / ".outcome.json"
     partial.write_text(outcome.model_dump_json())
     partial.rename(directory / "outcome.json")

@@ -8,7 +8,7 @@ from wirecost.collectives.traffic import ring_transfer_s
 from wirecost.model.parameters import count
 from wirecost.spec import Experiment
 
-START_S = 8.0
+START_S = 3.0
 """Starting processes and measuring links, before experience is there."""
 COMPUTE_S = 0.4
 

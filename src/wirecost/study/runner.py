@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from pydantic import ValidationError
 
@@ -16,6 +17,7 @@ from wirecost.breakdown import Breakdown, ResultWarning
 from wirecost.errors import SpecError, one_of
 from wirecost.fabric.isolate import Isolated
 from wirecost.fabric.launch import LOG_LINES
+from wirecost.fabric.preloaded import IsolatedFork, Preloaded
 from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
 from wirecost.spec.presets import named, names
 from wirecost.study.collect import collect
@@ -26,6 +28,7 @@ from wirecost.study.runnable import check_runnable, gpus_here, too_few_gpus
 from wirecost.study.store import Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
+CELL = "wirecost.study.cell"
 
 
 class Progress(Protocol):
@@ -78,7 +81,8 @@ def run_study(
     store = Store(out)
     if not resume and store.experiments.is_dir() and any(store.experiments.iterdir()):
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
-    with store.locked():
+    with ExitStack() as stack:
+        stack.enter_context(store.locked())
         store.sweep()
         _prepare_corpus(study, store.corpus)
         store.save_study(study)
@@ -89,6 +93,7 @@ def run_study(
         if study.benchmark:
             here = [e for e in todo if gpus is None or e.ranks <= gpus]
             benchmark(store, sites(here), lambda site, why: progress.network_measured(site.label, why))
+        cells = stack.enter_context(_Cells(out, worker))
         for number, experiment in enumerate(todo):
             if deadline is not None and time.monotonic() + time_left.seconds(experiment) > deadline:
                 break
@@ -97,7 +102,7 @@ def run_study(
             if gpus is not None and experiment.ranks > gpus:
                 outcome = _skip(store, experiment, too_few_gpus(experiment.ranks, gpus))
             else:
-                outcome = _run_one(store, experiment, worker, watch)
+                outcome = _run_one(store, experiment, cells, watch)
             if outcome.status is Status.DONE and outcome.seconds is not None:
                 time_left.learn(experiment, outcome.seconds)
             progress.experiment_finished(experiment, outcome)
@@ -152,7 +157,34 @@ class _Watch:
         self.progress.iterations_done(self.done, self.total, own_left + self.rest_s)
 
 
-def _run_one(store: Store, experiment: Experiment, worker: Sequence[str], watch: _Watch) -> Outcome:
+class _Cells:
+    """Starts the process of an experiment: forked from one that has loaded PyTorch, or a command of its own where
+    ranks are another command.
+    """
+
+    def __init__(self, out: Path, worker: Sequence[str]) -> None:
+        self.out = out
+        self.worker = worker
+        self._preloaded: Preloaded | None = None
+
+    def start(self, directory: Path, *, network: bool, output: IO[bytes]) -> Isolated | IsolatedFork:
+        if self.worker:
+            command = [sys.executable, "-m", CELL, str(directory), *self.worker]
+            return Isolated(command, network=network, output=output)
+        if self._preloaded is None:
+            # Not before: it would disturb the benchmarks of the networks.
+            self._preloaded = Preloaded(CELL, str(self.out))
+        return self._preloaded.run([str(directory)], network=network, output=output)
+
+    def __enter__(self) -> _Cells:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._preloaded is not None:
+            self._preloaded.close()
+
+
+def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch) -> Outcome:
     directory = store.begin(experiment)
     environment = describe_environment()
     (directory / "environment.json").write_text(json.dumps(environment, indent=1))
@@ -160,9 +192,8 @@ def _run_one(store: Store, experiment: Experiment, worker: Sequence[str], watch:
     (directory / "tokens.json").write_text(json.dumps({"path": str(path.resolve())}))
     log_path = directory / "logs" / "cell.log"
     started = time.monotonic()
-    command = [sys.executable, "-m", "wirecost.study.cell", str(directory), *worker]
     network = experiment.fabric.emulate is not None
-    with log_path.open("wb") as log, Isolated(command, network=network, output=log) as cell:
+    with log_path.open("wb") as log, cells.start(directory, network=network, output=log) as cell:
         while (code := cell.poll()) is None:
             watch.look(directory / "samples" / "rank-0.jsonl")
             time.sleep(POLL_S)

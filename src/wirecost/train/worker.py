@@ -28,6 +28,21 @@ def main() -> NoReturn:
     run_as_rank(Path(sys.argv[1]), run_rank)
 
 
+def run_here(directory: Path) -> NoReturn:
+    """`main` in a process that was forked instead of started."""
+    run_as_rank(directory, run_rank)
+
+
+def preload() -> None:
+    """Imports what a rank needs, in a process that ranks are forked from: it takes seconds."""
+    # With more, OpenMP and MKL could start threads, which forked ranks would lack. A rank sets its own number.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch._dynamo  # noqa: F401 - PyTorch's optimizers load it
+
+    import wirecost.corpus
+    import wirecost.train.loop  # noqa: F401
+
+
 def run_rank(directory: Path, rank: int) -> None:
     import torch
     import torch.distributed as dist
@@ -42,6 +57,7 @@ def run_rank(directory: Path, rank: int) -> None:
     tokens_path = Path(json.loads((directory / "tokens.json").read_bytes())["path"])
     tokens = load_tokens(tokens_path, examples_for(experiment.workload).length)
     timeout = datetime.timedelta(seconds=float(experiment.timeout))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if experiment.device is Device.CUDA:
         # One machine's GPUs are dealt out to the ranks, whichever host each of them plays.
         device = torch.device("cuda", rank % torch.cuda.device_count())
@@ -49,7 +65,6 @@ def run_rank(directory: Path, rank: int) -> None:
         dist.init_process_group("nccl", timeout=timeout, device_id=device)
     else:
         device = torch.device("cpu")
-        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         dist.init_process_group("gloo", timeout=timeout)
     checkpoints = directory / "checkpoints"
     trace = directory / "traces" / f"rank-{rank}.json.gz"
