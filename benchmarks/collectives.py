@@ -5,9 +5,10 @@ usage: collectives.py NCCL_TESTS_BUILD [-b 8] [-e 1G] [-n 20] [-G 0] [--gpus 2] 
 With -G 1 both put the messages into a CUDA graph: latencies without what the host's launching adds, which differs
 between a program in C++ and one in Python.
 
-NCCL_TESTS_BUILD holds all_reduce_perf (https://github.com/NVIDIA/nccl-tests). Runs theirs, ours, and theirs again:
-the difference between their two runs is what a difference between theirs and ours is worth. Their program
-starts a thread for each GPU (-t), ours a process.
+NCCL_TESTS_BUILD holds all_reduce_perf (https://github.com/NVIDIA/nccl-tests). Runs theirs and ours in turn, each
+twice, and compares the quicker of each two times: what disturbs a run only makes it slower. The difference between
+their two runs is what a difference between theirs and ours is worth. Theirs starts a thread for each GPU (-t),
+ours a process; theirs is told to warm up longer than it would (-w), as ours does, until clocks are up.
 
 Targets: bus bandwidth within 2 % from 1 MiB on, latency within 10 % from 8 B to 4 KiB, the sweep in under 60 s.
 """
@@ -21,12 +22,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from wirecost.collectives.readers import parse_results
 from wirecost.collectives.request import Mode
 from wirecost.study.environment import describe_environment
 
+Times = dict[tuple[int, Mode], float]
+
 LARGE_BYTES, SMALL_BYTES = 1 << 20, 4 << 10
+WARM_UP = 100
 LARGE_TARGET, SMALL_TARGET, SWEEP_TARGET_S = 0.02, 0.10, 60.0
 
 
@@ -49,7 +54,7 @@ def main() -> int:
         "-n",
         str(options.n),
         "-w",
-        "5",
+        str(WARM_UP),
         "-t",
         str(options.gpus),
         "-G",
@@ -59,42 +64,35 @@ def main() -> int:
         sys.executable, "-m", "wirecost", "bench", "all_reduce", *sizes, "-n", str(options.n), "--backend", "nccl",
         "--ranks-per-host", str(options.gpus), "-G", str(options.G), "--format", "json",
     ]  # fmt: skip
-    first = _theirs(theirs, options.gpus)
-    start = time.monotonic()
-    run = subprocess.run(ours, capture_output=True, text=True, check=False)
-    sweep_s = time.monotonic() - start
-    if run.returncode:
-        print(run.stderr or run.stdout)
-        return 1
-    document = json.loads(run.stdout)
-    mine = {(r["size_bytes"], Mode(r["mode"])): r["time_ns"] for r in document["rows"]}
-    second = _theirs(theirs, options.gpus)
-
-    print(
-        f"{'size (B)':>12}  {'mode':>12}  {'theirs us':>10}  {'again':>10}  {'ours us':>10}  {'ours/theirs':>11}"
-    )
+    runs: list[tuple[Times, Times]] = []
+    sweep_s = 0.0
+    document: dict[str, Any] = {}
+    for _ in range(2):
+        them = _theirs(theirs, options.gpus)
+        start = time.monotonic()
+        run = subprocess.run(ours, capture_output=True, text=True, check=False)
+        sweep_s = time.monotonic() - start
+        if run.returncode:
+            print(run.stderr or run.stdout)
+            return 1
+        document = json.loads(run.stdout)
+        runs.append((them, {(r["size_bytes"], Mode(r["mode"])): r["time_ns"] for r in document["rows"]}))
+    (first, mine), (second, mine_again) = runs
+    columns = ("size (B)", "mode", "theirs us", "again", "ours us", "again")
+    print("".join(f"{name:>14}" for name in columns) + "   ours/theirs")
     lines = []
-    for key in sorted(mine):
-        size, mode = key
-        if key not in first or key not in second:
-            continue
-        # The quicker of their two runs: what disturbs a run only makes it slower.
-        best = min(first[key], second[key])
-        ratio = mine[key] / best
+    for size, mode in sorted(mine.keys() & first.keys() & second.keys() & mine_again.keys()):
+        key = size, mode
+        theirs_ns, ours_ns = [first[key], second[key]], [mine[key], mine_again[key]]
+        ratio = min(ours_ns) / min(theirs_ns)
         lines.append(
-            {"size_bytes": size, "mode": mode, "theirs_ns": [first[key], second[key]], "ours_ns": mine[key]}
+            {"size_bytes": size, "mode": mode, "theirs_ns": theirs_ns, "ours_ns": ours_ns, "ratio": ratio}
         )
-        print(
-            f"{size:>12}  {mode:>12}  {first[key] / 1e3:>10.2f}  {second[key] / 1e3:>10.2f}  "
-            f"{mine[key] / 1e3:>10.2f}  {ratio:>11.3f}"
-        )
+        times = "".join(f"{ns / 1e3:>14.2f}" for ns in (*theirs_ns, *ours_ns))
+        print(f"{size:>14}{mode:>14}{times}{ratio:>14.3f}")
     # Time and bus bandwidth are each other's inverse at one size.
-    large = [
-        abs(line["ours_ns"] / min(line["theirs_ns"]) - 1) for line in lines if line["size_bytes"] >= LARGE_BYTES
-    ]
-    small = [
-        abs(line["ours_ns"] / min(line["theirs_ns"]) - 1) for line in lines if line["size_bytes"] <= SMALL_BYTES
-    ]
+    large = [abs(line["ratio"] - 1) for line in lines if line["size_bytes"] >= LARGE_BYTES]
+    small = [abs(line["ratio"] - 1) for line in lines if line["size_bytes"] <= SMALL_BYTES]
     repeat = [abs(line["theirs_ns"][0] / line["theirs_ns"][1] - 1) for line in lines]
     summary = {
         "sweep_s": round(sweep_s, 1),
@@ -122,7 +120,7 @@ def main() -> int:
     return 0
 
 
-def _theirs(command: list[str], gpus: int) -> dict[tuple[int, Mode], float]:
+def _theirs(command: list[str], gpus: int) -> Times:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode:
         raise SystemExit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,16 @@ torch = pytest.importorskip("torch")
 
 from wirecost.collectives.backends import nccl  # noqa: E402
 from wirecost.collectives.operations import COLLECTIVES  # noqa: E402
+from wirecost.collectives.timing import one_by_one  # noqa: E402
 
 COMM, STREAM, FLOAT, SUM = 77, 123, 7, 0
+
+
+def value(argument: Any) -> Any:
+    """What C would see: of a simple ctypes object, or of one that `from_param` converted."""
+    if found := re.fullmatch(r"<cparam '.' \((.+)\)>", repr(argument)):
+        return int(found[1], 0)
+    return getattr(argument, "value", argument)
 
 
 class Function:
@@ -24,10 +33,10 @@ class Function:
         self.library, self.name = library, name
 
     def __call__(self, *arguments: Any) -> Any:
-        assert len(arguments) == len(self.argtypes)
+        assert len(arguments) == len(getattr(self.library, self.name).argtypes)
         if self.name == "ncclGetErrorString":
             return b"unhandled system error"
-        self.library.calls.append((self.name, *(getattr(a, "value", a) for a in arguments)))
+        self.library.calls.append((self.name, *map(value, arguments)))
         return self.library.code
 
 
@@ -40,6 +49,9 @@ class Library:
         function = Function(self, name)
         setattr(self, name, function)
         return function
+
+    def __getitem__(self, name: str) -> Function:
+        return Function(self, name)
 
 
 @pytest.fixture
@@ -102,3 +114,20 @@ def test_a_failed_call_is_an_error(library: Library, comm: nccl.NcclCommunicator
     library.code = 2
     with pytest.raises(nccl.NcclError, match="unhandled system error"):
         run()
+
+
+def test_many_calls_are_as_many_and_any_that_fails_is_an_error(
+    library: Library, comm: nccl.NcclCommunicator
+) -> None:
+    one, zeros = torch.zeros(1), torch.zeros(2)
+    run = one_by_one(comm.recorded(lambda: comm.all_reduce(one, one)), 3)
+    run()
+    expected = ("ncclAllReduce", one.data_ptr(), one.data_ptr(), 1, FLOAT, SUM, COMM, STREAM)
+    assert library.calls == [expected] * 3
+    library.code = 2
+    with pytest.raises(nccl.NcclError, match="unhandled system error"):
+        run()
+    library.code = 0
+    library.calls.clear()
+    one_by_one(comm.recorded(lambda: comm.exchange(zeros, zeros, to=1, source=1)), 2)()
+    assert [c[0] for c in library.calls] == 2 * ["ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"]

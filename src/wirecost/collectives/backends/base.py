@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +40,13 @@ class Communicator(Protocol):
 
     def synchronize(self) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Repeatable(Protocol):
+    """A call that can be made many times with less of the host's time than a loop takes."""
+
+    def times(self, count: int) -> None: ...
 
 
 class Recorder:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import partial
+from itertools import repeat, starmap
+from typing import Any
 
 import torch
 
@@ -59,6 +60,28 @@ def load() -> ctypes.CDLL:
     return library
 
 
+class PreparedCall:
+    """A call whose arguments are converted once: at 10 µs a message, the microsecond that ctypes takes to convert
+    seven of them counts, and so does Python's own loop.
+
+    Args:
+        function: without `argtypes`, which would convert them again.
+        check: told of its return codes.
+    """
+
+    def __init__(
+        self, function: Callable[..., int], arguments: tuple[Any, ...], check: Callable[[int], None]
+    ) -> None:
+        self.function, self.arguments, self.check = function, arguments, check
+
+    def __call__(self) -> None:
+        self.check(self.function(*self.arguments))
+
+    def times(self, count: int) -> None:
+        # No code is negative (ncclResult_t), ncclSuccess is 0.
+        self.check(max(starmap(self.function, repeat(self.arguments, count)), default=0))
+
+
 class NcclCommunicator(Recorder):
     """Implements `Communicator` on the current CUDA device and stream.
 
@@ -89,10 +112,9 @@ class NcclCommunicator(Recorder):
             raise NcclError(f"NCCL: {self._lib.ncclGetErrorString(code).decode()} (NCCL_DEBUG=WARN tells more)")
 
     def _issue(self, name: str, *arguments: int | None) -> None:
-        function, check = getattr(self._lib, name), self._check
-        # Converted once: at 10 µs a message the conversion of seven arguments counts.
-        call = partial(function, *(kind(a) for kind, a in zip(function.argtypes, arguments, strict=True)))
-        self._do(lambda: check(call()))
+        kinds = getattr(self._lib, name).argtypes
+        converted = tuple(kind.from_param(a) for kind, a in zip(kinds, arguments, strict=True))
+        self._do(PreparedCall(self._lib[name], converted, self._check))
 
     def all_reduce(self, receive: torch.Tensor, send: torch.Tensor) -> None:
         where = send.data_ptr(), receive.data_ptr(), send.numel()
