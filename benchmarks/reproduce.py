@@ -141,6 +141,8 @@ def measure(studies: list[Study], options: argparse.Namespace) -> list[Step]:
     for study in studies:
         mine = shaped(study, options.shapes)
         for workload in study.workloads:
+            if options.workloads and workload.name not in options.workloads:
+                continue
             for shape in mine.hosts:
                 lane = mine.model_copy(update={"workloads": (workload,), "hosts": (shape,), "benchmark": False})
                 ranks = max(slots(e) for e in lane.experiments())
@@ -221,6 +223,9 @@ def main() -> int:
     parser.add_argument("stage", choices=("calibrate", "predict", "measure", "pack"))
     parser.add_argument("--study", action="append", default=[], help="a study's name or file; repeatable")
     parser.add_argument("--shapes", type=lambda text: text.split(","), help="of hosts, like 2,2x2; all by default")
+    parser.add_argument(
+        "--workloads", type=lambda text: text.split(","), help="measure: of the studies' by name; all by default"
+    )
     parser.add_argument(
         "--bench-ranks", type=int, default=8, help="calibrate on benchmarks of at most so many ranks"
     )

@@ -12,6 +12,8 @@ from wirecost.spec import DataParallel, Experiment, Plan, Workload
 NOISE = {"forward": 0.05, "backward": 0.05, "optimizer": 0.1, "other": 0.4, "device": 0.03, "window": 0.04}
 """Standard deviation of log(measured) that each part is taken to have: repeated runs on quiet machines differ by a
 few percent; what is left over (`other`) holds whatever else happened."""
+LAUNCH_BOUND = "launch_bound"
+"""The note of a run whose device waited for the host to launch its kernels (wirecost.study.launches)."""
 DISTURBED = 3.0
 """How much noisier a run is when other programs kept the processors busy."""
 
@@ -36,6 +38,7 @@ class Observed:
     machine_cores: int | None = None  # where the run was kept to fewer
     memory_bytes: int | None = None
     noise: float = 1.0  # how many times noisier than NOISE
+    launch_bound: bool = False  # the device waited for the host
     doubts: tuple[str, ...] = ()
 
     @property
@@ -83,6 +86,7 @@ def from_engine(
         machine_cores=environment.get("machine_cores") if on_cpu else None,
         memory_bytes=environment.get("memory_bytes") if on_cpu else None,
         noise=DISTURBED if doubts else 1.0,
+        launch_bound=any(w.code == LAUNCH_BOUND for w in breakdown.warnings),
         doubts=doubts,
     )
 

@@ -10,6 +10,7 @@ from wirecost.calibration.observed import Observed
 from wirecost.model.seen import key_of, left_over
 from wirecost.spec.stack import Seen
 
+Key = tuple[tuple[str, int | str], ...]
 ENGINE = ("forward", "backward", "optimizer")
 FEWEST = 3
 """Runs that must have been predicted by others before their errors say something."""
@@ -21,44 +22,73 @@ def seen_workloads(runs: Sequence[Observed], modelled: Mapping[str, np.ndarray])
     Args:
         modelled: seconds of each run by part, as `Observed.parts` has them.
     """
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: dict[tuple[Key, int], list[int]] = {}
+    waited: dict[Key, set[bool]] = {}
     for index, run in enumerate(runs):
         if all(part in run.parts for part in ENGINE):
-            groups.setdefault((*key_of(run.workload).values(), run.micro_batch), []).append(index)
+            key = tuple(key_of(run.workload).items())
+            groups.setdefault((key, run.micro_batch), []).append(index)
+            waited.setdefault(key, set()).add(run.launch_bound)
     found = []
-    for members in groups.values():
-        least = min(runs[i].noise for i in members)
-        quiet = [i for i in members if runs[i].noise == least]  # disturbed runs count where there are no others
-
-        def mean(*parts: str, quiet: list[int] = quiet) -> float:
-            ratios = [sum(runs[i].parts[p] for p in parts) / sum(modelled[p][i] for p in parts) for i in quiet]
-            return round(float(np.exp(np.mean(np.log(ratios)))), 5)
-
+    for (key, _), members in groups.items():
+        of_device = len(waited[key]) > 1  # with runs of both kinds device and host are told apart
+        if of_device and all(runs[i].launch_bound for i in members):
+            found.append(_of_host([runs[i] for i in members]))
+            continue
+        candidates = [i for i in members if not (of_device and runs[i].launch_bound)]
+        least = min(runs[i].noise for i in candidates)
+        quiet = [i for i in candidates if runs[i].noise == least]  # disturbed runs count where there are no others
+        computed = modelled["forward"] + modelled["backward"]
+        if of_device:
+            computed = modelled["device"] - modelled["optimizer"]
         run = runs[members[0]]
         found.append(
             Seen(
                 key=key_of(run.workload),
                 micro_batch=run.micro_batch,
                 runs=len(quiet),
-                compute=mean("forward", "backward"),
-                optimizer=mean("optimizer"),
+                compute=_mean([_computed_s(runs[i]) / computed[i] for i in quiet]),
+                optimizer=_mean([runs[i].parts["optimizer"] / modelled["optimizer"][i] for i in quiet]),
             )
         )
     return tuple(found)
+
+
+def _of_host(runs: Sequence[Observed]) -> Seen:
+    """Of runs that waited for the host: all of their time is its."""
+    run = runs[0]
+    return Seen(
+        key=key_of(run.workload),
+        micro_batch=run.micro_batch,
+        runs=len(runs),
+        host_s=_mean([_computed_s(one) / (one.global_batch / (one.micro_batch * one.ranks)) for one in runs]),
+        host_once_s=_mean([one.parts["optimizer"] + one.parts.get("other", 0.0) for one in runs]),
+    )
+
+
+def _computed_s(run: Observed) -> float:
+    return run.parts["forward"] + run.parts["backward"]
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric one, to five digits."""
+    return float(f"{np.exp(np.mean(np.log(values))):.5g}")
 
 
 def seen_spread(runs: Sequence[Observed], seen: Sequence[Seen], least: float) -> float | None:
     """The 90 % quantile of |log(measured / predicted)| of micro-batches predicted by those of the same workload on
     either side of them; None for too few."""
     errors = []
-    for one in seen:
-        others = [other for other in seen if other.key == one.key and other is not one]
+    told = [one for one in seen if one.compute is not None]
+    for one in told:
+        others = [other for other in told if other.key == one.key and other is not one]
         sizes = [other.micro_batch for other in others]
         if not sizes or not min(sizes) < one.micro_batch < max(sizes):
             continue
         run = next(run for run in runs if key_of(run.workload) == one.key)
         left = left_over(others, run.workload, one.micro_batch)
         assert left is not None
+        assert one.compute is not None
         errors.append(abs(np.log(one.compute / left.compute)))
     if len(errors) < FEWEST:
         return None

@@ -168,6 +168,10 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         + other_s
         + straggler
     )
+    if np.any(stack.host_issue_s):
+        issue = m * share * stack.host_issue_s + stack.host_issue_once_s
+        waits = np.maximum(issue - total, 0.0)
+        host, total = host + waits, total + waits
     exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,

@@ -3,12 +3,16 @@
 The formulas describe every transformer by a few properties, and a fit of those to several workloads leaves each a
 few percent off, most where the host limits the pace. For the very workload of a run, what was left over is known:
 the ratio of its measured to its modelled time, interpolated over the micro-batch (linear in the logarithms).
+
+A run that waited for the host tells the host's time instead. The device's is then the formulas' with the ratio of
+the workload's other runs, and an iteration takes at least what the host does: while the network is waited for, the
+host runs ahead, so that the two times are not added.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,16 +28,20 @@ UNTOLD_SPREAD = 0.1
 """Half the interval's width where single runs don't tell how well they predict each other: repeated runs on quiet
 machines lie within 5 % of each other, as a standard deviation."""
 _NO_DIMENSIONS = {"name", "source"}
+OF_LAYERS = ("host_forward_s", "host_backward_s", "host_vocabulary_s")
 FACTOR = 2.0
 """How far beyond the micro-batches of the runs the last ratio still counts."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """What the formulas leave over: measured / modelled time of forward and backward, and of the optimizer."""
+    """What the formulas leave over: measured / modelled time of forward and backward, and of the optimizer; and
+    what the host takes, where runs that waited for it told."""
 
     compute: float
     optimizer: float
+    host_s: float | None = None
+    host_once_s: float = 0.0
 
 
 def key_of(workload: Workload) -> dict[str, int | str]:
@@ -51,12 +59,20 @@ def left_over(seen: Sequence[Seen], workload: Workload, micro_batch: int) -> Lef
     mine = sorted((one for one in seen if one.key == key), key=lambda one: one.micro_batch)
     if not mine or not mine[0].micro_batch / FACTOR <= micro_batch <= mine[-1].micro_batch * FACTOR:
         return None
-    at, places = math.log(micro_batch), np.log([one.micro_batch for one in mine])
 
-    def ratio(values: list[float]) -> float:
-        return math.exp(float(np.interp(at, places, np.log(values))))
+    def at(known: Iterable[tuple[int, float | None]]) -> float | None:
+        told = [(size, value) for size, value in known if value]
+        if not told:
+            return None
+        places, values = np.log(np.array(told)).T
+        return math.exp(float(np.interp(math.log(micro_batch), places, values)))
 
-    return Left(ratio([one.compute for one in mine]), ratio([one.optimizer for one in mine]))
+    return Left(
+        at((one.micro_batch, one.compute) for one in mine) or 1.0,
+        at((one.micro_batch, one.optimizer) for one in mine) or 1.0,
+        at((one.micro_batch, one.host_s) for one in mine),
+        at((one.micro_batch, one.host_once_s) for one in mine) or 0.0,
+    )
 
 
 def as_seen(machine: Machine, stack: Stack, workload: Workload, micro_batch: int) -> Machine:
@@ -64,13 +80,21 @@ def as_seen(machine: Machine, stack: Stack, workload: Workload, micro_batch: int
     left = left_over(stack.seen, workload, micro_batch)
     if left is None:
         return machine
-    # `slowed` slows everything, the optimizer too.
-    moved = stack.optimizer_bytes * left.optimizer / left.compute
-    return slowed(replace(machine, stack=stack.model_copy(update={"optimizer_bytes": moved})), left.compute)
+    # `slowed` slows everything, the optimizer and the host too.
+    changes = {"optimizer_bytes": stack.optimizer_bytes * left.optimizer / left.compute}
+    if left.host_s is not None:
+        changes |= dict.fromkeys(OF_LAYERS, 0.0)
+        changes |= {
+            "host_issue_s": left.host_s / left.compute,
+            "host_issue_once_s": left.host_once_s / left.compute,
+        }
+    return slowed(replace(machine, stack=stack.model_copy(update=changes)), left.compute)
 
 
 def spread_of(stack: Stack, workload: Workload, micro_batch: int) -> float:
     """The stack's `spread` for this workload: smaller where a run of it is behind the prediction."""
-    if left_over(stack.seen, workload, micro_batch) is None:
+    left = left_over(stack.seen, workload, micro_batch)
+    # A host's pace differs from run to run as no device's does.
+    if left is None or left.host_s is not None:
         return stack.spread
     return min(stack.spread, UNTOLD_SPREAD if stack.seen_spread is None else stack.seen_spread)

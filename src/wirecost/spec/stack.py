@@ -19,13 +19,19 @@ class Match(Spec):
 
 class Seen(Spec):
     """A workload with its micro-batch that runs were calibrated on, and what the stack's other properties leave
-    over: measured / modelled time."""
+    over: measured / modelled time, None of runs that waited for the host.
+
+    Of those there is the time that the host took, and where a workload has any, its other runs' `compute` is over
+    the modelled time of the device alone.
+    """
 
     key: dict[str, int | str]  # the workload's dimensions
     micro_batch: int = Field(ge=1)
     runs: int = Field(ge=1)
-    compute: PositiveFloat  # of forward and backward
-    optimizer: PositiveFloat
+    compute: PositiveFloat | None = None  # of forward and backward
+    optimizer: PositiveFloat | None = None
+    host_s: PositiveFloat | None = None  # to issue forward and backward of one micro-batch
+    host_once_s: NonNegativeFloat | None = None  # to issue what an iteration does once
 
 
 class Stack(Spec):
@@ -62,6 +68,10 @@ class Stack(Spec):
     host_collective_s: NonNegativeFloat = 0.0
     host_masked: PositiveFloat = 1.0  # launch cost of layers with a padding mask (BERT, T5) over causal ones
     host_softmax_fallback_s: NonNegativeFloat = 0.0
+    # the same of all layers, where runs told; an iteration takes at least this, since the host runs ahead while
+    # the device waits for the network
+    host_issue_s: NonNegativeFloat = 0.0
+    host_issue_once_s: NonNegativeFloat = 0.0  # for an iteration
     host_sharpness: float = Field(default=4.0, ge=1, le=50)  # exponent of the smooth maximum of host and device
 
     # vocabulary layer and embedding

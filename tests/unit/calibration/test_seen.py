@@ -16,8 +16,9 @@ from wirecost.calibration.device import on_one_gpu
 from wirecost.calibration.observed import Observed, from_engine
 from wirecost.calibration.seen import seen_spread, seen_workloads
 from wirecost.calibration.sources import Found, Told, gather
+from wirecost.model.iteration import Iteration
 from wirecost.model.predict import predict
-from wirecost.model.seen import UNTOLD_SPREAD, left_over, spread_of
+from wirecost.model.seen import UNTOLD_SPREAD, key_of, left_over, spread_of
 from wirecost.model.setup import setup
 from wirecost.spec import Plan, Precision, Workload
 from wirecost.spec.presets import named
@@ -144,3 +145,60 @@ def test_a_network_inside_a_host_is_its_own_and_hosts_hold_the_fastest(tmp_path:
     rates = {name: cluster.intra_node.rate for name, cluster in made.clusters.items()}
     assert set(rates) == {"shm", "nvlink", "emulated-100m"}
     assert rates["nvlink"] == rates["emulated-100m"] > 3 * rates["shm"]
+
+
+BOUND = (ResultWarning(code="launch_bound", message="the host takes longer"),)
+
+
+def modelled(of: list[Observed], device: float) -> dict[str, np.ndarray]:
+    """Formulas that have every run's phases as measured, and its kernels at a part of forward and backward."""
+    found = {p: np.array([o.parts.get(p, 0.0) for o in of]) for p in ("forward", "backward", "optimizer", "other")}
+    return found | {"device": device * (found["forward"] + found["backward"]) + found["optimizer"]}
+
+
+def test_runs_that_waited_for_the_host_tell_its_time_and_the_others_the_devices() -> None:
+    of = [run(4, 256, 2, warnings=BOUND), run(4, 256, 8), run(4, 256, 16), run(2, 384, 2, warnings=BOUND)]
+    waited, small, large, alone = seen_workloads(of, modelled(of, 0.8))
+    assert (waited.compute, waited.optimizer) == (None, None)
+    assert waited.host_s == pytest.approx(of[0].parts["forward"] + of[0].parts["backward"], rel=1e-4)
+    assert waited.host_once_s == pytest.approx(of[0].parts["optimizer"] + of[0].parts["other"], rel=1e-4)
+    for one in (small, large):
+        assert one.compute == pytest.approx(1 / 0.8, rel=1e-4)
+        assert (one.optimizer, one.host_s) == (pytest.approx(1), None)
+    # Without a run of the other kind there is nothing to tell them apart by.
+    assert (alone.compute, alone.host_s) == (pytest.approx(1), None)
+    left = left_over((waited, small, large), of[0].workload, 4)
+    assert left is not None
+    assert (left.compute, left.host_s) == (pytest.approx(1 / 0.8, rel=1e-4), waited.host_s)
+
+
+def test_the_host_runs_ahead_while_the_network_is_waited_for(tmp_path: Path) -> None:
+    """An iteration takes what the device and the network take, or what the host takes: never their sum."""
+    made = calibrated(runs(), tmp_path)
+    (cluster,) = made.clusters.values()
+    cluster = cluster.model_copy(update={"cores": None})
+    stack = made.stacks[Precision.FP32]
+    seen = (*stack.seen[:1], stack.seen[1].model_copy(update={"compute": None, "optimizer": None}))
+    plan = Plan.model_validate(named("plan", "all-reduce"))
+    model = Workload.model_validate(workload(4, 256))
+    assert all(one.key == key_of(model) for one in seen)
+
+    def times(host_s: float, ranks: int) -> Iteration:
+        known = (seen[0], seen[1].model_copy(update={"host_s": host_s, "host_once_s": 0.001}))
+        changed = stack.model_copy(update={"seen": known})
+        batch = {"micro_batch": 4, "global_batch": 4 * ranks}
+        return predict(setup(model, plan, cluster, stack=changed, gpus=ranks, **batch)).times
+
+    free, bound = times(1e-6, 1), times(10.0, 1)
+    assert float(bound.total_s) == pytest.approx(10.001)
+    assert float(bound.host_s) == pytest.approx(10.001 - float(free.total_s))
+    network_s = float(times(1e-6, 2).gradient_s)
+    host_s = float(free.total_s) + network_s / 2
+    assert float(times(host_s, 2).total_s) == pytest.approx(float(times(1e-6, 2).total_s))
+    assert float(times(host_s, 1).total_s) == pytest.approx(host_s + 0.001)
+    assert (
+        spread_of(
+            stack.model_copy(update={"seen": (seen[0], seen[1].model_copy(update={"host_s": 1.0}))}), model, 4
+        )
+        == stack.spread
+    )
