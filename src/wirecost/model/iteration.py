@@ -170,8 +170,9 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     )
     if np.any(stack.host_issue_s):
         issue = m * share * stack.host_issue_s + stack.host_issue_once_s
-        waits = np.maximum(issue - total, 0.0)
-        host, total = host + waits, total + waits
+        waited = data.gradient_s + data.parameter_s + tied + timing.transfer_s + timing.bubble_s
+        more = np.maximum(issue + np.maximum(waited - stack.run_ahead_s, 0.0) - total, 0.0)
+        host, total = host + more, total + more
     exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,

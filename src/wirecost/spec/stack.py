@@ -68,10 +68,11 @@ class Stack(Spec):
     host_collective_s: NonNegativeFloat = 0.0
     host_masked: PositiveFloat = 1.0  # launch cost of layers with a padding mask (BERT, T5) over causal ones
     host_softmax_fallback_s: NonNegativeFloat = 0.0
-    # the same of all layers, where runs told; an iteration takes at least this, since the host runs ahead while
-    # the device waits for the network
+    # the same of all layers, where runs told: an iteration takes at least this. While the device waits for the
+    # network the host goes on, but no further ahead than `run_ahead_s`
     host_issue_s: NonNegativeFloat = 0.0
     host_issue_once_s: NonNegativeFloat = 0.0  # for an iteration
+    run_ahead_s: NonNegativeFloat = 0.0
     host_sharpness: float = Field(default=4.0, ge=1, le=50)  # exponent of the smooth maximum of host and device
 
     # vocabulary layer and embedding

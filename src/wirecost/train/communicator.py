@@ -18,16 +18,31 @@ from wirecost.train.recorder import Call, Recorder
 
 class Pending:
     """A collective under way. `wait` makes the current stream (on a CPU: the caller) wait for its end, then
-    does the local work that is left, if any."""
+    does the local work that is left, if any.
 
-    def __init__(self, future: torch.futures.Future[Any] | None, after: Callable[[], None] | None = None) -> None:
+    Args:
+        future: ends after the collective was noted down as ended.
+        work: the collective. A stream waits for it, not for the future: that makes one wait only where tensors are
+            in its value.
+    """
+
+    def __init__(
+        self,
+        future: torch.futures.Future[Any] | None,
+        after: Callable[[], None] | None = None,
+        work: Any = None,
+    ) -> None:
         self.future = future
         self.after = after
+        self.work = work
 
     def wait(self) -> None:
         if self.future is not None:
             self.future.wait()
             self.future = None
+        if self.work is not None:
+            self.work.wait()
+            self.work = None
         if self.after is not None:
             self.after()
             self.after = None
@@ -174,7 +189,7 @@ class Communicator:
             recorder.ended(call)
             return future.value()
 
-        return Pending(work.get_future().then(ended))
+        return Pending(work.get_future().then(ended), work=work)
 
 
 class Channel:
@@ -205,7 +220,7 @@ class Channel:
             ranks = (self.group.ranks[self.group.index], self.group.ranks[to])
             call = self.recorder.launch("send", self.group.name, ranks, tensor.nbytes)
             work: Any = dist.isend(tensor, ranks[1], self.group.process_group)
-            self._sends.append((Pending(self._future(work, call)), tensor))
+            self._sends.append((self._pending(work, call), tensor))
 
     def receive(self, tensor: torch.Tensor, source: int, phase: Phase | None = None) -> None:
         """Receives into a contiguous tensor from the rank at place `source` of the group."""
@@ -217,7 +232,7 @@ class Channel:
                 work.wait()
                 self.recorder.ended(call)
             else:
-                Pending(self._future(work, call)).wait()
+                self._pending(work, call).wait()
 
     def finish(self, phase: Phase) -> None:
         """Waits for all sends; the time goes to `phase`."""
@@ -248,12 +263,12 @@ class Channel:
     def _timed(self, phase: Phase | None) -> AbstractContextManager[None]:
         return self.recorder.phase(phase) if phase else nullcontext()
 
-    def _future(self, work: Any, call: Call) -> torch.futures.Future[Any]:
+    def _pending(self, work: Any, call: Call) -> Pending:
         def ended(_: object) -> None:
             self.recorder.ended(call)
 
         if self._watcher is None:
-            return work.get_future().then(ended)
+            return Pending(work.get_future().then(ended), work=work)
         future: torch.futures.Future[Any] = torch.futures.Future()
 
         def watch() -> None:
@@ -265,7 +280,7 @@ class Channel:
                 future.set_exception(error)
 
         self._watcher.submit(watch)
-        return future
+        return Pending(future)
 
 
 def wait_all(pending: Sequence[Pending], recorder: Recorder, phase: Phase) -> None:

@@ -24,7 +24,7 @@ from wirecost.train.recorder import Recorder
 
 
 class BucketedAllReduce(WholeParameters):
-    """Gradients are views into the buckets' buffer, so that a collective moves a bucket without a copy."""
+    """Gradients are views into the buckets' buffer, which a collective moves as it is."""
 
     one_buffer = False
 
@@ -63,6 +63,28 @@ class BucketedAllReduce(WholeParameters):
 
 
 class FlatAllReduce(BucketedAllReduce):
-    """One buffer, one all-reduce, after backward."""
+    """One buffer, one all-reduce, after backward.
+
+    Gradients stay where backward makes them until the last is there, and are copied into the buffer then: clearing
+    it and adding each to it would move twice as many bytes, in a kernel for every parameter.
+    """
 
     one_buffer = True
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.ready.reset()
+
+    def after_backward(self) -> None:
+        with self.recorder.phase(Phase.BACKWARD), torch.no_grad():
+            places, gradients = [], []
+            for parameter, view in (pair for b in self.buckets for pair in b.views(self.flat[b.index])):
+                if parameter.grad is None:
+                    view.zero_()
+                else:
+                    places.append(view)
+                    gradients.append(parameter.grad)
+                parameter.grad = view
+            torch._foreach_copy_(places, gradients)  # pyright: ignore[reportPrivateImportUsage]
+        super().after_backward()
