@@ -17,11 +17,13 @@ import dataclasses
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch.distributed as dist
@@ -52,9 +54,15 @@ def run_section(arguments: argparse.Namespace) -> None:
 
 
 def launch(
-    arguments: argparse.Namespace, deadline: float, section: str, *extra: str, ranks: int = 1
+    arguments: argparse.Namespace,
+    deadline: float,
+    section: str,
+    *extra: str,
+    ranks: int = 1,
+    gpu: int | None = None,
 ) -> Result | None:
-    """Runs a section in processes of its own; None where it failed or time ran out, which it says."""
+    """Runs a section in processes of its own, on one GPU of the machine only where it is said which; None where it
+    failed or time ran out, which it says."""
     label = f"{section} {' '.join(extra)}"
     if time.monotonic() >= deadline:
         print(f"{label}: skipped, no time left", flush=True)
@@ -70,9 +78,13 @@ def launch(
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(ranks),
+        "CUDA_DEVICE_MAX_CONNECTIONS": "32",  # as the engine's ranks have it
     }
     if arguments.device == "cpu":
         environment["OMP_NUM_THREADS"] = "1"
+    elif gpu is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
     with contextlib.ExitStack() as stack:
         logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(ranks)]
         running = [
@@ -106,13 +118,19 @@ def launch(
     return Result(**json.loads(found[0].removeprefix(RESULT)))
 
 
+def on_both(arguments: argparse.Namespace, deadline: float, section: str, *extra: str) -> list[Result]:
+    """A section alone on either GPU, at the same time: as fast as two ranks that have nothing to say are."""
+    with ThreadPoolExecutor(2) as threads:
+        found = threads.map(lambda gpu: launch(arguments, deadline, section, *extra, gpu=gpu), range(2))
+        return [one for one in found if one is not None]
+
+
 def run(arguments: argparse.Namespace) -> None:
     """What matters most comes first, in case that time runs out."""
     deadline = time.monotonic() + arguments.seconds
     first, *others = arguments.loss.split(",")
     models = arguments.models.split(",")
     plain: dict[str, Result | None] = {}
-    alone: dict[str, Result | None] = {}
 
     def show(
         model: str, section: str, *extra: str, micro_batch: int | None = None, ranks: int = 1
@@ -129,20 +147,36 @@ def run(arguments: argparse.Namespace) -> None:
 
     for model in models:
         plain[model] = show(model, "baseline")
-        alone[model] = show(model, "ours", "--loss", first)
+        show(model, "ours", "--loss", first)
     for model in models:
         for loss in others:
             show(model, "ours", "--loss", loss)
     for model in models if arguments.two else ():
 
-        def efficiency(of: str, one: Result | None, both: Result | None, model: str = model) -> None:
-            if one is not None and both is not None:
-                share = both.tokens_per_s / one.tokens_per_s
-                print(f"{model}: data-parallel efficiency of {of} {100 * share:.1f} %", flush=True)
+        def efficiency(of: str, apart: list[Result], both: Result | None, model: str = model) -> None:
+            if len(apart) == 2 and both is not None:
+                mean = statistics.mean(one.tokens_per_s for one in apart)
+                slower = min(one.tokens_per_s for one in apart)
+                print(
+                    f"{model}: data-parallel efficiency of {of} {100 * both.tokens_per_s / mean:.1f} % of the two "
+                    f"GPUs' mean, {100 * both.tokens_per_s / slower:.1f} % of the slower one's alone",
+                    flush=True,
+                )
 
+        def apart(section: str, *extra: str, model: str = model) -> list[Result]:
+            size = 2 if arguments.tiny else MICRO_BATCHES[model]
+            of_model = ("--model", model, "--micro-batch", str(size))
+            found = on_both(arguments, deadline, section, *of_model, *extra)
+            for gpu, one in enumerate(found):
+                print(f"{model} x {size}, both GPUs at once, {gpu}: {one.line(None)}", flush=True)
+            return found
+
+        both = apart("ours", "--loss", first)
         for plan in ("ddp", "zero1"):
-            efficiency(plan, alone[model], show(model, "ours", "--plan", plan, "--loss", first, ranks=2))
-        efficiency("plain PyTorch's DDP", plain[model], show(model, "baseline", ranks=2))
+            efficiency(plan, both, show(model, "ours", "--plan", plan, "--loss", first, ranks=2))
+        if "baseline" not in arguments.skip:
+            both = apart("baseline")
+            efficiency("plain PyTorch's DDP", both, show(model, "baseline", ranks=2))
     if importlib.util.find_spec("megatron") is None:
         print("Megatron-Core is not installed: not measured", flush=True)
         arguments.skip.add("megatron")

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from wirecost.spec import DataParallel, Experiment, Plan, Precision, Workload, v
 from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.fabric import Fabric
 from wirecost.spec.presets import named
+from wirecost.train.clock import Clock
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.models.blocks import VocabularyLoss
 from wirecost.train.recorder import Sample
@@ -87,9 +88,17 @@ def baseline(section: Section) -> Result:
 
 
 class NoClock:
-    """Measures nothing."""
+    """Measures nothing; collectives end as with the clock that it stands in for."""
 
     asynchronous = False
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    ) -> torch.futures.Future[Any]:
+        return self.clock.after(work, group, noted, value)
 
     def now(self) -> None:
         return None
@@ -141,7 +150,7 @@ class Loop:
 
     def unmeasured(self) -> None:
         # Outside an iteration a recorder notes nothing down.
-        self.engine.recorder.clock = NoClock()
+        self.engine.recorder.clock = NoClock(self.clock)
         self.engine.iteration(self.engine.on_device([self.section.next_batch()]))
 
 

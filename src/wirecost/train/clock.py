@@ -5,7 +5,7 @@ A mark is a moment that was noted down; only `nanoseconds` turns marks into numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -19,6 +19,13 @@ class Clock(Protocol):
 
     def now(self) -> Any:
         """A mark at this point of the work issued so far on the current stream."""
+        ...
+
+    def after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    ) -> torch.futures.Future[Any]:
+        """Calls `noted` where `now` is a mark of the end of `work`, an asynchronous collective of a group; the
+        future is complete then, with `value`."""
         ...
 
     def has_happened(self, mark: Any) -> bool: ...
@@ -44,6 +51,15 @@ class HostClock:
     def now(self) -> int:
         return perf_counter_ns()
 
+    def after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    ) -> torch.futures.Future[Any]:
+        def ended(_: object) -> Any:
+            noted()
+            return value
+
+        return work.get_future().then(ended)
+
     def has_happened(self, mark: int) -> bool:
         return True
 
@@ -59,6 +75,10 @@ class DeviceClock:
 
     `elapsed_time` is a 32-bit float of milliseconds: exact to well under a microsecond over one iteration, so
     longer spans are summed from iteration to iteration.
+
+    The end of a collective is marked on a stream that waits for it, one for each group, since a group's
+    collectives end in their order. (A future's `then` would take another stream of PyTorch's pool each time.
+    Streams share a few hardware queues, and one that waits holds up what computes through the same queue.)
     """
 
     asynchronous = True
@@ -68,6 +88,21 @@ class DeviceClock:
         self._anchor = self.now()
         torch.cuda.synchronize()
         self._anchor_ns = perf_counter_ns()
+        self._waiting: dict[str, torch.cuda.Stream] = {}
+
+    def after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    ) -> torch.futures.Future[Any]:
+        if group not in self._waiting:
+            self._waiting[group] = torch.cuda.Stream()
+        stream = self._waiting[group]
+        future: torch.futures.Future[Any] = torch.futures.Future(devices=[stream.device])
+        with torch.cuda.stream(stream):
+            # The future's `wait`, since the work's would also give up the memory that the collective uses.
+            work.get_future().wait()
+            noted()
+            future.set_result(value)
+        return future
 
     def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

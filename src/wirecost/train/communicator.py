@@ -185,11 +185,7 @@ class Communicator:
                 recorder.ended(call)
                 return DONE
 
-        def ended(future: torch.futures.Future[Any]) -> Any:
-            recorder.ended(call)
-            return future.value()
-
-        return Pending(work.get_future().then(ended), work=work)
+        return Pending(recorder.ends_with(call, work), work=work)
 
 
 class Channel:
@@ -264,17 +260,14 @@ class Channel:
         return self.recorder.phase(phase) if phase else nullcontext()
 
     def _pending(self, work: Any, call: Call) -> Pending:
-        def ended(_: object) -> None:
-            self.recorder.ended(call)
-
         if self._watcher is None:
-            return Pending(work.get_future().then(ended), work=work)
+            return Pending(self.recorder.ends_with(call, work), work=work)
         future: torch.futures.Future[Any] = torch.futures.Future()
 
         def watch() -> None:
             try:
                 work.wait()
-                ended(None)
+                self.recorder.ended(call)
                 future.set_result(None)
             except RuntimeError as error:
                 future.set_exception(error)

@@ -6,8 +6,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
+
+import torch
 
 from wirecost.breakdown import Parts, Phase, split_window
 from wirecost.breakdown.intervals import EMPTY, from_pairs, subtract
@@ -130,6 +133,11 @@ class Recorder:
 
     def ended(self, call: Call) -> None:
         call.end = self.clock.now()
+
+    def ends_with(self, call: Call, work: Any, value: Any = None) -> torch.futures.Future[Any]:
+        """Records the end of a collective as that of `work`, which was issued asynchronously; the future is
+        complete then, with `value`."""
+        return self.clock.after(work, call.group, partial(self.ended, call), value)
 
     def tail(self, outer: Phase, since: Any, phase: Phase) -> None:
         """What the last `outer` did from the mark `since` to its end was `phase`."""

@@ -59,6 +59,8 @@ def run_rank(directory: Path, rank: int) -> None:
     timeout = datetime.timedelta(seconds=float(experiment.timeout))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if experiment.device is Device.CUDA:
+        # The most there can be: streams that share a hardware queue hold each other up.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         # One machine's GPUs are dealt out to the ranks, whichever host each of them plays.
         device = torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)

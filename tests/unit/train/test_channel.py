@@ -27,7 +27,7 @@ class Work:
         self.made.append(self)
 
     def get_future(self) -> Any:
-        future: torch.futures.Future[Any] = torch.futures.Future()
+        future = torch.futures.Future()
         future.set_result(None)
         return future
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 pytest.importorskip("torch")
@@ -87,7 +85,7 @@ def test_the_next_iteration_starts_empty() -> None:
     assert recorder.resolve(recorder.finish()).phases.keys() == {Phase.OTHER}
 
 
-class BehindTheHost:
+class BehindTheHost(HostClock):
     """A device that has come to the first `done` marks only."""
 
     asynchronous = True
@@ -102,12 +100,6 @@ class BehindTheHost:
 
     def has_happened(self, mark: int) -> bool:
         return mark <= self.done
-
-    def wait(self, mark: int) -> None:
-        pass
-
-    def nanoseconds(self, marks: Sequence[int]) -> list[int]:
-        return list(marks)
 
 
 @pytest.mark.parametrize(("done", "kept_pace"), [(3, False), (4, True)])

@@ -60,9 +60,4 @@ class OverlappedDDP(WholeParameters):
         call = self.recorder.launch("all_reduce", self.group.name, self.group.ranks, buffer.nbytes)
         self._last_launch = call.start
         work: Any = dist.all_reduce(buffer, group=self.group.process_group, async_op=True)
-
-        def ended(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            self.recorder.ended(call)
-            return future.value()[0]
-
-        return work.get_future().then(ended)
+        return self.recorder.ends_with(call, work, buffer)
