@@ -20,7 +20,7 @@ from wirecost.model.iteration import Iteration
 from wirecost.model.predict import predict
 from wirecost.model.seen import UNTOLD_SPREAD, key_of, left_over, spread_of
 from wirecost.model.setup import setup
-from wirecost.spec import Plan, Precision, Workload
+from wirecost.spec import Plan, Precision, Stack, Workload
 from wirecost.spec.presets import named
 
 ODD = 1.4
@@ -173,32 +173,40 @@ def test_runs_that_waited_for_the_host_tell_its_time_and_the_others_the_devices(
 
 
 def test_the_host_runs_ahead_while_the_network_is_waited_for(tmp_path: Path) -> None:
-    """An iteration takes what the device and the network take, or what the host takes: never their sum."""
+    """An iteration takes what the device and the network take, or what the host takes; it goes on while the network is
+    waited for, but only so far."""
     made = calibrated(runs(), tmp_path)
     (cluster,) = made.clusters.values()
     cluster = cluster.model_copy(update={"cores": None})
     stack = made.stacks[Precision.FP32]
-    seen = (*stack.seen[:1], stack.seen[1].model_copy(update={"compute": None, "optimizer": None}))
     plan = Plan.model_validate(named("plan", "all-reduce"))
     model = Workload.model_validate(workload(4, 256))
-    assert all(one.key == key_of(model) for one in seen)
+    first, second, *_ = stack.seen
+    assert first.key == second.key == key_of(model)
+    once_s = 0.001
 
-    def times(host_s: float, ranks: int) -> Iteration:
-        known = (seen[0], seen[1].model_copy(update={"host_s": host_s, "host_once_s": 0.001}))
-        changed = stack.model_copy(update={"seen": known})
-        batch = {"micro_batch": 4, "global_batch": 4 * ranks}
-        return predict(setup(model, plan, cluster, stack=changed, gpus=ranks, **batch)).times
-
-    free, bound = times(1e-6, 1), times(10.0, 1)
-    assert float(bound.total_s) == pytest.approx(10.001)
-    assert float(bound.host_s) == pytest.approx(10.001 - float(free.total_s))
-    network_s = float(times(1e-6, 2).gradient_s)
-    host_s = float(free.total_s) + network_s / 2
-    assert float(times(host_s, 2).total_s) == pytest.approx(float(times(1e-6, 2).total_s))
-    assert float(times(host_s, 1).total_s) == pytest.approx(host_s + 0.001)
-    assert (
-        spread_of(
-            stack.model_copy(update={"seen": (seen[0], seen[1].model_copy(update={"host_s": 1.0}))}), model, 4
+    def waiting(host_s: float, ahead_s: float = 0.0) -> Stack:
+        waited = second.model_copy(
+            update={"compute": None, "optimizer": None, "host_s": host_s, "host_once_s": once_s}
         )
-        == stack.spread
-    )
+        return stack.model_copy(update={"seen": (first, waited), "run_ahead_s": ahead_s})
+
+    def times(of: Stack, ranks: int) -> Iteration:
+        batch = {"micro_batch": 4, "global_batch": 4 * ranks}
+        return predict(setup(model, plan, cluster, stack=of, gpus=ranks, **batch)).times
+
+    quick = waiting(1e-6, 1e9)
+    device_s, network_s = float(times(quick, 1).total_s), float(times(quick, 2).gradient_s)
+    assert float(times(quick, 2).total_s) > device_s + network_s / 2
+    alone = times(waiting(10.0), 1)
+    assert float(alone.total_s) == pytest.approx(10 + once_s)
+    assert float(alone.host_s) == pytest.approx(10 + once_s - device_s)
+    host_s = device_s + network_s / 2
+    assert float(times(waiting(host_s, 1e9), 1).total_s) == pytest.approx(host_s + once_s)
+    for ahead_s, expected in (
+        (1e9, float(times(quick, 2).total_s)),
+        (0.0, host_s + once_s + network_s),
+        (network_s / 4, host_s + once_s + network_s * 3 / 4),
+    ):
+        assert float(times(waiting(host_s, ahead_s), 2).total_s) == pytest.approx(expected)
+    assert spread_of(waiting(host_s), model, 4) == stack.spread
