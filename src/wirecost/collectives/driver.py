@@ -21,8 +21,9 @@ DRAIN_BUCKETS = 1.5
 """What a link carries before messages are timed: a shaper's bucket, and what it regains meanwhile."""
 DRAIN_S = 1.0
 """A bucket that takes longer than this is left as it is, and the rows that it falsifies are marked."""
-MIN_DEVICE_PER_ROUND = 20
-"""nccl-tests' default: the host's wait at the end of a round is spread over so many messages."""
+MIN_DEVICE_ROUND_NS, MIN_DEVICE_PER_ROUND = 20_000_000, 20
+"""A round on a device has at least so many messages (nccl-tests' default), or takes at least so long: the host's
+wait at its end, some 10 µs, is spread over them."""
 
 
 class Control(Protocol):
@@ -130,7 +131,9 @@ def _messages_per_round(setup: Setup, took_ns: int) -> int:
     if setup.request.iterations is not None:
         return setup.request.iterations
     fitting = int(setup.request.budget_s * 1e9 / ROUNDS / took_ns)
-    least = MIN_DEVICE_PER_ROUND if setup.request.backend is Backend.NCCL else 1
+    least = 1
+    if setup.request.backend is Backend.NCCL:
+        least = min(MIN_DEVICE_PER_ROUND, math.ceil(MIN_DEVICE_ROUND_NS / took_ns))
     return max(least, min(MAX_MESSAGES // ROUNDS, fitting))
 
 

@@ -6,6 +6,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -69,6 +70,9 @@ def report_failure(directory: Path, rank: int, error: BaseException) -> None:
     folder.mkdir(exist_ok=True)
     first = str(error).strip().splitlines()[0] if str(error).strip() else ""
     kind = classify(error)
+    if kind == "oom":
+        # What PyTorch's allocator holds and how it could be set is in the traceback.
+        first = re.split(r" Including non-PyTorch memory| Of the allocated memory", first)[0]
     failure: dict[str, object] = {
         "rank": rank,
         "kind": kind,
