@@ -12,6 +12,7 @@ from wirecost.model.dataparallel import compression_s, data_parallel, gradient_b
 from wirecost.model.experts import context_forward_s, expert_forward_s
 from wirecost.model.flops import layer_work
 from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, has, where
+from wirecost.model.launches import host_wait_s
 from wirecost.model.memory import Memory, memory
 from wirecost.model.pipeline import schedule, tied_embedding_s
 from wirecost.model.tensor import forward as forward_tensor
@@ -168,11 +169,9 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         + other_s
         + straggler
     )
-    if np.any(stack.host_issue_s):
-        issue = m * share * stack.host_issue_s + stack.host_issue_once_s
-        waited = data.gradient_s + data.parameter_s + tied + timing.transfer_s + timing.bubble_s
-        more = np.maximum(issue + np.maximum(waited - stack.run_ahead_s, 0.0) - total, 0.0)
-        host, total = host + more, total + more
+    waited = data.gradient_s + data.parameter_s + tied + timing.transfer_s + timing.bubble_s
+    more = host_wait_s(total, waited, share, timing.layers_of_stage, layout, stack)
+    host, total = host + more, total + more
     exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,

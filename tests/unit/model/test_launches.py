@@ -1,0 +1,61 @@
+"""An iteration that its host launches more slowly than the device goes through it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from wirecost.model.inputs import Layout
+from wirecost.model.launches import host_wait_s
+
+STACK = SimpleNamespace(
+    host_issue_s=0.0, host_issue_once_s=0.0, run_ahead_s=0.0, host_shard_s=0.0, host_forward_s=1e-3, host_backward_s=2e-3
+)  # fmt: skip
+PLAIN = Layout(tensor=1.0, pipeline=1.0, data=2.0, micro_batch=4.0, accumulation=2.0)
+SHARDED = replace(PLAIN, sharding=3.0)
+
+
+def wait(
+    total_s: float,
+    waited_s: float,
+    layout: Layout = PLAIN,
+    share: float = 1.0,
+    changes: dict[str, float] | None = None,
+) -> float:
+    stack = SimpleNamespace(**{**vars(STACK), **(changes or {})})
+    return float(host_wait_s(total_s, waited_s, share, 10.0, layout, stack))
+
+
+def test_what_nobody_told_of_costs_nothing() -> None:
+    assert wait(0.001, 0.0) == 0
+    assert wait(0.001, 0.0, SHARDED) == 0
+
+
+def test_the_longer_decides() -> None:
+    host = {"host_issue_s": 0.1, "host_issue_once_s": 0.02}
+    assert wait(0.3, 0.0, changes=host) == 0
+    assert wait(0.15, 0.0, changes=host) == pytest.approx(0.2 + 0.02 - 0.15)
+    assert wait(0.15, 0.0, share=0.5, changes=host) == 0  # half of the layers
+    # The network's 0.1 of 0.25: the host gains as much of it as a queue holds.
+    assert wait(0.25, 0.1, changes=host | {"run_ahead_s": 1.0}) == 0
+    assert wait(0.25, 0.1, changes=host | {"run_ahead_s": 0.03}) == pytest.approx(0.22 + 0.07 - 0.25)
+
+
+def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
+    gathers_s = 2 * 2 * 11 * 5e-3
+    layers_s = 2 * 10 * 3e-3
+    assert wait(0.1, 0.0, SHARDED, changes={"host_shard_s": 5e-3}) == pytest.approx(gathers_s + layers_s - 0.1)
+    # It catches up during every wait, however long they are together.
+    assert wait(gathers_s + layers_s, 0.2, SHARDED, changes={"host_shard_s": 5e-3}) == 0
+    assert wait(0.1, 0.0, replace(SHARDED, data=1.0), changes={"host_shard_s": 5e-3}) == 0
+
+
+def test_many_configurations_at_once() -> None:
+    stack = SimpleNamespace(**{**vars(STACK), "host_shard_s": 5e-3})
+    both = replace(PLAIN, sharding=np.array([1.0, 3.0]))
+    found = host_wait_s(np.array([0.1, 0.1]), 0.0, 1.0, 10.0, both, stack)
+    assert found[0] == 0
+    assert found[1] > 0
