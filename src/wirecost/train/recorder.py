@@ -139,11 +139,17 @@ class Recorder:
         complete then, with `value`."""
         return self.clock.after(work, call.group, partial(self.ended, call), value)
 
+    def inside(self, outer: Phase, since: Any, until: Any, phase: Phase) -> None:
+        """What the last `outer` did between two marks was `phase`."""
+        spans = self.current.phases
+        spans.append(Span(phase, self._last(outer), since, until))
+
     def tail(self, outer: Phase, since: Any, phase: Phase) -> None:
         """What the last `outer` did from the mark `since` to its end was `phase`."""
-        spans = self.current.phases
-        place = max(n for n, span in enumerate(spans) if span.phase is outer)
-        spans.append(Span(phase, place, since, spans[place].end))
+        self.inside(outer, since, self.current.phases[self._last(outer)].end, phase)
+
+    def _last(self, phase: Phase) -> int:
+        return max(n for n, span in enumerate(self.current.phases) if span.phase is phase)
 
     def finish(self) -> Marks:
         """Ends the iteration.

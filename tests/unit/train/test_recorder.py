@@ -43,6 +43,29 @@ def test_communication_during_compute_is_overlapped_and_its_tail_exposed() -> No
     assert parts.exposed_comm_ns == call.end - since.start
 
 
+def test_waits_between_marks_are_taken_out_of_the_phase_that_is_still_open() -> None:
+    recorder = Recorder(HostClock())
+    recorder.begin()
+    with recorder.phase(Phase.FORWARD):
+        pass
+    with recorder.phase(Phase.BACKWARD):
+        waits = []
+        for _ in range(2):
+            since = recorder.clock.now()
+            call = recorder.launch("reduce_scatter", "sharding", (0, 1), 8)
+            sum(range(10_000))
+            recorder.ended(call)
+            until = recorder.clock.now()
+            sum(range(1000))
+            recorder.inside(Phase.BACKWARD, since, until, Phase.GRAD_SYNC)
+            waits.append(until - since)
+    sample = recorder.resolve(recorder.finish())
+    assert sample.phases[Phase.GRAD_SYNC] == sum(waits)
+    assert sum(sample.phases.values()) == sample.parts.window_ns
+    assert sample.parts.overlapped_ns == 0
+    assert 0 < sample.parts.exposed_comm_ns <= sum(waits)
+
+
 def test_a_phase_inside_another_counts_once() -> None:
     recorder = Recorder(HostClock())
     recorder.begin()

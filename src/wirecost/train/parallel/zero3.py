@@ -44,6 +44,7 @@ class Zero3:
         self.device = next(model.parameters()).device
         self.last = True
         self._reduced_since: Any = None
+        self._waiting_since: Any = None
         tags = {name: vars(p) for name, p in model.named_parameters() if vars(p)}
         self.blocks = self._shard(model, plan)
         for name, parameter in model.named_parameters():
@@ -63,6 +64,7 @@ class Zero3:
     def micro_batch(self, *, last: bool) -> Iterator[None]:
         self.last = last
         yield
+        self._waiting_since = None
         if self._reduced_since is not None:
             # Once the last unit's gradients have left, backward only waits for them.
             self.recorder.tail(Phase.BACKWARD, self._reduced_since, Phase.GRAD_SYNC)
@@ -133,6 +135,23 @@ class Zero3:
                 module.register_forward_hook(backward.before_backward, prepend=True)
                 module.register_forward_hook(backward.in_backward)
 
+    def computed(self) -> None:
+        """Backward of a block has computed. On a GPU, FSDP2 now makes the compute stream wait for the
+        reduce-scatter of the block before, whose memory it wants back, and goes on to this one's gradients."""
+        if self.device.type == "cuda" and self._waiting_since is None:
+            self._waiting_since = self.recorder.clock.now()
+
+    def waited(self) -> None:
+        """A block's gradients are about to be put together for their reduce-scatter."""
+        if self._waiting_since is not None:
+            now = self.recorder.clock.now()
+            self.recorder.inside(Phase.BACKWARD, self._waiting_since, now, Phase.GRAD_SYNC)
+            self._waiting_since = None
+
+    def another(self) -> None:
+        """Backward of another block begins: where the one before had nothing to reduce, it did not wait."""
+        self._waiting_since = None
+
     def reduced(self) -> None:
         """A reduce-scatter is about to be issued, on a GPU on a stream of its own."""
         if self.device.type == "cuda":
@@ -167,12 +186,18 @@ class _Bracket:
         self.prefetch = prefetch
         self._phases: list[AbstractContextManager[None]] = []
         self.before_forward = uncompiled(lambda _module, _inputs: self._open())
-        self.in_forward = uncompiled(lambda _module, _inputs: self._close())
+        self.in_forward = uncompiled(lambda _module, inputs: self._close_forward(inputs))
         # Hooks of a tensor run in the order in which they were registered, as modules' do.
         self.before_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._open))
         self.in_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._close))
 
+    def _close_forward(self, inputs: object) -> None:
+        self._close()
+        # FSDP2 has put a node of its own behind each of them, where it reduces: it comes after these hooks.
+        _on_gradient(inputs, self.strategy.computed)
+
     def _open(self) -> None:
+        self.strategy.another()
         self._phases.append(self.strategy.recorder.phase(Phase.PARAM_GATHER))
         self._phases[-1].__enter__()
 
@@ -182,11 +207,13 @@ class _Bracket:
             self.prefetch.unshard(async_op=True)
 
 
-def _on_gradient(output: object, act: Callable[[], None]) -> None:
-    """Lets `act` run when the gradient of a unit's output arrives."""
-    for tensor in output if isinstance(output, tuple) else (output,):
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-            tensor.register_hook(lambda _: act())
+def _on_gradient(values: object, act: Callable[[], None]) -> None:
+    """Lets `act` run when the gradient of a unit's output (or input) arrives."""
+    if isinstance(values, tuple):
+        for value in values:
+            _on_gradient(value, act)
+    elif isinstance(values, torch.Tensor) and values.requires_grad:
+        values.register_hook(lambda _: act())
 
 
 class _Allocates:
@@ -230,6 +257,10 @@ class _Work(dist.Work):
 
 class _ReduceScatter(_Allocates):
     """A reduce-scatter that is recorded; computation waits for it if nothing may overlap."""
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        self.strategy.waited()
+        return super().allocate(size, dtype=dtype, device=device)
 
     def __call__(
         self,
