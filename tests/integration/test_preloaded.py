@@ -12,6 +12,7 @@ import pytest
 
 from support.studies import processes_about
 from wirecost.fabric.preloaded import EXIT_LOST, Preloaded
+from wirecost.study import runner
 
 MODULE = """\
 import os, subprocess, sys, time
@@ -33,6 +34,7 @@ def main(arguments):
         os.kill(os.getpid(), 9)
     if what == "stay":
         time.sleep(1000)
+    return 0
 """
 
 
@@ -98,6 +100,22 @@ def test_a_server_that_was_killed_is_an_exit_code(tmp_path: Path, monkeypatch: p
         server.process.kill()
         server.process.wait()
         assert run(server, tmp_path, "code", "0", network=False)[0] == EXIT_LOST
+
+
+def test_a_study_goes_on_with_another_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_module(tmp_path, monkeypatch)
+    monkeypatch.setattr(runner, "CELL", "module_of_test")
+    with runner._Cells(tmp_path, ()) as cells, (tmp_path / "log").open("wb") as output:
+        servers = set()
+        for _ in range(2):
+            with cells.start(tmp_path, network=False, output=output) as cell:
+                assert cell.wait() == 0
+            assert cells._preloaded is not None
+            servers.add(cells._preloaded.process.pid)
+            cells._preloaded.process.kill()
+            cells._preloaded.process.wait()
+        assert len(servers) == 2
+    assert not processes_about(tmp_path)
 
 
 def test_a_preload_that_fails_is_left_to_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,9 @@ class Preloaded:
         """
         return IsolatedFork(self.socket, arguments, network=network, output=output)
 
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
     def close(self) -> None:
         self.socket.close()
         self.process.wait()

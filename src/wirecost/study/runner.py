@@ -171,6 +171,9 @@ class _Cells:
         if self.worker:
             command = [sys.executable, "-m", CELL, str(directory), *self.worker]
             return Isolated(command, network=network, output=output)
+        if self._preloaded is not None and not self._preloaded.runs():
+            self._preloaded.close()  # killed, for want of memory perhaps: the next experiment need not suffer
+            self._preloaded = None
         if self._preloaded is None:
             # Not before: it would disturb the benchmarks of the networks.
             self._preloaded = Preloaded(CELL, str(self.out))
