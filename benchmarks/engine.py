@@ -118,11 +118,10 @@ def launch(
     return Result(**json.loads(found[0].removeprefix(RESULT)))
 
 
-def on_both(arguments: argparse.Namespace, deadline: float, section: str, *extra: str) -> list[Result]:
+def on_both(arguments: argparse.Namespace, deadline: float, section: str, *extra: str) -> list[Result | None]:
     """A section alone on either GPU, at the same time: as fast as two ranks that have nothing to say are."""
     with ThreadPoolExecutor(2) as threads:
-        found = threads.map(lambda gpu: launch(arguments, deadline, section, *extra, gpu=gpu), range(2))
-        return [one for one in found if one is not None]
+        return list(threads.map(lambda gpu: launch(arguments, deadline, section, *extra, gpu=gpu), range(2)))
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -168,8 +167,9 @@ def run(arguments: argparse.Namespace) -> None:
             of_model = ("--model", model, "--micro-batch", str(size))
             found = on_both(arguments, deadline, section, *of_model, *extra)
             for gpu, one in enumerate(found):
-                print(f"{model} x {size}, both GPUs at once, {gpu}: {one.line(None)}", flush=True)
-            return found
+                if one is not None:
+                    print(f"{model} x {size}, both GPUs at once, {gpu}: {one.line(None)}", flush=True)
+            return [one for one in found if one is not None]
 
         both = apart("ours", "--loss", first)
         for plan in ("ddp", "zero1"):

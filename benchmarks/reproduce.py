@@ -235,6 +235,9 @@ def main() -> int:
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
     studies = [load_study(name) for name in options.study]
+    known = {workload.name for study in studies for workload in study.workloads}
+    if unknown := set(options.workloads or ()) - known:
+        parser.error(f"no workload {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
     options.out.mkdir(parents=True, exist_ok=True)
     if options.stage == "pack":
         print(pack(options.out))

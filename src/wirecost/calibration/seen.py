@@ -23,12 +23,13 @@ def seen_workloads(runs: Sequence[Observed], modelled: Mapping[str, np.ndarray])
         modelled: seconds of each run by part, as `Observed.parts` has them.
     """
     groups: dict[tuple[Key, int], list[int]] = {}
-    waited: dict[Key, set[bool]] = {}
     for index, run in enumerate(runs):
         if all(part in run.parts for part in ENGINE):
             key = tuple(key_of(run.workload).items())
             groups.setdefault((key, run.micro_batch), []).append(index)
-            waited.setdefault(key, set()).add(run.launch_bound)
+    waited: dict[Key, set[bool]] = {}
+    for (key, _), members in groups.items():
+        waited.setdefault(key, set()).add(all(runs[i].launch_bound for i in members))
     found = []
     for (key, _), members in groups.items():
         of_device = len(waited[key]) > 1  # with runs of both kinds device and host are told apart

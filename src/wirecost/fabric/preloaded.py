@@ -43,6 +43,8 @@ class Preloaded:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "wirecost.fabric.preloaded", str(theirs.fileno()), module, whose],
                 stdin=subprocess.DEVNULL,
+                # With more, libraries start threads on import. Ranks set their own number.
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
                 # What goes wrong here goes wrong again in every child, which has a log.
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -116,14 +118,14 @@ class IsolatedFork:
 
     def close(self) -> None:
         """Ends everything; returns when it is gone."""
-        if self._lifeline < 0:
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline < 0:
             return
-        os.close(self._lifeline)
+        os.close(lifeline)
         # The end of file comes when the last process that could tell is gone.
         while os.read(self._result, 16):
             pass
         os.close(self._result)
-        self._lifeline = -1
 
     def __enter__(self) -> IsolatedFork:
         return self

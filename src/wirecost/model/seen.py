@@ -88,6 +88,7 @@ def as_seen(machine: Machine, stack: Stack, workload: Workload, micro_batch: int
             "host_issue_s": left.host_s / left.compute,
             "host_issue_once_s": left.host_once_s / left.compute,
         }
+    changes["host_shard_s"] = stack.host_shard_s / left.compute
     return slowed(replace(machine, stack=stack.model_copy(update=changes)), left.compute)
 
 

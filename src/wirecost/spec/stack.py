@@ -69,10 +69,10 @@ class Stack(Spec):
     host_masked: PositiveFloat = 1.0  # launch cost of layers with a padding mask (BERT, T5) over causal ones
     host_softmax_fallback_s: NonNegativeFloat = 0.0
     # the same of all layers, where runs told: an iteration takes at least this. While the device waits for the
-    # network the host goes on, but no further ahead than `run_ahead_s`
+    # network the host goes on, but no further ahead than `run_ahead_s` (None: as far as it comes)
     host_issue_s: NonNegativeFloat = 0.0
     host_issue_once_s: NonNegativeFloat = 0.0  # for an iteration
-    run_ahead_s: NonNegativeFloat = 0.0
+    run_ahead_s: NonNegativeFloat | None = None
     host_shard_s: NonNegativeFloat = 0.0  # to gather a unit of ZeRO-3 and give it up again
     host_sharpness: float = Field(default=4.0, ge=1, le=50)  # exponent of the smooth maximum of host and device
 

@@ -54,8 +54,9 @@ class HostClock:
     def after(
         self, work: Any, group: str, noted: Callable[[], None], value: Any = None
     ) -> torch.futures.Future[Any]:
-        def ended(_: object) -> Any:
+        def ended(future: torch.futures.Future[Any]) -> Any:
             noted()
+            future.value()  # raises what the collective failed with
             return value
 
         return work.get_future().then(ended)

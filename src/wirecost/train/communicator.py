@@ -169,7 +169,7 @@ class Communicator:
         def add() -> None:
             shard.view(-1).copy_(received.view(self.size, -1).sum(0, dtype=torch.float32))
 
-        pending = Pending(exchange.future, add)
+        pending = Pending(exchange.future, add, exchange.work)
         if not asynchronous:
             pending.wait()
             return DONE

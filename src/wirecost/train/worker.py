@@ -34,9 +34,8 @@ def run_here(directory: Path) -> NoReturn:
 
 
 def preload() -> None:
-    """Imports what a rank needs, in a process that ranks are forked from: it takes seconds."""
-    # With more, OpenMP and MKL could start threads, which forked ranks would lack. A rank sets its own number.
-    os.environ["OMP_NUM_THREADS"] = "1"
+    """Imports what a rank needs, in a process that ranks are forked from: it takes seconds. To be started with
+    OMP_NUM_THREADS=1, so that no library starts threads, which forked ranks would lack."""
     import torch._dynamo  # noqa: F401 - PyTorch's optimizers load it
 
     import wirecost.corpus

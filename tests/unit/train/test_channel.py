@@ -77,3 +77,18 @@ def test_a_collective_is_waited_for_itself(works: list[Work], recorder: Recorder
     pending.wait()
     assert works[0].waited == 1
     recorder.finish()
+
+
+def test_a_collective_that_fails_is_an_error_where_it_is_waited_for(
+    works: list[Work], recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(_work: Work) -> Any:
+        future = torch.futures.Future()
+        future.set_exception(RuntimeError("Connection closed by peer"))
+        return future
+
+    monkeypatch.setattr(Work, "get_future", failed)
+    pending = Communicator(GROUP, recorder).all_reduce(torch.zeros(4), asynchronous=True)
+    with pytest.raises(RuntimeError, match="Connection closed by peer"):
+        pending.wait()
+    assert len(works) == 1

@@ -65,18 +65,31 @@ class BucketedAllReduce(WholeParameters):
 class FlatAllReduce(BucketedAllReduce):
     """One buffer, one all-reduce, after backward.
 
-    Gradients stay where backward makes them until the last is there, and are copied into the buffer then: clearing
-    it and adding each to it would move twice as many bytes, in a kernel for every parameter.
+    Where there is one micro-batch, gradients stay where backward makes them until the last is there, and are
+    copied into the buffer then: clearing it and adding each to it would move twice as many bytes, in a kernel for
+    every parameter. With several they would lie beside the buffer while the next one needs memory for activations.
     """
 
     one_buffer = True
 
+    def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
+        super().__init__(model, plan, groups, recorder)
+        self.accumulates = groups.experiment.accumulation > 1
+
     def zero_grad(self) -> None:
+        if self.accumulates:
+            super().zero_grad()
+            return
         for parameter in self.parameters:
             parameter.grad = None
         self.ready.reset()
 
     def after_backward(self) -> None:
+        if not self.accumulates:
+            self._copy()
+        super().after_backward()
+
+    def _copy(self) -> None:
         with self.recorder.phase(Phase.BACKWARD), torch.no_grad():
             places, gradients = [], []
             for parameter, view in (pair for b in self.buckets for pair in b.views(self.flat[b.index])):
@@ -87,4 +100,3 @@ class FlatAllReduce(BucketedAllReduce):
                     gradients.append(parameter.grad)
                 parameter.grad = view
             torch._foreach_copy_(places, gradients)  # pyright: ignore[reportPrivateImportUsage]
-        super().after_backward()

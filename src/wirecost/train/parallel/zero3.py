@@ -275,7 +275,11 @@ class _ReduceScatter(_Allocates):
         phase = None if self.compute is not None else Phase.GRAD_SYNC
         self.strategy.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
         if self.compute is not None and not self.strategy.overlap:
-            self.compute.wait_stream(torch.cuda.current_stream())
+            reducing = torch.cuda.current_stream()
+            with torch.cuda.stream(self.compute):
+                self.strategy.computed()
+                self.compute.wait_stream(reducing)
+                self.strategy.waited()
 
 
 class _Replication:
