@@ -27,6 +27,7 @@ from pathlib import Path
 from lanes import Step, all_gpus, run
 
 from wirecost.breakdown import Breakdown
+from wirecost.errors import SpecError
 from wirecost.spec import Device, Experiment, Fabric, Plan, Study, to_yaml, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.presets import named
@@ -234,7 +235,10 @@ def main() -> int:
     parser.add_argument("--gpus", help="which, with commas; all by default")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
-    studies = [load_study(name) for name in options.study]
+    try:
+        studies = [load_study(name) for name in options.study]
+    except SpecError as error:
+        parser.error(str(error))
     known = {workload.name for study in studies for workload in study.workloads}
     if unknown := set(options.workloads or ()) - known:
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")

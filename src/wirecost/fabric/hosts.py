@@ -11,10 +11,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from wirecost.errors import UnsupportedError
+from wirecost.fabric.closing import Closing
 from wirecost.fabric.kernel import CLONE_NEWNET, CLONE_NEWUTS, setns, unshare
 from wirecost.fabric.tcp import use_usual_control
 from wirecost.spec.fabric import Emulation
@@ -43,7 +43,7 @@ def burst_bytes(rate_bps: float) -> int:
     return max(MIN_BURST_BYTES, int(rate_bps / 8 * BURST_S))
 
 
-class EmulatedHosts:
+class EmulatedHosts(Closing):
     """Hosts 0..n-1, each with an interface `eth0` and the address 10.77.h.1, on one switch.
     `congestion_control` is their TCP's.
 
@@ -98,14 +98,6 @@ class EmulatedHosts:
         for fd in self._namespaces:
             os.close(fd)
         self._namespaces = []
-
-    def __enter__(self) -> EmulatedHosts:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _build(self) -> None:
         from pyroute2 import IPRoute

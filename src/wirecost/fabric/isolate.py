@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from wirecost.errors import UnsupportedError
+from wirecost.fabric.closing import Closing
 from wirecost.fabric.forked import end_with
 from wirecost.fabric.kernel import enter_isolation, mount_own_proc
 
@@ -26,7 +26,7 @@ EXIT_REFUSED = 120
 """The isolation could not be had; the reason is the last line on stderr."""
 
 
-class Isolated:
+class Isolated(Closing):
     """A command in isolation, started at once; leaving the context kills whatever still runs of it.
 
     Args:
@@ -66,14 +66,6 @@ class Isolated:
         with suppress(OSError):
             os.close(self._lifeline)
         self.process.wait()
-
-    def __enter__(self) -> Isolated:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def main(argv: Sequence[str]) -> int:

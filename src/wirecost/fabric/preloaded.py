@@ -18,9 +18,9 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
-from types import TracebackType
 from typing import IO
 
+from wirecost.fabric.closing import Closing
 from wirecost.fabric.forked import end_with
 from wirecost.fabric.isolate import run_isolated
 
@@ -29,7 +29,7 @@ EXIT_LOST = 1
 MOST_REQUEST_BYTES = 1 << 16
 
 
-class Preloaded:
+class Preloaded(Closing):
     """The process that children are forked from, started at once; leaving the context ends it.
 
     Args:
@@ -69,16 +69,8 @@ class Preloaded:
         self.socket.close()
         self.process.wait()
 
-    def __enter__(self) -> Preloaded:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class IsolatedFork:
+class IsolatedFork(Closing):
     """What `Preloaded.run` started; `isolate.Isolated`'s methods, but for the process."""
 
     def __init__(
@@ -126,14 +118,6 @@ class IsolatedFork:
         while os.read(self._result, 16):
             pass
         os.close(self._result)
-
-    def __enter__(self) -> IsolatedFork:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def main(argv: Sequence[str]) -> int:
