@@ -37,6 +37,24 @@ def _loss_and_gradients(
     return tuple(f / scale if number else f for number, f in enumerate(found) if f is not None)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_words_that_are_missing_change_nothing(fused: bool, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    padded = _loss_and_gradients(fused=fused, bias=bias)
+    monkeypatch.setattr(vocabulary, "ALIGNMENT", 1)
+    for mine, right in zip(padded, _loss_and_gradients(fused=fused, bias=bias), strict=True):
+        torch.testing.assert_close(mine, right)
+        assert mine.shape == right.shape
+
+
+@pytest.mark.parametrize(("words", "more"), [(50257, 47), (50304, 0), (30522, 6), (1, 63)])
+def test_logits_are_of_whole_matrix_tiles(words: int, more: int) -> None:
+    assert vocabulary.missing(words) == more
+    weight, bias = vocabulary.aligned(torch.ones(words, 2), None)
+    assert len(weight) % vocabulary.ALIGNMENT == 0
+    assert bias is None or bool((bias == -torch.inf).sum() == more)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("chunk_bytes", [4 * WORDS * 5, 2**29])
 def test_fused_is_plain(bias: bool, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:

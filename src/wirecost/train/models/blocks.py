@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from wirecost.train.models.vocabulary import chunk_for, vocabulary_loss
+from wirecost.train.models.vocabulary import aligned, chunk_for, vocabulary_loss
 
 
 class Attend(nn.Module):
@@ -128,7 +128,7 @@ class VocabularyLoss(nn.Module):
             chunk = chunk_for(len(self.weight))
             total, *_ = vocabulary_loss(x, self.weight, self.bias, targets, chunk, self.compiled)
             return total / len(x)
-        logits = functional.linear(x, self.weight, self.bias)
+        logits = functional.linear(x, *aligned(self.weight, self.bias))
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 

@@ -4,15 +4,24 @@ Forward computes the gradients too, while a chunk's logits are there (the idea o
 arXiv:2410.10989, 3.2). They are those of the losses' sum: the division by the number of targets and a loss scale
 come in backward, so that FP16 loses nothing. An operator of its own, so that torch.compile takes it as it is, in
 every kind of graph.
+
+Products with a side of an odd number of elements miss the matrix units' fast path (NVIDIA, "Matrix Multiplication
+Background User's Guide", section 4.1): GPT-2's 50,257 words would take a quarter of an eager iteration of
+GPT-2-Medium more. So the logits have words that no target is; parameters and what travels stay as they are.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import functional
+
+ALIGNMENT = 64
+"""Words: 128 bytes of 16-bit numbers."""
 
 CHUNK_BYTES = 2**30
 """Of logits, as 4 bytes each. Smaller chunks write the weight's gradient more often than that memory is worth."""
@@ -21,6 +30,20 @@ CHUNK_BYTES = 2**30
 def chunk_for(vocabulary: int) -> int:
     """The targets of a chunk: a power of two, as matrix units like it and batches of tokens divide by it."""
     return 1 << max(0, (CHUNK_BYTES // (4 * vocabulary)).bit_length() - 1)
+
+
+def missing(vocabulary: int) -> int:
+    """How many words more make a vocabulary a multiple of `ALIGNMENT`."""
+    return -vocabulary % ALIGNMENT
+
+
+def aligned(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weight (vocabulary, hidden) and bias of logits with the missing words, whose probability is 0."""
+    more = missing(len(weight))
+    if not more:
+        return weight, bias
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return functional.pad(weight, (0, 0, 0, more)), functional.pad(bias, (0, more), value=-math.inf)
 
 
 def _losses_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,17 +93,22 @@ def vocabulary_loss(
     softmax = _compiled() if compiled else _losses_and_gradient
     loss = torch.zeros((), dtype=torch.float32, device=x.device)
     of_x = torch.empty_like(x)
+    words = len(weight)
+    more = missing(words)
+    weight = functional.pad(weight, (0, 0, 0, more)) if more else weight
+    padded_bias = functional.pad(bias, (0, more)) if more and bias is not None else bias
     of_weight = torch.zeros_like(weight, dtype=torch.float32)
     of_bias = torch.zeros(0 if bias is None else len(bias), dtype=torch.float32, device=x.device)
     for part, part_of_x, wanted in zip(x.split(chunk), of_x.split(chunk), targets.split(chunk), strict=True):
-        logits = torch.nn.functional.linear(part, weight, bias)
+        logits = functional.linear(part, weight, padded_bias)
+        logits[:, words:] = -math.inf
         part_loss, gradient = softmax(logits, wanted)
         loss += part_loss
         torch.mm(gradient, weight, out=part_of_x)
         _add_product(of_weight, gradient.t(), part)
         if bias is not None:
-            of_bias += gradient.sum(0, dtype=torch.float32)
-    return loss, of_x, of_weight, of_bias
+            of_bias += gradient[:, :words].sum(0, dtype=torch.float32)
+    return loss, of_x, of_weight[:words], of_bias
 
 
 @vocabulary_loss.register_fake
