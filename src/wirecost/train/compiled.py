@@ -19,6 +19,6 @@ def apply_compile(plan: Plan, model: Model, groups: Groups) -> None:
 
 
 def _communicates_inside(plan: Plan, groups: Groups) -> bool:
-    sharded = plan.data_parallel in (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
-    gathers = sharded and groups.data.size > 1 and (plan.overlap or plan.data_parallel is DataParallel.ZERO3)
-    return gathers or max(g.size for g in (groups.tensor, groups.context, groups.pipeline)) > 1
+    overlaps = plan.overlap and plan.data_parallel is not DataParallel.ALL_REDUCE
+    during = groups.data.size > 1 and (overlaps or plan.data_parallel is DataParallel.ZERO3)
+    return during or max(g.size for g in (groups.tensor, groups.context, groups.pipeline)) > 1

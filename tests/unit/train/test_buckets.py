@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from wirecost.train.parallel.buckets import Bucket, GradientsReady, into_buckets
+from wirecost.train.parallel.buckets import Bucket, into_buckets
+from wirecost.train.parallel.gradients import GradientsReady
 
 
 @given(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,45 +66,3 @@ def _bucket(index: int, parameters: list[nn.Parameter], alignment: int, multiple
 
 def _up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
-
-
-class GradientsReady:
-    """Launches each bucket from hooks as soon as backward has accumulated the last of its gradients.
-
-    Buckets are launched in their order, which is the same on every rank whatever the order of the gradients.
-    """
-
-    def __init__(self, buckets: Sequence[Bucket], launch: Callable[[Bucket], None]) -> None:
-        self.buckets = buckets
-        self.launch = launch
-        self.armed = False
-        self._bucket_of = {p: bucket.index for bucket in buckets for p in bucket.parameters}
-        for parameter in self._bucket_of:
-            parameter.register_post_accumulate_grad_hook(self._accumulated)
-        self.reset()
-
-    def reset(self) -> None:
-        """Every gradient is missing again."""
-        self._missing = [set(bucket.parameters) for bucket in self.buckets]
-        self._next = 0
-
-    @contextmanager
-    def launching(self, armed: bool) -> Iterator[None]:
-        """Launches buckets during what it surrounds, if `armed`; otherwise gradients only accumulate."""
-        self.armed = armed
-        yield
-        self.armed = False
-
-    def launch_rest(self) -> None:
-        """Launches the buckets in which a gradient did not come."""
-        for bucket in self.buckets[self._next :]:
-            self.launch(bucket)
-        self._next = len(self.buckets)
-
-    def _accumulated(self, parameter: torch.Tensor) -> None:
-        if not self.armed:
-            return
-        self._missing[self._bucket_of[parameter]].discard(parameter)  # type: ignore[index,arg-type]
-        while self._next < len(self.buckets) and not self._missing[self._next]:
-            self._next += 1
-            self.launch(self.buckets[self._next - 1])

@@ -9,8 +9,9 @@ from torch import nn
 from wirecost.breakdown import Phase
 from wirecost.spec import Plan
 from wirecost.train.groups import Groups
-from wirecost.train.parallel.buckets import Bucket, GradientsReady
+from wirecost.train.parallel.buckets import Bucket
 from wirecost.train.parallel.chains import Chain, chains_for
+from wirecost.train.parallel.gradients import GradientsReady, Places
 from wirecost.train.parallel.sharded import ShardedOptimizer
 from wirecost.train.recorder import Recorder
 
@@ -22,18 +23,16 @@ class Zero1(ShardedOptimizer):
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         super().__init__(model, plan, groups, recorder, plan.bucket_bytes if plan.overlap else None)
         self.gradients = self._buffer()
+        views = {}
         for bucket, flat, shard in zip(self.buckets, self.gradients, self.shards, strict=True):
-            for parameter, view in bucket.views(flat):
-                parameter.grad = view
+            views.update(bucket.views(flat))
             shard.grad = self._mine(flat)
         self.rounds = 2 if self.replication.size > 1 else 1
         self.chains = chains_for(self.device, recorder)
-        self.ready = GradientsReady(self.buckets, self._launch)
+        self.ready = GradientsReady(self.buckets, self._launch, Places(views))
 
     def zero_grad(self) -> None:
         self._launch_gathers()
-        for flat in self.gradients:
-            flat.zero_()
         self.ready.reset()
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:

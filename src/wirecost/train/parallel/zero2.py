@@ -11,8 +11,9 @@ from torch import nn
 from wirecost.breakdown import Phase
 from wirecost.spec import Plan
 from wirecost.train.groups import Groups
-from wirecost.train.parallel.buckets import Bucket, GradientsReady
+from wirecost.train.parallel.buckets import Bucket
 from wirecost.train.parallel.chains import Chain, chains_for
+from wirecost.train.parallel.gradients import GradientsReady, copy_together, taken
 from wirecost.train.parallel.sharded import ShardedOptimizer
 from wirecost.train.recorder import Recorder
 
@@ -63,12 +64,11 @@ class Zero2(ShardedOptimizer):
         whole = torch.empty(bucket.size, dtype=self.dtype, device=self.device)
         for gap in bucket.gaps(whole):
             gap.zero_()
+        made = [(p, view) for p, view in bucket.views(whole) if p.grad is not None]
         for parameter, view in bucket.views(whole):
             if parameter.grad is None:
                 view.zero_()
-            else:
-                view.copy_(parameter.grad)
-                parameter.grad = None
+        copy_together([view for _, view in made], [taken(p) for p, _ in made])
         replicates = self._last and self.replicates_in_backward and bucket.index in self._to_replicate
         if replicates:
             self._to_replicate.discard(bucket.index)
