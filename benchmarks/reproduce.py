@@ -17,6 +17,7 @@ import argparse
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -252,9 +253,13 @@ def main() -> int:
     (options.out / "logs").mkdir(exist_ok=True)
     on_gpus = any(study.device is Device.CUDA for study in studies)
     gpus = options.gpus.split(",") if options.gpus else all_gpus() if on_gpus else ["none"]
-    bad = run(steps, gpus, options.out / "logs", deadline)
-    gather(studies, options.out)
-    print(pack(options.out))
+    # A machine that is taken back says so: what has been measured is gathered then as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        bad = run(steps, gpus, options.out / "logs", deadline)
+    finally:
+        gather(studies, options.out)
+        print(pack(options.out))
     print(f"failed or not finished: {', '.join(bad) or 'none'}")
     return 1 if bad else 0
 

@@ -169,7 +169,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         + other_s
         + straggler
     )
-    waited = data.gradient_s + data.parameter_s + tied + timing.transfer_s + timing.bubble_s
+    waited = data.gradient_s + data.parameter_s + tied
     more = host_wait_s(total, waited, share, timing.layers_of_stage, layout, stack, machine.gpus_per_node)
     host, total = host + more, total + more
     exposed_data = data.gradient_s + data.parameter_s

@@ -26,10 +26,11 @@ def host_wait_s(
     """How much longer than `total_s` an iteration takes because the host is still launching it.
 
     While gradients travel after backward the host gets at most `run_ahead_s` ahead: a launch queue is full then.
-    ZeRO-3 waits a little for every unit, which the host always catches up with; but it launches more.
+    ZeRO-3 waits a little for every unit, and a pipeline for every state, which the host always catches up with;
+    but ZeRO-3 launches more.
 
     Args:
-        waited_s: of `total_s`, what the device waits for the network and for other stages.
+        waited_s: of `total_s`, what the device waits for in one piece: gradients and parameters.
         share: of the model's layers that are this stage's.
         layers: of this stage.
         gpus_per_node: with one, hybrid sharding has nothing to share.
