@@ -24,7 +24,8 @@ class Iteration:
     """Seconds of one iteration on the busiest rank; the parts sum to `total_s`.
 
     `compute_s` kernels run; `host_s` the device waits for launches; `bubble_s` for other stages; the rest is
-    exposed communication and what an iteration does once. `hidden_comm_s` runs under compute.
+    exposed communication and what an iteration does once. `hidden_comm_s` runs under compute; `uneven_s` is what
+    the mean stage of a pipeline computes less than the busiest, and waits more.
     """
 
     total_s: Number
@@ -41,6 +42,7 @@ class Iteration:
     other_s: Number
     straggler_s: Number
     hidden_comm_s: Number
+    uneven_s: Number
     forward_s: Number  # of one micro-batch on the busiest stage
     backward_s: Number
     ends_s: Number  # embedding and vocabulary layer of one micro-batch, forward and backward
@@ -188,6 +190,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         other_s=other_s,
         straggler_s=straggler,
         hidden_comm_s=np.maximum(data.total_s - exposed_data, 0.0),
+        uneven_s=timing.uneven_s,
         forward_s=rank_forward,
         backward_s=rank_backward,
         ends_s=ends,

@@ -16,10 +16,12 @@ from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, h
 
 @dataclass(slots=True)
 class PipelineTime:
-    """Seconds for each iteration: the busiest stage's own work, what it waits for others, and transfers."""
+    """Seconds for each iteration: the busiest stage's own work, what it waits for others, how much longer the mean
+    stage waits, and transfers."""
 
     busy_s: Number
     bubble_s: Number
+    uneven_s: Number
     transfer_s: Number
     layers_of_stage: Number
 
@@ -99,13 +101,14 @@ def schedule(
     stage = np.minimum(blend(flag(single), whole, layers * layer_s + ends), whole)
     bubble = (whole - stage) / v
     if not has(p > 1):
-        return PipelineTime(m * stage, bubble, stage * 0.0, layers)
+        return PipelineTime(m * stage, bubble, stage * 0.0, stage * 0.0, layers)
     hop = transfer_s(tokens, shape, layout, machine)
     if machine.stack.pipeline_rendezvous:
         exposed = received_hops(layout)
     else:
         exposed = machine.stack.pipeline_exposed * 2 * v * m + 2 * (p - 1)
-    return PipelineTime(m * stage, bubble, (1 - flag(single)) * exposed * hop, layers)
+    uneven = m * np.maximum(stage - whole / np.maximum(p, 1.0), 0.0)
+    return PipelineTime(m * stage, bubble, uneven, (1 - flag(single)) * exposed * hop, layers)
 
 
 def tied_embedding_s(shape: Shape, layout: Layout, gradient_bytes: Number, machine: Machine) -> Number:

@@ -80,8 +80,10 @@ def _breakdown(
     made: Setup, shape: Shape, layout: Layout, machine: Machine, times: Times, held: Memory
 ) -> Breakdown:
     total = _ns(times.total_s)
-    # As it is measured: a stage waits for another one inside a receive, which is communication.
-    exposed = _ns(times.exposed_comm_s) + _ns(times.bubble_s)
+    # As it is measured: a stage waits for another one inside a receive, which is communication, and it is the mean
+    # over the ranks that counts.
+    waits = _ns(times.bubble_s) + _ns(times.uneven_s)
+    exposed = _ns(times.exposed_comm_s) + waits
     idle = _ns(times.host_s) + _ns(times.straggler_s) + _ns(times.other_s)
     busy = max(total - exposed - idle, 0)
     hidden = min(_ns(times.hidden_comm_s), busy)
@@ -96,14 +98,14 @@ def _breakdown(
     rounds = float(layout.accumulation)
     tensor = _ns(times.tensor_s + times.context_expert_s)
     # Of the vocabulary layer's and the embedding's three products one is forward's.
-    forward = max(_ns(float(times.forward_s + times.ends_s / 3) * rounds) - tensor // 2, 0)
+    forward = max(_ns(float(times.forward_s + times.ends_s / 3) * rounds - times.uneven_s / 3) - tensor // 2, 0)
     phases = {
         Phase.FORWARD: forward,
         Phase.TENSOR_PARALLEL: tensor,
         Phase.GRAD_SYNC: _ns(times.gradient_s),
         Phase.PARAM_GATHER: _ns(times.parameter_s),
-        Phase.PIPELINE_RECV_FORWARD: _ns(times.pipeline_s) // 2 + _ns(times.bubble_s) // 2,
-        Phase.PIPELINE_RECV_BACKWARD: _ns(times.pipeline_s) // 2 + _ns(times.bubble_s) // 2,
+        Phase.PIPELINE_RECV_FORWARD: _ns(times.pipeline_s) // 2 + waits // 2,
+        Phase.PIPELINE_RECV_BACKWARD: _ns(times.pipeline_s) // 2 + waits // 2,
         Phase.EMBEDDING_SYNC: _ns(times.embedding_sync_s),
         Phase.OPTIMIZER: _ns(times.optimizer_s),
         Phase.OTHER: _ns(times.other_s) + _ns(times.straggler_s),
