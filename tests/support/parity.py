@@ -43,7 +43,7 @@ TOKENS = np.minimum(np.random.default_rng(0).geometric(0.05, 20_000) - 1, 127).a
 WORKLOADS = {
     Family.GPT: Workload(name="gpt", layers=4, hidden=32, heads=4, vocab_size=256, sequence_length=16),
     Family.BERT: Workload(
-        name="bert", family=Family.BERT, layers=4, hidden=32, heads=4, vocab_size=256, sequence_length=16
+        name="bert", family=Family.BERT, layers=4, hidden=32, heads=4, vocab_size=251, sequence_length=16
     ),
     Family.T5: Workload(
         name="t5",
@@ -52,7 +52,7 @@ WORKLOADS = {
         decoder_layers=2,
         hidden=32,
         heads=4,
-        vocab_size=256,
+        vocab_size=250,
         sequence_length=16,
         decoder_sequence_length=8,
         activation="relu",

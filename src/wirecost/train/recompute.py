@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
-
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from wirecost.spec import Plan, Recompute
 from wirecost.train.models import Model
-from wirecost.train.models.blocks import Attend
+from wirecost.train.models.blocks import Attend, keep_inputs
 
 
 def apply_recompute(plan: Plan, model: Model) -> None:
@@ -21,15 +16,10 @@ def apply_recompute(plan: Plan, model: Model) -> None:
     Communication inside what is computed again happens again.
     """
     if plan.recompute is Recompute.FULL:
-        again: list[nn.Module] = list(model.units)[1:-1]
+        for unit in list(model.units)[1:-1]:
+            unit.forward = functools.partial(keep_inputs, unit.forward)
     elif plan.recompute is Recompute.SELECTIVE:
-        again = [m for m in model.modules() if isinstance(m, Attend)]
-    else:
-        return
-    for module in again:
-        module.forward = functools.partial(_kept_inputs, module.forward)
-
-
-def _kept_inputs(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    # No unit draws random numbers: there is no state of a generator to keep.
-    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+        for module in model.modules():
+            if isinstance(module, Attend):
+                # A flag: where units are compiled apart, a function of each module's own would be compiled each.
+                module.computed_again = True

@@ -38,9 +38,10 @@ def test_the_pieces_of_all_ranks_are_every_gradient_once(overlap: bool) -> None:
         strategy = Zero1(model, plan, FakeGroups(index), Recorder(HostClock()))
         for parameter, same in zip(model.parameters(), before, strict=True):
             assert torch.equal(parameter, same)
-        for number, parameter in enumerate(model.parameters()):
-            assert parameter.grad is not None
-            parameter.grad.copy_(1000 * number + torch.arange(parameter.numel()).view_as(parameter))
+        strategy.zero_grad()
+        wanted = [1000 * n + torch.arange(p.numel()).view_as(p) for n, p in enumerate(model.parameters())]
+        with strategy.micro_batch(last=False):
+            torch.stack([(p * w).sum() for p, w in zip(model.parameters(), wanted, strict=True)]).sum().backward()
         names = {p: name for name, p in model.named_parameters()}
         for parameter, piece in strategy.gradient_pieces():
             found.setdefault(names[parameter], []).append(piece)

@@ -50,9 +50,27 @@ def test_words_that_are_missing_change_nothing(fused: bool, bias: bool, monkeypa
 @pytest.mark.parametrize(("words", "more"), [(50257, 47), (50304, 0), (30522, 6), (1, 63)])
 def test_logits_are_of_whole_matrix_tiles(words: int, more: int) -> None:
     assert vocabulary.missing(words) == more
-    weight, bias = vocabulary.aligned(torch.ones(words, 2), None)
-    assert len(weight) % vocabulary.ALIGNMENT == 0
-    assert bias is None or bool((bias == -torch.inf).sum() == more)
+    weight = torch.ones(words, 2)
+    logits = vocabulary.aligned_logits(torch.ones(3, 2), weight, None)
+    assert logits.shape == (3, words + more)
+    assert logits.shape[-1] % vocabulary.ALIGNMENT == 0
+    assert int((logits == -torch.inf).sum()) == 3 * more
+
+
+def test_backward_keeps_no_copy_of_the_weight() -> None:
+    head = VocabularyLoss(nn.Parameter(torch.randn(WORDS, HIDDEN)))
+    kept = set()
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() and tensor.shape[-1] == HIDDEN:
+            kept.add(tensor.data_ptr())
+        return tensor
+
+    hidden = [torch.randn(*TARGETS, HIDDEN) for _ in range(3)]
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        losses = [head(x, torch.randint(0, WORDS, TARGETS)) for x in hidden]
+    assert len(losses) == len(hidden)
+    assert kept <= {head.weight.data_ptr(), *(x.data_ptr() for x in hidden)}
 
 
 @pytest.mark.parametrize("bias", [False, True])

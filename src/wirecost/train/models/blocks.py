@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from wirecost.train.models.vocabulary import aligned, chunk_for, vocabulary_loss
+from wirecost.train.models.vocabulary import aligned_logits, chunk_for, vocabulary_loss
 
 
 class Attend(nn.Module):
@@ -22,6 +24,7 @@ class Attend(nn.Module):
         super().__init__()
         self.causal = causal
         self.scale = scale
+        self.computed_again = False
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
@@ -29,6 +32,13 @@ class Attend(nn.Module):
         """Args:
         score_bias: added to the scaled scores, (1, heads, sequence, sequence); it holds the causal mask itself.
         """
+        if self.computed_again:
+            return keep_inputs(self._attend, q, k, v, score_bias)
+        return self._attend(q, k, v, score_bias)
+
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None
+    ) -> torch.Tensor:
         return functional.scaled_dot_product_attention(
             q,
             k,
@@ -94,6 +104,12 @@ class MLP(nn.Module):
         return self.down(self.activation(self.up(x)))
 
 
+def keep_inputs(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of `forward`, which backward computes again from its inputs: nothing else is kept of it."""
+    # No unit draws random numbers: there is no state of a generator to keep.
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+
 class Layer(nn.Module):
     """Norms before the sublayers, as in GPT-2."""
 
@@ -128,7 +144,7 @@ class VocabularyLoss(nn.Module):
             chunk = chunk_for(len(self.weight))
             total, *_ = vocabulary_loss(x, self.weight, self.bias, targets, chunk, self.compiled)
             return total / len(x)
-        logits = functional.linear(x, *aligned(self.weight, self.bias))
+        logits = aligned_logits(x, self.weight, self.bias)
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 

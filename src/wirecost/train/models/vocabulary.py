@@ -37,13 +37,37 @@ def missing(vocabulary: int) -> int:
     return -vocabulary % ALIGNMENT
 
 
-def aligned(weight: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight (vocabulary, hidden) and bias of logits with the missing words, whose probability is 0."""
-    more = missing(len(weight))
-    if not more:
-        return weight, bias
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return functional.pad(weight, (0, 0, 0, more)), functional.pad(bias, (0, more), value=-math.inf)
+def aligned(weight: torch.Tensor, more: int) -> torch.Tensor:
+    """(words, hidden) with as many rows of zeros below."""
+    return functional.pad(weight, (0, 0, 0, more)) if more else weight
+
+
+class _AlignedLogits(torch.autograd.Function):
+    """Keeps the weight for backward, not its copy with more words: there may be many micro-batches under way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
+        more = missing(len(weight))
+        bias = weight.new_zeros(len(weight)) if bias is None else bias
+        return functional.linear(x, aligned(weight, more), functional.pad(bias, (0, more), value=-math.inf))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        words = len(weight)
+        of_x = gradient @ aligned(weight, missing(words))
+        flat = gradient.flatten(0, -2)
+        of_weight = (flat.t() @ x.flatten(0, -2))[:words]
+        return of_x, of_weight, flat.sum(0)[:words] if ctx.biased else None
+
+
+def aligned_logits(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x weight^T + bias, (..., words), with the missing words, whose probability is 0."""
+    if not missing(len(weight)):
+        return functional.linear(x, weight, bias)
+    return _AlignedLogits.apply(x, weight, bias)  # type: ignore[return-value]
 
 
 def _losses_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,7 +119,7 @@ def vocabulary_loss(
     of_x = torch.empty_like(x)
     words = len(weight)
     more = missing(words)
-    weight = functional.pad(weight, (0, 0, 0, more)) if more else weight
+    weight = aligned(weight, more)
     padded_bias = functional.pad(bias, (0, more)) if more and bias is not None else bias
     of_weight = torch.zeros_like(weight, dtype=torch.float32)
     of_bias = torch.zeros(0 if bias is None else len(bias), dtype=torch.float32, device=x.device)

@@ -2,7 +2,8 @@
 
 The flat one is study A's: nothing overlaps. The bucketed one is what PyTorch's DistributedDataParallel does (Li et
 al. 2020, arXiv:2006.15704), from post-accumulate-grad hooks, so that forwards and backwards of several
-micro-batches may interleave (pipelines) and that every byte is recorded when gradients are compressed.
+micro-batches may interleave (pipelines), that every byte is recorded when gradients are compressed, and that what
+is compiled isn't cut at buckets.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class BucketedAllReduce(WholeParameters):
         self.overlap = plan.overlap and not self.one_buffer
         device, dtype = self.parameters[0].device, self.parameters[0].dtype
         self.buckets = into_buckets(self.parameters, None if self.one_buffer else plan.bucket_bytes)
-        self.buffer = torch.zeros(sum(b.size for b in self.buckets), dtype=dtype, device=device)
-        self.flat = self.buffer.split([b.size for b in self.buckets])
+        buffer = torch.empty(sum(b.size for b in self.buckets), dtype=dtype, device=device)
+        self.flat = buffer.split([b.size for b in self.buckets])
         self.places = Places(dict(pair for b in self.buckets for pair in b.views(self.flat[b.index])))
         self.traffic = traffic_for(plan, Communicator(groups.data, recorder), self.buckets, device)
         self.chains = chains_for(device, recorder)

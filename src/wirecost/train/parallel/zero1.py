@@ -22,7 +22,7 @@ class Zero1(ShardedOptimizer):
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         super().__init__(model, plan, groups, recorder, plan.bucket_bytes if plan.overlap else None)
-        self.gradients = self._buffer()
+        self.gradients = self._buffer()  # what lies between gradients stays zero
         views = {}
         for bucket, flat, shard in zip(self.buckets, self.gradients, self.shards, strict=True):
             views.update(bucket.views(flat))

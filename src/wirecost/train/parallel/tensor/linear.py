@@ -9,36 +9,38 @@ from torch import nn
 from torch.nn import functional
 
 from wirecost.train.communicator import DONE
+from wirecost.train.models.vocabulary import aligned
 from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.tensor.ranks import TensorRanks, flat
 from wirecost.train.parallel.tensor.shards import Shards, mark_partial
 
 
 class _Column(torch.autograd.Function):
-    """x W^T for a shard of W's rows. With sequence parallelism the slice of `x` is kept, and gathered again in
-    backward (Korthikanti et al. 2022, section 4.2.2)."""
+    """x W^T for a shard of W's rows and `more` rows of zeros. With sequence parallelism the slice of `x` is kept,
+    and gathered again in backward (Korthikanti et al. 2022, section 4.2.2)."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, ranks: TensorRanks, more: int) -> torch.Tensor:
         ctx.ranks = ranks
+        ctx.more = more
         ctx.save_for_backward(x, weight)
-        return functional.linear(ranks.whole(ranks.gather(x)[0]) if ranks.sequence else x, weight)
+        return functional.linear(ranks.whole(ranks.gather(x)[0]) if ranks.sequence else x, aligned(weight, more))
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
         ranks: TensorRanks = ctx.ranks
         spread, gathering = ranks.gather(x, asynchronous=ranks.overlap) if ranks.sequence else (x, DONE)
-        of_x = gradient @ weight
+        of_x = gradient @ aligned(weight, ctx.more)
         if ranks.sequence:
             ranks.wait(gathering)
             x = ranks.whole(spread)
             of_x, summing = ranks.scatter_sum(of_x, asynchronous=ranks.overlap)
         else:
             summing = ranks.sum(of_x, asynchronous=ranks.overlap)
-        of_weight = flat(gradient).t() @ flat(x)
+        of_weight = (flat(gradient).t() @ flat(x))[: len(weight)]
         ranks.wait(summing)
-        return of_x, of_weight, None
+        return of_x, of_weight, None, None
 
 
 class _Row(torch.autograd.Function):
@@ -63,9 +65,9 @@ class _Row(torch.autograd.Function):
 
 
 @uncompiled
-def column_linear(x: torch.Tensor, weight: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
-    """(..., inputs), whole or a slice of the sequence, to (..., this rank's outputs)."""
-    return _Column.apply(x, weight, ranks)  # type: ignore[return-value]
+def column_linear(x: torch.Tensor, weight: torch.Tensor, ranks: TensorRanks, more: int = 0) -> torch.Tensor:
+    """(..., inputs), whole or a slice of the sequence, to (..., this rank's outputs and `more` zeros)."""
+    return _Column.apply(x, weight, ranks, more)  # type: ignore[return-value]
 
 
 @uncompiled

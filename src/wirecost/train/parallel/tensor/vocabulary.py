@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from wirecost.train.models.blocks import VocabularyLoss
-from wirecost.train.models.vocabulary import aligned
+from wirecost.train.models.vocabulary import missing
 from wirecost.train.parallel.tensor.linear import column_linear
 from wirecost.train.parallel.tensor.ranks import TensorRanks, maximum_over_ranks, sum_over_ranks
 from wirecost.train.parallel.tensor.shards import Shards, mark_partial
@@ -56,14 +56,14 @@ class ParallelVocabularyLoss(nn.Module):
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         rows = len(self.weight)
-        weight, bias = aligned(self.weight, self.bias)
-        logits = column_linear(x, weight, self.ranks)
-        if bias is not None:
-            logits = logits + bias
+        more = missing(rows)
+        logits = column_linear(x, self.weight, self.ranks, more)
+        if self.bias is not None:
+            logits = logits + functional.pad(self.bias, (0, more))
         logits = logits.float()
-        padded_from = self.vocabulary - self.ranks.index * rows
-        if padded_from < rows:
-            padding = torch.arange(logits.shape[-1], device=logits.device) >= padded_from
+        real = min(rows, self.vocabulary - self.ranks.index * rows)
+        if real < rows + more:
+            padding = torch.arange(rows + more, device=logits.device) >= real
             logits = logits.masked_fill(padding, -math.inf)
         logits = logits - maximum_over_ranks(logits.amax(-1), self.ranks).unsqueeze(-1)
         local, mine = _local(targets, rows, self.ranks)
