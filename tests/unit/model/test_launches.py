@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from support.model import made
 from wirecost.model.inputs import Layout
 from wirecost.model.launches import host_wait_s
+from wirecost.model.predict import predict
 
 STACK = SimpleNamespace(
     host_issue_s=0.0, host_issue_once_s=0.0, run_ahead_s=0.0, host_shard_s=0.0, host_forward_s=1e-3, host_backward_s=2e-3
@@ -51,6 +53,16 @@ def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
     # It catches up during every wait, however long they are together.
     assert wait(gathers_s + layers_s, 0.2, SHARDED, changes={"host_shard_s": 5e-3}) == 0
     assert wait(0.1, 0.0, replace(SHARDED, data=1.0), changes={"host_shard_s": 5e-3}) == 0
+
+
+def test_a_pipeline_catches_up_with_its_waits_for_states() -> None:
+    setup = made("gpt-2-medium", gpus=2, pipeline_parallel=2, micro_batch=4, global_batch=32)
+    stack = setup.stack.model_copy(update={"host_issue_s": 1.0, "run_ahead_s": 0.0})
+    times = predict(replace(setup, stack=stack)).times
+    assert float(times.pipeline_s) > 0
+    assert float(times.embedding_sync_s) > 0
+    # Half of the layers, eight times; of what the device waits for, the all-reduce at the end is too long for it.
+    assert float(times.total_s) == pytest.approx(8 * 0.5 * 1.0 + float(times.embedding_sync_s))
 
 
 def test_many_configurations_at_once() -> None:

@@ -64,11 +64,14 @@ class Zero2(ShardedOptimizer):
         whole = torch.empty(bucket.size, dtype=self.dtype, device=self.device)
         for gap in bucket.gaps(whole):
             gap.zero_()
-        made = [(p, view) for p, view in bucket.views(whole) if p.grad is not None]
+        places, gradients = [], []
         for parameter, view in bucket.views(whole):
             if parameter.grad is None:
                 view.zero_()
-        copy_together([view for _, view in made], [taken(p) for p, _ in made])
+            else:
+                places.append(view)
+                gradients.append(taken(parameter))
+        copy_together(places, gradients)
         replicates = self._last and self.replicates_in_backward and bucket.index in self._to_replicate
         if replicates:
             self._to_replicate.discard(bucket.index)
