@@ -1,4 +1,5 @@
-"""A study predicted from one-GPU runs and benchmarks, then measured, in lanes of its own GPUs for each workload.
+"""A study predicted from one-GPU runs and benchmarks, then measured: each workload in a lane with GPUs of its own,
+or one after another where each needs them all.
 
     PYTHONPATH=src python benchmarks/reproduce.py calibrate --study interconnect --shapes 2 --out DIR --seconds 540
     PYTHONPATH=src python benchmarks/reproduce.py predict   --study interconnect --out DIR
@@ -103,8 +104,8 @@ def slots(experiment: Experiment) -> int:
     return experiment.ranks if experiment.device is Device.CUDA else 1
 
 
-def benches(experiments: Iterable[Experiment], out: Path) -> list[Step]:
-    """One step for each network and shape that experiments communicate over."""
+def benches(experiments: Iterable[Experiment], out: Path, gpus: int) -> list[Step]:
+    """One step for each network and shape that experiments communicate over, with the machine to itself."""
     found: dict[str, Step] = {}
     for e in experiments:
         path = out / "bench" / f"{e.fabric.name}-{e.hosts}x{e.ranks_per_host}.json"
@@ -120,7 +121,7 @@ def benches(experiments: Iterable[Experiment], out: Path) -> list[Step]:
             f"--format json > {shlex.quote(str(path))}.partial && mv {shlex.quote(str(path))}.partial "
             f"{shlex.quote(str(path))}"
         )
-        found[path.name] = Step(path.stem, slots(e), f"sh -c {shlex.quote(command)}", limit_s=300, lines=3)
+        found[path.name] = Step(path.stem, gpus, f"sh -c {shlex.quote(command)}", limit_s=300, lines=3)
     return list(found.values())
 
 
@@ -128,7 +129,8 @@ def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
     steps = []
     for study in studies:
         experiments = shaped(study, options.shapes).experiments()
-        steps += benches([e for e in experiments if e.ranks <= options.bench_ranks], options.out)
+        few = [e for e in experiments if e.ranks <= options.bench_ranks and slots(e) <= len(options.gpus)]
+        steps += benches(few, options.out, len(options.gpus))
         prefix = ONE_CORE if study.device is Device.CPU else ""
         steps += [
             step
@@ -142,17 +144,35 @@ def measure(studies: list[Study], options: argparse.Namespace) -> list[Step]:
     steps = []
     for study in studies:
         mine = shaped(study, options.shapes)
-        for workload in study.workloads:
-            if options.workloads and workload.name not in options.workloads:
-                continue
-            for shape in mine.hosts:
-                lane = mine.model_copy(update={"workloads": (workload,), "hosts": (shape,), "benchmark": False})
-                ranks = max(slots(e) for e in lane.experiments())
-                store = options.out / f"lane-{study.name}-{workload.name}-{shape}"
-                fill(store, options.out / study.name)
-                if step := run_study(lane, store, ranks, options.out):
-                    steps.append(step)
+        if options.workloads:
+            chosen = tuple(w for w in mine.workloads if w.name in options.workloads)
+            mine = mine.model_copy(update={"workloads": chosen})
+        if options.scaling:
+            mine = mine.model_copy(update={"scaling": tuple(r for r in mine.scaling if r.kind in options.scaling)})
+        for label, lane in lanes(mine, len(options.gpus)).items() if mine.workloads and mine.scaling else []:
+            store = options.out / f"lane-{study.name}-{label}"
+            fill(store, options.out / study.name)
+            if step := run_study(lane, store, max(slots(e) for e in lane.experiments()), options.out):
+                steps.append(step)
     return steps
+
+
+def lanes(study: Study, gpus: int) -> dict[str, Study]:
+    """Each workload on each shape by itself where several can run at a time; the others together, since a lane
+    starts slowly.
+    """
+    study = study.model_copy(update={"benchmark": False})
+    found, together = {}, []
+    for shape in study.hosts:
+        whole = study.model_copy(update={"hosts": (shape,)})
+        if 2 * max(slots(e) for e in whole.experiments()) > gpus:
+            together.append(shape)
+            continue
+        for workload in study.workloads:
+            found[f"{workload.name}-{shape}"] = whole.model_copy(update={"workloads": (workload,)})
+    if together:
+        found["together"] = study.model_copy(update={"hosts": tuple(together)})
+    return found
 
 
 def fill(store: Path, gathered: Path) -> None:
@@ -165,8 +185,9 @@ def gather(studies: list[Study], out: Path) -> None:
     """Every lane's results in one directory for each study."""
     for study in studies:
         whole = out / study.name
+        mine = {e.slug for e in study.experiments()}  # another's name may begin like this one's
         for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*")):
-            if (lane / "status.json").exists():
+            if lane.name in mine and (lane / "status.json").exists():
                 shutil.copytree(lane, whole / "experiments" / lane.name, dirs_exist_ok=True)
         if whole.is_dir():
             (whole / "study.yaml").write_text(to_yaml(study))
@@ -229,6 +250,9 @@ def main() -> int:
         "--workloads", type=lambda text: text.split(","), help="measure: of the studies' by name; all by default"
     )
     parser.add_argument(
+        "--scaling", type=lambda text: text.split(","), help="measure: strong, weak; both by default"
+    )
+    parser.add_argument(
         "--bench-ranks", type=int, default=8, help="calibrate on benchmarks of at most so many ranks"
     )
     parser.add_argument("--out", type=Path, required=True)
@@ -243,20 +267,22 @@ def main() -> int:
     known = {workload.name for study in studies for workload in study.workloads}
     if unknown := set(options.workloads or ()) - known:
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
+    if unknown := set(options.scaling or ()) - set(Scaling):
+        parser.error(f"no scaling {', '.join(sorted(unknown))}; there are: {', '.join(Scaling)}")
     options.out.mkdir(parents=True, exist_ok=True)
     if options.stage == "pack":
         print(pack(options.out))
         return 0
     if options.stage == "predict":
         return predict(options.study, options.out)
+    on_gpus = any(study.device is Device.CUDA for study in studies)
+    options.gpus = options.gpus.split(",") if options.gpus else all_gpus() if on_gpus else ["none"]
     steps = (calibrate if options.stage == "calibrate" else measure)(studies, options)
     (options.out / "logs").mkdir(exist_ok=True)
-    on_gpus = any(study.device is Device.CUDA for study in studies)
-    gpus = options.gpus.split(",") if options.gpus else all_gpus() if on_gpus else ["none"]
     # A machine that is taken back says so: what has been measured is gathered then as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        bad = run(steps, gpus, options.out / "logs", deadline)
+        bad = run(steps, options.gpus, options.out / "logs", deadline)
     finally:
         gather(studies, options.out)
         print(pack(options.out))
