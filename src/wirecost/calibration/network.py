@@ -14,6 +14,7 @@ from wirecost.errors import SpecError
 from wirecost.model.collectives import all_reduce_s, gather_s, link_numbers, placed
 from wirecost.model.inputs import Machine
 from wirecost.model.machine import build, stack_named
+from wirecost.model.nccl import VETH_BPS
 from wirecost.spec import Cluster, Link, MatrixPrecision, gpu
 from wirecost.spec.efficiency import NetworkEfficiency
 from wirecost.spec.presets import named
@@ -61,6 +62,11 @@ class Bench:
     rate_bps: float | None
     medians: bool
     rows: tuple[Row, ...]
+
+    @property
+    def nccl(self) -> bool:
+        """Its times are means over a stream of collectives; those of others are medians."""
+        return not self.medians
 
     def measured(self) -> list[Measured]:
         found = []
@@ -126,8 +132,11 @@ def fit_benches(benches: Sequence[Bench], *, base: Cluster | None = None) -> Net
         # Fewer ranks than the node has GPUs reach the NICs that lie beside theirs.
         nics = max(1, base.nics_per_node * min(per_host, base.gpus_per_node) // base.gpus_per_node)
     else:
-        link = Link(name=first.network, rate=BitsPerSecond(rate), source=_rate_source(first))
-    fitted, told, errors = fit_link(link, samples, kind, per_host, nics_per_node=nics)
+        stated = BitsPerSecond(VETH_BPS) if first.emulated else None
+        link = Link(
+            name=first.network, rate=BitsPerSecond(rate), interface_rate=stated, source=_rate_source(first)
+        )
+    fitted, told, errors = fit_link(link, samples, kind, per_host, nics_per_node=nics, nccl=first.nccl)
     curves = NetworkEfficiency(network=first.network, emulated=first.emulated)
     for bench in benches:
         curves = curves.merged(bench.efficiency())
@@ -161,11 +170,20 @@ def _factor(sample: Measured) -> float:
 
 
 def fit_link(
-    link: Link, samples: Sequence[Measured], kind: str, gpus_per_node: int, *, nics_per_node: int = 1
+    link: Link,
+    samples: Sequence[Measured],
+    kind: str,
+    gpus_per_node: int,
+    *,
+    nics_per_node: int = 1,
+    nccl: bool = True,
 ) -> tuple[Link, list[Told], list[float]]:
-    """The link with what the samples tell, what that is, and each sample's error. Needs scipy."""
+    """The link with what the samples tell, what that is, and each sample's error. Needs scipy. `nccl`: whether the
+    samples are of its collectives."""
     start = link_numbers(link, kind)
     machine = _machine(link, kind, gpus_per_node, nics_per_node)
+    if not nccl:
+        machine = replace(machine, two_node_tree=0.0)
     properties = [
         Property(f"link {name}", max(start[f"{kind}_{FIELDS[name]}"], 1e-9), doubt, *LIMITS[name])
         for name, doubt in LINK_DOUBTS.items()

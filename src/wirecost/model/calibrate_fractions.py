@@ -23,8 +23,6 @@ PROPERTIES = (
     "link pcie4 efficiency",
     "link ipoib-100g efficiency",
     "link tcp-10g efficiency",
-    "link tcp-10g pair_gain",
-    "link ipoib-100g pair_gain",
     f"stack {STACK} host_forward_s",
     f"stack {STACK} host_backward_s",
     f"stack {STACK} host_sharpness",

@@ -1,7 +1,8 @@
 """Time of collectives on rings and trees, inside a node, between nodes, and with rings sharing a node's NICs.
 
 The linear cost latency + bytes / bandwidth is Hockney's; bytes that a ring moves are Patarasuk & Yuan 2009
-(doi 10.1016/j.jpdc.2008.09.002), the double tree's latency Sanders et al. 2009 as in NCCL 2.4. What is fitted to
+(doi 10.1016/j.jpdc.2008.09.002), the double tree's latency Sanders et al. 2009 as in NCCL 2.4; which of the two
+NCCL takes between two nodes is what its own estimate says (wirecost.model.nccl). What is fitted to
 benchmarks is a link's achieved rate, its latencies, and `half_bytes`: NCCL reaches its rate only with size
 (protocols LL, LL128, Simple), so that transfer time is bytes / rate x (1 + sqrt(half_bytes / size)).
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wirecost.model.inputs import Machine, Number, has, where
+from wirecost.model.nccl import takes_tree
 from wirecost.spec import Link
 from wirecost.spec.efficiency import CollectiveEfficiency
 
@@ -105,10 +107,6 @@ def _node_rate_Bps(nodes: Number, per_node: Number, rings: Number, machine: Mach
     if machine.nics_per_node < machine.gpus_per_node and machine.inter_shared != 1:
         # GPUs share NICs: rings that enter a node at one GPU and leave it at another meet on them.
         rate = where((rings > 1) & (per_node > 1), machine.inter_shared, 1.0) * rate
-    if machine.inter_pair_gain != 1:
-        # Between two nodes both directions of the one pair of links carry a ring's neighbours, and no switch port
-        # sees two senders; sockets gain most (cluster A: 1.8 times the time on four nodes as on two).
-        rate = where(nodes <= 2, machine.inter_pair_gain, 1.0) * rate
     return rate
 
 
@@ -117,15 +115,25 @@ def _wire_s(factor: Number, size_bytes: Number, members: Group) -> Number:
     return factor * members.per_byte_s * (size_bytes + np.sqrt(members.half_bytes * size_bytes))
 
 
-def all_reduce_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
-    """The faster of ring and (between nodes) tree, as NCCL chooses. 0 for a group of one."""
+def all_reduce_s(
+    size_bytes: Number, members: Group, machine: Machine, message_bytes: Number | None = None
+) -> Number:
+    """The faster of ring and (between nodes) tree, as NCCL chooses. 0 for a group of one. `message_bytes`: of each
+    part where it is done in parts."""
     wire = _wire_s(2.0, size_bytes, members)
     best = 2 * members.ring_s + wire
     if has(members.nodes > 2):
         levels = np.log2(np.maximum(members.nodes, 1.0))
         climb = 2 * (levels * machine.inter_step_s + (members.per_node - 1) * machine.intra_step_s)
         # Inside one node a tree is never tried: its time is set beyond the ring's.
-        best = np.minimum(best, climb + wire / TREE_EFFICIENCY + (members.nodes <= 1) * best)
+        best = np.minimum(best, climb + wire / TREE_EFFICIENCY + (members.nodes <= 2) * best)
+    if machine.two_node_tree and has((members.nodes == 2) & (members.per_node > 1)):
+        climb = 2 * (machine.inter_step_s + (members.per_node - 1) * machine.intra_step_s)
+        # The tree sends every byte once each way, the ring 2 (n - 1) / n times.
+        once = climb + wire * members.size / (2 * np.maximum(members.size - 1, 1.0))
+        trees = (members.nodes == 2) & (members.per_node > 1)
+        message = size_bytes if message_bytes is None else message_bytes
+        best = where(trees & takes_tree(message, members.size, machine.two_node_tree), once, best)
     return measured_s("all_reduce", members.several * (members.fixed_s + best), size_bytes, members, machine)
 
 
@@ -195,7 +203,6 @@ def link_numbers(link: Link, kind: str) -> dict[str, float]:
     shared: dict[str, float] = {}
     if kind == "inter":
         shared["inter_shared"] = value(link.shared_efficiency, DEFAULT_SHARED)
-        shared["inter_pair_gain"] = link.pair_gain
     return shared | {
         f"{kind}_efficiency": value(link.efficiency, DEFAULT_EFFICIENCY[kind]),
         f"{kind}_latency_s": value(link.latency, DEFAULT_LATENCY_S[kind]),

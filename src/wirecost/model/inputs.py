@@ -130,7 +130,7 @@ class Machine:
     inter_step_s: float
     inter_half_bytes: float
     inter_shared: float
-    inter_pair_gain: float
+    two_node_tree: float  # wirecost.model.nccl.tree_share
     stack: Any  # wirecost.spec.Stack or anything with its attributes
     element_bytes: float = 2.0
     activation_scale: float = 1.0  # 2 where activations take four bytes

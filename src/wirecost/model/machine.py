@@ -7,6 +7,7 @@ from functools import lru_cache
 from wirecost.errors import SpecError
 from wirecost.model.collectives import link_numbers
 from wirecost.model.inputs import Machine
+from wirecost.model.nccl import tree_share
 from wirecost.spec import GPU, Cluster, Cores, Link, MatrixPrecision, Precision, Stack, validate
 from wirecost.spec.efficiency import CollectiveEfficiency
 from wirecost.spec.presets import named, names
@@ -90,6 +91,7 @@ def build(
         intra_Bps=intra.rate / 8,
         node_Bps=node_Bps or inter.rate / 8 * nics_per_node,
         nics_per_node=float(nics_per_node) if node_Bps is None else max(1.0, round(node_Bps * 8 / inter.rate)),
+        two_node_tree=tree_share(inter.interface_rate or inter.rate, gpu.architecture),
         stack=stack,
         element_bytes=width,
         activation_scale=width / 2,

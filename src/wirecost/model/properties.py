@@ -39,7 +39,6 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "latency_per_step": (0.2e-6, 2e-4),
         "half_rate_bytes": (1e2, 1e8),
         "shared_efficiency": (0.05, 1.0),
-        "pair_gain": (1.0, 3.0),
     },
     "stack": {
         "attention_efficiency": (0.05, 1.2),
@@ -78,7 +77,6 @@ _LINK_FIELDS = {
     "latency": ("latency_s", DEFAULT_LATENCY_S),
     "latency_per_step": ("step_s", DEFAULT_STEP_S),
     "half_rate_bytes": ("half_bytes", DEFAULT_HALF_BYTES),
-    "pair_gain": ("pair_gain", {"intra": 1.0, "inter": 1.0}),
     "shared_efficiency": ("shared", {"intra": DEFAULT_SHARED, "inter": DEFAULT_SHARED}),
 }
 
@@ -118,7 +116,7 @@ def machine_with(key: MachineKey, values: Mapping[str, float]) -> Machine:
                 changes[prop] = value
         elif kind == "link":
             for side, used in (("intra", key.intra), ("inter", key.inter)):
-                if used == preset and not (side == "intra" and prop in ("shared_efficiency", "pair_gain")):
+                if used == preset and not (side == "intra" and prop == "shared_efficiency"):
                     changes[f"{side}_{_LINK_FIELDS[prop][0]}"] = value
         elif kind == "stack" and preset == key.stack:
             stack[prop] = value

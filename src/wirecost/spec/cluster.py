@@ -47,23 +47,24 @@ class GPU(Spec):
 
 
 class Link(Spec):
-    """A link's nominal rate per GPU (inside a node) or per NIC (between nodes), in one direction.
+    """A link's nominal rate per GPU (inside a node) or per NIC (between nodes), in one direction; `interface_rate`
+    where the interface states another one, which NCCL then goes by (a veth pair states 10 Gb/s).
 
     `efficiency` is the share of the nominal rate that large messages reach, `latency` a collective's fixed cost,
     `latency_per_step` what each further rank on a ring (or level of a tree) adds, and `half_rate` the message
     size whose time is twice that at full rate. `shared_efficiency` is what is left of a node's rate where several
-    rings that each hold several of its GPUs cross the same NICs, `pair_gain` how much faster two nodes are than
-    more. Unset values are those of `wirecost.model.collectives`.
+    rings that each hold several of its GPUs cross the same NICs. Unset values are those of
+    `wirecost.model.collectives`.
     """
 
     name: str
     rate: Rate
+    interface_rate: Rate | None = None
     latency: TimeS | None = None
     latency_per_step: TimeS | None = None
     efficiency: float | None = Field(default=None, gt=0, le=1)
     half_rate_bytes: NonNegativeFloat | None = None
     shared_efficiency: float | None = Field(default=None, gt=0, le=1)
-    pair_gain: float = Field(default=1.0, ge=1, le=4)
     source: str
     calibration: str | None = None
 
