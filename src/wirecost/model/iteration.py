@@ -23,9 +23,10 @@ from wirecost.model.tensor import tensor_group, vocabulary_s
 class Iteration:
     """Seconds of one iteration on the busiest rank; the parts sum to `total_s`.
 
-    `compute_s` kernels run; `host_s` the device waits for launches; `bubble_s` for other stages; the rest is
-    exposed communication and what an iteration does once. `hidden_comm_s` runs under compute; `uneven_s` is what
-    the mean stage of a pipeline computes less than the busiest, and waits more.
+    `compute_s` kernels run; `host_s` the device waits for launches (those of collectives are in the collectives'
+    parts); `bubble_s` for other stages; the rest is exposed communication and what an iteration does once.
+    `hidden_comm_s` runs under compute; `uneven_s` is what the mean stage of a pipeline computes less than the
+    busiest, and waits more.
     """
 
     total_s: Number
@@ -172,19 +173,23 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         + straggler
     )
     waited = data.gradient_s + data.parameter_s + tied
-    more = host_wait_s(total, waited, share, timing.layers_of_stage, layout, stack, machine.gpus_per_node)
-    host, total = host + more, total + more
+    # Forward and backward, 2 each; 3 in a decoder layer with cross attention.
+    collectives = flag(layout.tensor > 1) * share * (4 * shape.layers + 6 * shape.decoder_layers)
+    waits = host_wait_s(
+        total, waited, share, timing.layers_of_stage, layout, stack, machine.gpus_per_node, collectives
+    )
+    host, total = host + waits.all_s - waits.tensor_s - waits.gather_s, total + waits.all_s
     exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,
         compute_s=compute,
         host_s=host,
         bubble_s=timing.bubble_s,
-        tensor_s=tensor_total - ce_total,
+        tensor_s=tensor_total - ce_total + waits.tensor_s,
         context_expert_s=ce_total,
         pipeline_s=timing.transfer_s,
         gradient_s=data.gradient_s,
-        parameter_s=data.parameter_s,
+        parameter_s=data.parameter_s + waits.gather_s,
         embedding_sync_s=tied,
         optimizer_s=optimizer,
         other_s=other_s,

@@ -7,11 +7,23 @@ decides.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from wirecost.model.inputs import Layout, Number, flag, where
+
+BACKWARD = 2 / 3
+"""Its share of a micro-batch's launches."""
+
+
+class Waits(NamedTuple):
+    """Seconds of an iteration that the device waits for its host; and what of them is for launching collectives of
+    tensor-parallel ranks, and gathers of parameters: a measurement finds those inside the collectives' phases."""
+
+    all_s: Number
+    tensor_s: Number
+    gather_s: Number
 
 
 def host_wait_s(
@@ -22,28 +34,34 @@ def host_wait_s(
     layout: Layout,
     stack: Any,
     gpus_per_node: Number = np.inf,
-) -> Number:
+    collectives: Number = 0.0,
+) -> Waits:
     """How much longer than `total_s` an iteration takes because the host is still launching it.
 
     While gradients travel after backward the host gets at most `run_ahead_s` ahead: a launch queue is full then.
     ZeRO-3 waits a little for every unit, and a pipeline for every state, which the host always catches up with;
-    but ZeRO-3 launches more.
+    but ZeRO-3 launches more. Hybrid sharding all-reduces between nodes under the last backward only.
 
     Args:
         waited_s: of `total_s`, what the device waits for in one piece: gradients and parameters.
         share: of the model's layers that are this stage's.
         layers: of this stage.
         gpus_per_node: with one, hybrid sharding has nothing to share.
+        collectives: of tensor-parallel ranks in a micro-batch, on this stage.
     """
     if not np.any(stack.host_issue_s) and not np.any(stack.host_shard_s):
-        return 0.0 * total_s
+        return Waits(*[0.0 * total_s] * 3)
     rounds = layout.accumulation
-    launching = rounds * share * stack.host_issue_s + stack.host_issue_once_s
+    tensor = rounds * collectives * stack.host_collective_s
     alone = (layout.node_sharding > 0) & (gpus_per_node <= 1)
     gathers = flag((layout.sharding == 3) & (layout.data > 1) & np.logical_not(alone))
     # Before forward and before backward, of every layer and of what the root holds; where runs told nothing of the
     # layers' launches, those are as the formulas have them.
-    units = 2 * (layers + 1) * stack.host_shard_s + layers * (stack.host_forward_s + stack.host_backward_s)
-    launching = launching + gathers * rounds * units
-    ahead = where(gathers > 0, np.inf, np.inf if stack.run_ahead_s is None else stack.run_ahead_s)
-    return np.maximum(launching + np.maximum(waited_s - ahead, 0.0) - total_s, 0.0)
+    gathering = gathers * rounds * 2 * (layers + 1) * stack.host_shard_s
+    units = gathers * rounds * layers * (stack.host_forward_s + stack.host_backward_s)
+    launching = rounds * share * stack.host_issue_s + stack.host_issue_once_s + tensor + gathering + units
+    under = where(layout.node_sharding > 0, BACKWARD * launching / rounds, np.inf)
+    ahead = where(gathers > 0, under, np.inf if stack.run_ahead_s is None else stack.run_ahead_s)
+    wait = np.maximum(launching + np.maximum(waited_s - ahead, 0.0) - total_s, 0.0)
+    part = wait / np.maximum(launching, 1e-30)
+    return Waits(wait, part * tensor, part * gathering)

@@ -50,7 +50,7 @@ FREE: dict[str, dict[str, tuple[float, float]]] = {
         "sharded_bytes": (2.0, 60.0),
         "host_forward_s": (2e-5, 4e-3),
         "host_backward_s": (2e-5, 6e-3),
-        "host_collective_s": (1e-6, 4e-4),
+        "host_collective_s": (1e-6, 2e-3),
         "host_softmax_fallback_s": (1e-5, 2e-3),
         "host_masked": (0.5, 6.0),
         "host_sharpness": (1.0, 12.0),

@@ -14,7 +14,7 @@ from wirecost.model.launches import host_wait_s
 from wirecost.model.predict import predict
 
 STACK = SimpleNamespace(
-    host_issue_s=0.0, host_issue_once_s=0.0, run_ahead_s=0.0, host_shard_s=0.0, host_forward_s=1e-3, host_backward_s=2e-3
+    host_issue_s=0.0, host_issue_once_s=0.0, host_collective_s=0.0, run_ahead_s=0.0, host_shard_s=0.0, host_forward_s=1e-3, host_backward_s=2e-3
 )  # fmt: skip
 PLAIN = Layout(tensor=1.0, pipeline=1.0, data=2.0, micro_batch=4.0, accumulation=2.0)
 SHARDED = replace(PLAIN, sharding=3.0)
@@ -28,7 +28,7 @@ def wait(
     changes: dict[str, float] | None = None,
 ) -> float:
     stack = SimpleNamespace(**{**vars(STACK), **(changes or {})})
-    return float(host_wait_s(total_s, waited_s, share, 10.0, layout, stack))
+    return float(host_wait_s(total_s, waited_s, share, 10.0, layout, stack).all_s)
 
 
 def test_what_nobody_told_of_costs_nothing() -> None:
@@ -55,6 +55,35 @@ def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
     assert wait(0.1, 0.0, replace(SHARDED, data=1.0), changes={"host_shard_s": 5e-3}) == 0
 
 
+def test_hybrid_sharding_hides_the_network_under_the_last_backward() -> None:
+    hybrid = replace(SHARDED, node_sharding=1.0)
+    launching_s = 2 * 2 * 11 * 5e-3 + 2 * 10 * 3e-3
+    under_s = 2 / 3 * launching_s / 2
+    host = {"host_shard_s": 5e-3}
+    assert wait(0.1, under_s, hybrid, changes=host) == pytest.approx(launching_s - 0.1)
+    assert wait(0.5, 0.4, hybrid, changes=host) == pytest.approx(launching_s + 0.4 - under_s - 0.5)
+
+
+def test_launching_collectives_is_communication() -> None:
+    stack = SimpleNamespace(**{**vars(STACK), "host_issue_s": 0.1, "host_collective_s": 1e-3})
+    waits = host_wait_s(0.2, 0.0, 1.0, 10.0, replace(PLAIN, tensor=2.0), stack, collectives=40.0)
+    assert waits.all_s == pytest.approx(2 * (0.1 + 0.04) - 0.2)
+    assert waits.tensor_s == pytest.approx(waits.all_s * 0.04 / 0.14)
+    assert waits.gather_s == 0
+    sharded = SimpleNamespace(**{**vars(STACK), "host_shard_s": 5e-3})
+    gathers = host_wait_s(0.1, 0.0, 1.0, 10.0, SHARDED, sharded)
+    assert gathers.gather_s == pytest.approx(gathers.all_s * 0.22 / 0.28)
+
+
+def test_tensor_parallel_parts_sum_to_the_iteration_of_a_slow_host() -> None:
+    setup = made("gpt-2-medium", gpus=2, tensor_parallel=2, micro_batch=1, global_batch=4)
+    told = {"host_issue_s": 0.1, "host_collective_s": 1e-3}
+    times = predict(replace(setup, stack=setup.stack.model_copy(update=told))).times
+    assert times.tensor_s > 0.1
+    parts = times.compute_s + times.host_s + times.bubble_s + times.exposed_comm_s
+    assert parts + times.optimizer_s + times.other_s + times.straggler_s == pytest.approx(times.total_s)
+
+
 def test_a_pipeline_catches_up_with_its_waits_for_states() -> None:
     setup = made("gpt-2-medium", gpus=2, pipeline_parallel=2, micro_batch=4, global_batch=32)
     stack = setup.stack.model_copy(update={"host_issue_s": 1.0, "run_ahead_s": 0.0})
@@ -69,5 +98,5 @@ def test_many_configurations_at_once() -> None:
     stack = SimpleNamespace(**{**vars(STACK), "host_shard_s": 5e-3})
     both = replace(PLAIN, sharding=np.array([1.0, 3.0]))
     found = host_wait_s(np.array([0.1, 0.1]), 0.0, 1.0, 10.0, both, stack)
-    assert found[0] == 0
-    assert found[1] > 0
+    assert found.all_s[0] == 0
+    assert found.all_s[1] > 0
