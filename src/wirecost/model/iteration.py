@@ -12,7 +12,7 @@ from wirecost.model.dataparallel import compression_s, data_parallel, gradient_b
 from wirecost.model.experts import context_forward_s, expert_forward_s
 from wirecost.model.flops import layer_work
 from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, has, where
-from wirecost.model.launches import host_wait_s
+from wirecost.model.launches import DECODER_LAUNCHES, host_wait_s, launches_of_stage
 from wirecost.model.memory import Memory, memory
 from wirecost.model.pipeline import schedule, tied_embedding_s
 from wirecost.model.tensor import forward as forward_tensor
@@ -175,8 +175,9 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     waited = data.gradient_s + data.parameter_s + tied
     # Forward and backward, 2 each; 3 in a decoder layer with cross attention.
     collectives = flag(layout.tensor > 1) * share * (4 * shape.layers + 6 * shape.decoder_layers)
+    launches = launches_of_stage(share, shape, layout)
     waits = host_wait_s(
-        total, waited, share, timing.layers_of_stage, layout, stack, machine.gpus_per_node, collectives
+        total, waited, launches, timing.layers_of_stage, layout, stack, machine.gpus_per_node, collectives
     )
     host, total = host + waits.all_s - waits.tensor_s - waits.gather_s, total + waits.all_s
     exposed_data = data.gradient_s + data.parameter_s
@@ -209,14 +210,14 @@ def iterate_memory(shape: Shape, layout: Layout, machine: Machine) -> Memory:
 
 
 class _LongerHost:
-    """A stack whose layer launches 1.5 times as much; everything else is the stack's own."""
+    """A stack whose layer launches as much as a decoder's; everything else is the stack's own."""
 
     def __init__(self, stack: object) -> None:
         self._stack = stack
 
     def __getattr__(self, name: str) -> object:
         value = getattr(self._stack, name)
-        return 1.5 * value if name in ("host_forward_s", "host_backward_s") else value
+        return DECODER_LAUNCHES * value if name in ("host_forward_s", "host_backward_s") else value
 
 
 def _longer(machine: Machine) -> Machine:

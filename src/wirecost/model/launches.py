@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wirecost.model.inputs import Layout, Number, flag, where
+from wirecost.model.inputs import Layout, Number, Shape, flag, has, where
 
 BACKWARD = 2 / 3
 """Its share of a micro-batch's launches."""
+DECODER_LAUNCHES = 1.5
+"""Of a layer with cross attention and its norm, over one without."""
 
 
 class Waits(NamedTuple):
@@ -24,6 +26,17 @@ class Waits(NamedTuple):
     all_s: Number
     tensor_s: Number
     gather_s: Number
+
+
+def launches_of_stage(share: Number, shape: Shape, layout: Layout) -> Number:
+    """The busiest stage's share of the launches, where it has `share` of the layers; behind an encoder it has decoder
+    layers only."""
+    if not has((shape.decoder_layers > 0) & (layout.pipeline > 1)):
+        return share
+    layers = shape.layers + shape.decoder_layers
+    weight = shape.layers + DECODER_LAUNCHES * shape.decoder_layers
+    longer = where(shape.decoder_layers > 0, DECODER_LAUNCHES * layers / weight, 1.0)
+    return where(layout.pipeline > 1, np.minimum(share * longer, 1.0), share)
 
 
 def host_wait_s(
@@ -44,7 +57,7 @@ def host_wait_s(
 
     Args:
         waited_s: of `total_s`, what the device waits for in one piece: gradients and parameters.
-        share: of the model's layers that are this stage's.
+        share: of the model's launches that are this stage's.
         layers: of this stage.
         gpus_per_node: with one, hybrid sharding has nothing to share.
         collectives: of tensor-parallel ranks in a micro-batch, on this stage.

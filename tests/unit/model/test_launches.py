@@ -10,8 +10,11 @@ import pytest
 
 from support.model import made
 from wirecost.model.inputs import Layout
-from wirecost.model.launches import host_wait_s
+from wirecost.model.launches import host_wait_s, launches_of_stage
+from wirecost.model.parameters import shape_of
 from wirecost.model.predict import predict
+from wirecost.spec import Workload, validate
+from wirecost.spec.presets import named
 
 STACK = SimpleNamespace(
     host_issue_s=0.0, host_issue_once_s=0.0, host_collective_s=0.0, run_ahead_s=0.0, host_shard_s=0.0, host_forward_s=1e-3, host_backward_s=2e-3
@@ -92,6 +95,16 @@ def test_a_pipeline_catches_up_with_its_waits_for_states() -> None:
     assert float(times.embedding_sync_s) > 0
     # Half of the layers, eight times; of what the device waits for, the all-reduce at the end is too long for it.
     assert float(times.total_s) == pytest.approx(8 * 0.5 * 1.0 + float(times.embedding_sync_s))
+
+
+def test_the_decoders_stage_launches_more() -> None:
+    split = replace(PLAIN, pipeline=2.0, data=1.0)
+    t5, gpt = (
+        shape_of(validate(Workload, named("workload", name), name)) for name in ("t5-large", "gpt-2-medium")
+    )
+    assert float(launches_of_stage(0.5, t5, split)) == pytest.approx(1.5 * 24 / (24 + 1.5 * 24))
+    assert float(launches_of_stage(0.5, gpt, split)) == 0.5
+    assert float(launches_of_stage(1.0, t5, PLAIN)) == 1.0
 
 
 def test_many_configurations_at_once() -> None:
