@@ -29,8 +29,8 @@ class Waits(NamedTuple):
 
 
 def launches_of_stage(share: Number, shape: Shape, layout: Layout) -> Number:
-    """The busiest stage's share of the launches, where it has `share` of the layers; behind an encoder it has decoder
-    layers only."""
+    """The busiest stage's share of the launches, where it has `share` of the layers: decoder layers only, where it
+    stands behind an encoder."""
     if not has((shape.decoder_layers > 0) & (layout.pipeline > 1)):
         return share
     layers = shape.layers + shape.decoder_layers
