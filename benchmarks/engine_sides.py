@@ -88,17 +88,20 @@ def baseline(section: Section) -> Result:
 
 
 class NoClock:
-    """Measures nothing; collectives end as with the clock that it stands in for."""
+    """Measures nothing; values of collectives come as with the clock that it stands in for."""
 
     asynchronous = False
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    def after(self, work: Any, group: str, noted: Callable[[], None]) -> None:
+        noted()
+
+    def value_after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
-        return self.clock.after(work, group, noted, value)
+        return self.clock.value_after(work, group, noted, value)
 
     def now(self) -> None:
         return None

@@ -21,11 +21,15 @@ class Clock(Protocol):
         """A mark at this point of the work issued so far on the current stream."""
         ...
 
-    def after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    def after(self, work: Any, group: str, noted: Callable[[], None]) -> torch.futures.Future[Any] | None:
+        """Calls `noted` where `now` is a mark of the end of `work`, an asynchronous collective of a group: at once
+        (None), or before the future is complete."""
+        ...
+
+    def value_after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
-        """Calls `noted` where `now` is a mark of the end of `work`, an asynchronous collective of a group; the
-        future is complete then, with `value`."""
+        """As `after`; the future is complete then, with `value`."""
         ...
 
     def has_happened(self, mark: Any) -> bool: ...
@@ -51,8 +55,11 @@ class HostClock:
     def now(self) -> int:
         return perf_counter_ns()
 
-    def after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    def after(self, work: Any, group: str, noted: Callable[[], None]) -> torch.futures.Future[Any]:
+        return self.value_after(work, group, noted, None)
+
+    def value_after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
         def ended(future: torch.futures.Future[Any]) -> Any:
             noted()
@@ -91,19 +98,27 @@ class DeviceClock:
         self._anchor_ns = perf_counter_ns()
         self._waiting: dict[str, torch.cuda.Stream] = {}
 
-    def after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any = None
+    def after(self, work: Any, group: str, noted: Callable[[], None]) -> None:
+        with torch.cuda.stream(self._stream(group)):
+            # The future's `wait`, since the work's would also give up the memory that the collective uses.
+            work.get_future().wait()
+            noted()
+
+    def value_after(
+        self, work: Any, group: str, noted: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
-        if group not in self._waiting:
-            self._waiting[group] = torch.cuda.Stream()
-        stream = self._waiting[group]
+        stream = self._stream(group)
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[stream.device])
         with torch.cuda.stream(stream):
-            # The future's `wait`, since the work's would also give up the memory that the collective uses.
             work.get_future().wait()
             noted()
             future.set_result(value)
         return future
+
+    def _stream(self, group: str) -> torch.cuda.Stream:
+        if group not in self._waiting:
+            self._waiting[group] = torch.cuda.Stream()
+        return self._waiting[group]
 
     def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from wirecost.breakdown import Phase
 from wirecost.train.groups import Group
-from wirecost.train.recorder import Call, Recorder
+from wirecost.train.recorder import Call, Recorder, Span
 
 
 class Pending:
@@ -177,14 +177,17 @@ class Communicator:
 
     def _run(self, op: str, size_bytes: int, issue: Callable[[], Any], phase: Phase | None) -> Pending:
         recorder, group = self.recorder, self.group
-        timed: AbstractContextManager[None] = recorder.phase(phase) if phase else nullcontext()
-        with timed:
-            call = recorder.launch(op, group.name, group.ranks, size_bytes)
+        timed: AbstractContextManager[Span | None] = recorder.phase(phase) if phase else nullcontext()
+        with timed as span:
+            # Marks take the host's time: the call's are the phase's, where it has one.
+            call = recorder.launch(op, group.name, group.ranks, size_bytes, span.start if span else None)
             work = issue()
-            if work is None:
+            if work is None and span is None:
                 recorder.ended(call)
-                return DONE
-
+        if work is None:
+            if span is not None:
+                call.end = span.end
+            return DONE
         return Pending(recorder.ends_with(call, work), work=work)
 
 
@@ -256,7 +259,7 @@ class Channel:
             shapes.append((torch.Size([next(numbers) for _ in range(dimensions)]), dtype))
         return shapes
 
-    def _timed(self, phase: Phase | None) -> AbstractContextManager[None]:
+    def _timed(self, phase: Phase | None) -> AbstractContextManager[Span | None]:
         return self.recorder.phase(phase) if phase else nullcontext()
 
     def _pending(self, work: Any, call: Call) -> Pending:

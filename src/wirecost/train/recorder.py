@@ -109,23 +109,24 @@ class Recorder:
         self._open.clear()
 
     @contextmanager
-    def phase(self, phase: Phase) -> Iterator[None]:
+    def phase(self, phase: Phase) -> Iterator[Span | None]:
+        """None outside an iteration."""
         if self._current is None:
-            yield
+            yield None
             return
         spans = self._current.phases
         span = Span(phase, self._open[-1] if self._open else None, self.clock.now())
         self._open.append(len(spans))
         spans.append(span)
         try:
-            yield
+            yield span
         finally:
             self._open.pop()
             span.end = self.clock.now()
 
-    def launch(self, op: str, group: str, ranks: tuple[int, ...], size_bytes: int) -> Call:
-        """Records the start of a collective; whoever sees it end calls `ended`."""
-        call = Call(op, group, ranks, size_bytes, self.clock.now())
+    def launch(self, op: str, group: str, ranks: tuple[int, ...], size_bytes: int, start: Any = None) -> Call:
+        """Records the start of a collective, now or at a mark; whoever sees it end calls `ended`."""
+        call = Call(op, group, ranks, size_bytes, self.clock.now() if start is None else start)
         if self._current is not None:
             with self._lock:
                 self._current.calls.append(call)
@@ -134,10 +135,14 @@ class Recorder:
     def ended(self, call: Call) -> None:
         call.end = self.clock.now()
 
-    def ends_with(self, call: Call, work: Any, value: Any = None) -> torch.futures.Future[Any]:
-        """Records the end of a collective as that of `work`, which was issued asynchronously; the future is
-        complete then, with `value`."""
-        return self.clock.after(work, call.group, partial(self.ended, call), value)
+    def ends_with(self, call: Call, work: Any) -> torch.futures.Future[Any] | None:
+        """Records the end of a collective as that of `work`, which was issued asynchronously; the future, if there
+        is one, is complete then."""
+        return self.clock.after(work, call.group, partial(self.ended, call))
+
+    def value_of(self, call: Call, work: Any, value: Any) -> torch.futures.Future[Any]:
+        """As `ends_with`, with a future of `value`."""
+        return self.clock.value_after(work, call.group, partial(self.ended, call), value)
 
     def inside(self, outer: Phase, since: Any, until: Any, phase: Phase) -> None:
         """What the last `outer` did between two marks was `phase`."""

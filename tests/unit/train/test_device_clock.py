@@ -58,13 +58,16 @@ def work(cuda: Cuda) -> Any:
     return SimpleNamespace(get_future=lambda: SimpleNamespace(wait=lambda: cuda.note("wait")))
 
 
-def test_ends_are_marked_after_a_wait_on_one_stream_for_each_group(cuda: Cuda) -> None:
+@pytest.mark.parametrize("value", [None, torch.ones(2)])
+def test_ends_are_marked_after_a_wait_on_one_stream_for_each_group(cuda: Cuda, value: object) -> None:
     clock = DeviceClock()
     cuda.done.clear()
     for group, stream in (("data_parallel", "beside-1"), ("pipeline", "beside-2"), ("data_parallel", "beside-1")):
-        value = torch.ones(2)
-        future = clock.after(work(cuda), group, lambda: cuda.note("noted"), value)
-        assert future.value() is value
+        if value is None:
+            clock.after(work(cuda), group, lambda: cuda.note("noted"))
+        else:
+            future = clock.value_after(work(cuda), group, lambda: cuda.note("noted"), value)
+            assert future.value() is value
         assert cuda.done == [("wait", stream), ("noted", stream)]
         assert cuda.current == "compute"
         cuda.done.clear()

@@ -60,4 +60,4 @@ class OverlappedDDP(WholeParameters):
         call = self.recorder.launch("all_reduce", self.group.name, self.group.ranks, buffer.nbytes)
         self._last_launch = call.start
         work: Any = dist.all_reduce(buffer, group=self.group.process_group, async_op=True)
-        return self.recorder.ends_with(call, work, buffer)
+        return self.recorder.value_of(call, work, buffer)

@@ -184,7 +184,7 @@ class _Bracket:
     def __init__(self, strategy: Zero3, prefetch: FSDPModule | None) -> None:
         self.strategy = strategy
         self.prefetch = prefetch
-        self._phases: list[AbstractContextManager[None]] = []
+        self._phases: list[AbstractContextManager[object]] = []
         self.before_forward = uncompiled(lambda _module, _inputs: self._open())
         self.in_forward = uncompiled(lambda _module, inputs: self._close_forward(inputs))
         # Hooks of a tensor run in the order in which they were registered, as modules' do.
