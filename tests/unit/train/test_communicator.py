@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
+import torch
 import torch.distributed as dist
 
 from wirecost.breakdown import Phase
