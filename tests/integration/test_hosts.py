@@ -232,3 +232,36 @@ with EmulatedHosts(2, Emulation(rate="1 Gb/s")) as hosts:
     print(found.sent >= 2, found.retransmitted)
 """
     assert isolated(code, tmp_path=tmp_path).split() == ["True", "True", "True", "0"]
+
+
+def test_what_passes_a_shaper_keeps_its_order(tmp_path: Path) -> None:
+    code = """\
+import os, sys
+from pathlib import Path
+from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.fabric.kernel import CLONE_NEWNS, mount_own_sys, unshare
+from wirecost.fabric.steering import cores_mask
+from wirecost.spec import Emulation
+def masks(hosts, host):
+    sys.stdout.flush()
+    if os.fork() == 0:
+        with hosts.inside(host):
+            unshare(CLONE_NEWNS)
+            mount_own_sys()
+            for queue in sorted(Path("/sys/class/net").glob("[!l]*/queues/rx-*/rps_cpus")):
+                print(int(queue.read_text().replace(",", ""), 16))
+            sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+with EmulatedHosts(2, Emulation(rate="1 Gb/s")) as hosts:
+    print(hosts.in_order, int(cores_mask(os.cpu_count()).replace(",", ""), 16))
+    masks(hosts, 0)
+    before = Path("/proc/self/mountinfo").read_text()
+with EmulatedHosts(2, Emulation()) as hosts:
+    print(hosts.in_order)
+    masks(hosts, 0)
+    print(before == Path("/proc/self/mountinfo").read_text())
+"""
+    steered, mask, *found = isolated(code, tmp_path=tmp_path).split()
+    assert steered == "True"
+    assert found == [mask, "None", "0", "True"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wirecost.errors import UnsupportedError
 from wirecost.fabric.closing import Closing
 from wirecost.fabric.kernel import CLONE_NEWNET, CLONE_NEWUTS, setns, unshare
+from wirecost.fabric.steering import steer
 from wirecost.fabric.tcp import use_usual_control
 from wirecost.spec.fabric import Emulation
 from wirecost.units import format_rate_bps
@@ -45,7 +46,8 @@ def burst_bytes(rate_bps: float) -> int:
 
 class EmulatedHosts(Closing):
     """Hosts 0..n-1, each with an interface `eth0` and the address 10.77.h.1, on one switch.
-    `congestion_control` is their TCP's.
+    `congestion_control` is their TCP's; `in_order` whether packets keep their order through shapers, None where
+    there are none.
 
     To be made by a single-threaded process that may create namespaces (see `isolate`).
 
@@ -57,6 +59,7 @@ class EmulatedHosts(Closing):
         self.count = count
         self.emulation = emulation
         self.congestion_control: str | None = None
+        self.in_order: bool | None = None
         self._namespaces: list[int] = []
         self._home = _current_namespace()
         try:
@@ -127,6 +130,8 @@ class EmulatedHosts(Closing):
                 Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("0")
                 # Nor does it say anything about a network how this machine's own default paces.
                 self.congestion_control = use_usual_control()
+        if self.emulation.rate is not None or self.emulation.delay is not None:
+            self.in_order = steer(self._namespaces)
 
     def _shape(self, netlink: IPRoute, index: int) -> None:
         """Shapes what leaves an interface: at the host's end its sending, at the switch's its receiving."""

@@ -49,6 +49,12 @@ def mount_own_proc() -> None:
     _check(_libc.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None), "mount")
 
 
+def mount_own_sys() -> None:
+    """Gives this process, in a mount namespace of its own, a /sys of the network that it is in. Raises OSError."""
+    _check(_libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount")
+    _check(_libc.mount(b"sysfs", b"/sys", b"sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, None), "mount")
+
+
 def enter_isolation() -> None:
     """Moves this single-threaded process into new network and mount namespaces, its children into a new PID
     namespace.

@@ -41,6 +41,7 @@ class LinkMeasurement(BaseModel):
     round_trip_ns: int
     unshaped_bytes: int | None
     congestion_control: str | None = None  # TCP's
+    in_order: bool | None = None  # whether packets keep their order through shapers
 
     @property
     def rate_bps(self) -> float:
@@ -91,6 +92,7 @@ def measure_links(hosts: EmulatedHosts) -> LinkMeasurement:
         round_trip_ns=round(statistics.median(trips)),
         unshaped_bytes=None if rate is None else burst_bytes(rate),
         congestion_control=hosts.congestion_control,
+        in_order=hosts.in_order,
     )
 
 
