@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+from wirecost.text import printable
+
+
+class _Group(TyperGroup):
+    """Says what is meant by `wirecost study FILE`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            name = printable(args[0])
+            ctx.fail(f"no command {name}; a study is run by: wirecost study run {quote(name)}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
-    help="Run a matrix of experiments and keep what came out.", no_args_is_help=True, rich_markup_mode=None
+    help="Run a matrix of experiments and keep what came out.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=_Group,
 )
 
 
@@ -34,8 +52,6 @@ def run(
     ] = False,
 ) -> None:
     """Run every experiment of a study, each in fresh processes over its own emulated network."""
-    from shlex import quote
-
     from wirecost.cli.progress import StudyProgress
     from wirecost.errors import SpecError
     from wirecost.report import read_report

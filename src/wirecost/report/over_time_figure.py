@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ MOST_ITERATIONS = 150
 COLOURS = {"received": "#0072b2", "sent": "#d55e00"}  # Okabe & Ito
 PAUSE = "#777777"
 WIDTH, HEIGHT = 640, 110
+LABEL_SHARE = 0.15
+"""Of a panel's width: a pause's name."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,13 @@ def _marks(row: Row, first: int, last: int) -> list[Any]:
     marks = []
     if row.over_time.events:
         pauses = [{"s": at(e.start_ns), "end": at(e.end_ns), "what": str(e.kind)} for e in row.over_time.events]
-        shaded = alt.Chart(alt.Data(values=pauses))
-        text = shaded.mark_text(color=PAUSE, align="left", baseline="top", dx=2, fontSize=9)
-        marks += [
-            shaded.mark_rect(color=PAUSE, opacity=0.22).encode(x=_seconds(first, last), x2="end:Q"),
-            text.encode(x=_seconds(first, last), y=alt.value(2), text="what:N"),
-        ]
+        shaded = alt.Chart(alt.Data(values=pauses)).mark_rect(color=PAUSE, opacity=0.22)
+        marks.append(shaded.encode(x=_seconds(first, last), x2="end:Q"))
+        for (align, line), labels in pause_labels(pauses, at(last)).items():
+            text = alt.Chart(alt.Data(values=labels)).mark_text(
+                color=PAUSE, align=align, baseline="top", dx=2 if align == "left" else -2, fontSize=8
+            )
+            marks.append(text.encode(x=_seconds(first, last), y=alt.value(2 + 9 * line), text="what:N"))
     every = -(-len(row.over_time.iterations) // MOST_ITERATIONS)
     if every:
         begins = [{"s": at(i.start_ns)} for i in row.over_time.iterations[::every]]
@@ -121,6 +124,29 @@ def _marks(row: Row, first: int, last: int) -> list[Any]:
         link = alt.Chart(alt.Data(values=[{"Gbps": row.link_bps * 1e-9}]))
         marks.append(link.mark_rule(color="#1b1f23", strokeWidth=0.7, strokeDash=[4, 3]).encode(y="Gbps:Q"))
     return marks
+
+
+Place = tuple[Literal["left", "right"], int]
+"""Where a label's text begins, or ends; and its line."""
+
+
+def pause_labels(pauses: Sequence[dict[str, Any]], whole_s: float) -> dict[Place, list[dict[str, Any]]]:
+    """Names of pauses, as text that starts where they begin or, towards the right edge, ends where they end; on
+    two lines in turn. One name stands for those that follow too closely for names of their own."""
+    together: list[dict[str, Any]] = []
+    for pause in sorted(pauses, key=lambda one: one["s"]):
+        if together and pause["s"] - together[-1]["s"] < LABEL_SHARE * whole_s:
+            names = together[-1]["what"].split(", ")
+            together[-1]["end"] = pause["end"]
+            together[-1]["what"] = ", ".join(dict.fromkeys([*names, pause["what"]]))
+        else:
+            together.append(dict(pause))
+    found: dict[Place, list[dict[str, Any]]] = {}
+    for number, one in enumerate(together):
+        right = one["s"] > (1 - 2 * LABEL_SHARE) * whole_s
+        place: Place = ("right" if right else "left", number % 2)
+        found.setdefault(place, []).append({"s": one["end"] if right else one["s"], "what": one["what"]})
+    return found
 
 
 def _panel(

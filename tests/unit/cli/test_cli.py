@@ -98,6 +98,12 @@ def test_a_study_that_cannot_run_is_refused_before_anything_starts(
     assert not list((tmp_path / "out").glob("experiments/*"))
 
 
+def test_a_study_without_its_verb_is_told_the_verb() -> None:
+    run = wirecost("study", "my study\x1b.yaml")
+    assert run.returncode == 2
+    assert "wirecost study run 'my study\\x1b.yaml'" in run.stderr
+
+
 def test_a_dry_run_checks_the_corpus_too(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
         "name: s\nworkloads: [gpt-tiny]\nfabrics: [loopback]\nplans: [all-reduce]\n"

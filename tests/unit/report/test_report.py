@@ -18,7 +18,7 @@ from wirecost.errors import WirecostError
 from wirecost.report import read_report
 from wirecost.report.data import to_csv, to_json
 from wirecost.report.figures import write_figures
-from wirecost.report.over_time_figure import write_recording_figure
+from wirecost.report.over_time_figure import pause_labels, write_recording_figure
 from wirecost.report.page import render_page
 from wirecost.report.terminal import print_report
 from wirecost.study import Status
@@ -175,6 +175,20 @@ def test_figures_are_pictures(tmp_path: Path) -> None:
         start = path.read_bytes()[:8]
         assert start == b"\x89PNG\r\n\x1a\n" if path.suffix == ".png" else start.startswith(b"<svg")
     assert "gradient sync" in paths[1].read_text()
+
+
+def test_names_of_pauses_do_not_overlap() -> None:
+    pauses = [
+        {"s": 1.0, "end": 2.0, "what": "checkpoint"}, {"s": 50.0, "end": 51.0, "what": "validation"},
+        {"s": 52.0, "end": 53.0, "what": "checkpoint"}, {"s": 54.0, "end": 55.0, "what": "checkpoint"},
+        {"s": 90.0, "end": 91.0, "what": "validation"},
+    ]  # fmt: skip
+    assert pause_labels(pauses, 100.0) == {
+        ("left", 0): [{"s": 1.0, "what": "checkpoint"}],
+        ("left", 1): [{"s": 50.0, "what": "validation, checkpoint"}],
+        ("right", 0): [{"s": 91.0, "what": "validation"}],
+    }
+    assert pause_labels([], 1.0) == {}
 
 
 def test_the_network_over_time_is_drawn_where_it_was_counted(tmp_path: Path) -> None:
