@@ -46,5 +46,8 @@ def _steer(namespaces: Sequence[int], mask: str) -> None:
         # A sysfs shows the network in which it was mounted.
         setns(namespace, CLONE_NEWNET)
         mount_own_sys()
-        for queue in Path("/sys/class/net").glob("*/queues/rx-*/rps_cpus"):
+        queues = list(Path("/sys/class/net").glob("*/queues/rx-*/rps_cpus"))
+        if not queues:
+            raise OSError("this kernel steers no packets")  # CONFIG_RPS
+        for queue in queues:
             queue.write_text(mask)
