@@ -165,7 +165,8 @@ def lanes(study: Study, gpus: int) -> dict[str, Study]:
     found, together = {}, []
     for shape in study.hosts:
         whole = study.model_copy(update={"hosts": (shape,)})
-        if 2 * max(slots(e) for e in whole.experiments()) > gpus:
+        needed = max(slots(e) for e in whole.experiments())
+        if gpus < 2 * needed <= 2 * gpus:
             together.append(shape)
             continue
         for workload in study.workloads:
@@ -181,11 +182,12 @@ def fill(store: Path, gathered: Path) -> None:
         shutil.copytree(gathered / "experiments", store / "experiments")
 
 
-def gather(studies: list[Study], out: Path) -> None:
+def gather(studies: list[Study], out: Path, shapes: list[str] | None) -> None:
     """Every lane's results in one directory for each study."""
     for study in studies:
         whole = out / study.name
-        mine = {e.slug for e in study.experiments()}  # another's name may begin like this one's
+        # Another study's name may begin like this one's.
+        mine = {e.slug for one in (study, shaped(study, shapes)) for e in one.experiments()}
         for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*")):
             if lane.name in mine and (lane / "status.json").exists():
                 shutil.copytree(lane, whole / "experiments" / lane.name, dirs_exist_ok=True)
@@ -284,7 +286,7 @@ def main() -> int:
     try:
         bad = run(steps, options.gpus, options.out / "logs", deadline)
     finally:
-        gather(studies, options.out)
+        gather(studies, options.out, options.shapes)
         print(pack(options.out))
     print(f"failed or not finished: {', '.join(bad) or 'none'}")
     return 1 if bad else 0

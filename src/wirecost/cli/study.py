@@ -16,7 +16,8 @@ class _Group(TyperGroup):
     """Says what is meant by `wirecost study FILE`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+        known = ctx.resilient_parsing or not args or args[0].startswith("-")
+        if not known and self.get_command(ctx, args[0]) is None:
             name = printable(args[0])
             ctx.fail(f"no command {name}; a study is run by: wirecost study run {quote(name)}")
         return super().resolve_command(ctx, args)

@@ -125,7 +125,9 @@ def _last_bucket(parameters: Number, tied_parameters: Number, layout: Layout, ma
 
 def _sum_s(size_bytes: Number, members: Group, layout: Layout, machine: Machine) -> Number:
     """The all-reduce of gradients; compressed ones that no network sums take other collectives."""
-    message = where(layout.bucketed > 0, np.minimum(layout.bucket_bytes, size_bytes), size_bytes)
+    # Buckets are filled with gradients as they are, before any compression.
+    bucket = layout.bucket_bytes * gradient_bytes(layout, machine) / machine.element_bytes
+    message = where(layout.bucketed > 0, np.minimum(bucket, size_bytes), size_bytes)
     time = all_reduce_s(size_bytes, members, machine, message)
     if has(layout.exchanged > 0):
         parts = all_to_all_s(size_bytes, members, machine) + gather_s(size_bytes, members, machine)

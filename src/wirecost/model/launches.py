@@ -29,14 +29,15 @@ class Waits(NamedTuple):
 
 
 def launches_of_stage(share: Number, shape: Shape, layout: Layout) -> Number:
-    """The busiest stage's share of the launches, where it has `share` of the layers: decoder layers only, where it
-    stands behind an encoder."""
+    """The busiest stage's share of the launches, where it has `share` of the layers: the last one, which has the
+    decoder's."""
     if not has((shape.decoder_layers > 0) & (layout.pipeline > 1)):
         return share
-    layers = shape.layers + shape.decoder_layers
-    weight = shape.layers + DECODER_LAUNCHES * shape.decoder_layers
-    longer = where(shape.decoder_layers > 0, DECODER_LAUNCHES * layers / weight, 1.0)
-    return where(layout.pipeline > 1, np.minimum(share * longer, 1.0), share)
+    more = DECODER_LAUNCHES - 1
+    mine = share * (shape.layers + shape.decoder_layers)
+    whole = shape.layers + DECODER_LAUNCHES * shape.decoder_layers
+    launches = (mine + more * np.minimum(mine, shape.decoder_layers)) / whole
+    return where(layout.pipeline > 1, launches, share)
 
 
 def host_wait_s(
@@ -73,7 +74,8 @@ def host_wait_s(
     gathering = gathers * rounds * 2 * (layers + 1) * stack.host_shard_s
     units = gathers * rounds * layers * (stack.host_forward_s + stack.host_backward_s)
     launching = rounds * share * stack.host_issue_s + stack.host_issue_once_s + tensor + gathering + units
-    under = where(layout.node_sharding > 0, BACKWARD * launching / rounds, np.inf)
+    between = (layout.node_sharding > 0) & (layout.world > gpus_per_node)
+    under = where(between, BACKWARD * launching / rounds, np.inf)
     ahead = where(gathers > 0, under, np.inf if stack.run_ahead_s is None else stack.run_ahead_s)
     wait = np.maximum(launching + np.maximum(waited_s - ahead, 0.0) - total_s, 0.0)
     part = wait / np.maximum(launching, 1e-30)

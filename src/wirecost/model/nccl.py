@@ -22,6 +22,8 @@ _DISCOUNT = (0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9)
 """By size: from 1 MiB on for each power of two (protocol Simple)."""
 _FROM_BYTES = 1 << 20
 _NO_DISCOUNT_BYTES = 1 << 30
+_MARGIN = 1.05
+"""So much better the tree must look: within it NCCL's estimates of two machines differ, and rings were seen."""
 
 
 def tree_share(interface_bps: float, architecture: str) -> float:
@@ -47,4 +49,4 @@ def takes_tree(size_bytes: Number, ranks: Number, tree: float) -> Number:
     discount = np.take(_DISCOUNT, np.minimum(power, len(_DISCOUNT) - 1).astype(int))
     discount = np.where(size_bytes >= _NO_DISCOUNT_BYTES, 1.0, discount)
     ring = ranks / (2 * np.maximum(ranks - 1, 1.0))
-    return (size_bytes >= _FROM_BYTES) & (tree * discount > ring)
+    return (size_bytes >= _FROM_BYTES) & (tree * discount > _MARGIN * ring)

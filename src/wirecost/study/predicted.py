@@ -19,10 +19,11 @@ from wirecost.breakdown import Breakdown, ResultWarning
 from wirecost.calibration.assemble import Calibration
 from wirecost.errors import SpecError, WirecostError
 from wirecost.fabric.hosts import MTU
+from wirecost.model.nccl import VETH_BPS
 from wirecost.model.predict import Prediction, predict
 from wirecost.model.setup import setup
 from wirecost.spec import Cluster, Experiment, Fabric, Link, Stack, Study, to_yaml
-from wirecost.units import format_rate_bps
+from wirecost.units import BitsPerSecond, format_rate_bps
 
 FORMAT_VERSION = 1
 INDEX = "predictions.json"
@@ -136,6 +137,7 @@ def _at_nominal_rate(fabric: Fabric, cluster: Cluster, warnings: list[ResultWarn
     link = Link(
         name=fabric.name,
         rate=rate,
+        interface_rate=BitsPerSecond(VETH_BPS),
         efficiency=PAYLOAD,
         source="nominal rate of the emulated fabric, less what Ethernet, IP and TCP add to a frame",
     )

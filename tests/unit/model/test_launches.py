@@ -29,9 +29,10 @@ def wait(
     layout: Layout = PLAIN,
     share: float = 1.0,
     changes: dict[str, float] | None = None,
+    gpus_per_node: float = np.inf,
 ) -> float:
     stack = SimpleNamespace(**{**vars(STACK), **(changes or {})})
-    return float(host_wait_s(total_s, waited_s, share, 10.0, layout, stack).all_s)
+    return float(host_wait_s(total_s, waited_s, share, 10.0, layout, stack, gpus_per_node).all_s)
 
 
 def test_what_nobody_told_of_costs_nothing() -> None:
@@ -59,12 +60,14 @@ def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
 
 
 def test_hybrid_sharding_hides_the_network_under_the_last_backward() -> None:
-    hybrid = replace(SHARDED, node_sharding=1.0)
+    hybrid = replace(SHARDED, node_sharding=1.0, data=4.0)
     launching_s = 2 * 2 * 11 * 5e-3 + 2 * 10 * 3e-3
     under_s = 2 / 3 * launching_s / 2
     host = {"host_shard_s": 5e-3}
     assert wait(0.1, under_s, hybrid, changes=host) == pytest.approx(launching_s - 0.1)
-    assert wait(0.5, 0.4, hybrid, changes=host) == pytest.approx(launching_s + 0.4 - under_s - 0.5)
+    two_nodes = wait(0.5, 0.4, hybrid, changes=host, gpus_per_node=2.0)
+    assert two_nodes == pytest.approx(launching_s + 0.4 - under_s - 0.5)
+    assert wait(0.5, 0.4, hybrid, changes=host, gpus_per_node=4.0) == 0  # one node: nothing goes between
 
 
 def test_launching_collectives_is_communication() -> None:
@@ -103,6 +106,8 @@ def test_the_decoders_stage_launches_more() -> None:
         shape_of(validate(Workload, named("workload", name), name)) for name in ("t5-large", "gpt-2-medium")
     )
     assert float(launches_of_stage(0.5, t5, split)) == pytest.approx(1.5 * 24 / (24 + 1.5 * 24))
+    short = replace(t5, layers=20.0, decoder_layers=4.0)
+    assert float(launches_of_stage(0.5, short, split)) == pytest.approx((8 + 1.5 * 4) / (20 + 1.5 * 4))
     assert float(launches_of_stage(0.5, gpt, split)) == 0.5
     assert float(launches_of_stage(1.0, t5, PLAIN)) == 1.0
 
