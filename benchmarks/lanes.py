@@ -7,8 +7,10 @@ import contextlib
 import dataclasses
 import os
 import shlex
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -116,6 +118,9 @@ def run(steps: Sequence[Step], gpus: Sequence[str], out: Path, deadline: float) 
 
 
 def all_gpus() -> list[str]:
+    if shutil.which("nvidia-smi") is None:
+        print("no NVIDIA GPU here (there is no nvidia-smi): run it where there is one", file=sys.stderr)
+        raise SystemExit(2)
     run = subprocess.run(
         ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True, check=True
     )

@@ -34,7 +34,7 @@ from wirecost.spec import Device, Experiment, Fabric, Plan, Study, to_yaml, vali
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.presets import named
 from wirecost.spec.study import ScalingRule
-from wirecost.study import Store
+from wirecost.study import Status, Store
 from wirecost.study.runner import load_study
 
 WIRECOST = f"{sys.executable} -m wirecost"
@@ -47,11 +47,11 @@ LEFT_OUT = {"samples", "logs", "corpus", "counters.jsonl"}
 
 
 def shaped(study: Study, shapes: list[str] | None) -> Study:
-    """The study's part on some shapes of hosts."""
+    """The study's part on some shapes of hosts. Raises SpecError."""
     if shapes is None:
         return study
-    hosts = tuple(int(s) if s.isdigit() else s for s in shapes)
-    return study.model_copy(update={"hosts": hosts})
+    hosts = [int(s) if s.isdigit() else s for s in shapes]
+    return validate(Study, study.model_dump(mode="json") | {"hosts": hosts}, "--shapes")
 
 
 def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
@@ -182,13 +182,19 @@ def fill(store: Path, gathered: Path) -> None:
         shutil.copytree(gathered / "experiments", store / "experiments")
 
 
+def is_done(cell: Path) -> bool:
+    status = cell / "status.json"
+    return status.exists() and json.loads(status.read_bytes())["status"] == Status.DONE
+
+
 def gather(studies: list[Study], out: Path, shapes: list[str] | None) -> None:
     """Every lane's results in one directory for each study."""
     for study in studies:
         whole = out / study.name
         # Another study's name may begin like this one's.
         mine = {e.slug for one in (study, shaped(study, shapes)) for e in one.experiments()}
-        for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*")):
+        # Where two lanes have the same cell, what is done counts, not what failed.
+        for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*"), key=is_done):
             if lane.name in mine and (lane / "status.json").exists():
                 shutil.copytree(lane, whole / "experiments" / lane.name, dirs_exist_ok=True)
         if whole.is_dir():
@@ -264,6 +270,8 @@ def main() -> int:
     deadline = time.monotonic() + options.seconds
     try:
         studies = [load_study(name) for name in options.study]
+        for study in studies:
+            shaped(study, options.shapes)
     except SpecError as error:
         parser.error(str(error))
     known = {workload.name for study in studies for workload in study.workloads}

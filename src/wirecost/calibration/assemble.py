@@ -83,9 +83,8 @@ def _networks(found: Found, base: Cluster | None) -> list[NetworkFit]:
         link = base.inter_node if several else base.intra_node
         nics = base.nics_per_node if several else 1
         kind = "inter" if several else "intra"
-        fitted, told, errors = fit_link(
-            link, samples, kind, base.gpus_per_node, nics_per_node=nics, nccl=base.cores is None
-        )
+        nccl = base.accelerator.architecture != "cpu"
+        fitted, told, errors = fit_link(link, samples, kind, base.gpus_per_node, nics_per_node=nics, nccl=nccl)
         fits.append(
             NetworkFit(
                 link.name,

@@ -132,10 +132,9 @@ def fit_benches(benches: Sequence[Bench], *, base: Cluster | None = None) -> Net
         # Fewer ranks than the node has GPUs reach the NICs that lie beside theirs.
         nics = max(1, base.nics_per_node * min(per_host, base.gpus_per_node) // base.gpus_per_node)
     else:
-        stated = BitsPerSecond(VETH_BPS) if first.emulated else None
-        link = Link(
-            name=first.network, rate=BitsPerSecond(rate), interface_rate=stated, source=_rate_source(first)
-        )
+        link = Link(name=first.network, rate=BitsPerSecond(rate), source=_rate_source(first))
+    if first.emulated and kind == "inter":
+        link = link.model_copy(update={"interface_rate": BitsPerSecond(VETH_BPS)})
     fitted, told, errors = fit_link(link, samples, kind, per_host, nics_per_node=nics, nccl=first.nccl)
     curves = NetworkEfficiency(network=first.network, emulated=first.emulated)
     for bench in benches:

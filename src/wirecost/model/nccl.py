@@ -12,7 +12,7 @@ import numpy as np
 from wirecost.model.inputs import Number
 
 VETH_BPS = 10e9
-"""What Linux states for a veth pair."""
+"""What Linux states for a veth pair (drivers/net/veth.c, veth_get_link_ksettings)."""
 _TRIED = (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
 _TRIED_ON_HOPPER = (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
 _TREE = 0.92

@@ -93,7 +93,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             *_warnings(experiment, cores, collectives, link),
             *doubts,
             *_busy(directory),
-            *_lossy(_retransmitted(directory)),
+            *_lossy(_retransmitted(directory), link),
             *uncounted,
             *launch_bound(measured),
         ),
@@ -214,13 +214,13 @@ def _link_use(directory: Path) -> tuple[LinkUse | None, list[ResultWarning]]:
     return over_time.link_use() if over_time else None, []
 
 
-def _lossy(share: float | None) -> list[ResultWarning]:
+def _lossy(share: float | None, link: LinkMeasurement | None) -> list[ResultWarning]:
     if share is None or share < LOSSY:
         return []
-    message = (
-        f"TCP sent {share:.1%} of its segments again: queues overflowed, and connections that wait for a lost "
-        "segment stand still; communication takes longer than the link's rate allows"
-    )
+    why = "segments were lost, and connections that wait for one stand still"
+    if link and link.in_order is False:
+        why = "behind the shapers packets overtake each other; run it as root itself, who may keep them in order"
+    message = f"TCP sent {share:.1%} of its segments again: {why}; communication takes longer than the rate allows"
     return [ResultWarning(code="tcp_retransmits", message=message)]
 
 

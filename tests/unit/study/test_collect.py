@@ -95,6 +95,17 @@ def test_segments_sent_again_are_counted_and_many_pointed_out(
     assert found.network.tcp_retransmitted == (None if again is None else again / 1000)
 
 
+def test_segments_that_only_overtook_each_other_are_told_from_lost_ones(tmp_path: Path) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    folder = write(tmp_path, rank, rank)
+    (folder / "tcp.json").write_text(json.dumps({"sent": 1000, "retransmitted": 50}))
+    link = json.loads((folder / "link.json").read_text())
+    for in_order, said in ((True, "were lost"), (None, "were lost"), (False, "as root itself")):
+        (folder / "link.json").write_text(json.dumps(link | {"in_order": in_order}))
+        (warning,) = collect(EXPERIMENT, folder, cores=8).warnings
+        assert said in warning.message
+
+
 def test_ranks_that_never_talked_are_shouted_about(tmp_path: Path) -> None:
     rank = [sample(n, 0, 10, 20) | {"communications": []} for n in range(3)]
     codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings}
