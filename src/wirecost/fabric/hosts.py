@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wirecost.errors import UnsupportedError
 from wirecost.fabric.closing import Closing
 from wirecost.fabric.kernel import CLONE_NEWNET, CLONE_NEWUTS, setns, unshare
-from wirecost.fabric.steering import steer
+from wirecost.fabric.steering import FEW_CORES, steer
 from wirecost.fabric.tcp import use_usual_control
 from wirecost.spec.fabric import Emulation
 from wirecost.units import format_rate_bps
@@ -46,8 +46,8 @@ def burst_bytes(rate_bps: float) -> int:
 
 class EmulatedHosts(Closing):
     """Hosts 0..n-1, each with an interface `eth0` and the address 10.77.h.1, on one switch.
-    `congestion_control` is their TCP's; `in_order` whether packets keep their order through shapers, None where
-    there are none.
+    `congestion_control` is their TCP's; `in_order` whether packets are kept in order through shapers, None where
+    that isn't tried: without shapers, and on few cores.
 
     To be made by a single-threaded process that may create namespaces (see `isolate`).
 
@@ -130,7 +130,8 @@ class EmulatedHosts(Closing):
                 Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("0")
                 # Nor does it say anything about a network how this machine's own default paces.
                 self.congestion_control = use_usual_control()
-        if self.emulation.rate is not None or self.emulation.delay is not None:
+        shaped = self.emulation.rate is not None or self.emulation.delay is not None
+        if shaped and (os.cpu_count() or 1) > FEW_CORES:
             self.in_order = steer(self._namespaces)
 
     def _shape(self, netlink: IPRoute, index: int) -> None:
