@@ -4,14 +4,16 @@ The formulas describe every transformer by a few properties, and a fit of those 
 few percent off, most where the host limits the pace. For the very workload of a run, what was left over is known:
 the ratio of its measured to its modelled time, interpolated over the micro-batch (linear in the logarithms).
 
-A run that waited for the host tells the host's time instead. The device's is then the formulas' with the ratio of
-the workload's other runs, and an iteration takes at least what the host does: while the network is waited for, the
-host runs ahead, so that the two times are not added.
+A run that waited for the host tells the host's time instead: the same for every micro-batch, so that of several
+such runs the geometric mean counts. The device's is then the formulas' with the ratio of the workload's other
+runs, and an iteration takes at least what the host does: while the network is waited for, the host runs ahead,
+so that the two times are not added.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,11 +69,16 @@ def left_over(seen: Sequence[Seen], workload: Workload, micro_batch: int) -> Lef
         places, values = np.log(np.array(told)).T
         return math.exp(float(np.interp(math.log(micro_batch), places, values)))
 
+    def paces(values: Iterable[float | None]) -> float | None:
+        """Of hosts: launching takes as long whatever the micro-batch, and differs from run to run."""
+        told = [value for value in values if value]
+        return statistics.geometric_mean(told) if told else None
+
     return Left(
         at((one.micro_batch, one.compute) for one in mine) or 1.0,
         at((one.micro_batch, one.optimizer) for one in mine) or 1.0,
-        at((one.micro_batch, one.host_s) for one in mine),
-        at((one.micro_batch, one.host_once_s) for one in mine) or 0.0,
+        paces(one.host_s for one in mine),
+        paces(one.host_once_s for one in mine) or 0.0,
     )
 
 

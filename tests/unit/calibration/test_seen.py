@@ -22,6 +22,7 @@ from wirecost.model.seen import UNTOLD_SPREAD, key_of, left_over, spread_of
 from wirecost.model.setup import setup
 from wirecost.spec import Plan, Precision, Stack, Workload
 from wirecost.spec.presets import named
+from wirecost.spec.stack import Seen
 
 ODD = 1.4
 """How much longer one workload takes than the formulas can have it."""
@@ -210,3 +211,21 @@ def test_the_host_runs_ahead_while_the_network_is_waited_for(tmp_path: Path) -> 
     ):
         assert float(times(waiting(host_s, ahead_s), 2).total_s) == pytest.approx(expected)
     assert spread_of(waiting(host_s), model, 4) == stack.spread
+
+
+def test_the_pace_of_a_host_is_the_mean_of_its_runs_whatever_the_micro_batch() -> None:
+    model = Workload.model_validate(workload(4, 256))
+    seen = [
+        Seen(key=key_of(model), micro_batch=4, runs=1, host_s=0.04, host_once_s=0.01),
+        Seen(key=key_of(model), micro_batch=8, runs=1, host_s=0.09, host_once_s=0.01),
+        Seen(key=key_of(model), micro_batch=64, runs=1, compute=1.2, optimizer=0.9),
+    ]
+    for micro_batch in (2, 4, 16, 128):
+        left = left_over(seen, model, micro_batch)
+        assert left is not None
+        assert left.host_s == pytest.approx(0.06)
+        assert left.host_once_s == pytest.approx(0.01)
+        assert left.compute == pytest.approx(1.2)
+    told = left_over(seen[2:], model, 64)
+    assert told is not None
+    assert told.host_s is None
