@@ -179,7 +179,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     waits = host_wait_s(
         total, waited, launches, timing.layers_of_stage, layout, stack, machine.gpus_per_node, collectives
     )
-    host, total = host + waits.all_s - waits.tensor_s - waits.gather_s, total + waits.all_s
+    host, total = host + waits.all_s - waits.communication_s, total + waits.all_s
     exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,
@@ -188,7 +188,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         bubble_s=timing.bubble_s,
         tensor_s=tensor_total - ce_total + waits.tensor_s,
         context_expert_s=ce_total,
-        pipeline_s=timing.transfer_s,
+        pipeline_s=timing.transfer_s + waits.transfer_s,
         gradient_s=data.gradient_s,
         parameter_s=data.parameter_s + waits.gather_s,
         embedding_sync_s=tied,

@@ -21,11 +21,17 @@ DECODER_LAUNCHES = 1.5
 
 class Waits(NamedTuple):
     """Seconds of an iteration that the device waits for its host; and what of them is for launching collectives of
-    tensor-parallel ranks, and gathers of parameters: a measurement finds those inside the collectives' phases."""
+    tensor-parallel ranks, gathers of parameters, and transfers between stages: a measurement finds those inside
+    the phases of communication."""
 
     all_s: Number
     tensor_s: Number
     gather_s: Number
+    transfer_s: Number
+
+    @property
+    def communication_s(self) -> Number:
+        return self.tensor_s + self.gather_s + self.transfer_s
 
 
 def launches_of_stage(share: Number, shape: Shape, layout: Layout) -> Number:
@@ -54,7 +60,9 @@ def host_wait_s(
 
     While gradients travel after backward the host gets at most `run_ahead_s` ahead: a launch queue is full then.
     ZeRO-3 waits a little for every unit, and a pipeline for every state, which the host always catches up with;
-    but ZeRO-3 launches more. Hybrid sharding all-reduces between nodes under the last backward only.
+    but ZeRO-3 launches more. A transfer between stages takes as long to launch as a collective, and each
+    micro-batch has two for every neighbour, there and back. Hybrid sharding all-reduces between nodes under the
+    last backward only.
 
     Args:
         waited_s: of `total_s`, what the device waits for in one piece: gradients and parameters.
@@ -64,19 +72,22 @@ def host_wait_s(
         collectives: of tensor-parallel ranks in a micro-batch, on this stage.
     """
     if not np.any(stack.host_issue_s) and not np.any(stack.host_shard_s):
-        return Waits(*[0.0 * total_s] * 3)
+        return Waits(*[0.0 * total_s] * 4)
     rounds = layout.accumulation
     tensor = rounds * collectives * stack.host_collective_s
+    neighbours = flag(layout.pipeline > 1) + flag(layout.pipeline > 2)
+    transfers = rounds * layout.virtual * 2 * neighbours * stack.host_collective_s
     alone = (layout.node_sharding > 0) & (gpus_per_node <= 1)
     gathers = flag((layout.sharding == 3) & (layout.data > 1) & np.logical_not(alone))
     # Before forward and before backward, of every layer and of what the root holds; where runs told nothing of the
     # layers' launches, those are as the formulas have them.
     gathering = gathers * rounds * 2 * (layers + 1) * stack.host_shard_s
     units = gathers * rounds * layers * (stack.host_forward_s + stack.host_backward_s)
-    launching = rounds * share * stack.host_issue_s + stack.host_issue_once_s + tensor + gathering + units
+    launching = rounds * share * stack.host_issue_s + stack.host_issue_once_s
+    launching = launching + tensor + transfers + gathering + units
     between = (layout.node_sharding > 0) & (layout.world > gpus_per_node)
     under = where(between, BACKWARD * launching / rounds, np.inf)
     ahead = where(gathers > 0, under, np.inf if stack.run_ahead_s is None else stack.run_ahead_s)
     wait = np.maximum(launching + np.maximum(waited_s - ahead, 0.0) - total_s, 0.0)
     part = wait / np.maximum(launching, 1e-30)
-    return Waits(wait, part * tensor, part * gathering)
+    return Waits(wait, part * tensor, part * gathering, part * transfers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,11 +82,22 @@ def test_launching_collectives_is_communication() -> None:
     assert gathers.gather_s == pytest.approx(gathers.all_s * 0.22 / 0.28)
 
 
-def test_tensor_parallel_parts_sum_to_the_iteration_of_a_slow_host() -> None:
-    setup = made("gpt-2-medium", gpus=2, tensor_parallel=2, micro_batch=1, global_batch=4)
+@pytest.mark.parametrize(("stages", "transfers"), [(1.0, 0), (2.0, 2), (3.0, 4), (8.0, 4)])
+def test_a_stage_launches_two_transfers_a_neighbour(stages: float, transfers: int) -> None:
+    stack = SimpleNamespace(**{**vars(STACK), "host_issue_s": 0.1, "host_collective_s": 1e-3})
+    waits = host_wait_s(0.1, 0.0, 1.0, 10.0, replace(PLAIN, pipeline=stages), stack)
+    assert waits.all_s == pytest.approx(2 * (0.1 + transfers * 1e-3) - 0.1)
+    assert waits.transfer_s == pytest.approx(waits.all_s * transfers * 1e-3 / (0.1 + transfers * 1e-3))
+    assert waits.communication_s == waits.transfer_s
+
+
+@pytest.mark.parametrize("dimension", ["tensor", "pipeline"])
+def test_parts_sum_to_the_iteration_of_a_slow_host(dimension: str) -> None:
+    split: dict[str, Any] = {f"{dimension}_parallel": 2}
+    setup = made("gpt-2-medium", gpus=2, micro_batch=1, global_batch=4, **split)
     told = {"host_issue_s": 0.1, "host_collective_s": 1e-3}
     times = predict(replace(setup, stack=setup.stack.model_copy(update=told))).times
-    assert times.tensor_s > 0.1
+    assert times.tensor_s > 0.1 if dimension == "tensor" else times.pipeline_s > 0.005
     parts = times.compute_s + times.host_s + times.bubble_s + times.exposed_comm_s
     assert parts + times.optimizer_s + times.other_s + times.straggler_s == pytest.approx(times.total_s)
 
@@ -97,7 +109,9 @@ def test_a_pipeline_catches_up_with_its_waits_for_states() -> None:
     assert float(times.pipeline_s) > 0
     assert float(times.embedding_sync_s) > 0
     # Half of the layers, eight times; of what the device waits for, the all-reduce at the end is too long for it.
-    assert float(times.total_s) == pytest.approx(8 * 0.5 * 1.0 + float(times.embedding_sync_s))
+    transfers_s = 8 * 2 * float(stack.host_collective_s)
+    assert transfers_s > 0
+    assert float(times.total_s) == pytest.approx(8 * 0.5 * 1.0 + transfers_s + float(times.embedding_sync_s))
 
 
 def test_the_decoders_stage_launches_more() -> None:
