@@ -159,7 +159,7 @@ def show_held_against(held: Any) -> None:
                 o.network,
                 f"{o.scaling} <{o.ranks}, {o.global_batch}>",
                 " < ".join(o.measured),
-                " < ".join(o.predicted),
+                "".join(f" {'=' if p in o.level else '<'} {p}" for p in o.predicted)[3:],
                 ("right" if not o.wrong_pairs else "WRONG") if o.pairs else "too close to tell",
             ]
             for o in held.orders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +14,8 @@ from wirecost.spec import Experiment
 from wirecost.study.matched import Matched, without_digest
 from wirecost.study.store import Result
 
+LEVEL = 1e-6
+"""Predicted times this close are one: the same part of the iteration, the host's launches say, decides both."""
 TIE = 0.03
 """Strategies whose measured times lie this close (or within each other's quartiles) have no order to get right."""
 
@@ -49,6 +52,7 @@ class Order:
     global_batch: int
     measured: tuple[str, ...]
     predicted: tuple[str, ...]
+    level: tuple[str, ...]  # of `predicted`, those whose time is the one before's: they have no order
     wrong_pairs: tuple[tuple[str, str], ...]  # (measured faster, measured slower) that are predicted the other way
     pairs: int  # that differ by more than the measurements' own spread
 
@@ -177,7 +181,15 @@ def _orders(cells: Sequence[CellError], spreads: Mapping[str, tuple[float, float
                 pairs += 1
                 if fast.predicted_s >= slow.predicted_s:
                     wrong.append((fast.plan, slow.plan))
+        level = [c.plan for b, c in itertools.pairwise(predicted) if c.predicted_s <= b.predicted_s * (1 + LEVEL)]
         found.append(
-            Order(*key, tuple(c.plan for c in measured), tuple(c.plan for c in predicted), tuple(wrong), pairs)
+            Order(
+                *key,
+                measured=tuple(c.plan for c in measured),
+                predicted=tuple(c.plan for c in predicted),
+                level=tuple(level),
+                wrong_pairs=tuple(wrong),
+                pairs=pairs,
+            )
         )
     return found

@@ -67,6 +67,27 @@ def test_a_study_of_more_iterations_is_the_same_prediction(folder: Path, tmp_pat
     assert held.summary()["cells"] == 1
 
 
+def test_strategies_predicted_alike_have_no_order(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from wirecost.cli.show import show_held_against
+
+    cells = [c for c in predict_study(STUDY, read(folder)) if c.experiment.fabric.name == "emulated-100m"]
+    (one, two) = (c.experiment for c in cells if c.prediction)
+    alike = next(c.prediction.breakdown for c in cells if c.prediction)
+    results = [
+        Result(e, Outcome(status=Status.DONE), measured(e, factor), tmp_path)
+        for e, factor in ((one, 2.0), (two, 1.0))
+    ]
+    held = hold_against(results, {one.slug: alike, two.slug: alike})
+    (order,) = held.orders
+    assert order.measured == (two.plan.name, one.plan.name)
+    assert order.level == (order.predicted[1],)
+    assert held.pairs_right == (0, 1)
+    show_held_against(held)
+    assert "=" in capsys.readouterr().out
+
+
 def test_the_commands_do_all_of_it(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from wirecost.cli import main
 
