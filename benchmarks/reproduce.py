@@ -149,31 +149,43 @@ def measure(studies: list[Study], options: argparse.Namespace) -> list[Step]:
             mine = mine.model_copy(update={"workloads": chosen})
         if options.scaling:
             mine = mine.model_copy(update={"scaling": tuple(r for r in mine.scaling if r.kind in options.scaling)})
-        for label, lane in lanes(mine, len(options.gpus)).items() if mine.workloads and mine.scaling else []:
+        if not mine.workloads or not mine.scaling:
+            continue
+        for label, (lane, gpus) in lanes(mine, len(options.gpus)).items():
             store = options.out / f"lane-{study.name}-{label}"
             fill(store, options.out / study.name)
-            if step := run_study(lane, store, max(slots(e) for e in lane.experiments()), options.out):
+            if step := run_study(lane, store, gpus, options.out):
                 steps.append(step)
     return steps
 
 
-def lanes(study: Study, gpus: int) -> dict[str, Study]:
-    """Each workload on each shape by itself where several can run at a time; the others together, since a lane
-    starts slowly.
+def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
+    """Each workload on each shape by itself where several can run at a time, with the GPUs that it has to itself;
+    the others together, since a lane starts slowly. Emulated links without a cap are as fast as the machine has
+    time for them: those are measured alone on it, all GPUs taken.
     """
     study = study.model_copy(update={"benchmark": False})
-    found, together = {}, []
+    links = [f for f in study.fabrics if f.emulate is not None and f.emulate.rate is None]
+    found: dict[str, tuple[Study, int]] = {}
+    together, uncapped = [], []
     for shape in study.hosts:
         whole = study.model_copy(update={"hosts": (shape,)})
         needed = max(slots(e) for e in whole.experiments())
         if gpus < 2 * needed <= 2 * gpus:
             together.append(shape)
             continue
-        for workload in study.workloads:
-            found[f"{workload.name}-{shape}"] = whole.model_copy(update={"workloads": (workload,)})
+        apart = links if needed <= gpus else []
+        uncapped += [shape] if apart else []
+        fabrics = tuple(f for f in study.fabrics if f not in apart)
+        for workload in study.workloads if fabrics else ():
+            lane = whole.model_copy(update={"workloads": (workload,), "fabrics": fabrics})
+            found[f"{workload.name}-{shape}"] = (lane, needed)
     if together:
-        found["together"] = study.model_copy(update={"hosts": tuple(together)})
-    return found
+        found["together"] = (study.model_copy(update={"hosts": tuple(together)}), gpus)
+    if uncapped:
+        alone = study.model_copy(update={"hosts": tuple(uncapped), "fabrics": tuple(links)})
+        found["uncapped"] = (alone, gpus)
+    return {label: lane for label, lane in found.items() if lane[0].experiments()}
 
 
 def fill(store: Path, gathered: Path) -> None:
