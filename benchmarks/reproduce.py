@@ -291,7 +291,10 @@ def main() -> int:
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
     if unknown := set(options.scaling or ()) - set(Scaling):
         parser.error(f"no scaling {', '.join(sorted(unknown))}; there are: {', '.join(Scaling)}")
-    options.out.mkdir(parents=True, exist_ok=True)
+    if options.stage in ("pack", "predict") and not options.out.is_dir():
+        parser.error(
+            f"--out: no such directory: {options.out}; {options.stage} takes one that calibrate or measure made"
+        )
     if options.stage == "pack":
         print(pack(options.out))
         return 0
@@ -300,7 +303,7 @@ def main() -> int:
     on_gpus = any(study.device is Device.CUDA for study in studies)
     options.gpus = options.gpus.split(",") if options.gpus else all_gpus() if on_gpus else ["none"]
     steps = (calibrate if options.stage == "calibrate" else measure)(studies, options)
-    (options.out / "logs").mkdir(exist_ok=True)
+    (options.out / "logs").mkdir(parents=True, exist_ok=True)
     # A machine that is taken back says so: what has been measured is gathered then as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

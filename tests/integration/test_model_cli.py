@@ -121,6 +121,7 @@ def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
         (["predict", "nowhere.yaml", "-c", "dgx-h100"], "no such file"),
         (["predict", "llama-3-8b", "-c", "dgx-h100", "--plot", "x.png"], "--sweep"),
         (["validate", "nowhere.csv"], "no such file"),
+        (["validate", "nowhere", "--predictions", "said"], "nowhere: no such directory; --predictions"),
         (["need", "llama-3-8b", "-c", "dgx-h100", "--of", "speed"], "unknown quantity"),
         (["need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "-f", "7"], "comm fraction"),
     ],

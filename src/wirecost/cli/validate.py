@@ -51,6 +51,10 @@ def validate(
         _study(measured, predictions, calibration, format)
         return
     if predictions or calibration:
+        if not measured.exists():
+            raise SpecError(
+                f"{measured}: no such directory; --predictions and --calibration take a study's results"
+            )
         raise SpecError(f"{measured}: --predictions and --calibration are for a study's results directory")
     result = validate_table(measured, calibrate_on=calibrate_on)
     if format == "json":

@@ -219,7 +219,7 @@ def _lossy(share: float | None, link: LinkMeasurement | None) -> list[ResultWarn
         return []
     why = "segments were lost, and connections that wait for one stand still"
     if link and link.in_order is None:
-        why = "segments were lost or overtook each other, and connections that wait for one stand still"
+        why = "segments were lost or overtook each other; run it on a quieter machine or over a slower link"
     elif link and not link.in_order:
         why = "behind the shapers packets overtake each other; run it as root itself, who may keep them in order"
     message = f"TCP sent {share:.1%} of its segments again: {why}; communication takes longer than the rate allows"
