@@ -203,7 +203,15 @@ def ours(section: Section) -> Result:
     return dataclasses.replace(made, phases_ms=loop.phases_ms())
 
 
-def megatron(section: Section) -> Result:
+@dataclasses.dataclass(frozen=True)
+class MegatronIteration:
+    """`run(last)` trains a micro-batch, and steps after the last."""
+
+    run: Callable[[bool], None]
+    parameters: int
+
+
+def megatron_iteration(section: Section, tensor: int = 1) -> MegatronIteration:
     """Megatron-Core's GPT of its local layer spec, BF16 weights; fused AdamW and clipping as the others."""
     from megatron.core import parallel_state, tensor_parallel  # pyright: ignore[reportMissingImports]
     from megatron.core.models.gpt import GPTModel  # pyright: ignore[reportMissingImports]
@@ -211,7 +219,7 @@ def megatron(section: Section) -> Result:
     from megatron.core.transformer import TransformerConfig  # pyright: ignore[reportMissingImports]
 
     workload = section.workload
-    parallel_state.initialize_model_parallel()
+    parallel_state.initialize_model_parallel(tensor, create_gloo_process_groups=False)
     tensor_parallel.model_parallel_cuda_manual_seed(1)
     config = TransformerConfig(
         num_layers=workload.layers,
@@ -221,6 +229,7 @@ def megatron(section: Section) -> Result:
         params_dtype=torch.bfloat16,
         attention_dropout=0.0,
         hidden_dropout=0.0,
+        tensor_model_parallel_size=tensor,
     )
     model = GPTModel(
         config, get_gpt_layer_local_spec(), workload.vocab_size, workload.sequence_length,
@@ -232,14 +241,20 @@ def megatron(section: Section) -> Result:
     square = (workload.sequence_length, workload.sequence_length)
     mask = torch.ones(square, dtype=torch.bool, device=section.device).triu(1)[None, None]
 
-    def iteration() -> None:
+    def run(last: bool) -> None:
         batch = section.batch_on_device()
         model(batch["inputs"], positions, mask, labels=batch["targets"]).float().mean().backward()
-        nn.utils.clip_grad_norm_(parameters, CLIPPING)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        if last:
+            nn.utils.clip_grad_norm_(parameters, CLIPPING)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
 
-    return section.result("Megatron-Core, local spec", iteration, sum(p.numel() for p in parameters))
+    return MegatronIteration(run, sum(p.numel() for p in parameters))
+
+
+def megatron(section: Section) -> Result:
+    made = megatron_iteration(section)
+    return section.result("Megatron-Core, local spec", lambda: made.run(True), made.parameters)
 
 
 SECTIONS = {"baseline": baseline, "ours": ours, "megatron": megatron}

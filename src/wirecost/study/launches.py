@@ -20,24 +20,26 @@ def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[ResultWar
     Args:
         measured: each rank's samples, as `samples/rank-R.jsonl` has them; nothing is known on a CPU.
     """
-    found: list[tuple[float, int, float, float]] = []
+    found: list[tuple[float, int, float, float, str]] = []
     for rank, samples in enumerate(measured):
         known = [s for s in samples if s.get("host_issue_ns") is not None and s.get("kept_pace") is not None]
         if not known:
             continue
-        issue_ns = statistics.median(s["host_issue_ns"] for s in known)
+        issues_ns = [s["host_issue_ns"] for s in known]
+        issue_ns = statistics.median(issues_ns)
         device_ns = statistics.median(s["end_ns"] - s["start_ns"] for s in known)
         kept_pace = sum(s["kept_pace"] for s in known)
         if 2 * kept_pace > len(known) and issue_ns >= LAUNCH_BOUND * device_ns:
-            found.append((issue_ns / device_ns, rank, issue_ns, device_ns))
+            around = f"{min(issues_ns) * 1e-6:.1f} to {max(issues_ns) * 1e-6:.1f}"
+            found.append((issue_ns / device_ns, rank, issue_ns, device_ns, around))
     if not found:
         return []
-    _, rank, issue_ns, device_ns = max(found)
+    _, rank, issue_ns, device_ns, around = max(found)
     return [
         ResultWarning(
             code="launch_bound",
             message=f"launch-bound on {len(found)} of {len(measured)} ranks: on rank {rank} the host takes "
-            f"{issue_ns * 1e-6:.1f} ms to issue an iteration of {device_ns * 1e-6:.1f} ms, and the device waits "
-            "for it; a larger micro_batch, compile: true or CUDA graphs would keep the device busy",
+            f"{issue_ns * 1e-6:.1f} ms ({around}) to issue an iteration of {device_ns * 1e-6:.1f} ms, and the "
+            "device waits for it; a larger micro_batch, compile: true or CUDA graphs would keep the device busy",
         )
     ]

@@ -1,4 +1,4 @@
-"""benchmarks/engine.py runs: on a GPU is no place to find out that it doesn't."""
+"""benchmarks/engine.py and tensor_parallel.py run: on a GPU is no place to find out that they don't."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "engine.py"
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+def output(script: str, *options: str) -> str:
+    command = [sys.executable, str(BENCHMARKS / script), "--device", "cpu", "--tiny", *options]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 def test_every_section_says_its_numbers() -> None:
-    options = ["--device", "cpu", "--tiny", "--no-compile", "--models", "gpt-2-medium", "--loss", "fused"]
-    shorter = ["--iterations", "1", "--warmup", "1", "--skip", "megatron,micro-1"]
-    run = subprocess.run(
-        [sys.executable, str(SCRIPT), *options, *shorter], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    plain, engine, *_ = run.stdout.splitlines()
-    assert re.search(r"plain PyTorch +[0-9.]+ ms +[0-9]+ tok/s", plain), run.stdout
-    assert "engine, fused loss" in engine, run.stdout
-    assert "x plain PyTorch, measuring costs" in engine, run.stdout
+    options = ["--no-compile", "--models", "gpt-2-medium", "--loss", "fused"]
+    found = output("engine.py", *options, "--iterations", "1", "--warmup", "1", "--skip", "megatron,micro-1")
+    plain, engine, *_ = found.splitlines()
+    assert re.search(r"plain PyTorch +[0-9.]+ ms +[0-9]+ tok/s", plain), found
+    assert "engine, fused loss" in engine, found
+    assert "x plain PyTorch, measuring costs" in engine, found
+
+
+def test_the_host_is_timed_with_and_without_tensor_parallelism() -> None:
+    found = output("tensor_parallel.py", "--iterations", "1", "--warmup", "1", "--rounds", "1")
+    *_, measuring, off = found.splitlines()
+    for line, name in ((measuring, "engine "), (off, "engine, measuring off ")):
+        assert re.match(name + r" +least +[0-9.]+ and +[0-9.]+ ms, +-?[0-9]+ us a collective", line), found

@@ -22,9 +22,14 @@ def samples(issue_ms: float | None, device_ms: float, pace: str = "yyyyy") -> li
 
 
 def test_a_host_that_takes_as_long_as_the_device_is_named_with_both_times() -> None:
-    (warning,) = launch_bound([samples(6, 10), samples(9.6, 10)])
+    bound = samples(9.6, 10)
+    bound[0]["host_issue_ns"], bound[-1]["host_issue_ns"] = 9 * MS, 19 * MS
+    (warning,) = launch_bound([samples(6, 10), bound])
     assert warning.code == "launch_bound"
-    assert "1 of 2 ranks: on rank 1 the host takes 9.6 ms to issue an iteration of 10.0 ms" in warning.message
+    assert (
+        "1 of 2 ranks: on rank 1 the host takes 9.6 ms (9.0 to 19.0) to issue an iteration of 10.0 ms"
+        in warning.message
+    )
     assert "larger micro_batch, compile: true or CUDA graphs" in warning.message
 
 

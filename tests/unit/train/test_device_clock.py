@@ -37,17 +37,37 @@ class Cuda:
         yield
         self.current = before
 
-    def event(self, **_: object) -> Any:
-        return SimpleNamespace(record=lambda: self.note("mark"))
+    def event(self, device: object, **_: object) -> Any:
+        assert device == torch.device("cuda", 0)
+        return Event(self)
+
+
+class Event:
+    """Happens when it's recorded, at a millisecond after the one before."""
+
+    asked = 0
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda = cuda
+        self.ms = 0.0
+
+    def record(self) -> None:
+        self.cuda.note("mark")
+        self.ms = float(len(self.cuda.done))
+
+    def elapsed_time(self, end: Event) -> float:
+        Event.asked += 1
+        return end.ms - self.ms
 
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     made = Cuda()
     for name, replacement in {
-        "synchronize": lambda: None, "Event": made.event, "Stream": made.stream, "stream": made.on,
+        "synchronize": lambda: None, "Stream": made.stream, "stream": made.on, "current_device": lambda: 0,
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, replacement)
+    monkeypatch.setattr(torch, "Event", made.event)
     future = torch.futures.Future
     monkeypatch.setattr(torch.futures, "Future", lambda devices: future())
     return made
@@ -71,3 +91,30 @@ def test_ends_are_marked_after_a_wait_on_one_stream_for_each_group(cuda: Cuda, v
         assert cuda.done == [("wait", stream), ("noted", stream)]
         assert cuda.current == "compute"
         cuda.done.clear()
+
+
+def test_a_mark_that_spans_share_is_read_once(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = DeviceClock()
+    start, shared, end = (clock.now() for _ in range(3))
+    monkeypatch.setattr(Event, "asked", 0)
+    times = clock.nanoseconds([start, end, start, shared, shared, end])
+    assert [time - times[0] for time in times] == [0, 2_000_000, 0, 1_000_000, 1_000_000, 2_000_000]
+    assert Event.asked == 1 + 3
+    later = clock.now()
+    assert clock.nanoseconds([later])[0] - times[0] == 3_000_000
+
+
+def test_a_stream_that_is_a_context_is_entered_itself(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(SimpleNamespace):
+        def __enter__(self) -> None:
+            self.before, cuda.current = cuda.current, "own"
+
+        def __exit__(self, *_: object) -> None:
+            cuda.current = self.before
+
+    monkeypatch.setattr(torch.cuda, "Stream", Own)
+    clock = DeviceClock()
+    cuda.done.clear()
+    clock.after(work(cuda), "data_parallel", lambda: cuda.note("noted"))
+    assert cuda.done == [("wait", "own"), ("noted", "own")]
+    assert cuda.current == "compute"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from wirecost.fabric.doctor import emulation, environment, gpudirect, gpus, limits, nics, rdma
+from wirecost.fabric.doctor import emulation, environment, gpudirect, gpus, limits, nics, pace, rdma
 from wirecost.fabric.doctor.choice import Choice, choose
 from wirecost.fabric.doctor.finding import Finding, Level, Machine
 
@@ -53,6 +53,7 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
         *gpudirect.probe(machine, cards, ports),
         *limits.probe(machine, ports),
         *environment.probe(machine, ports),
+        *pace.probe(machine),
         *emulation.probe(machine),
     ]
     return Diagnosis(choice, tuple(findings))

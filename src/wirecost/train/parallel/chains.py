@@ -16,6 +16,7 @@ import torch
 from wirecost.breakdown import Phase
 from wirecost.train.communicator import Pending
 from wirecost.train.recorder import Recorder
+from wirecost.train.streams import on
 
 Chain = Generator[Pending, None, None]
 
@@ -97,11 +98,11 @@ class DeviceChains:
 
     def start(self, chain: Chain, rounds: int, keep: object = None) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        with on(self.stream):
             for pending in chain:
                 pending.wait()
             end = torch.cuda.Event()
-            end.record()
+            end.record(self.stream)
         self._ends.append((end, keep))
         while self.most is not None and len(self._ends) > self.most:
             with self.recorder.phase(Phase.GRAD_SYNC):

@@ -27,6 +27,7 @@ from wirecost.train.models.base import Unit
 from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.traffic import WIRE_DTYPES
 from wirecost.train.recorder import Recorder
+from wirecost.train.streams import on
 
 GATHERED_AS = {Precision.FP32: None, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
@@ -276,7 +277,7 @@ class _ReduceScatter(_Allocates):
         self.strategy.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
         if self.compute is not None and not self.strategy.overlap:
             reducing = torch.cuda.current_stream()
-            with torch.cuda.stream(self.compute):
+            with on(self.compute):
                 self.strategy.computed()
                 self.compute.wait_stream(reducing)
                 self.strategy.waited()

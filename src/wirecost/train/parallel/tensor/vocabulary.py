@@ -57,7 +57,7 @@ class ParallelVocabularyLoss(nn.Module):
     def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         rows = len(self.weight)
         more = missing(rows)
-        logits = column_linear(x, self.weight, self.ranks, more)
+        logits = column_linear(x, self.weight, None, self.ranks, more)
         if self.bias is not None:
             logits = logits + functional.pad(self.bias, (0, more))
         logits = logits.float()

@@ -1,0 +1,162 @@
+"""The host's time for a tensor-parallel collective and what belongs to it, beside Megatron-Core's, on one GPU.
+
+    PYTHONPATH=src python benchmarks/tensor_parallel.py                        # on a GPU
+    PYTHONPATH=src python benchmarks/tensor_parallel.py --device cpu --tiny    # whether it runs at all
+
+The group of two is PyTorch's fake one: collectives move nothing and take no device time, so that what is left of
+the difference between one rank of two and no tensor parallelism is the host's. NCCL's own launch is not in it. The
+loss means nothing. Other users of the machine slow a host for a while; hence rounds, the sides in turn, and the
+least of all beside the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch.distributed as dist
+from engine_sides import Loop, megatron_iteration
+from engine_timing import CLIPPING, Section, workload_of
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from wirecost.spec import DataParallel, Experiment, Plan, Precision, validate
+from wirecost.spec.experiment import Optimizer, Scaling
+from wirecost.spec.fabric import Fabric
+from wirecost.spec.presets import named
+from wirecost.train.engine import build_engine
+
+RANKS = 2
+PER_LAYER = 4
+"""All-reduces: of attention and MLP, forward and backward (Shoeybi et al. 2019, section 3)."""
+SIDES = ("engine", "engine, measuring off", "Megatron-Core")
+MODEL, MICRO_BATCH, MICRO_BATCHES = "gpt-350m", 2, 2
+
+
+def host_ms(section: Section, iteration: Callable[[], object], count: int) -> list[float]:
+    """Of issuing an iteration to an idle device, without waiting for it."""
+    found = []
+    for _ in range(count):
+        section.synchronize()
+        start = time.perf_counter()
+        iteration()
+        found.append((time.perf_counter() - start) * 1e3)
+    return found
+
+
+def engine(section: Section, tensor: int, *, measuring: bool) -> Callable[[], object]:
+    plan = Plan(
+        name="tp", data_parallel=DataParallel("all_reduce"), precision=Precision.BF16, tensor_parallel=tensor
+    )
+    experiment = Experiment(
+        workload=section.workload,
+        plan=plan,
+        fabric=validate(Fabric, named("fabric", "loopback"), "fabric"),
+        scaling=Scaling.WEAK,
+        hosts=1,
+        ranks_per_host=RANKS,
+        global_batch=section.micro_batch * MICRO_BATCHES * RANKS // tensor,
+        micro_batch=section.micro_batch,
+        optimizer=Optimizer(learning_rate=1e-4, gradient_clipping=CLIPPING),
+    )
+    loop = Loop(section, build_engine(experiment, section.device))
+    to_device, batch = loop.engine.on_device, section.next_batch
+    loop.engine.on_device = lambda _: to_device([batch() for _ in range(MICRO_BATCHES)])  # type: ignore[method-assign]
+    return loop.measured if measuring else loop.unmeasured
+
+
+def run_side(arguments: argparse.Namespace) -> None:
+    """Prints the host's milliseconds of each iteration."""
+    section = Section(arguments)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
+    if arguments.side == "Megatron-Core":
+        one = megatron_iteration(section, arguments.tensor).run
+
+        def iteration() -> None:
+            for last in (*[False] * (MICRO_BATCHES - 1), True):
+                one(last)
+    else:
+        measuring = arguments.side == "engine"
+        iteration = engine(section, arguments.tensor, measuring=measuring)  # type: ignore[assignment]
+    for _ in range(arguments.warmup):
+        iteration()
+    gc.collect()
+    gc.freeze()
+    print(json.dumps(host_ms(section, iteration, arguments.iterations)), flush=True)
+    os._exit(0)  # a fake group has nothing to take down
+
+
+def measured(arguments: argparse.Namespace, side: str, tensor: int) -> list[float]:
+    """One side in a process of its own; none where it failed, which it says."""
+    command = [
+        sys.executable, str(Path(__file__).resolve()), "--side", side, "--tensor", str(tensor),
+        "--device", arguments.device, "--iterations", str(arguments.iterations), "--warmup", str(arguments.warmup),
+        *(["--tiny"] if arguments.tiny else []),
+    ]  # fmt: skip
+    environment = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1"}
+    # Megatron-Core wants one hardware queue, the engine as many as there are.
+    environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1" if side == "Megatron-Core" else "32"
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print("\n    ".join([f"{side}, {tensor}: failed", *done.stderr.splitlines()[-8:]]), flush=True)
+        return []
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@dataclasses.dataclass
+class Times:
+    """The host's milliseconds without and with tensor parallelism, all rounds."""
+
+    apart: list[float] = dataclasses.field(default_factory=list)
+    split: list[float] = dataclasses.field(default_factory=list)
+
+    def line(self, name: str, collectives: int) -> str:
+        parts = [f"{name:<24}"]
+        for label, of in (("least", min), ("median", statistics.median)):
+            apart, split = of(self.apart), of(self.split)
+            each_us = (split - apart) / collectives * 1e3
+            parts.append(f"{label} {apart:7.1f} and {split:7.1f} ms, {each_us:5.0f} us a collective")
+        return "  ".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--iterations", type=int, default=12)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="a model for checking that everything runs")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--tensor", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.model, arguments.micro_batch, arguments.compile = MODEL, MICRO_BATCH, False
+    if arguments.side:
+        run_side(arguments)
+    sides = list(SIDES)
+    if arguments.device == "cpu" or importlib.util.find_spec("megatron") is None:
+        print("Megatron-Core is not installed, or has no GPU: not measured", flush=True)
+        sides.remove("Megatron-Core")
+    found = {side: Times() for side in sides}
+    for _ in range(arguments.rounds):
+        for side, times in found.items():
+            times.apart += measured(arguments, side, 1)
+            times.split += measured(arguments, side, RANKS)
+    layers = workload_of(MODEL, tiny=arguments.tiny).layers
+    collectives = PER_LAYER * layers * MICRO_BATCHES
+    print(f"{MODEL}, {MICRO_BATCHES} micro-batches of {MICRO_BATCH}, without and as one of {RANKS} ranks:")
+    for side, times in found.items():
+        if times.apart and times.split:
+            print(times.line(side, collectives), flush=True)
+
+
+if __name__ == "__main__":
+    main()
