@@ -120,6 +120,7 @@ def fit_device(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: 
             "spread": spread,
             "seen": seen,
             "seen_spread": seen_spread(runs, seen, LEAST_SPREAD),
+            "host_jitter": _jitter(runs, base),
         }
     )
     return DeviceFit(
@@ -132,6 +133,16 @@ def fit_device(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: 
         held_out=held_out,
         doubts=sorted({doubt for run in runs for doubt in run.doubts}),
     )
+
+
+def _jitter(runs: Sequence[Observed], base: Stack) -> float:
+    """Of the runs that have their host's pace, on a processor or waiting for launches; without any the start's."""
+    found = [
+        run.jitter
+        for run in runs
+        if run.jitter is not None and not run.doubts and (run.on_cpu or run.launch_bound)
+    ]
+    return float(f"{np.mean(found):.3g}") if found else base.host_jitter
 
 
 def on_one_gpu(fits: Sequence[DeviceFit]) -> list[DeviceFit]:

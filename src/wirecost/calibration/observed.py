@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ NOISE = {"forward": 0.05, "backward": 0.05, "optimizer": 0.1, "other": 0.4, "dev
 few percent; what is left over (`other`) holds whatever else happened."""
 LAUNCH_BOUND = "launch_bound"
 """The note of a run whose device waited for the host to launch its kernels (wirecost.study.launches)."""
+FEWEST_ITERATIONS = 4
+"""That say something about how unsteady they are."""
 DISTURBED = 3.0
 """How much noisier a run is when other programs kept the processors busy."""
 
@@ -39,6 +42,7 @@ class Observed:
     memory_bytes: int | None = None
     noise: float = 1.0  # how many times noisier than NOISE
     launch_bound: bool = False  # the device waited for the host
+    jitter: float | None = None  # of the time from iteration to iteration: its deviation over its mean
     doubts: tuple[str, ...] = ()
 
     @property
@@ -87,8 +91,17 @@ def from_engine(
         memory_bytes=environment.get("memory_bytes") if on_cpu else None,
         noise=DISTURBED if doubts else 1.0,
         launch_bound=any(w.code == LAUNCH_BOUND for w in breakdown.warnings),
+        jitter=_jitter(breakdown),
         doubts=doubts,
     )
+
+
+def _jitter(breakdown: Breakdown) -> float | None:
+    """Of one rank: several have the slowest one's pace together."""
+    times = [i.parts.window_ns for i in breakdown.iterations]
+    if breakdown.world_size > 1 or len(times) < FEWEST_ITERATIONS:
+        return None
+    return statistics.stdev(times) / statistics.mean(times)
 
 
 def from_trace(

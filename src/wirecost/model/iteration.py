@@ -12,6 +12,7 @@ from wirecost.model.dataparallel import compression_s, data_parallel, gradient_b
 from wirecost.model.experts import context_forward_s, expert_forward_s
 from wirecost.model.flops import layer_work
 from wirecost.model.inputs import Layout, Machine, Number, Shape, blend, flag, has, where
+from wirecost.model.jitter import slowest
 from wirecost.model.launches import DECODER_LAUNCHES, host_wait_s, launches_of_stage
 from wirecost.model.memory import Memory, memory
 from wirecost.model.pipeline import schedule, tied_embedding_s
@@ -160,6 +161,11 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     if stack.straggler:
         nodes = np.maximum(layout.world / machine.gpus_per_node, 1.0)
         straggler = stack.straggler * np.log2(nodes) * (timing.busy_s + timing.bubble_s)
+    # Where hosts compute, their pace is computing's.
+    cores = machine.cores
+    lag = 0.0 * compute
+    if cores is not None:
+        lag = stack.host_jitter * slowest(np.minimum(layout.world, cores.count)) * timing.busy_s
     other_s = stack.iteration_s + compression_s(held, layout, machine)
     total = (
         timing.busy_s
@@ -171,6 +177,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         + optimizer
         + other_s
         + straggler
+        + lag
     )
     waited = data.gradient_s + data.parameter_s + tied
     # Forward and backward, 2 each; 3 in a decoder layer with cross attention.
@@ -180,16 +187,20 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         total, waited, launches, timing.layers_of_stage, layout, stack, machine.gpus_per_node, collectives
     )
     host, total = host + waits.all_s - waits.communication_s, total + waits.all_s
+    # The quicker ranks wait in whatever they do together.
+    others = lag + waits.others_s
+    in_tensor = flag((layout.tensor > 1) & (layout.data <= 1) & (layout.pipeline <= 1))
+    in_pipeline = flag(layout.pipeline > 1)
     exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,
         compute_s=compute,
         host_s=host,
         bubble_s=timing.bubble_s,
-        tensor_s=tensor_total - ce_total + waits.tensor_s,
+        tensor_s=tensor_total - ce_total + waits.tensor_s + in_tensor * others,
         context_expert_s=ce_total,
-        pipeline_s=timing.transfer_s + waits.transfer_s,
-        gradient_s=data.gradient_s,
+        pipeline_s=timing.transfer_s + waits.transfer_s + in_pipeline * others,
+        gradient_s=data.gradient_s + (1 - in_tensor - in_pipeline) * others,
         parameter_s=data.parameter_s + waits.gather_s,
         embedding_sync_s=tied,
         optimizer_s=optimizer,

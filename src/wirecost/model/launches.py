@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wirecost.model.inputs import Layout, Number, Shape, flag, has, where
+from wirecost.model.jitter import slowest
 
 BACKWARD = 2 / 3
 """Its share of a micro-batch's launches."""
@@ -21,17 +22,18 @@ DECODER_LAUNCHES = 1.5
 
 class Waits(NamedTuple):
     """Seconds of an iteration that the device waits for its host; and what of them is for launching collectives of
-    tensor-parallel ranks, gathers of parameters, and transfers between stages: a measurement finds those inside
-    the phases of communication."""
+    tensor-parallel ranks, gathers of parameters, transfers between stages, and for other ranks' hosts: a
+    measurement finds those inside the phases of communication."""
 
     all_s: Number
     tensor_s: Number
     gather_s: Number
     transfer_s: Number
+    others_s: Number
 
     @property
     def communication_s(self) -> Number:
-        return self.tensor_s + self.gather_s + self.transfer_s
+        return self.tensor_s + self.gather_s + self.transfer_s + self.others_s
 
 
 def launches_of_stage(share: Number, shape: Shape, layout: Layout) -> Number:
@@ -62,7 +64,7 @@ def host_wait_s(
     ZeRO-3 waits a little for every unit, and a pipeline for every state, which the host always catches up with;
     but ZeRO-3 launches more. A transfer between stages takes as long to launch as a collective, and each
     micro-batch has two for every neighbour, there and back. Hybrid sharding all-reduces between nodes under the
-    last backward only.
+    last backward only. Of hosts whose pace isn't steady the slowest decides.
 
     Args:
         waited_s: of `total_s`, what the device waits for in one piece: gradients and parameters.
@@ -72,7 +74,7 @@ def host_wait_s(
         collectives: of tensor-parallel ranks in a micro-batch, on this stage.
     """
     if not np.any(stack.host_issue_s) and not np.any(stack.host_shard_s):
-        return Waits(*[0.0 * total_s] * 4)
+        return Waits(*[0.0 * total_s] * 5)
     rounds = layout.accumulation
     tensor = rounds * collectives * stack.host_collective_s
     neighbours = flag(layout.pipeline > 1) + flag(layout.pipeline > 2)
@@ -88,6 +90,8 @@ def host_wait_s(
     between = (layout.node_sharding > 0) & (layout.world > gpus_per_node)
     under = where(between, BACKWARD * launching / rounds, np.inf)
     ahead = where(gathers > 0, under, np.inf if stack.run_ahead_s is None else stack.run_ahead_s)
-    wait = np.maximum(launching + np.maximum(waited_s - ahead, 0.0) - total_s, 0.0)
-    part = wait / np.maximum(launching, 1e-30)
-    return Waits(wait, part * tensor, part * gathering, part * transfers)
+    beyond = np.maximum(waited_s - ahead, 0.0) - total_s
+    mean = np.maximum(launching + beyond, 0.0)
+    longest = np.maximum(launching * (1 + stack.host_jitter * slowest(layout.world)) + beyond, 0.0)
+    part = mean / np.maximum(launching, 1e-30)
+    return Waits(longest, part * tensor, part * gathering, part * transfers, longest - mean)

@@ -74,6 +74,7 @@ class Stack(Spec):
     host_issue_once_s: NonNegativeFloat = 0.0  # for an iteration
     run_ahead_s: NonNegativeFloat | None = None
     host_shard_s: NonNegativeFloat = 0.0  # to gather a unit of ZeRO-3 and give it up again
+    host_jitter: NonNegativeFloat = 0.0  # a host's pace from iteration to iteration: its deviation over its mean
     host_sharpness: float = Field(default=4.0, ge=1, le=50)  # exponent of the smooth maximum of host and device
 
     # vocabulary layer and embedding

@@ -12,7 +12,7 @@ import pytest
 from support.calibration import ENVIRONMENT, bench, experiment, measured, workload
 from wirecost.breakdown import ResultWarning
 from wirecost.calibration.assemble import Calibration, calibrate, chosen, write
-from wirecost.calibration.device import on_one_gpu
+from wirecost.calibration.device import fit_device, on_one_gpu
 from wirecost.calibration.observed import Observed, from_engine
 from wirecost.calibration.seen import seen_spread, seen_workloads
 from wirecost.calibration.sources import Found, Told, gather
@@ -229,3 +229,40 @@ def test_the_pace_of_a_host_is_the_mean_of_its_runs_whatever_the_micro_batch() -
     told = left_over(seen[2:], model, 64)
     assert told is not None
     assert told.host_s is None
+
+
+def test_runs_tell_how_unsteady_their_host_is(tmp_path: Path) -> None:
+    one = experiment(4, 256, 2)
+    steady = measured(one)
+    window_ns = steady.iterations[0].parts.window_ns
+    times = [round(window_ns * factor) for factor in (0.9, 1.0, 1.1, 1.0)]
+    iterations = tuple(
+        steady.iterations[0].model_copy(
+            update={"parts": steady.iterations[0].parts.model_copy(update={"window_ns": ns})}
+        )
+        for ns in times
+    )
+    four = from_engine(one, steady.model_copy(update={"iterations": iterations}), ENVIRONMENT, "run")
+    assert four is not None
+    assert four.jitter == pytest.approx(math.sqrt(0.02 / 3), rel=1e-3)
+    three = from_engine(one, steady, ENVIRONMENT, "run")
+    assert three is not None
+    assert three.jitter is None  # too few to tell
+    both = experiment(4, 256, 2, hosts=2)
+    together = from_engine(both, measured(both).model_copy(update={"iterations": iterations}), ENVIRONMENT, "run")
+    assert together is not None
+    assert together.jitter is None  # these have the slower one's pace
+
+    def told(*of: Observed) -> float:
+        return calibrated(list(of), tmp_path).stacks[Precision.FP32].host_jitter
+
+    other = replace(four, jitter=0.02)
+    assert told(three) == 0
+    assert told(four, three, other) == pytest.approx((math.sqrt(0.02 / 3) + 0.02) / 2, rel=1e-2)
+    assert told(replace(four, doubts=("other programs",)), other) == 0.02
+    on_gpu = replace(four, on_cpu=False, device="NVIDIA H200", cores=None)
+    fits = [
+        fit_device([replace(on_gpu, launch_bound=bound)], gpu_name="H200-SXM-141GB").stack.host_jitter
+        for bound in (True, False)
+    ]
+    assert fits == [pytest.approx(math.sqrt(0.02 / 3), rel=1e-2), 0]

@@ -18,7 +18,7 @@ from wirecost.spec import Workload, validate
 from wirecost.spec.presets import named
 
 STACK = SimpleNamespace(
-    host_issue_s=0.0, host_issue_once_s=0.0, host_collective_s=0.0, run_ahead_s=0.0, host_shard_s=0.0, host_forward_s=1e-3, host_backward_s=2e-3
+    host_issue_s=0.0, host_issue_once_s=0.0, host_collective_s=0.0, run_ahead_s=0.0, host_shard_s=0.0, host_forward_s=1e-3, host_backward_s=2e-3, host_jitter=0.0
 )  # fmt: skip
 PLAIN = Layout(tensor=1.0, pipeline=1.0, data=2.0, micro_batch=4.0, accumulation=2.0)
 SHARDED = replace(PLAIN, sharding=3.0)
