@@ -6,7 +6,8 @@
 The group of two is PyTorch's fake one: collectives move nothing and take no device time, so that what is left of
 the difference between one rank of two and no tensor parallelism is the host's. NCCL's own launch is not in it. The
 loss means nothing. Other users of the machine slow a host for a while; hence rounds, the sides in turn, and the
-least of all beside the median.
+least of all beside the median. A side whose device is slower than its host waits for a full launch queue, and its
+difference says nothing then (Megatron-Core's without tensor parallelism, whose attention is unfused).
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=300, help="for everything; no turn begins later")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a model for checking that everything runs")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
@@ -146,16 +148,25 @@ def main() -> None:
         print("Megatron-Core is not installed, or has no GPU: not measured", flush=True)
         sides.remove("Megatron-Core")
     found = {side: Times() for side in sides}
-    for _ in range(arguments.rounds):
+    deadline = time.monotonic() + arguments.seconds
+    try:
+        for turn in range(arguments.rounds * len(sides)):
+            if time.monotonic() >= deadline:
+                print(f"no time left after {turn} of {arguments.rounds * len(sides)} turns", flush=True)
+                break
+            side = sides[turn % len(sides)]
+            apart, split = (measured(arguments, side, ranks) for ranks in (1, RANKS))
+            if apart and split:
+                both = " and ".join(f"{statistics.median(ms):.1f}" for ms in (apart, split))
+                print(f"  round {1 + turn // len(sides)}: {side}: {both} ms", flush=True)
+                found[side].apart += apart
+                found[side].split += split
+    finally:
+        collectives = PER_LAYER * workload_of(MODEL, tiny=arguments.tiny).layers * MICRO_BATCHES
+        print(f"{MODEL}, {MICRO_BATCHES} micro-batches of {MICRO_BATCH}, without and as one of {RANKS} ranks:")
         for side, times in found.items():
-            times.apart += measured(arguments, side, 1)
-            times.split += measured(arguments, side, RANKS)
-    layers = workload_of(MODEL, tiny=arguments.tiny).layers
-    collectives = PER_LAYER * layers * MICRO_BATCHES
-    print(f"{MODEL}, {MICRO_BATCHES} micro-batches of {MICRO_BATCH}, without and as one of {RANKS} ranks:")
-    for side, times in found.items():
-        if times.apart and times.split:
-            print(times.line(side, collectives), flush=True)
+            if times.split:
+                print(times.line(side, collectives), flush=True)
 
 
 if __name__ == "__main__":
