@@ -36,6 +36,7 @@ from wirecost.spec.presets import named
 from wirecost.spec.study import ScalingRule
 from wirecost.study import Status, Store
 from wirecost.study.runner import load_study
+from wirecost.units import Seconds
 
 WIRECOST = f"{sys.executable} -m wirecost"
 COLLECTIVES = "all_reduce all_gather reduce_scatter send_recv"
@@ -52,6 +53,10 @@ def shaped(study: Study, shapes: list[str] | None) -> Study:
         return study
     hosts = [int(s) if s.isdigit() else s for s in shapes]
     return validate(Study, study.model_dump(mode="json") | {"hosts": hosts}, "--shapes")
+
+
+ALONE_S = 5.0
+"""How long a workload alone is measured at least: hosts change their pace from second to second."""
 
 
 def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
@@ -77,6 +82,7 @@ def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
                     "hosts": (1,),
                     "ranks_per_host": 1,
                     "benchmark": False,
+                    "min_time": Seconds(max(ALONE_S, study.min_time)),
                 }
             )
         )

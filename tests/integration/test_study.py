@@ -168,6 +168,20 @@ def test_the_loss_does_not_depend_on_the_number_of_ranks_and_falls(tmp_path: Pat
     assert by_ranks[1][-1] < by_ranks[1][0] - 0.1
 
 
+def test_iterations_that_are_quick_are_followed_by_more(tmp_path: Path) -> None:
+    changes = ("iterations: 3", "iterations: 3\nmin_time: 1 s\nprofile_iterations: 1"), ("[2]", "[1, 2]")
+    for result in run_study(load(Study, write_study(tmp_path, *changes)), tmp_path / "out"):
+        ranks = result.experiment.ranks
+        by_rank = [[i for i in done(result).iterations if i.rank == rank] for rank in range(ranks)]
+        counts = {len(mine) for mine in by_rank}
+        assert len(counts) == 1
+        assert counts.pop() > 3
+        for mine in by_rank:
+            assert [int(i.name) for i in mine] == list(range(1, 1 + len(mine)))
+        # How many it takes is reckoned from the first three.
+        assert sum(i.parts.window_ns for i in by_rank[0]) > 0.3e9
+
+
 def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
     whole = load(Study, write_study(tmp_path))
     parts = load(

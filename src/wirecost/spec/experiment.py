@@ -37,6 +37,16 @@ is a mistake, and fills the disk."""
 Timeout = Annotated[TimeS, AfterValidator(_timeout)]
 
 
+def _min_time(value: Seconds) -> Seconds:
+    if not 0 <= value <= MAX_TIMEOUT_S:
+        raise ValueError(f"a time to measure lies between 0 s and {MAX_TIMEOUT_S // 3600} h, not {value:.6g} s")
+    return value
+
+
+MinTime = Annotated[TimeS, AfterValidator(_min_time)]
+"""How long is measured at least: where `iterations` take less, more of them are."""
+
+
 class Scaling(StrEnum):
     STRONG = "strong"  # the global batch stays, each rank's share shrinks
     WEAK = "weak"  # the micro-batch stays, the global batch grows
@@ -104,6 +114,7 @@ class Experiment(Spec):
     global_batch: PositiveInt
     micro_batch: PositiveInt
     iterations: PositiveInt = 8
+    min_time: MinTime = Seconds(0)
     warmup: NonNegativeInt = 2
     seed: NonNegativeInt = 1
     device: Device = Device.CPU
@@ -117,6 +128,8 @@ class Experiment(Spec):
     def _fits(self) -> Experiment:
         if self.fabric.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
             raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
+        if self.min_time >= self.timeout:
+            raise ValueError(f"min_time: {self.min_time:.6g} s, but the timeout is {self.timeout:.6g} s")
         if self.ranks % self.plan.model_parallel:
             raise ValueError(
                 f"{self.ranks} ranks do not divide over plan '{self.plan.name}', "
@@ -149,8 +162,9 @@ class Experiment(Spec):
 
     @property
     def digest(self) -> str:
-        """Changes when anything about the experiment does: 10 hex digits of SHA-256 over its canonical JSON."""
-        content = self.model_dump(mode="json")
+        """Changes when anything about the experiment does: 10 hex digits of SHA-256 over its canonical JSON.
+        However long it is measured, it is the same experiment."""
+        content = self.model_dump(mode="json", exclude={"min_time"})
         if not self.profile_iterations:
             # Results from before there was such a setting are this experiment's.
             del content["profile_iterations"]

@@ -12,6 +12,7 @@ from wirecost.spec.experiment import (
     Data,
     Device,
     Experiment,
+    MinTime,
     Optimizer,
     Periodic,
     ProfileIterations,
@@ -95,6 +96,7 @@ class Study(Spec):
     hosts: tuple[HostShape, ...] = Field(default=(2,), min_length=1)
     ranks_per_host: PositiveInt = 1
     iterations: PositiveInt = 8
+    min_time: MinTime = Seconds(0)
     warmup: NonNegativeInt = 2
     seed: NonNegativeInt = 1
     device: Device = Device.CPU
@@ -155,6 +157,7 @@ class Study(Spec):
             key: getattr(self, key)
             for key in (
                 "iterations",
+                "min_time",
                 "warmup",
                 "seed",
                 "device",

@@ -49,6 +49,8 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     """
     by_rank = [_read_samples(directory / "samples" / f"rank-{r}.jsonl") for r in range(experiment.ranks)]
     expected = experiment.warmup + experiment.iterations
+    if experiment.min_time:
+        expected = max(expected, *map(len, by_rank), 0)  # the ranks agreed on how many more there are
     for rank, samples in enumerate(by_rank):
         if len(samples) != expected:
             raise IncompleteSamplesError(f"rank {rank} left {len(samples)} of {expected} iterations")

@@ -25,7 +25,8 @@ class TimeLeft:
         if compute is None:
             known = list(self._compute_s.values())
             compute = sum(known) / len(known) if known else COMPUTE_S
-        return START_S + _iterations(experiment) * (compute + _network_s(experiment))
+        training = _iterations(experiment) * (compute + _network_s(experiment))
+        return START_S + max(training, float(experiment.min_time))
 
     def total(self, experiments: Iterable[Experiment]) -> float:
         return sum(map(self.seconds, experiments))

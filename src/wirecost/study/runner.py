@@ -152,6 +152,7 @@ class _Watch:
                 file.seek(self._offset)
                 new = file.read()
             self.done += new.count(b"\n")
+            self.total = max(self.total, self.done)  # `min_time` may bring more than were asked for
             self._offset += len(new)
         own_left = max(self.own_s - (time.monotonic() - self.started), 0.0)
         self.progress.iterations_done(self.done, self.total, own_left + self.rest_s)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,8 @@ class TrainedIteration:
     sample: Sample
 
 
+MOST_MORE = 1000
+"""Iterations beyond those asked for that `min_time` may bring."""
 MAX_IN_FLIGHT = 32
 """Iterations that a device may lag behind before the host waits for it: their events take memory."""
 
@@ -88,6 +91,7 @@ def train(
     done = saved.load() if saved is not None else None
     first = 0 if done is None else done + 1
     in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
+    measured_ns: list[int] = []
 
     def settle(limit: int) -> Iterator[TrainedIteration]:
         """Hands on what has happened; waits while more than `limit` iterations have not."""
@@ -99,7 +103,10 @@ def train(
                 raise NonFiniteLossError(
                     f"the loss is {value} at iteration {index}; lower optimizer.learning_rate or use fp32"
                 )
-            yield TrainedIteration(index, index < experiment.warmup, value, recorder.resolve(marks))
+            sample = recorder.resolve(marks)
+            if index >= experiment.warmup:
+                measured_ns.append(sample.end_ns - sample.start_ns)
+            yield TrainedIteration(index, index < experiment.warmup, value, sample)
 
     def issue(index: int) -> torch.Tensor | None:
         recorder.begin()
@@ -108,12 +115,10 @@ def train(
         return engine.iteration(micro_batches)
 
     def profiled(number: int) -> None:
-        issue(experiment.warmup + experiment.iterations + number)
+        issue(end + number)
         recorder.finish()
 
-    meter = MemoryMeter(device, dist.get_rank())
-    dist.barrier()
-    for index in range(first, experiment.warmup + experiment.iterations):
+    def trained(index: int) -> Iterator[TrainedIteration | TrainedEvent]:
         if index == max(first, experiment.warmup):
             meter.begin()
         loss = issue(index)
@@ -123,6 +128,18 @@ def train(
         in_flight.append((index, recorder.finish(), loss))
         yield from settle(MAX_IN_FLIGHT)
         yield from periodically.after(index)
+
+    meter = MemoryMeter(device, dist.get_rank())
+    dist.barrier()
+    end = experiment.warmup + experiment.iterations
+    for index in range(first, end):
+        yield from trained(index)
+    if experiment.min_time and first < end:
+        yield from settle(0)
+        more = _more_iterations(experiment.min_time, measured_ns, device)
+        for index in range(end, end + more):
+            yield from trained(index)
+        end += more
     if (peak := meter.peak()) is not None:
         peaked(peak)
     if trace is not None and experiment.profile_iterations:
@@ -130,3 +147,12 @@ def train(
         profile_window(experiment.profile_iterations, profiled, device, trace)
     engine.strategy.complete_parameters()
     yield from settle(0)
+
+
+def _more_iterations(min_time_s: float, measured_ns: Sequence[int], device: torch.device) -> int:
+    """How many more it takes to have measured so long; the first rank decides for all."""
+    left_ns = min_time_s * 1e9 - sum(measured_ns)
+    more = min(MOST_MORE, math.ceil(left_ns / statistics.mean(measured_ns))) if left_ns > 0 else 0
+    agreed = torch.tensor([more], device=device)
+    dist.broadcast(agreed, 0)
+    return int(agreed.item())

@@ -85,6 +85,9 @@ def test_shipped_studies_are_valid(name: str) -> None:
         ("name: x", "name: x\nseed: -1", "seed: input should be greater than or equal to 0, not '-1'"),
         ("name: x", "name: x\ntimeout: 0 s", "timeout: a timeout lies above 0 s and is at most 720 h, not 0 s"),
         ("name: x", "name: x\ntimeout: 1e300 h", "timeout: a timeout lies above 0 s and is at most 720 h, not 3.6e+303 s"),
+        ("name: x", "name: x\nmin_time: -1 s", "min_time: a time must be positive, not '-1 s'"),
+        ("name: x", "name: x\nmin_time: 1e4 h", "min_time: a time to measure lies between 0 s and 720 h, not 3.6e+07 s"),
+        ("name: x", "name: x\nmin_time: 11 min", "min_time: 660 s, but the timeout is 600 s"),
         ("[2, 4]", "2", "hosts: should be a list, as in [a, b], not '2'"),
         ("name: x", "name: x\ntimeout: soon", "timeout: a time is written like '5 ms', not 'soon'"),
         ("name: x", "name: !!python/object/apply:os.system [id]", "s.yaml:1:7: "),
@@ -135,3 +138,11 @@ def test_a_digest_changes_with_anything() -> None:
     study = read(GOOD)
     first = study.experiments()[0]
     assert first.model_copy(update={"seed": 2}).digest != first.digest
+    assert read(GOOD.replace("name: x", "name: x\niterations: 9")).experiments()[0].digest != first.digest
+
+
+def test_it_is_the_same_experiment_however_long_it_is_measured() -> None:
+    longer = read(GOOD.replace("name: x", "name: x\nmin_time: 3 s")).experiments()
+    assert [e.digest for e in longer] == [e.digest for e in read(GOOD).experiments()]
+    assert float(longer[0].min_time) == 3
+    assert "min_time: 3 s" in to_yaml(longer[0])

@@ -12,6 +12,7 @@ from support.results import STUDY
 from wirecost.fabric.probe import LinkMeasurement
 from wirecost.spec import Device, Study, parse_yaml, validate
 from wirecost.study.collect import IncompleteSamplesError, collect
+from wirecost.units import Seconds
 
 EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0].model_copy(
     update={"iterations": 2, "warmup": 1}
@@ -38,7 +39,7 @@ def sample(number: int, start: int, comm_start: int, end: int, *, size: int = 10
 
 
 def write(folder: Path, *ranks: list[dict[str, Any]], link: bool = True) -> Path:
-    (folder / "samples").mkdir()
+    (folder / "samples").mkdir(parents=True)
     for rank, samples in enumerate(ranks):
         (folder / "samples" / f"rank-{rank}.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples))
     if link:
@@ -116,6 +117,17 @@ def test_missing_iterations_are_an_error(tmp_path: Path) -> None:
     rank = [sample(n, 0, 10, 20) for n in range(3)]
     with pytest.raises(IncompleteSamplesError, match="rank 1 left 2 of 3 iterations"):
         collect(EXPERIMENT, write(tmp_path, rank, rank[:2]), cores=8)
+
+
+def test_a_least_time_brings_every_rank_as_many_iterations_more(tmp_path: Path) -> None:
+    longer = EXPERIMENT.model_copy(update={"min_time": Seconds(1)})
+    rank = [sample(n, 0, 10, 20) for n in range(5)]
+    assert len(collect(longer, write(tmp_path / "more", rank, rank), cores=8).iterations) == 2 * 4
+    for name, left, said in (("fewer", rank[:4], "4 of 5"), ("less", rank[:2], "2 of 3")):
+        with pytest.raises(IncompleteSamplesError, match=f"left {said} iterations"):
+            collect(longer, write(tmp_path / name, left if name == "less" else rank, left), cores=8)
+    with pytest.raises(IncompleteSamplesError, match="5 of 3"):
+        collect(EXPERIMENT, write(tmp_path / "unasked", rank, rank), cores=8)
 
 
 @pytest.mark.parametrize("link", [False, True])

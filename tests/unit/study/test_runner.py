@@ -11,6 +11,7 @@ from wirecost.study import Status, Store, run_study, runnable, runner
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.runner import Silent, _judge, _Watch
 from wirecost.study.store import Outcome
+from wirecost.units import Seconds
 
 EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
 
@@ -45,10 +46,24 @@ def test_progress_reads_what_is_new_and_counts_whole_lines(tmp_path: Path) -> No
         samples.write_text(text)
         watch.look(samples)
     assert seen.done == [0, 1, 2, 3]
+    assert (watch.total, EXPERIMENT.min_time) == (EXPERIMENT.warmup + EXPERIMENT.iterations, 0)
     # What was read before isn't read again.
     samples.write_bytes(b"\n" * samples.stat().st_size + b"{}\n")
     watch.look(samples)
     assert seen.done[-1] == 4
+    # A least time may bring more iterations than were asked for.
+    with samples.open("ab") as file:
+        file.write(b"{}\n" * 100)
+    watch.look(samples)
+    assert watch.done == watch.total == 104
+
+
+def test_a_least_time_is_expected_to_pass() -> None:
+    longer = EXPERIMENT.model_copy(update={"min_time": Seconds(500)})
+    expected = TimeLeft()
+    assert expected.seconds(longer) > 500 > expected.seconds(EXPERIMENT)
+    expected.learn(EXPERIMENT, 2000)
+    assert expected.seconds(longer) == expected.seconds(EXPERIMENT)
 
 
 def test_what_needs_more_gpus_than_are_here_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
