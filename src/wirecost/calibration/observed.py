@@ -17,6 +17,7 @@ LAUNCH_BOUND = "launch_bound"
 """The note of a run whose device waited for the host to launch its kernels (wirecost.study.launches)."""
 FEWEST_ITERATIONS = 4
 """That say something about how unsteady they are."""
+MOST_MEDIANS = 3.0
 DISTURBED = 3.0
 """How much noisier a run is when other programs kept the processors busy."""
 
@@ -60,7 +61,12 @@ def from_engine(
     if overlapping or experiment.plan.model_parallel > 1 or time is None:
         return None
 
+    on_cpu = experiment.device == "cpu"
+    launch_bound = any(w.code == LAUNCH_BOUND for w in breakdown.warnings)
+
     def seconds(*phases: Phase) -> float:
+        if on_cpu or launch_bound:
+            return sum(_mean_ns(breakdown, phase) for phase in phases) * 1e-9
         found = [breakdown.phase_ns(phase) for phase in phases]
         return sum(spread.median for spread in found if spread is not None) * 1e-9
 
@@ -71,7 +77,6 @@ def from_engine(
         "other": seconds(Phase.DATA, Phase.OTHER),
     }
     doubts = tuple(w.message for w in breakdown.warnings if w.code == "busy_machine")
-    on_cpu = experiment.device == "cpu"
     gpus = environment.get("gpus") or [None]
     return Observed(
         name=name,
@@ -90,10 +95,18 @@ def from_engine(
         machine_cores=environment.get("machine_cores") if on_cpu else None,
         memory_bytes=environment.get("memory_bytes") if on_cpu else None,
         noise=DISTURBED if doubts else 1.0,
-        launch_bound=any(w.code == LAUNCH_BOUND for w in breakdown.warnings),
+        launch_bound=launch_bound,
         jitter=_jitter(breakdown),
         doubts=doubts,
     )
+
+
+def _mean_ns(breakdown: Breakdown, phase: Phase) -> float:
+    """Of a run at its host's pace, which goes between two paces: their median is the one or the other, and says
+    little of what many ranks will have. An iteration counts for at most so many medians."""
+    times = [i.phases.get(phase, 0) for i in breakdown.iterations]
+    most = MOST_MEDIANS * statistics.median(times)
+    return statistics.fmean(min(time, most) for time in times)
 
 
 def _jitter(breakdown: Breakdown) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.calibration import ENVIRONMENT, bench, experiment, measured, workload
-from wirecost.breakdown import ResultWarning
+from wirecost.breakdown import Phase, ResultWarning
 from wirecost.calibration.assemble import Calibration, calibrate, chosen, write
 from wirecost.calibration.device import fit_device, on_one_gpu
 from wirecost.calibration.observed import Observed, from_engine
@@ -266,3 +266,32 @@ def test_runs_tell_how_unsteady_their_host_is(tmp_path: Path) -> None:
         for bound in (True, False)
     ]
     assert fits == [pytest.approx(math.sqrt(0.02 / 3), rel=1e-2), 0]
+
+
+@pytest.mark.parametrize(
+    ("device", "warnings", "expected"), [("cpu", (), 1.4), ("cuda", BOUND, 1.4), ("cuda", (), 1.0)]
+)
+def test_of_runs_at_their_hosts_pace_the_mean_counts(
+    device: str, warnings: tuple[ResultWarning, ...], expected: float
+) -> None:
+    """A host that goes between two paces, and an iteration that something else held up."""
+    one = experiment(4, 256, 2)
+    steady = measured(one)
+    start = steady.iterations[0]
+    iterations = tuple(
+        start.model_copy(
+            update={
+                "name": str(number),
+                "phases": {phase: round(ns * factor) for phase, ns in start.phases.items()},
+            }
+        )
+        for number, factor in enumerate((1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.8, 1.8, 1.4, 50.0))
+    )
+    found = from_engine(
+        one.model_copy(update={"device": device}),
+        steady.model_copy(update={"iterations": iterations, "warnings": warnings}),
+        ENVIRONMENT | {"gpus": ["NVIDIA H200"]},
+        "run",
+    )
+    assert found is not None
+    assert found.parts["forward"] == pytest.approx(expected * start.phases[Phase.FORWARD] * 1e-9, rel=1e-3)
