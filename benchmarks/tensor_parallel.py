@@ -7,7 +7,8 @@ The group of two is PyTorch's fake one: collectives move nothing and take no dev
 the difference between one rank of two and no tensor parallelism is the host's. NCCL's own launch is not in it. The
 loss means nothing. Other users of the machine slow a host for a while; hence rounds, the sides in turn, and the
 least of all beside the median. A side whose device is slower than its host waits for a full launch queue, and its
-difference says nothing then (Megatron-Core's without tensor parallelism, whose attention is unfused).
+difference says nothing then (Megatron-Core's without tensor parallelism, whose attention is unfused). The engine
+has a data-parallel all-reduce where it has no tensor parallelism, and some collectives beyond each layer's four.
 """
 
 from __future__ import annotations
@@ -106,7 +107,13 @@ def measured(arguments: argparse.Namespace, side: str, tensor: int) -> list[floa
     environment = {**os.environ, "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1"}
     # Megatron-Core wants one hardware queue, the engine as many as there are.
     environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1" if side == "Megatron-Core" else "32"
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=arguments.seconds
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{side}, {tensor}: no answer after {arguments.seconds:.0f} s", flush=True)
+        return []
     if done.returncode:
         print("\n    ".join([f"{side}, {tensor}: failed", *done.stderr.splitlines()[-8:]]), flush=True)
         return []

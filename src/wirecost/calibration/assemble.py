@@ -215,7 +215,8 @@ def _commented(stack: Stack, told: Sequence[Told]) -> str:
         if (share := getattr(stack, key) / one.value) < 1:
             said += f", times the {share:.0%} of the GPU's efficiency that this precision reaches"
         text = re.sub(rf"^({key}: \S+)$", rf"\1  # {said}", text, count=1, flags=re.MULTILINE)
-    return text
+    said = "by how far one-rank runs at their host's pace scatter; 0 without any"
+    return re.sub(r"^(host_jitter: \S+)$", rf"\1  # {said}", text, count=1, flags=re.MULTILINE)
 
 
 def read(folder: Path) -> Calibration:

@@ -136,13 +136,11 @@ def fit_device(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: 
 
 
 def _jitter(runs: Sequence[Observed], base: Stack) -> float:
-    """Of the runs that have their host's pace, on a processor or waiting for launches; without any the start's."""
-    found = [
-        run.jitter
-        for run in runs
-        if run.jitter is not None and not run.doubts and (run.on_cpu or run.launch_bound)
-    ]
-    return float(f"{np.mean(found):.3g}") if found else base.host_jitter
+    """Of the runs that have their host's pace, on a processor or waiting for launches, the median, since something
+    may have held up the one or the other; without any the start's."""
+    paced = [run for run in runs if not run.doubts and (run.on_cpu or run.launch_bound)]
+    found = [run.jitter for run in paced if run.jitter is not None]
+    return float(f"{np.median(found):.3g}") if found else base.host_jitter
 
 
 def on_one_gpu(fits: Sequence[DeviceFit]) -> list[DeviceFit]:

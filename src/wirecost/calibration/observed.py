@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ LAUNCH_BOUND = "launch_bound"
 FEWEST_ITERATIONS = 4
 """That say something about how unsteady they are."""
 MOST_MEDIANS = 3.0
+"""That an iteration counts for: what held it up longer is no pace."""
 DISTURBED = 3.0
 """How much noisier a run is when other programs kept the processors busy."""
 
@@ -103,10 +105,13 @@ def from_engine(
 
 def _mean_ns(breakdown: Breakdown, phase: Phase) -> float:
     """Of a run at its host's pace, which goes between two paces: their median is the one or the other, and says
-    little of what many ranks will have. An iteration counts for at most so many medians."""
-    times = [i.phases.get(phase, 0) for i in breakdown.iterations]
+    little of what many ranks will have. An iteration counts for at most `MOST_MEDIANS`."""
+    return statistics.fmean(_clipped([i.phases.get(phase, 0) for i in breakdown.iterations]))
+
+
+def _clipped(times: Sequence[float]) -> list[float]:
     most = MOST_MEDIANS * statistics.median(times)
-    return statistics.fmean(min(time, most) for time in times)
+    return [min(time, most) for time in times]
 
 
 def _jitter(breakdown: Breakdown) -> float | None:
@@ -114,6 +119,7 @@ def _jitter(breakdown: Breakdown) -> float | None:
     times = [i.parts.window_ns for i in breakdown.iterations]
     if breakdown.world_size > 1 or len(times) < FEWEST_ITERATIONS:
         return None
+    times = _clipped(times)
     return statistics.stdev(times) / statistics.mean(times)
 
 

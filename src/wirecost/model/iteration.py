@@ -165,7 +165,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     cores = machine.cores
     lag = 0.0 * compute
     if cores is not None:
-        lag = stack.host_jitter * slowest(np.minimum(layout.world, cores.count)) * timing.busy_s
+        lag = stack.host_jitter * slowest(np.minimum(layout.world, cores.count)) * (compute + host)
     other_s = stack.iteration_s + compression_s(held, layout, machine)
     total = (
         timing.busy_s

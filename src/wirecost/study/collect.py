@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,23 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             *_lossy(_retransmitted(directory), link),
             *uncounted,
             *launch_bound(measured),
+            *_short(experiment, measured[0]),
         ),
     )
+
+
+def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[ResultWarning]:
+    """`min_time` ends with the iterations that it may bring, or near the experiment's timeout."""
+    spent_s = sum(s["end_ns"] - s["start_ns"] for s in measured) * 1e-9
+    if spent_s >= experiment.min_time:
+        return []
+    return [
+        ResultWarning(
+            code="measured_short",
+            message=f"measured for {spent_s:.3g} s of min_time's {experiment.min_time:.3g}, {len(measured)} "
+            "iterations: more were too many, or would have come near the timeout",
+        )
+    ]
 
 
 def _retransmitted(directory: Path) -> float | None:

@@ -32,7 +32,10 @@ class TimeLeft:
         return sum(map(self.seconds, experiments))
 
     def learn(self, experiment: Experiment, seconds: float) -> None:
-        spent = (seconds - START_S) / _iterations(experiment) - _network_s(experiment)
+        training = seconds - START_S
+        if training < 2 * experiment.min_time:
+            return  # how many iterations that were isn't known
+        spent = training / _iterations(experiment) - _network_s(experiment)
         self._compute_s[_kind(experiment)] = max(0.0, spent)
 
 

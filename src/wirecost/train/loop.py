@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 import torch
 import torch.distributed as dist
@@ -36,8 +37,10 @@ class TrainedIteration:
     sample: Sample
 
 
-MOST_MORE = 1000
+MOST_MORE = 10_000
 """Iterations beyond those asked for that `min_time` may bring."""
+TIMEOUT_PART = 0.8
+"""Of the time that the experiment may take: later no more are begun for `min_time`."""
 MAX_IN_FLIGHT = 32
 """Iterations that a device may lag behind before the host waits for it: their events take memory."""
 
@@ -67,6 +70,7 @@ def train(
         SpecError: for a workload or plan that the engine does not run.
         NonFiniteLossError: naming the iteration.
     """
+    began = monotonic()
     engine = build_engine(experiment, device)
     built(engine)
     recorder = engine.recorder
@@ -131,12 +135,16 @@ def train(
 
     meter = MemoryMeter(device, dist.get_rank())
     dist.barrier()
-    end = experiment.warmup + experiment.iterations
+    asked = end = max(first, experiment.warmup + experiment.iterations)
     for index in range(first, end):
         yield from trained(index)
-    if experiment.min_time and first < end:
+    while experiment.min_time:
         yield from settle(0)
-        more = _more_iterations(experiment.min_time, measured_ns, device)
+        left_s = TIMEOUT_PART * experiment.timeout - (monotonic() - began)
+        left_s = min(left_s, experiment.min_time - sum(measured_ns) * 1e-9)
+        more = _agreed(_more(left_s, measured_ns, asked + MOST_MORE - end), device)
+        if not more:
+            break
         for index in range(end, end + more):
             yield from trained(index)
         end += more
@@ -149,10 +157,15 @@ def train(
     yield from settle(0)
 
 
-def _more_iterations(min_time_s: float, measured_ns: Sequence[int], device: torch.device) -> int:
-    """How many more it takes to have measured so long; the first rank decides for all."""
-    left_ns = min_time_s * 1e9 - sum(measured_ns)
-    more = min(MOST_MORE, math.ceil(left_ns / statistics.mean(measured_ns))) if left_ns > 0 else 0
-    agreed = torch.tensor([more], device=device)
+def _more(left_s: float, measured_ns: Sequence[int], most: int) -> int:
+    """Iterations that fill the time, as far as can be told: hosts change their pace."""
+    if left_s <= 0 or not measured_ns:
+        return min(most, int(left_s > 0))
+    return min(most, math.ceil(left_s * 1e9 / statistics.mean(measured_ns)))
+
+
+def _agreed(number: int, device: torch.device) -> int:
+    """The first rank's, on all."""
+    agreed = torch.tensor([number], device=device)
     dist.broadcast(agreed, 0)
     return int(agreed.item())

@@ -259,6 +259,15 @@ def test_runs_tell_how_unsteady_their_host_is(tmp_path: Path) -> None:
     other = replace(four, jitter=0.02)
     assert told(three) == 0
     assert told(four, three, other) == pytest.approx((math.sqrt(0.02 / 3) + 0.02) / 2, rel=1e-2)
+    # What held up one run, or an iteration of it, is no pace.
+    assert told(other, other, replace(four, jitter=2.0)) == 0.02
+    held = iterations[0].model_copy(
+        update={"parts": iterations[0].parts.model_copy(update={"window_ns": 50 * window_ns})}
+    )
+    much = from_engine(one, steady.model_copy(update={"iterations": (*iterations * 5, held)}), ENVIRONMENT, "run")
+    assert much is not None
+    assert much.jitter is not None
+    assert much.jitter < 0.45
     assert told(replace(four, doubts=("other programs",)), other) == 0.02
     on_gpu = replace(four, on_cpu=False, device="NVIDIA H200", cores=None)
     fits = [

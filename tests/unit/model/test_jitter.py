@@ -76,9 +76,21 @@ def test_a_device_that_is_the_slower_one_waits_for_no_host() -> None:
     assert totals[0] == totals[1]
 
 
-@pytest.mark.parametrize(("hosts", "together"), [(1, 1), (2, 2), (4, 2)])
-def test_where_hosts_compute_as_many_differ_as_there_are_cores(hosts: int, together: int) -> None:
-    plan = Plan.model_validate(named("plan", "all-reduce"))
+@pytest.mark.parametrize(
+    ("name", "hosts", "together", "where"),
+    [
+        ("all-reduce", 1, 1, "gradient_s"),
+        ("all-reduce", 2, 2, "gradient_s"),
+        ("all-reduce", 4, 2, "gradient_s"),
+        ("tp2", 2, 2, "tensor_s"),
+        ("cp2", 2, 2, "gradient_s"),
+    ],
+)
+def test_where_hosts_compute_as_many_differ_as_there_are_cores(
+    name: str, hosts: int, together: int, where: str
+) -> None:
+    """What the network takes is no host's pace."""
+    plan = Plan.model_validate(named("plan", name))
     model = Workload.model_validate(workload(4, 256))
     steady, unsteady = (
         predict(
@@ -89,5 +101,5 @@ def test_where_hosts_compute_as_many_differ_as_there_are_cores(hosts: int, toget
     more = float(unsteady.total_s - steady.total_s)
     busy_s = float(steady.compute_s + steady.host_s)
     assert more == pytest.approx(0.1 * float(slowest(together)) * busy_s)
-    assert float(unsteady.gradient_s - steady.gradient_s) == pytest.approx(more)
+    assert float(getattr(unsteady, where) - getattr(steady, where)) == pytest.approx(more)
     assert sum_s(unsteady) == pytest.approx(float(unsteady.total_s))

@@ -122,7 +122,13 @@ def test_missing_iterations_are_an_error(tmp_path: Path) -> None:
 def test_a_least_time_brings_every_rank_as_many_iterations_more(tmp_path: Path) -> None:
     longer = EXPERIMENT.model_copy(update={"min_time": Seconds(1)})
     rank = [sample(n, 0, 10, 20) for n in range(5)]
-    assert len(collect(longer, write(tmp_path / "more", rank, rank), cores=8).iterations) == 2 * 4
+    found = collect(longer, write(tmp_path / "more", rank, rank), cores=8)
+    assert len(found.iterations) == 2 * 4
+    (short,) = (w for w in found.warnings if w.code == "measured_short")
+    assert "s of min_time's 1, 4 iterations" in short.message
+    enough = EXPERIMENT.model_copy(update={"min_time": Seconds(5e-8)})
+    codes = {w.code for w in collect(enough, write(tmp_path / "enough", rank, rank), cores=8).warnings}
+    assert "measured_short" not in codes
     for name, left, said in (("fewer", rank[:4], "4 of 5"), ("less", rank[:2], "2 of 3")):
         with pytest.raises(IncompleteSamplesError, match=f"left {said} iterations"):
             collect(longer, write(tmp_path / name, left if name == "less" else rank, left), cores=8)

@@ -62,6 +62,9 @@ def test_a_least_time_is_expected_to_pass() -> None:
     longer = EXPERIMENT.model_copy(update={"min_time": Seconds(500)})
     expected = TimeLeft()
     assert expected.seconds(longer) > 500 > expected.seconds(EXPERIMENT)
+    before = expected.seconds(EXPERIMENT)
+    expected.learn(longer, 520)  # of an unknown number of iterations
+    assert expected.seconds(EXPERIMENT) == before
     expected.learn(EXPERIMENT, 2000)
     assert expected.seconds(longer) == expected.seconds(EXPERIMENT)
 

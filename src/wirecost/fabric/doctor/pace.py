@@ -34,23 +34,40 @@ def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -
     allowed = sorted(before)
     chosen = allowed[:: -(-len(allowed) // MOST_CORES)]
     try:
-        found = [ms for core in chosen for ms in (times or loops_ms)(core)]
-    finally:
-        os.sched_setaffinity(0, before)
-    best, middle = min(found), statistics.median(found)
-    slow = sum(ms > SLOW * best for ms in found) / len(found)
+        try:
+            found = [(times or loops_ms)(core) for core in chosen]
+        finally:
+            os.sched_setaffinity(0, before)
+    except OSError as error:
+        yield Finding(AREA, Level.NOTE, f"how steadily cores run is unknown: {error.strerror or error}")
+        return
+    every = [ms for core in found for ms in core]
+    best, middle = min(every), statistics.median(every)
+    if best <= 0:
+        yield Finding(AREA, Level.NOTE, "how steadily cores run is unknown: threads' clock here is too coarse")
+        return
     what = f"a loop on {counted(len(chosen), 'core')} takes {best:.2f} ms at best, {middle:.2f} in the middle"
+    slow = sum(ms > SLOW * best for ms in every) / len(every)
     if slow < PART:
         yield Finding(AREA, Level.OK, f"{what}: steady")
-        return
-    yield Finding(
-        AREA,
-        Level.NOTE,
-        f"{what}, {slow:.0%} of the time more than {SLOW} times the best: something takes part of these cores, "
-        "here or in a virtual machine beside this one, and GPUs that wait for their host are slower for it",
-        "stop what else runs here, or ask for whole cores of your own; a larger micro-batch or compile: true "
-        "launches less",
-    )
+    elif all(sum(ms > SLOW * min(core) for ms in core) < PART * len(core) for core in found):
+        slowest = max(min(core) for core in found)
+        yield Finding(
+            AREA,
+            Level.NOTE,
+            f"{what}, {slowest:.2f} at best on the slowest core: cores of unlike kinds, or some that were shared "
+            "all the time",
+        )
+    else:
+        yield Finding(
+            AREA,
+            Level.NOTE,
+            f"{what}, {slow:.0%} of the time more than {SLOW} times the best: something takes part of these "
+            "cores, here or in a virtual machine beside this one, and GPUs that wait for their host are slower "
+            "for it",
+            "stop what else runs here, or ask for whole cores of your own; a larger micro-batch or compile: true "
+            "launches less",
+        )
 
 
 def loops_ms(core: int) -> list[float]:

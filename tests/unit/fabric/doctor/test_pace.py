@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -29,8 +30,25 @@ def test_cores_that_something_takes_part_of(slow: int, level: Level) -> None:
 def test_a_core_that_is_always_slow_is_held_against_the_others() -> None:
     slow = min(os.sched_getaffinity(0))
     (finding,) = probe(Machine(), lambda core: [2.0] * 5 if core == slow else [1.0] * 5)
-    expected = Level.OK if len(os.sched_getaffinity(0)) == 1 else Level.NOTE
-    assert finding.level is expected
+    if len(os.sched_getaffinity(0)) == 1:
+        assert finding.level is Level.OK
+    else:
+        assert finding.level is Level.NOTE
+        assert "2.00 at best on the slowest core: cores of unlike kinds" in finding.message
+
+
+def refuse(_: int) -> list[float]:
+    raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.parametrize(
+    ("times", "why"), [(refuse, "Operation not permitted"), (lambda _: [0.0, 10.0], "clock here is too coarse")]
+)
+def test_what_cannot_be_told_is_unknown(times: Callable[[int], list[float]], why: str) -> None:
+    (finding,) = probe(Machine(), times)
+    assert finding.level is Level.NOTE
+    assert "is unknown" in finding.message
+    assert why in finding.message
 
 
 def test_at_most_a_few_cores_are_looked_at_and_the_process_may_run_where_it_could() -> None:
