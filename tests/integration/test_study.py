@@ -181,12 +181,6 @@ def test_iterations_that_are_quick_are_followed_by_more(tmp_path: Path) -> None:
         assert sum(i.parts.window_ns for i in by_rank[0]) >= 1e9
 
 
-def test_a_least_time_ends_before_the_timeout(tmp_path: Path) -> None:
-    changes = ("iterations: 3", "iterations: 3\nmin_time: 14.9 s\ntimeout: 15 s"), ("[2]", "[1]")
-    result = only(run_study(load(Study, write_study(tmp_path, *changes)), tmp_path / "out"))
-    assert "measured_short" in {w.code for w in done(result).warnings}
-
-
 def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
     whole = load(Study, write_study(tmp_path))
     parts = load(

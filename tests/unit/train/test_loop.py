@@ -1,0 +1,50 @@
+"""For how long one rank trains, in this process: nothing ends it but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+
+from support.parity import TOKENS, WORKLOADS, experiment  # noqa: E402
+from wirecost.spec import Family, Plan  # noqa: E402
+from wirecost.train import loop  # noqa: E402
+from wirecost.units import Seconds  # noqa: E402
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # pyright: ignore[reportPrivateImportUsage]
+    yield
+    dist.destroy_process_group()
+
+
+def trained(**changes: Any) -> tuple[int, float]:
+    """(iterations, seconds of those measured)"""
+    one = experiment(Plan(name="plain"), WORKLOADS[Family.GPT], 1, iterations=3, warmup=1, **changes)
+    done = [d for d in loop.train(one, TOKENS, torch.device("cpu")) if isinstance(d, loop.TrainedIteration)]
+    assert [d.index for d in done] == list(range(len(done)))
+    measured = [d.sample for d in done if not d.warmup]
+    return len(done), sum(s.end_ns - s.start_ns for s in measured) * 1e-9
+
+
+@pytest.mark.usefixtures("alone")
+def test_as_many_as_asked_for_or_for_as_long() -> None:
+    assert trained()[0] == 4
+    assert trained(min_time=Seconds(1e-9))[0] == 4
+    iterations, spent_s = trained(min_time=Seconds(1))
+    assert iterations > 4
+    assert spent_s >= 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_it_ends_before_the_timeout_and_with_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, spent_s = trained(min_time=Seconds(1.9), timeout=Seconds(2))
+    assert spent_s < 1.9
+    monkeypatch.setattr(loop, "MOST_MORE", 2)
+    assert trained(min_time=Seconds(100))[0] == 4 + 2
