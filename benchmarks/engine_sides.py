@@ -157,6 +157,21 @@ class Loop:
         self.engine.iteration(self.engine.on_device([self.section.next_batch()]))
 
 
+def experiment(section: Section, plan: Plan, micro_batches: int = 1) -> Experiment:
+    """A plan on this host's ranks; `micro_batches` an iteration."""
+    return Experiment(
+        workload=section.workload,
+        plan=plan,
+        fabric=validate(Fabric, named("fabric", "loopback"), "fabric"),
+        scaling=Scaling.WEAK,
+        hosts=1,
+        ranks_per_host=section.world,
+        global_batch=section.micro_batch * micro_batches * section.world // plan.model_parallel,
+        micro_batch=section.micro_batch,
+        optimizer=Optimizer(learning_rate=1e-4, gradient_clipping=CLIPPING),
+    )
+
+
 def ours(section: Section) -> Result:
     """The engine, alone or as a data-parallel group; in blocks with measuring and without, in turn."""
     arguments = section.arguments
@@ -167,18 +182,7 @@ def ours(section: Section) -> Result:
         compile=arguments.compile,
         bucket_bytes=round(arguments.bucket_mib * 2**20),
     )
-    experiment = Experiment(
-        workload=section.workload,
-        plan=plan,
-        fabric=validate(Fabric, named("fabric", "loopback"), "fabric"),
-        scaling=Scaling.WEAK,
-        hosts=1,
-        ranks_per_host=section.world,
-        global_batch=section.micro_batch * section.world,
-        micro_batch=section.micro_batch,
-        optimizer=Optimizer(learning_rate=1e-4, gradient_clipping=CLIPPING),
-    )
-    engine = build_engine(experiment, section.device)
+    engine = build_engine(experiment(section, plan), section.device)
     for module in engine.model.modules():
         if isinstance(module, VocabularyLoss):
             module.fused, module.compiled = arguments.loss == "fused", arguments.compile

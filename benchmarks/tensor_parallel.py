@@ -27,14 +27,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch.distributed as dist
-from engine_sides import Loop, megatron_iteration
-from engine_timing import CLIPPING, Section, workload_of
+from engine_sides import Loop, experiment, megatron_iteration
+from engine_timing import Section, workload_of
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from wirecost.spec import DataParallel, Experiment, Plan, Precision, validate
-from wirecost.spec.experiment import Optimizer, Scaling
-from wirecost.spec.fabric import Fabric
-from wirecost.spec.presets import named
+from wirecost.spec import DataParallel, Plan, Precision
 from wirecost.train.engine import build_engine
 
 RANKS = 2
@@ -59,18 +56,7 @@ def engine(section: Section, tensor: int, *, measuring: bool) -> Callable[[], ob
     plan = Plan(
         name="tp", data_parallel=DataParallel("all_reduce"), precision=Precision.BF16, tensor_parallel=tensor
     )
-    experiment = Experiment(
-        workload=section.workload,
-        plan=plan,
-        fabric=validate(Fabric, named("fabric", "loopback"), "fabric"),
-        scaling=Scaling.WEAK,
-        hosts=1,
-        ranks_per_host=RANKS,
-        global_batch=section.micro_batch * MICRO_BATCHES * RANKS // tensor,
-        micro_batch=section.micro_batch,
-        optimizer=Optimizer(learning_rate=1e-4, gradient_clipping=CLIPPING),
-    )
-    loop = Loop(section, build_engine(experiment, section.device))
+    loop = Loop(section, build_engine(experiment(section, plan, MICRO_BATCHES), section.device))
     to_device, batch = loop.engine.on_device, section.next_batch
     loop.engine.on_device = lambda _: to_device([batch() for _ in range(MICRO_BATCHES)])  # type: ignore[method-assign]
     return loop.measured if measuring else loop.unmeasured

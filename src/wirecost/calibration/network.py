@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -64,6 +65,12 @@ class Bench:
     rows: tuple[Row, ...]
 
     @property
+    def source(self) -> str:
+        """What a calibration says of it: its file and folder. It is read on other machines too, to which the whole
+        path means nothing."""
+        return "/".join(Path(self.path).parts[-2:])
+
+    @property
     def nccl(self) -> bool:
         """Its times are means over a stream of collectives; those of others are medians."""
         return not self.medians
@@ -84,7 +91,7 @@ class Bench:
         fitted = fit_rows(self.rows, groups=self.rings, medians=self.medians, link_bps=link_bps)
         return efficiency(
             fitted,
-            source=f"wirecost bench ({self.path})",
+            source=f"wirecost bench ({self.source})",
             hosts=self.hosts,
             network=self.network,
             emulated=self.emulated,
@@ -149,7 +156,7 @@ def fit_benches(benches: Sequence[Bench], *, base: Cluster | None = None) -> Net
         len(samples),
         per_host,
         max(bench.hosts for bench in benches),
-        [bench.path for bench in benches],
+        [bench.source for bench in benches],
     )
 
 

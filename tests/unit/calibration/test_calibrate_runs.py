@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from support.calibration import ENVIRONMENT, MACHINE, TRUTH, bench, experiment, keep, measured, workload
 from wirecost.breakdown import ResultWarning
 from wirecost.calibration.assemble import calibrate, chosen, read
+from wirecost.calibration.network import fit_benches
 from wirecost.calibration.observed import from_engine
 from wirecost.calibration.sources import Told, gather, read_bench
 from wirecost.errors import SpecError
@@ -93,6 +96,19 @@ def test_a_studys_own_benchmarks_calibrate_its_networks(tmp_path: Path) -> None:
     assert [b.hosts for b in found.benches] == [2, 4]
     assert list(calibrate(found).clusters) == ["emulated-100m"]
     assert [b.hosts for b in gather([tmp_path], Told(), ranks=2).benches] == [2]
+
+
+def test_a_benchmark_is_named_without_where_it_lay(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "networks"
+    folder.mkdir(parents=True)
+    found = read_bench(bench(folder / "slow.json", 2))
+    assert found is not None
+    assert found.source == "networks/slow.json"
+    fit = fit_benches([found])
+    assert fit.sources == ["networks/slow.json"]
+    assert str(tmp_path) not in fit.curves.model_dump_json()
+    with pytest.raises(SpecError, match=re.escape(found.path)):  # a mistake is said with the whole path
+        fit_benches([replace(found, rows=())])
 
 
 @pytest.mark.parametrize(("backend", "kept"), [("gloo", 4.0), ("nccl", 8.0)])

@@ -19,9 +19,10 @@ MOST_CORES = 4
 SECONDS = 0.2
 """On each core."""
 SLOW = 1.4
-"""Times the quickest loop's time from which on a loop is slow; two hardware threads of a core that are both busy
-take 1.5 to 2 times as long."""
+"""Times the quickest loop's time from which on a loop is slow: where cores were shared, loops took twice as long
+as the quickest (results/2026-11-29-one-h200-host)."""
 PART = 0.2
+"""Of the loops that may be slow on a steady machine."""
 
 _STEPS = 10_000
 
