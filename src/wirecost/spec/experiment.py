@@ -129,7 +129,7 @@ class Experiment(Spec):
         if self.fabric.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
             raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
         if self.min_time >= self.timeout:
-            raise ValueError(f"min_time: {self.min_time:.6g} s, but the timeout is {self.timeout:.6g} s")
+            raise ValueError(f"min_time: {self.min_time:.6g} s, but the timeout is {self.timeout:.6g} s; raise it")
         if self.ranks % self.plan.model_parallel:
             raise ValueError(
                 f"{self.ranks} ranks do not divide over plan '{self.plan.name}', "
