@@ -134,25 +134,43 @@ def all_reduce_s(
         trees = (members.nodes == 2) & (members.per_node > 1)
         message = size_bytes if message_bytes is None else message_bytes
         best = where(trees & takes_tree(message, members.size, machine.two_node_tree), once, best)
-    return measured_s("all_reduce", members.several * (members.fixed_s + best), size_bytes, members, machine)
+    modelled = members.several * (members.fixed_s + best)
+    return measured_s("all_reduce", modelled, size_bytes, members, machine, message_bytes)
 
 
-def gather_s(size_bytes: Number, members: Group, machine: Machine, op: str = "all_gather") -> Number:
-    """All-gather or reduce-scatter (`op`) of `size_bytes` in total, on a ring. 0 for a group of one."""
+def gather_s(
+    size_bytes: Number,
+    members: Group,
+    machine: Machine,
+    op: str = "all_gather",
+    message_bytes: Number | None = None,
+) -> Number:
+    """All-gather or reduce-scatter (`op`) of `size_bytes` in total, on a ring. 0 for a group of one.
+    `message_bytes`: of each part where it is done in parts."""
     modelled = members.several * (members.fixed_s + members.ring_s + _wire_s(1.0, size_bytes, members))
-    return measured_s(op, modelled, size_bytes, members, machine)
+    return measured_s(op, modelled, size_bytes, members, machine, message_bytes)
 
 
-def measured_s(op: str, modelled_s: Number, size_bytes: Number, members: Group, machine: Machine) -> Number:
+def measured_s(
+    op: str,
+    modelled_s: Number,
+    size_bytes: Number,
+    members: Group,
+    machine: Machine,
+    message_bytes: Number | None = None,
+) -> Number:
     """What a benchmark measured (`Cluster.network_efficiency`) where it ran groups of this very shape, else what
-    the links' figures give."""
+    the links' figures give. Of what is done in parts of `message_bytes` each takes what a message of its size
+    took."""
+    message = size_bytes if message_bytes is None else np.minimum(message_bytes, size_bytes)
     time = modelled_s
     for curve in machine.curves:
         if curve.collective != op or curve.hosts is None:
             continue
         same = (members.size == curve.ranks) & (members.nodes == curve.hosts) & (members.rings == curve.groups)
         if has(same):
-            time = where(same, _on_curve(curve, size_bytes), time)
+            parts = size_bytes / np.maximum(message, 1.0) if message_bytes is not None else 1.0
+            time = where(same, parts * _on_curve(curve, message), time)
     return time
 
 

@@ -30,6 +30,7 @@ class DataParallelTime:
     gradient_s: Number  # exposed
     parameter_s: Number  # exposed
     total_s: Number
+    contention_s: Number  # by which compute takes longer while it hides the rest
 
 
 def data_group(layout: Layout, machine: Machine) -> Group:
@@ -58,12 +59,12 @@ def data_parallel(
     stack = machine.stack
     if not has(layout.data * layout.context > 1):
         nothing = parameters * 0.0
-        return DataParallelTime(nothing, nothing, nothing)
+        return DataParallelTime(nothing, nothing, nothing, nothing)
     members = data_group(layout, machine)
     several = members.several
     gradients = parameters * gradient_bytes(layout, machine)
     hide = flag(layout.bucketed > 0)
-    overlap = stack.data_parallel_overlap
+    overlap, contention = stack.data_parallel_overlap, stack.data_parallel_contention
     # Stage 0: all-reduce once, after backward or bucketed under the last micro-batch's backward.
     whole = several * (_sum_s(gradients, members, layout, machine) + stack.gradient_sync_s)
     late = 0.0
@@ -72,9 +73,9 @@ def data_parallel(
     grad = whole
     if has(layout.bucketed > 0):
         tail = several * _sum_s(late * gradients, members, layout, machine)
-        grad = blend(hide, np.maximum(exposed_s(whole, backward_s, overlap), tail), whole)
+        grad = blend(hide, np.maximum(exposed_s(whole, backward_s, overlap, contention), tail), whole)
     if not has(layout.sharding > 0):
-        return DataParallelTime(grad, parameters * 0.0, whole)
+        return DataParallelTime(grad, parameters * 0.0, whole, contention * (whole - grad))
     weights = parameters * machine.element_bytes
     each = stack.sync_every_micro_batch
     by_units = each and stack.zero2_gathers == "micro_batch"
@@ -84,13 +85,18 @@ def data_parallel(
     shard, once = _sharding_group(gradients, members, layout, machine)
     if has(simply > 0):
         # Stages 1 and 2: reduce-scatter gradients, gather updated parameters, once an iteration.
-        scatter = several * (gather_s(gradients, shard, machine, "reduce_scatter") + stack.gradient_sync_s)
-        gather = several * gather_s(weights, shard, machine)
+        wire_bucket = where(layout.bucketed > 0, _bucket_bytes(layout, machine), gradients)
+        scatter = several * (
+            gather_s(gradients, shard, machine, "reduce_scatter", wire_bucket) + stack.gradient_sync_s
+        )
+        gather = several * gather_s(
+            weights, shard, machine, message_bytes=where(layout.bucketed > 0, layout.bucket_bytes, weights)
+        )
         grad_once, par_once = scatter, gather
         more, further = 0.0, 0.0
         if each and has(layout.sharding == 2):
             # Stage 2 scatters in every micro-batch: all but the last also hide under the next one.
-            before = exposed_s(scatter, forward_s + backward_s, overlap)
+            before = exposed_s(scatter, forward_s + backward_s, overlap, contention)
             rounds = flag(layout.sharding == 2) * (layout.accumulation - 1)
             more = rounds * blend(hide, before, scatter)
             further = rounds * scatter
@@ -98,8 +104,8 @@ def data_parallel(
             # What leaves last is gathered first: forward begins with the embedding.
             tail = several * gather_s(late * gradients, shard, machine, "reduce_scatter")
             head = several * gather_s(late * weights, shard, machine)
-            grad_once = blend(hide, np.maximum(exposed_s(scatter, backward_s, overlap), tail), scatter)
-            par_once = blend(hide, np.maximum(exposed_s(gather, forward_s, overlap), head), gather)
+            grad_once = blend(hide, np.maximum(exposed_s(scatter, backward_s, overlap, contention), tail), scatter)
+            par_once = blend(hide, np.maximum(exposed_s(gather, forward_s, overlap, contention), head), gather)
         grad = blend(simply, grad_once + more + once, grad)
         par = simply * par_once
         total = blend(simply, scatter + gather + further + once, whole)
@@ -111,7 +117,8 @@ def data_parallel(
         grad = blend(fully, rounds * inner.gradient_s + once, grad)
         par = blend(fully, rounds * inner.parameter_s, par)
         total = blend(fully, rounds * inner.total_s + once, total)
-    return DataParallelTime(grad, par, total)
+    contention = blend(fully, stack.shard_contention, contention)
+    return DataParallelTime(grad, par, total, contention * np.maximum(total - grad - par, 0.0))
 
 
 def _last_bucket(parameters: Number, tied_parameters: Number, layout: Layout, machine: Machine) -> Number:
@@ -123,11 +130,14 @@ def _last_bucket(parameters: Number, tied_parameters: Number, layout: Layout, ma
     return np.minimum(last / plain, 1.0)
 
 
+def _bucket_bytes(layout: Layout, machine: Machine) -> Number:
+    """A bucket on the wire: filled with gradients as they are, before any compression."""
+    return layout.bucket_bytes * gradient_bytes(layout, machine) / machine.element_bytes
+
+
 def _sum_s(size_bytes: Number, members: Group, layout: Layout, machine: Machine) -> Number:
     """The all-reduce of gradients; compressed ones that no network sums take other collectives."""
-    # Buckets are filled with gradients as they are, before any compression.
-    bucket = layout.bucket_bytes * gradient_bytes(layout, machine) / machine.element_bytes
-    message = where(layout.bucketed > 0, np.minimum(bucket, size_bytes), size_bytes)
+    message = where(layout.bucketed > 0, np.minimum(_bucket_bytes(layout, machine), size_bytes), size_bytes)
     time = all_reduce_s(size_bytes, members, machine, message)
     if has(layout.exchanged > 0):
         parts = all_to_all_s(size_bytes, members, machine) + gather_s(size_bytes, members, machine)
@@ -187,17 +197,17 @@ def _fully_sharded(
     scatter = units * gather_s(gradients / units, shard, machine, "reduce_scatter") + root_scatter
     again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
     hide = flag(layout.bucketed > 0)
-    overlap = stack.shard_overlap * hide
+    overlap, contention = stack.shard_overlap * hide, stack.shard_contention
     if stack.scatter_overlap is None:
-        backward = exposed_s(again + scatter, backward_s, overlap)
+        backward = exposed_s(again + scatter, backward_s, overlap, contention)
     else:
-        backward = exposed_s(again, backward_s, overlap) + exposed_s(
-            scatter, backward_s, stack.scatter_overlap * hide
+        backward = exposed_s(again, backward_s, overlap, contention) + exposed_s(
+            scatter, backward_s, stack.scatter_overlap * hide, contention
         )
     return _Sharded(
         backward,
         # Nothing runs yet under which the root could hide.
-        exposed_s(gather, forward_s, overlap) + root_gather,
+        exposed_s(gather, forward_s, overlap, contention) + root_gather,
         gather + again + scatter + root_gather,
     )
 

@@ -173,6 +173,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         + timing.transfer_s
         + data.gradient_s
         + data.parameter_s
+        + data.contention_s
         + tied
         + optimizer
         + other_s
@@ -194,7 +195,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,
-        compute_s=compute,
+        compute_s=compute + data.contention_s,
         host_s=host,
         bubble_s=timing.bubble_s,
         tensor_s=tensor_total - ce_total + waits.tensor_s + in_tensor * others,

@@ -1,8 +1,8 @@
 """Overlap as an efficiency: 1 hides all that fits under the other, 0 hides nothing.
 
-Two streams of a and b seconds take max(a, b) + (1 - efficiency) min(a, b): kernels of both share SMs, memory
-bandwidth and launch queues, so that hiding is never free (measured as an efficiency in arXiv:2006.15704, figure
-6).
+Hiding is never free: kernels of both streams share SMs, memory bandwidth and launch queues (measured as an
+efficiency in arXiv:2006.15704, figure 6). Where a stack tells the two apart, compute takes `contention` seconds
+longer for every second that it hides: that is compute, as a measurement sees it, not communication.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import numpy as np
 from wirecost.model.inputs import Number
 
 
-def exposed_s(comm_s: Number, compute_s: Number, efficiency: Number) -> Number:
-    """What communication adds to `compute_s` seconds of compute: between 0 and `comm_s`."""
-    return np.maximum(compute_s, comm_s) + (1 - efficiency) * np.minimum(compute_s, comm_s) - compute_s
+def exposed_s(comm_s: Number, compute_s: Number, efficiency: Number, contention: Number = 0.0) -> Number:
+    """What of communication `compute_s` seconds of compute don't hide, while they take `contention` times as much
+    longer as they hide: between 0 and `comm_s`."""
+    longest = compute_s / (1 - efficiency * contention)  # all of it hiding, and longer for that
+    return comm_s - efficiency * np.minimum(comm_s, longest)

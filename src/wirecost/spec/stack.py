@@ -106,6 +106,9 @@ class Stack(Spec):
     sequence_gathers_again: bool = False  # backward gathers a split linear's input again, and nothing hides that
     sequence_parallel: bool = False  # where tensor parallelism is used and nothing else is said
     data_parallel_overlap: float = Field(default=0.0, ge=0, le=1)
+    # how much longer compute takes for a second of communication that it hides
+    data_parallel_contention: float = Field(default=0.0, ge=0, lt=1)
+    shard_contention: float = Field(default=0.0, ge=0, lt=1)
     shard_messages: PositiveFloat = 1.0  # collectives for each layer's parameters in ZeRO-3
     shard_overlap: float = Field(default=0.8, ge=0, le=1)
     scatter_overlap: float | None = Field(default=None, ge=0, le=1)  # of ZeRO-3's reduce-scatters; else the same

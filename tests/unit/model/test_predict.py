@@ -38,7 +38,9 @@ layouts = st.fixed_dictionaries(
         "data_parallel": st.sampled_from(["all_reduce", "ddp", "zero1", "zero2", "zero3"]),
         "recompute": st.sampled_from(["none", "selective", "full"]),
         "sequence_parallel": st.booleans(),
-        "stack": st.sampled_from(["megatron-lm-2021", "megatron-core", "fsdp-flash", "torchtitan", "generic"]),
+        "stack": st.sampled_from(
+            ["megatron-lm-2021", "megatron-core", "fsdp-flash", "torchtitan", "generic", "engine-cuda"]
+        ),
     }
 )
 
