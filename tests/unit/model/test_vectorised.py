@@ -14,7 +14,9 @@ from wirecost.model.parameters import shape_of
 from wirecost.model.predict import predict
 
 
-@pytest.mark.parametrize("stack", ["megatron-lm-2021", "megatron-deepspeed", "fsdp-flash", "megatron-core"])
+@pytest.mark.parametrize(
+    "stack", ["megatron-lm-2021", "megatron-deepspeed", "fsdp-flash", "megatron-core", "engine-cuda"]
+)
 @pytest.mark.parametrize("workload", ["gpt-3.6b", "t5-large", "mixtral-8x7b"])
 def test_each_element_is_what_the_scalar_path_says(stack: str, workload: str) -> None:
     setup = made(workload, "selene", gpus=8, stack=stack)
@@ -36,6 +38,7 @@ def test_each_element_is_what_the_scalar_path_says(stack: str, workload: str) ->
         expert=pick(1, 2),
         sharding=pick(0, 1, 2, 3),
         bucketed=pick(0, 1),
+        bucket_bytes=pick(1e5, 25 * 2**20, 1e12),
         node_sharding=pick(0, 1),
         sequence_parallel=pick(0, 1),
         recompute=pick(0, 1, 2),
