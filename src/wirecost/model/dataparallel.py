@@ -75,7 +75,7 @@ def data_parallel(
         tail = several * _sum_s(late * gradients, members, layout, machine)
         grad = blend(hide, np.maximum(exposed_s(whole, backward_s, overlap, contention), tail), whole)
     if not has(layout.sharding > 0):
-        return DataParallelTime(grad, parameters * 0.0, whole, contention * (whole - grad))
+        return DataParallelTime(grad, parameters * 0.0, whole, contention * np.maximum(whole - grad, 0.0))
     weights = parameters * machine.element_bytes
     each = stack.sync_every_micro_batch
     by_units = each and stack.zero2_gathers == "micro_batch"

@@ -153,6 +153,9 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         shape.embedding_parameters / layout.tensor,
         shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
     )
+    # What hides under launches and other communication slows no kernels down.
+    hidden = np.maximum(data.total_s - data.gradient_s - data.parameter_s, 0.0)
+    contention = data.contention_s * np.minimum(compute / np.maximum(hidden, 1e-30), 1.0)
     tied = tied_embedding_s(shape, layout, gradient_bytes(layout, machine), machine)
     optimizer = optimizer_s(held, layout, machine)
     host = np.maximum(timing.busy_s - compute - tensor_total, 0.0)
@@ -173,7 +176,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         + timing.transfer_s
         + data.gradient_s
         + data.parameter_s
-        + data.contention_s
+        + contention
         + tied
         + optimizer
         + other_s
@@ -192,10 +195,9 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     others = lag + waits.others_s
     in_tensor = flag((layout.tensor > 1) & (layout.data <= 1) & (layout.pipeline <= 1))
     in_pipeline = flag(layout.pipeline > 1)
-    exposed_data = data.gradient_s + data.parameter_s
     return Iteration(
         total_s=total,
-        compute_s=compute + data.contention_s,
+        compute_s=compute + contention,
         host_s=host,
         bubble_s=timing.bubble_s,
         tensor_s=tensor_total - ce_total + waits.tensor_s + in_tensor * others,
@@ -207,7 +209,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         optimizer_s=optimizer,
         other_s=other_s,
         straggler_s=straggler,
-        hidden_comm_s=np.maximum(data.total_s - exposed_data, 0.0),
+        hidden_comm_s=hidden,
         uneven_s=timing.uneven_s,
         forward_s=rank_forward,
         backward_s=rank_backward,

@@ -107,3 +107,14 @@ def test_an_iteration_is_no_shorter_for_what_hiding_costs() -> None:
         for gpus in (2, 8, 64):
             costly, cheap = (predicted("gpt-1.3b", gpus=gpus, stack=s, data_parallel=kind) for s in (stack, free))
             assert seconds(costly) >= seconds(cheap) * (1 - 1e-9), (kind, gpus)
+
+
+@pytest.mark.parametrize("tensor", [1, 4])
+def test_hiding_costs_no_more_than_its_share_of_compute(tensor: int) -> None:
+    """Most of such a backward is launches and other ranks' collectives, which nothing slows down."""
+    stack = stack_named("engine-cuda")
+    free = stack.model_copy(update={"data_parallel_contention": 0.0})
+    plan = {"data_parallel": "ddp", "tensor_parallel": tensor, "gpus": 2 * tensor, "micro_batch": 2}
+    costly, cheap = (predicted("gpt-350m", "pinnacles-a-tcp", stack=s, **plan).times for s in (stack, free))
+    more = float(costly.compute_s - cheap.compute_s)
+    assert 0 < more <= stack.data_parallel_contention * float(cheap.compute_s) * 1.2
