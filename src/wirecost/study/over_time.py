@@ -49,7 +49,8 @@ class Series:
 
 @dataclass(frozen=True)
 class IterationSpan:
-    """One iteration over all ranks: from the first that began to the last that ended."""
+    """One iteration over all ranks: from the first that began to the last that ended. One that a rank began while
+    another was still busy with what came before, a checkpoint say, begins when the last was done with that."""
 
     start_ns: int
     end_ns: int
@@ -110,7 +111,8 @@ def read_over_time(directory: Path) -> NetworkOverTime | None:
         series = series_of(list(read_jsonl(path)))
     except WirecostError as error:
         raise StoreError(str(error)) from error
-    return NetworkOverTime(series, _iterations(directory / "samples"), event_spans(read_events(directory)))
+    events = event_spans(read_events(directory))
+    return NetworkOverTime(series, _iterations(directory / "samples", events), events)
 
 
 def series_of(rows: Sequence[Row]) -> tuple[Series, ...]:
@@ -155,7 +157,7 @@ class _Sample(msgspec.Struct):
     end_ns: int
 
 
-def _iterations(folder: Path) -> tuple[IterationSpan, ...]:
+def _iterations(folder: Path, events: Sequence[EventSpan]) -> tuple[IterationSpan, ...]:
     decode = msgspec.json.Decoder(_Sample).decode
     by_rank = []
     for path in sorted(folder.glob("rank-*.jsonl")):
@@ -163,7 +165,9 @@ def _iterations(folder: Path) -> tuple[IterationSpan, ...]:
             by_rank.append([decode(line) for line in path.read_bytes().splitlines()])
         except (OSError, msgspec.MsgspecError) as error:
             raise StoreError(f"{path}: can't be read as samples: {error}") from error
-    return tuple(
-        IterationSpan(min(s.start_ns for s in of), max(s.end_ns for s in of), of[0].warmup)
-        for of in zip(*by_rank, strict=False)
-    )
+    found = []
+    for of in zip(*by_rank, strict=False):
+        start, end = min(s.start_ns for s in of), max(s.end_ns for s in of)
+        busy = [e.end_ns for e in events if e.start_ns <= start < e.end_ns < end]
+        found.append(IterationSpan(max([start, *busy]), end, of[0].warmup))
+    return tuple(found)

@@ -54,6 +54,21 @@ def test_link_use_is_that_of_the_measured_iterations(tmp_path: Path) -> None:
     assert (use.device, use.mean_Bps, use.peak_Bps) == ("host0", 25 * MB / 4, 10 * MB)
 
 
+def test_an_iteration_begins_when_the_last_rank_is_done_with_a_checkpoint(tmp_path: Path) -> None:
+    write_counters(tmp_path, [50, 5, 5, 0, 5, 10])
+    before = read_over_time(tmp_path)
+    assert before is not None
+    last = before.iterations[-1]
+    half = (last.start_ns + last.end_ns) // 2
+    after = len(before.iterations) - 1
+    write_events(tmp_path, 0, ("checkpoint", after, last.start_ns - SECOND, last.start_ns))
+    write_events(tmp_path, 1, ("checkpoint", after, last.start_ns - SECOND, half))
+    found = read_over_time(tmp_path)
+    assert found is not None
+    assert found.iterations[:-1] == before.iterations[:-1]
+    assert (found.iterations[-1].start_ns, found.iterations[-1].end_ns) == (half, last.end_ns)
+
+
 def test_a_run_without_counters_has_none(tmp_path: Path) -> None:
     assert read_over_time(tmp_path) is None
 
