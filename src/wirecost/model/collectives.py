@@ -115,9 +115,7 @@ def _wire_s(factor: Number, size_bytes: Number, members: Group) -> Number:
     return factor * members.per_byte_s * (size_bytes + np.sqrt(members.half_bytes * size_bytes))
 
 
-def all_reduce_s(
-    size_bytes: Number, members: Group, machine: Machine, message_bytes: Number | None = None
-) -> Number:
+def all_reduce_s(size_bytes: Number, members: Group, machine: Machine, message_bytes: Number = np.inf) -> Number:
     """The faster of ring and (between nodes) tree, as NCCL chooses. 0 for a group of one. `message_bytes`: of each
     part where it is done in parts."""
     wire = _wire_s(2.0, size_bytes, members)
@@ -132,7 +130,7 @@ def all_reduce_s(
         # The tree sends every byte once each way, the ring 2 (n - 1) / n times.
         once = climb + wire * members.size / (2 * np.maximum(members.size - 1, 1.0))
         trees = (members.nodes == 2) & (members.per_node > 1)
-        message = size_bytes if message_bytes is None else message_bytes
+        message = np.minimum(message_bytes, size_bytes)
         best = where(trees & takes_tree(message, members.size, machine.two_node_tree), once, best)
     modelled = members.several * (members.fixed_s + best)
     return measured_s("all_reduce", modelled, size_bytes, members, machine, message_bytes)
@@ -143,7 +141,7 @@ def gather_s(
     members: Group,
     machine: Machine,
     op: str = "all_gather",
-    message_bytes: Number | None = None,
+    message_bytes: Number = np.inf,
 ) -> Number:
     """All-gather or reduce-scatter (`op`) of `size_bytes` in total, on a ring. 0 for a group of one.
     `message_bytes`: of each part where it is done in parts."""
@@ -157,19 +155,19 @@ def measured_s(
     size_bytes: Number,
     members: Group,
     machine: Machine,
-    message_bytes: Number | None = None,
+    message_bytes: Number = np.inf,
 ) -> Number:
     """What a benchmark measured (`Cluster.network_efficiency`) where it ran groups of this very shape, else what
     the links' figures give. Of what is done in parts of `message_bytes` each takes what a message of its size
     took."""
-    message = size_bytes if message_bytes is None else np.minimum(message_bytes, size_bytes)
+    message = np.minimum(message_bytes, size_bytes)
+    parts = np.maximum(size_bytes / np.maximum(message, 1.0), 1.0)
     time = modelled_s
     for curve in machine.curves:
         if curve.collective != op or curve.hosts is None:
             continue
         same = (members.size == curve.ranks) & (members.nodes == curve.hosts) & (members.rings == curve.groups)
         if has(same):
-            parts = size_bytes / np.maximum(message, 1.0) if message_bytes is not None else 1.0
             time = where(same, parts * _on_curve(curve, message), time)
     return time
 

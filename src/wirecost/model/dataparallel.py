@@ -30,7 +30,7 @@ class DataParallelTime:
     gradient_s: Number  # exposed
     parameter_s: Number  # exposed
     total_s: Number
-    contention_s: Number  # by which compute takes longer while it hides the rest
+    contention: Number  # for a second of it that compute hides, compute takes so many longer
 
 
 def data_group(layout: Layout, machine: Machine) -> Group:
@@ -66,16 +66,18 @@ def data_parallel(
     hide = flag(layout.bucketed > 0)
     overlap, contention = stack.data_parallel_overlap, stack.data_parallel_contention
     # Stage 0: all-reduce once, after backward or bucketed under the last micro-batch's backward.
-    whole = several * (_sum_s(gradients, members, layout, machine) + stack.gradient_sync_s)
+    message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
+    whole = several * (_sum_s(gradients, members, layout, machine, message) + stack.gradient_sync_s)
     late = 0.0
     if has(layout.bucketed > 0):
         late = _last_bucket(parameters, tied_parameters, layout, machine)
     grad = whole
     if has(layout.bucketed > 0):
+        # The last bucket is one message.
         tail = several * _sum_s(late * gradients, members, layout, machine)
         grad = blend(hide, np.maximum(exposed_s(whole, backward_s, overlap, contention), tail), whole)
     if not has(layout.sharding > 0):
-        return DataParallelTime(grad, parameters * 0.0, whole, contention * np.maximum(whole - grad, 0.0))
+        return DataParallelTime(grad, parameters * 0.0, whole, contention)
     weights = parameters * machine.element_bytes
     each = stack.sync_every_micro_batch
     by_units = each and stack.zero2_gathers == "micro_batch"
@@ -85,13 +87,12 @@ def data_parallel(
     shard, once = _sharding_group(gradients, members, layout, machine)
     if has(simply > 0):
         # Stages 1 and 2: reduce-scatter gradients, gather updated parameters, once an iteration.
-        wire_bucket = where(layout.bucketed > 0, _bucket_bytes(layout, machine), gradients)
+        message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
         scatter = several * (
-            gather_s(gradients, shard, machine, "reduce_scatter", wire_bucket) + stack.gradient_sync_s
+            gather_s(gradients, shard, machine, "reduce_scatter", message) + stack.gradient_sync_s
         )
-        gather = several * gather_s(
-            weights, shard, machine, message_bytes=where(layout.bucketed > 0, layout.bucket_bytes, weights)
-        )
+        message = _message_bytes(machine.element_bytes, layout, machine)
+        gather = several * gather_s(weights, shard, machine, message_bytes=message)
         grad_once, par_once = scatter, gather
         more, further = 0.0, 0.0
         if each and has(layout.sharding == 2):
@@ -117,8 +118,7 @@ def data_parallel(
         grad = blend(fully, rounds * inner.gradient_s + once, grad)
         par = blend(fully, rounds * inner.parameter_s, par)
         total = blend(fully, rounds * inner.total_s + once, total)
-    contention = blend(fully, stack.shard_contention, contention)
-    return DataParallelTime(grad, par, total, contention * np.maximum(total - grad - par, 0.0))
+    return DataParallelTime(grad, par, total, blend(fully, stack.shard_contention, contention))
 
 
 def _last_bucket(parameters: Number, tied_parameters: Number, layout: Layout, machine: Machine) -> Number:
@@ -130,15 +130,17 @@ def _last_bucket(parameters: Number, tied_parameters: Number, layout: Layout, ma
     return np.minimum(last / plain, 1.0)
 
 
-def _bucket_bytes(layout: Layout, machine: Machine) -> Number:
-    """A bucket on the wire: filled with gradients as they are, before any compression."""
-    return layout.bucket_bytes * gradient_bytes(layout, machine) / machine.element_bytes
+def _message_bytes(element_bytes: Number, layout: Layout, machine: Machine) -> Number:
+    """A bucket with so many bytes an element on the wire: filled with gradients as they are, before any
+    compression. Without buckets all of it is one message."""
+    return where(layout.bucketed > 0, layout.bucket_bytes * element_bytes / machine.element_bytes, np.inf)
 
 
-def _sum_s(size_bytes: Number, members: Group, layout: Layout, machine: Machine) -> Number:
+def _sum_s(
+    size_bytes: Number, members: Group, layout: Layout, machine: Machine, message_bytes: Number = np.inf
+) -> Number:
     """The all-reduce of gradients; compressed ones that no network sums take other collectives."""
-    message = where(layout.bucketed > 0, np.minimum(_bucket_bytes(layout, machine), size_bytes), size_bytes)
-    time = all_reduce_s(size_bytes, members, machine, message)
+    time = all_reduce_s(size_bytes, members, machine, message_bytes)
     if has(layout.exchanged > 0):
         parts = all_to_all_s(size_bytes, members, machine) + gather_s(size_bytes, members, machine)
         time = where(layout.exchanged > 0, parts, time)

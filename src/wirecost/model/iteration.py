@@ -153,13 +153,13 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         shape.embedding_parameters / layout.tensor,
         shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
     )
-    # What hides under launches and other communication slows no kernels down.
-    hidden = np.maximum(data.total_s - data.gradient_s - data.parameter_s, 0.0)
-    contention = data.contention_s * np.minimum(compute / np.maximum(hidden, 1e-30), 1.0)
     tied = tied_embedding_s(shape, layout, gradient_bytes(layout, machine), machine)
     optimizer = optimizer_s(held, layout, machine)
     host = np.maximum(timing.busy_s - compute - tensor_total, 0.0)
     compute = timing.busy_s - host - tensor_total
+    hidden = np.maximum(data.total_s - data.gradient_s - data.parameter_s, 0.0)
+    # What hides under launches and other communication slows no kernels down.
+    contention = data.contention * np.minimum(hidden, compute)
     straggler = 0.0 * compute
     if stack.straggler:
         nodes = np.maximum(layout.world / machine.gpus_per_node, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,8 +62,13 @@ def test_what_hiding_costs_is_compute(kind: str) -> None:
 
 
 def test_without_overlap_nothing_is_hidden_and_nothing_costs_more() -> None:
-    times = predicted("gpt-1.3b", gpus=8, stack="engine-cuda", data_parallel="zero1", overlap=False).times
-    assert float(times.hidden_comm_s) == 0
+    stack = stack_named("engine-cuda")
+    free = stack.model_copy(update={"data_parallel_contention": 0.0})
+    costly, cheap = (
+        predicted("gpt-1.3b", gpus=8, stack=s, data_parallel="zero1", overlap=False).times for s in (stack, free)
+    )
+    assert float(costly.hidden_comm_s) == 0
+    assert float(costly.total_s) == float(cheap.total_s)
 
 
 def test_of_what_is_sent_in_parts_each_takes_what_a_message_of_its_size_took() -> None:
@@ -91,7 +97,7 @@ def test_of_what_is_sent_in_parts_each_takes_what_a_message_of_its_size_took() -
     members = group(2.0, 8.0, 16.0, machine)
     assert float(members.nodes) == 2
     members = replace(members, rings=1.0)
-    whole, parts = (float(all_reduce_s(1e9, members, machine, m)) for m in (None, 1e8))
+    whole, parts = (float(all_reduce_s(1e9, members, machine, m)) for m in (np.inf, 1e8))
     assert whole == pytest.approx(1.001)
     assert parts == pytest.approx(1.010)
     scattered = gather_s(1e9, members, machine, "reduce_scatter", 1e8)
@@ -117,4 +123,4 @@ def test_hiding_costs_no_more_than_its_share_of_compute(tensor: int) -> None:
     plan = {"data_parallel": "ddp", "tensor_parallel": tensor, "gpus": 2 * tensor, "micro_batch": 2}
     costly, cheap = (predicted("gpt-350m", "pinnacles-a-tcp", stack=s, **plan).times for s in (stack, free))
     more = float(costly.compute_s - cheap.compute_s)
-    assert 0 < more <= stack.data_parallel_contention * float(cheap.compute_s) * 1.2
+    assert 0 < more <= stack.data_parallel_contention * float(cheap.compute_s) * (1 + 1e-9)
