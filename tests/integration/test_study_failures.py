@@ -18,6 +18,7 @@ from support.studies import (
     write_study,
 )
 from wirecost.breakdown import MemoryKind
+from wirecost.fabric.processes import descendants
 from wirecost.spec import Study, load
 from wirecost.study import Status, Store, run_study
 
@@ -62,6 +63,61 @@ def test_a_rank_that_is_killed_fails_the_experiment_within_30_s(tmp_path: Path) 
     outcome = only(Store(out).results()).outcome
     assert outcome.status is Status.FAILED
     assert (outcome.reason or "").startswith("rank 1 was killed by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("whose", "fabric"), [("rank-1", "emulated"), ("rank-1", "native"), ("cell", "native"), ("server", "emulated")]
+)
+def test_a_process_that_is_stopped_is_noticed_and_named(tmp_path: Path, whose: str, fabric: str) -> None:
+    changes = [("iterations: 3", "iterations: 100000")]
+    if fabric == "native":
+        changes += [
+            ("{name: capped, emulate: {rate: 50 Mb/s}}", "loopback"),
+            ("hosts: [2]", "hosts: [1]\nranks_per_host: 2"),
+        ]
+    out = tmp_path / "out"
+    run = start(write_study(tmp_path, *changes), out)
+    wait_for_samples(out)
+    server = children(run.pid)[0]
+    root = children(server)[0]
+    _, cell, *ranks = descendants(root)
+    victim = {"cell": cell, "server": root}.get(whose) or next(
+        pid for pid in ranks if read(f"/proc/{pid}/comm") == b"rank-1\n"
+    )
+    os.kill(victim, signal.SIGSTOP)
+    run.communicate(timeout=90)
+    assert run.returncode == 1
+    outcome = only(Store(out).results()).outcome
+    assert outcome.status is Status.FAILED
+    reason = outcome.reason or ""
+    assert f"made no progress: process {victim if whose != 'rank-1' or fabric == 'native' else ''}" in reason
+    assert "is stopped (SIGSTOP" in reason
+    assert outcome.rank == (1 if whose == "rank-1" else None)
+    assert reason.startswith("rank 1 " if whose == "rank-1" else "the experiment ")
+    assert processes_about(out) == []
+
+
+def test_ranks_of_one_machine_listen_on_its_loopback_interface_only(tmp_path: Path) -> None:
+    changes = [("iterations: 3", "iterations: 100000"), ("hosts: [2]", "hosts: [1]\nranks_per_host: 2")]
+    changes += [("{name: capped, emulate: {rate: 50 Mb/s}}", "loopback")]
+    out = tmp_path / "out"
+    run = start(write_study(tmp_path, *changes), out)
+    wait_for_samples(out)
+    sockets = {
+        os.readlink(fd)
+        for pid in descendants(run.pid)
+        for fd in Path(f"/proc/{pid}/fd").iterdir()
+        if os.readlink(fd).startswith("socket:")
+    }
+    # sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode (proc_net_tcp(5))
+    rows = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=60)
+    assert listening
+    assert {address.split(":")[0] for address in listening} == {"0100007F"}  # 127.0.0.1
 
 
 def test_out_of_memory_is_an_outcome(tmp_path: Path) -> None:
@@ -130,7 +186,7 @@ if os.environ["RANK"] == "1":
     study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\ntimeout: 20 s")))
     result = only(run_study(study, tmp_path / "out", worker=faulty_worker(tmp_path, body)))
     assert result.outcome.status is Status.FAILED
-    assert "not finished after 20 s; rank 0 had completed 1 of 4 iterations" in (result.outcome.reason or "")
+    assert "not finished after 20 s; rank 1 had completed 1 of 4 iterations" in (result.outcome.reason or "")
     log = (result.directory / "logs" / "rank-1.log").read_text()
     assert "in share" in log
 
@@ -147,6 +203,14 @@ def read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError:
         return b""
+
+
+def children(pid: int) -> list[int]:
+    return [child for child in descendants(pid) if process_parent(child) == pid]
+
+
+def process_parent(pid: int) -> int:
+    return int(read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
 def cmdline(pid: str) -> str:

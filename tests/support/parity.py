@@ -7,7 +7,6 @@ a GPU of its own and NCCL between them, in place of CPUs and gloo: the same test
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import json
 import math
@@ -26,7 +25,7 @@ import pytest
 import torch
 
 from wirecost.fabric.launch import free_port
-from wirecost.fabric.rank import PR_SET_PDEATHSIG
+from wirecost.fabric.processes import die_with_parent
 from wirecost.spec import DataParallel, Device, Experiment, Family, Plan, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.fabric import Fabric
@@ -224,10 +223,11 @@ def assert_same(trained: Trained, expected: Trained) -> None:
 def _forked(ranks: int) -> int:
     """Becomes rank 0 to n-1; the process that was before ends when they do, as the first that failed."""
     children = {}
+    parent = os.getpid()
     for rank in range(ranks):
         if not (child := os.fork()):
             # No rank outlives the process that the test may kill.
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            die_with_parent(parent)
             return rank
         children[child] = rank
     while children:

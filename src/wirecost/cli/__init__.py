@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 # Pydantic, which typer imports, looks through every installed package for plugins; none is used here.
@@ -21,6 +22,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 import typer
 
 from wirecost._version import __version__
+from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.errors import WirecostError
 from wirecost.text import printable
 
@@ -75,9 +77,29 @@ def _asked_for(arguments: Sequence[str]) -> str | None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs the command line. Exit codes: 0 done, 1 ran and failed, 2 refused (one line says why), 130 Ctrl-C."""
+    """Runs the command line and exits.
+
+    Exit codes: 0 done, 1 ran and failed, 2 refused (one line says why), 128 + N ended by signal N (130: Ctrl-C).
+    """
     # Starting makes many objects that all stay: looking among them for garbage takes a sixth of the time.
     gc.set_threshold(50_000, 20, 20)
+    with ending_signals() as ending:
+        _run(argv, ending)
+
+
+def _run(argv: list[str] | None, ending: EndingSignal) -> None:
+    try:
+        _run_command(argv)
+    except BaseException as error:
+        # A library turns KeyboardInterrupt into a silent exit code, another into an error of its own.
+        if ending.number is None and not (isinstance(error, SystemExit) and error.code == 128 + signal.SIGINT):
+            raise
+        with suppress(OSError):  # after SIGHUP there may be no terminal to write to
+            typer.echo(f"wirecost: {ending.message}", err=True)
+        sys.exit(ending.exit_code)
+
+
+def _run_command(argv: list[str] | None) -> None:
     try:
         application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
     except WirecostError as error:
@@ -88,8 +110,3 @@ def main(argv: list[str] | None = None) -> None:
             raise
         typer.echo(f"wirecost: can't write the output: {error.strerror}", err=True)
         sys.exit(1)
-    except SystemExit as ending:
-        # The library turns Ctrl-C into a silent exit code.
-        if ending.code == 128 + signal.SIGINT:
-            typer.echo("wirecost: interrupted", err=True)
-        raise

@@ -75,10 +75,14 @@ def run(
             typer.echo(experiment.slug)
         return
     folder = out or default_out(loaded)
-    with StudyProgress() as progress:
-        results = run_study(
-            loaded, folder, resume=resume, retry_failed=retry_failed, budget_s=budget_s, progress=progress
-        )
+    try:
+        with StudyProgress() as progress:
+            results = run_study(
+                loaded, folder, resume=resume, retry_failed=retry_failed, budget_s=budget_s, progress=progress
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"Finished experiments are kept in {folder}; --resume goes on with the others.", err=True)
+        raise
     planned = len(loaded.experiments())
     if left := planned - len(results):
         typer.echo(f"{left} of {planned} experiments did not fit into {budget}: go on with --resume", err=True)

@@ -6,8 +6,6 @@ import importlib.util
 import json
 import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +18,8 @@ from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
 from wirecost.fabric.launch import End
 from wirecost.fabric.ncclog import not_as_asked, read_logs
 from wirecost.fabric.probe import LinkMeasurement
+from wirecost.fabric.supervision import await_end
+from wirecost.temporary import temporary_directory
 
 POLL_S = 0.05
 BUFFERS = 4
@@ -55,14 +55,11 @@ def run_bench(
         BenchError: if a rank fails, or one never comes.
     """
     check_runnable(request)
-    with tempfile.TemporaryDirectory(prefix="wirecost-bench-") as name:
-        reader = _Reader(request, Path(name), on_start, on_row)
+    with temporary_directory("wirecost-bench-") as directory:
+        reader = _Reader(request, directory, on_start, on_row)
         with _cell([reader], worker) as cell:
-            while (code := cell.poll()) is None:
-                reader.read()
-                time.sleep(POLL_S)
-        reader.read()
-        reader.judge(code)
+            ended = await_end(cell, reader.read, every_s=POLL_S)
+        reader.judge(ended)
         return reader.network(), reader.rows
 
 
@@ -86,8 +83,8 @@ def run_each(
                 except WirecostError as error:
                     on_failed(number, error)
                     continue
-                name = stack.enter_context(tempfile.TemporaryDirectory(prefix="wirecost-bench-"))
-                left[number] = _Reader(request, Path(name), None, None)
+                directory = stack.enter_context(temporary_directory("wirecost-bench-"))
+                left[number] = _Reader(request, directory, None, None)
             while left:
                 _run_some(left, on_done, on_failed, worker)
 
@@ -100,26 +97,24 @@ def _run_some(
 ) -> None:
     """Runs them in one process and takes away what has ended: all, or the first part if the process dies."""
 
-    def take(number: int, code: int) -> None:
+    def take(number: int, ended: int | str) -> None:
         reader = left.pop(number)
         try:
             reader.read()
-            reader.judge(code)
+            reader.judge(ended)
         except WirecostError as error:
             on_failed(number, error)
         else:
             on_done(number, reader.network(), reader.rows)
 
+    def take_ended() -> None:
+        for number in [n for n, reader in left.items() if reader.ended]:
+            take(number, 0)
+
     with _cell(list(left.values()), worker) as cell:
-        code = None
-        while code is None:
-            # First whether it still runs: what it wrote before its end is there then.
-            code = cell.poll()
-            for number in [n for n, reader in left.items() if reader.ended]:
-                take(number, 0)
-            time.sleep(POLL_S)
+        ended = await_end(cell, take_ended, every_s=POLL_S)
         if left:
-            take(next(iter(left)), code)
+            take(next(iter(left)), ended)
 
 
 @contextmanager
@@ -234,14 +229,20 @@ class _Reader:
                 if self.on_row:
                     self.on_row(row)
 
-    def judge(self, code: int) -> None:
-        """Raises UnsupportedError or BenchError unless all ranks ended well."""
+    def judge(self, ended: int | str) -> None:
+        """Raises UnsupportedError or BenchError unless all ranks ended well.
+
+        Args:
+            ended: exit code of the benchmark's process, or why it would never end.
+        """
         if not self.ended:
+            if isinstance(ended, str):
+                raise BenchError(f"the benchmark {ended}")
             tail = self.log.read_text(errors="replace").strip().splitlines()
             last = tail[-1] if tail else "no output"
-            if code == EXIT_REFUSED:
+            if ended == EXIT_REFUSED:
                 raise UnsupportedError(last)
-            raise BenchError(f"the benchmark's process ended with exit code {code} before its ranks did: {last}")
+            raise BenchError(f"the benchmark's process ended with exit code {ended} before its ranks did: {last}")
         ending = json.loads((self.directory / "ending.json").read_bytes())
         if ending["end"] == End.DONE:
             return

@@ -42,8 +42,9 @@ def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
             )
         )
         ending = ranks.watch(request.timeout_s, lambda rank: _steps(directory, rank), renew=True)
-        if ending.end is End.LATE and ending.rank is not None:
-            return Ending(End.LATE, _why_late(directory, request), ending.rank, log_tail=ending.log_tail)
+        if ending.end is End.LATE:
+            reason = _why_late(directory, request, ending.rank)
+            return Ending(End.LATE, reason, ending.rank, log_tail=ending.log_tail)
         return ending
 
 
@@ -60,21 +61,23 @@ def _steps(directory: Path, rank: int) -> int:
     return count_lines(directory / "steps" / f"rank-{rank}")
 
 
-def _why_late(directory: Path, request: BenchRequest) -> str:
-    """Names the ranks that never came, or what the slowest did last."""
+def _why_late(directory: Path, request: BenchRequest, slowest: int | None) -> str:
+    """Names the ranks that never came, or what the slowest did last.
+
+    Args:
+        slowest: the rank that the others wait for, None if that can't be told.
+    """
     steps = [_steps(directory, rank) for rank in range(request.ranks)]
     missing = [str(rank) for rank, done in enumerate(steps) if not done]
     within = f"within {request.timeout_s:g} s"
     if missing:
         return f"rank {', '.join(missing)} of {request.ranks} never came: not started {within}"
-    slowest = steps.index(min(steps))
-    last = (directory / "steps" / f"rank-{slowest}").read_text().splitlines()[-1]
+    who = f"rank {slowest} of {request.ranks}" if slowest is not None else f"all {request.ranks} ranks"
+    rank = steps.index(min(steps)) if slowest is None else slowest
+    last = (directory / "steps" / f"rank-{rank}").read_text().splitlines()[-1]
     if last == "came":
-        return f"rank {slowest} of {request.ranks} came but did not join its group {within}"
-    return (
-        f"rank {slowest} of {request.ranks} stood still {within}, last after: {last}; "
-        "raise --timeout if it only is slow"
-    )
+        return f"{who} came but did not join its group {within}"
+    return f"{who} stood still {within}, last after: {last}; raise --timeout if it only is slow"
 
 
 def main(argv: Sequence[str]) -> int:

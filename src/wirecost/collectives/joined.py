@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
-import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import Network, Row, combine
 from wirecost.errors import WirecostError
 from wirecost.fabric.launch import nccl_log_environment, network_environment
+from wirecost.temporary import temporary_directory
 
 POLL_S = 0.1
 GRACE_S = 2.0
@@ -44,7 +43,6 @@ def run_joined(
 
     Raises:
         WirecostError: for what can't be measured here.
-        KeyboardInterrupt: on Ctrl-C and on SIGTERM.
         BenchError: if a rank fails or never comes, with its number where it is known.
     """
     check_runnable(request)
@@ -53,14 +51,13 @@ def run_joined(
 
     network = Network(name=request.fabric.name, emulated=False)
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="wirecost-bench-") as name:
-        logs = Path(name)
+    with temporary_directory("wirecost-bench-") as logs:
         own_log = logs / f"nccl-{world.rank}.log"
         # What was set by hand goes before.
         for key, value in _environment(request, own_log).items():
             os.environ.setdefault(key, value)
         watch = _Watch(world, request.timeout_s)
-        with _terminated_as_interrupted(), watch.running(), _failures_told(watch):
+        with watch.running(), _failures_told(watch):
             store = None if world.address is None else meet(world, request.timeout_s)
             watch.step("came", store)
             with session(request, world.rank, world.local_rank, 3 * request.timeout_s, store) as setup:
@@ -78,19 +75,6 @@ def run_joined(
                     if on_row:
                         on_row(row)
     return network, rows
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM, which launchers pass on instead of Ctrl-C, raises KeyboardInterrupt too."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _environment(request: BenchRequest, log: Path) -> dict[str, str]:

@@ -6,6 +6,7 @@ every case to `samples.jsonl`; every rank appends a line to `steps/rank-R` for w
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from pathlib import Path
@@ -23,13 +24,16 @@ def run_rank(directory: Path, rank: int) -> None:
         steps.write("came\n")
 
         from wirecost.collectives.driver import cases, measure
-        from wirecost.collectives.request import BenchRequest
+        from wirecost.collectives.request import Backend, BenchRequest
         from wirecost.collectives.session import session
+        from wirecost.fabric.rendezvous import meet
 
         request = BenchRequest.model_validate_json((directory / "request.json").read_bytes())
         # The launcher, which can say who is missing, gives up first. One machine's GPUs are dealt out to the
         # ranks, whichever host each of them plays.
-        with session(request, rank, rank, 3 * request.timeout_s) as setup:
+        timeout_s = 3 * request.timeout_s
+        store = None if request.backend is Backend.MPI else meet(datetime.timedelta(seconds=timeout_s))
+        with session(request, rank, rank, timeout_s, store) as setup:
             steps.write("joined\n")
             with (directory / "samples.jsonl").open("a", buffering=1) as out:
                 for case in cases(request):

@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, NoReturn
 
+from wirecost.fabric.processes import die_with_parent
+
 POLL_S = 0.01
 
 
 class Forked:
-    """Runs `body` in a forked child and ends it with the exit code that `body` returns.
+    """Runs `body` in a forked child and ends it with the exit code that `body` returns. The child ends with its
+    parent.
 
     To be used before this process has threads that the child would miss. Its methods are subprocess.Popen's.
 
@@ -35,11 +38,13 @@ class Forked:
         self.returncode: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid:
             return
 
         def redirected() -> int:
+            die_with_parent(parent)
             if first:
                 first()
             with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is what is wanted

@@ -21,6 +21,9 @@ from wirecost.breakdown.memory import MemoryKind, OutOfMemory
 from wirecost.fabric.forked import Forked
 from wirecost.fabric.hosts import INTERFACE, EmulatedHosts
 from wirecost.fabric.memory import largest_child_bytes
+from wirecost.fabric.processes import END_S, die_with_parent, mapped_shared_memory, remove_shared_memory
+from wirecost.fabric.stalls import ElapsedTime, StallWatch
+from wirecost.fabric.waiting import slowest_rank
 from wirecost.spec.fabric import Fabric
 
 MASTER_PORT = 29500
@@ -30,6 +33,9 @@ GRACE_S = 2.0
 """How long the other ranks may take to tell why they failed too: the first to die is not always the cause."""
 LOG_LINES = 20
 POLL_S = 0.05
+DUMP_S = 0.5
+"""Time that ranks have to write where they are."""
+DUMP_BYTES = 1 << 20
 
 
 class End(StrEnum):
@@ -80,6 +86,7 @@ class Ranks:
     ) -> None:
         self.directory = directory
         self.processes: list[subprocess.Popen[bytes] | Forked] = []
+        self._since_s = time.time()
         self.oom_kills_before = oom_kills()
         threads = max(1, len(os.sched_getaffinity(0)) // count)
         threads = min(threads, most_threads or threads)
@@ -88,6 +95,7 @@ class Ranks:
         for rank in range(count):
             host = rank // per_host
             environment = {
+                **({} if hosts else local_sockets(fabric)),
                 **os.environ,
                 **network_environment(fabric, host, emulated=hosts is not None),
                 "RANK": str(rank),
@@ -102,6 +110,7 @@ class Ranks:
             if nccl_log:
                 environment |= nccl_log_environment(directory / "logs" / f"nccl-{rank}.log")
             enter = partial(hosts.enter, host) if hosts else None
+            bound = partial(_enter_bound, os.getpid(), enter)
             with (directory / "logs" / f"rank-{rank}.log").open("wb") as log:
                 self.processes.append(
                     Forked(command, environment, log, enter)
@@ -112,7 +121,7 @@ class Ranks:
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        preexec_fn=enter,  # noqa: PLW1509
+                        preexec_fn=bound,  # noqa: PLW1509
                     )
                 )
 
@@ -120,21 +129,37 @@ class Ranks:
         return self
 
     def __exit__(self, *_: object) -> None:
+        running = [process.pid for process in self.processes if process.poll() is None]
+        files = mapped_shared_memory(running)
         for process in self.processes:
             process.kill()
-        for process in self.processes:
-            process.wait()
+        # One that hangs in the kernel can't be waited for; whoever ends this process deals with it.
+        deadline = time.monotonic() + END_S
+        while any(process.poll() is None for process in self.processes) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        remove_shared_memory(files, self._since_s)
 
-    def watch(self, timeout_s: float, done: Callable[[int], int], *, renew: bool = False) -> Ending:
-        """Waits for the end: of all ranks, or of the first that fails, or of the time allowed.
+    def watch(
+        self,
+        timeout_s: float,
+        done: Callable[[int], int],
+        *,
+        renew: bool = False,
+        disk_may_be_slow: bool = False,
+    ) -> Ending:
+        """Waits for the end: of all ranks, or of the first that fails or stalls, or of the time allowed.
 
         Args:
             done: how many steps a rank has completed.
             renew: the time allowed is for each step instead of for everything.
+            disk_may_be_slow: a rank may wait for a disk for longer than a stall is allowed to take.
 
-        `LATE` names the rank with the fewest steps as `rank`; the caller says what that means.
+        `LATE` names the rank that the others wait for as `rank`, None if that can't be told; the caller says what
+        that means.
         """
-        deadline = time.monotonic() + timeout_s
+        elapsed = ElapsedTime()
+        stalls = StallWatch(disk_may_be_slow=disk_may_be_slow)
+        limit_s = timeout_s
         before: list[int] = []
         while True:
             codes = [p.poll() for p in self.processes]
@@ -142,9 +167,14 @@ class Ranks:
                 return self._failed()
             if all(code == 0 for code in codes):
                 return Ending(End.DONE)
+            elapsed.step()
             if renew and (now := [done(r) for r in range(len(self.processes))]) != before:
-                before, deadline = now, time.monotonic() + timeout_s
-            if time.monotonic() > deadline:
+                before, limit_s = now, elapsed.seconds + timeout_s
+            if stall := stalls.look(lambda: [p.pid for p in self.processes if p.poll() is None]):
+                rank = [p.pid for p in self.processes].index(stall.pid)
+                reason = f"rank {rank} made no progress: process {stall.pid} {stall.reason}"
+                return Ending(End.FAILED, reason, rank, log_tail=self._log_tail(rank))
+            if elapsed.seconds > limit_s:
                 return self._late([done(r) for r in range(len(self.processes))])
             time.sleep(POLL_S)
 
@@ -196,16 +226,33 @@ class Ranks:
         return End.FAILED, "; not for want of memory: the kernel killed no process for that during the run"
 
     def _late(self, done: Sequence[int]) -> Ending:
-        slowest = done.index(min(done))
+        logs = [self.directory / "logs" / f"rank-{rank}.log" for rank in range(len(self.processes))]
+        sizes = [log.stat().st_size for log in logs]
         # Every rank writes where it is into its log.
         for process in self.processes:
             process.send_signal(signal.SIGUSR1)
-        time.sleep(0.5)
-        return Ending(End.LATE, None, slowest, log_tail=self._log_tail(slowest))
+        time.sleep(DUMP_S)
+        dumps = [read_from(log, size) for log, size in zip(logs, sizes, strict=True)]
+        slowest = slowest_rank(done, dumps)
+        return Ending(End.LATE, None, slowest, log_tail=() if slowest is None else self._log_tail(slowest))
 
     def _log_tail(self, rank: int) -> tuple[str, ...]:
         text = (self.directory / "logs" / f"rank-{rank}.log").read_text(errors="replace")
         return tuple(text.splitlines()[-LOG_LINES:])
+
+
+def read_from(path: Path, position: int) -> str:
+    """Returns what a file holds from a position in bytes on, at most the last `DUMP_BYTES`."""
+    with path.open("rb") as file:
+        file.seek(max(position, path.stat().st_size - DUMP_BYTES))
+        return file.read(DUMP_BYTES).decode(errors="replace")
+
+
+def _enter_bound(parent: int, enter: Callable[[], object] | None) -> None:
+    """Binds a child's life to its parent's, and then makes it part of a host."""
+    die_with_parent(parent)
+    if enter:
+        enter()
 
 
 def _most(told: Sequence[OutOfMemory]) -> OutOfMemory:
@@ -221,6 +268,11 @@ def _most(told: Sequence[OutOfMemory]) -> OutOfMemory:
 def nccl_log_environment(path: Path) -> dict[str, str]:
     """What NCCL says at `path` labels the result with the transport that was really used."""
     return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P", "NCCL_DEBUG_FILE": str(path)}
+
+
+def local_sockets(fabric: Fabric) -> dict[str, str]:
+    """Returns environment variables that keep the sockets of this machine's ranks from other machines."""
+    return {"GLOO_SOCKET_IFNAME": "lo"} | ({"NCCL_SOCKET_IFNAME": "lo"} if fabric.inside else {})
 
 
 def network_environment(fabric: Fabric, host: int, *, emulated: bool) -> dict[str, str]:

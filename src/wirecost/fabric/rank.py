@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -16,9 +15,8 @@ from typing import NoReturn
 
 from wirecost.errors import WirecostError
 from wirecost.fabric.memory import is_out_of_memory, out_of_memory
+from wirecost.fabric.processes import name_process
 
-PR_SET_PDEATHSIG = 1
-PR_SET_NAME = 15
 EXIT_FAILED = 3
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
 """What gloo says when a connection ends: on reading, or on writing (strerror of ECONNRESET and EPIPE)."""
@@ -26,14 +24,11 @@ LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pi
 
 def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> NoReturn:
     """Runs `body(directory, rank)`, the rank being RANK's, and ends the process."""
-    # A rank outlives its launcher in no case, however that dies.
-    prctl = ctypes.CDLL(None).prctl
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # The launcher asks a rank that hangs where it is.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     rank = int(os.environ["RANK"])
     # For those who look with ps or top: forked, all have the command line of what they were forked from.
-    prctl(PR_SET_NAME, f"rank-{rank}".encode())
+    name_process(f"rank-{rank}")
     try:
         body(directory, rank)
     except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported with its traceback

@@ -89,14 +89,21 @@ def _busy_fraction() -> float | None:
 
 def _watch(ranks: Ranks, experiment: Experiment, directory: Path) -> Outcome:
     timeout_s = float(experiment.timeout)
-    ending = ranks.watch(timeout_s, lambda rank: _samples(directory, rank))
+    ending = ranks.watch(
+        timeout_s,
+        lambda rank: _samples(directory, rank),
+        disk_may_be_slow=experiment.periodic.checkpoint_every > 0,
+    )
     if ending.end is End.DONE:
         return Outcome(status=Status.DONE)
     reason = ending.reason
-    if ending.end is End.LATE and ending.rank is not None:
+    if ending.end is End.LATE:
+        completed = [_samples(directory, rank) for rank in range(experiment.ranks)]
+        rank = ending.rank if ending.rank is not None else completed.index(min(completed))
+        who = f"rank {rank}" if ending.rank is not None else "the slowest rank"
         reason = (
-            f"not finished after {timeout_s:.0f} s; rank {ending.rank} had completed "
-            f"{_samples(directory, ending.rank)} of {experiment.warmup + experiment.iterations} iterations; "
+            f"not finished after {timeout_s:.0f} s; {who} had completed "
+            f"{completed[rank]} of {experiment.warmup + experiment.iterations} iterations; "
             "raise 'timeout' if it only is slow"
         )
     return Outcome(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
+from wirecost.fabric.processes import die_with_parent
 from wirecost.spec import Device, Study
 
 
@@ -67,6 +70,7 @@ def gpus_here() -> int:
         capture_output=True,
         text=True,
         check=False,
+        preexec_fn=partial(die_with_parent, os.getpid()),
     )
     return int(run.stdout) if run.returncode == 0 and run.stdout.strip().isdigit() else 0
 

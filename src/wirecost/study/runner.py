@@ -18,6 +18,7 @@ from wirecost.errors import SpecError, one_of
 from wirecost.fabric.isolate import Isolated
 from wirecost.fabric.launch import LOG_LINES
 from wirecost.fabric.preloaded import IsolatedFork, Preloaded
+from wirecost.fabric.supervision import await_end
 from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
 from wirecost.spec.presets import named, names
 from wirecost.study.collect import collect
@@ -28,6 +29,8 @@ from wirecost.study.runnable import check_runnable, gpus_here, too_few_gpus
 from wirecost.study.store import Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
+SET_UP_S = 300.0
+"""Time beyond the experiment's timeout that its process has to load libraries and to measure its network."""
 CELL = "wirecost.study.cell"
 
 
@@ -180,6 +183,11 @@ class _Cells:
             self._preloaded = Preloaded(CELL, str(self.out))
         return self._preloaded.run([str(directory)], network=network, output=output)
 
+    @property
+    def server(self) -> int | None:
+        """Process ID of the process that has loaded PyTorch, None where there is none."""
+        return None if self._preloaded is None else self._preloaded.pid
+
     def __enter__(self) -> _Cells:
         return self
 
@@ -198,10 +206,17 @@ def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch)
     started = time.monotonic()
     network = experiment.fabric.emulate is not None
     with log_path.open("wb") as log, cells.start(directory, network=network, output=log) as cell:
-        while (code := cell.poll()) is None:
-            watch.look(directory / "samples" / "rank-0.jsonl")
-            time.sleep(POLL_S)
-    outcome, breakdown = _judge(experiment, directory, code, environment["cores"])
+        ended = await_end(
+            cell,
+            lambda: watch.look(directory / "samples" / "rank-0.jsonl"),
+            every_s=POLL_S,
+            limit_s=float(experiment.timeout) + SET_UP_S,
+            server=lambda: cells.server,
+        )
+    if isinstance(ended, str):
+        outcome, breakdown = Outcome(status=Status.FAILED, reason=f"the experiment {ended}"), None
+    else:
+        outcome, breakdown = _judge(experiment, directory, ended, environment["cores"])
     if breakdown and (why := why_not(store, Site.of(experiment))):
         message = f"the benchmark of {experiment.fabric.name} before training failed: {why}"
         doubt = ResultWarning(code="network_not_benchmarked", message=message)

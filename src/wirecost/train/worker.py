@@ -16,9 +16,10 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from wirecost.fabric.rank import run_as_rank
+from wirecost.fabric.rendezvous import meet
 
 if TYPE_CHECKING:
     from wirecost.breakdown import PeakMemory
@@ -58,6 +59,12 @@ def run_rank(directory: Path, rank: int) -> None:
     tokens_path = Path(json.loads((directory / "tokens.json").read_bytes())["path"])
     tokens = load_tokens(tokens_path, examples_for(experiment.workload).length)
     timeout = datetime.timedelta(seconds=float(experiment.timeout))
+    group: dict[str, Any] = {
+        "store": meet(timeout),
+        "rank": rank,
+        "world_size": experiment.ranks,
+        "timeout": timeout,
+    }
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if experiment.device is Device.CUDA:
         # The most there can be: streams that share a hardware queue hold each other up.
@@ -65,10 +72,10 @@ def run_rank(directory: Path, rank: int) -> None:
         # One machine's GPUs are dealt out to the ranks, whichever host each of them plays.
         device = torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", timeout=timeout, device_id=device)
+        dist.init_process_group("nccl", device_id=device, **group)
     else:
         device = torch.device("cpu")
-        dist.init_process_group("gloo", timeout=timeout)
+        dist.init_process_group("gloo", **group)
     checkpoints = directory / "checkpoints"
     trace = directory / "traces" / f"rank-{rank}.json.gz"
     peaked = partial(_keep, directory / "memory" / f"rank-{rank}.json")

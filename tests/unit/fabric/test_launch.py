@@ -25,6 +25,7 @@ def judge(folder: Path, *ends: str, told: dict[int, str], oom_kills_before: int 
     ranks = Ranks.__new__(Ranks)
     ranks.directory = folder
     ranks.oom_kills_before = oom_kills_before
+    ranks._since_s = 0.0
     later = "import time; time.sleep(0.5); raise SystemExit(3)"
     ranks.processes = [subprocess.Popen([sys.executable, "-c", commands.get(e, later)]) for e in ends]
     for rank, process in enumerate(ranks.processes):

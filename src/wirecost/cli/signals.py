@@ -1,0 +1,66 @@
+"""Signals that ask a command to end: it cleans up as after Ctrl-C, and says which signal it was."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+AGAIN_S = 2.0
+"""Time after an ending signal in which others have no effect."""
+
+
+class InterruptedBySignal(KeyboardInterrupt):
+    """An ending signal has come. (Python ends with SIGINT whatever else is asked for if a plain KeyboardInterrupt
+    passes through code that it evaluates from a string.)"""
+
+
+class EndingSignal:
+    """The signal that ended the command, once one has come."""
+
+    def __init__(self) -> None:
+        self.number: signal.Signals | None = None
+        self._last_s = 0.0
+
+    def receive(self, number: int, _: FrameType | None) -> None:
+        """Raises InterruptedBySignal. A second signal right after the first doesn't interrupt the cleaning up."""
+        now_s = time.monotonic()
+        if self.number is None or now_s - self._last_s > AGAIN_S:
+            self.number, self._last_s = signal.Signals(number), now_s
+            raise InterruptedBySignal
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + (self.number or signal.SIGINT)
+
+    @property
+    def message(self) -> str:
+        """What is told to the user."""
+        if self.number in (None, signal.SIGINT):
+            return "interrupted"
+        return f"ended by {self.number.name}; all processes it had started are ended" if self.number else ""
+
+
+@contextmanager
+def ending_signals() -> Iterator[EndingSignal]:
+    """Turns signals that end a process into KeyboardInterrupt. A signal that is ignored (nohup) stays ignored."""
+    ending = EndingSignal()
+    if threading.current_thread() is not threading.main_thread():
+        yield ending
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, ending.receive)
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            # None stands for a handler that Python didn't install.
+            if handler is not None:
+                signal.signal(number, handler)

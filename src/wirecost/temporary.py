@@ -1,0 +1,58 @@
+"""Temporary directories that go away however their process ends."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# The pipe on its standard input closes when the process that holds the other end does, SIGKILL included. Processes
+# that still write there get a few seconds to disappear.
+_KEEPER = """\
+trap '' HUP INT QUIT TERM
+read -r _
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf -- "$1" && [ ! -e "$1" ] && exit 0
+    sleep 0.3
+done
+"""
+
+
+@contextmanager
+def temporary_directory(prefix: str) -> Iterator[Path]:
+    """Makes a directory that only this user can read, and removes it with all that it holds on leaving.
+
+    A small process of its own removes the directory if this process is killed.
+
+    Raises:
+        OSError: if the directory can't be made.
+    """
+    path = Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
+    read_end, write_end = os.pipe()
+    try:
+        keeper = subprocess.Popen(
+            ["sh", "-c", _KEEPER, "wirecost-keeper", str(path)],
+            stdin=read_end,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Signals of the terminal are for this process, which then removes the directory itself.
+            start_new_session=True,
+            cwd="/",
+        )
+    except BaseException:
+        os.close(write_end)
+        raise
+    finally:
+        os.close(read_end)
+    try:
+        path.mkdir(mode=0o700)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(write_end)
+        keeper.wait()
