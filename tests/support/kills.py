@@ -96,7 +96,12 @@ def end_at(kind: str, number: signal.Signals, after_s: float, folder: Path) -> K
     )
     time.sleep(after_s)
     run.send_signal(number)
-    _, stderr = run.communicate(timeout=LONGEST_S)
+    try:
+        _, stderr = run.communicate(timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        _, stderr = run.communicate()
+        stderr += "\n(did not end)"
     ended = time.monotonic()
     while left := [*processes_with(marker), *map(str, temporary.glob("wirecost*"))]:
         if time.monotonic() - ended > LONGEST_S:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 AGAIN_S = 2.0
 """Time after an ending signal in which others have no effect."""
+
+SEND_AGAIN_S = 0.05
 
 
 class InterruptedBySignal(KeyboardInterrupt):
@@ -34,6 +38,16 @@ class EndingSignal:
             self.number, self._last_s = signal.Signals(number), now_s
             raise InterruptedBySignal
 
+    def receive_again(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Sends the signal again if Python swallowed its exception, as it does in finalizers and in callbacks of
+        weak references. For sys.unraisablehook."""
+        if isinstance(unraisable.exc_value, InterruptedBySignal) and self.number is not None:
+            number, self.number = self.number, None
+            # Not from here: Python would swallow it again.
+            threading.Timer(SEND_AGAIN_S, os.kill, (os.getpid(), number)).start()
+        else:
+            sys.__unraisablehook__(unraisable)
+
     @property
     def exit_code(self) -> int:
         return 128 + (self.number or signal.SIGINT)
@@ -53,6 +67,7 @@ def ending_signals() -> Iterator[EndingSignal]:
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
+    hook, sys.unraisablehook = sys.unraisablehook, ending.receive_again
     before = {number: signal.getsignal(number) for number in ENDING}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -60,6 +75,7 @@ def ending_signals() -> Iterator[EndingSignal]:
     try:
         yield ending
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             # None stands for a handler that Python didn't install.
             if handler is not None:

@@ -1,0 +1,65 @@
+"""Signals that ask a command to end."""
+
+from __future__ import annotations
+
+import signal
+import time
+import weakref
+
+import pytest
+
+from wirecost.cli.signals import AGAIN_S, ENDING, EndingSignal, InterruptedBySignal, ending_signals
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_interrupts_and_is_remembered(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with ending_signals() as ending:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert ending.number is number
+        assert ending.exit_code == 128 + number
+        assert ending.message == ("interrupted" if number is signal.SIGINT else ending.message)
+        assert number is signal.SIGINT or ending.message.startswith(f"ended by {number.name}")
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_does_not_interrupt_the_cleaning_up_but_a_later_one_does() -> None:
+    ending = EndingSignal()
+    with pytest.raises(InterruptedBySignal):
+        ending.receive(signal.SIGINT, None)
+    ending.receive(signal.SIGTERM, None)
+    assert ending.number is signal.SIGINT
+    ending._last_s -= 2 * AGAIN_S
+    with pytest.raises(InterruptedBySignal):
+        ending.receive(signal.SIGTERM, None)
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_signals() as ending:
+            signal.raise_signal(signal.SIGHUP)
+        assert ending.number is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+class Finalized:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("how", ["finalizer", "weak reference"])
+def test_a_signal_in_a_finalizer_is_not_lost(how: str) -> None:
+    with ending_signals() as ending, pytest.raises(InterruptedBySignal):
+        if how == "finalizer":
+            value = Finalized()
+        else:
+            value = EndingSignal()
+            reference = weakref.ref(value, lambda _: signal.raise_signal(signal.SIGTERM))
+            assert reference() is value
+        del value
+        time.sleep(60)
+        raise AssertionError("the signal was lost")
+    assert ending.number is signal.SIGTERM
