@@ -103,7 +103,7 @@ def generate(path: Path, mix: str, size: int) -> None:
 
 def read(path: str) -> None:
     """In the fresh process: reads, and prints what it took."""
-    from wirecost.fabric.ncclog import read_logs
+    from wirecost.ncclog import read_logs
 
     start, start_cpu = time.perf_counter(), time.process_time()
     verdict = read_logs([path])

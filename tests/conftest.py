@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _no_namespaces() -> str | None:
-    code = "from wirecost.fabric.kernel import enter_isolation; enter_isolation()"
+    code = "from wirecost.emulation.kernel import enter_isolation; enter_isolation()"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     return None if run.returncode == 0 else run.stderr.strip().splitlines()[-1]
 

@@ -36,7 +36,7 @@ def test_without_root_it_says_what_works() -> None:
     if os.geteuid() != 0:
         pytest.skip("changes to another user, which takes root")
     code = (
-        "import ctypes, os, pyroute2; from wirecost.fabric.doctor.try_namespace import main; "
+        "import ctypes, os, pyroute2; from wirecost.doctor.try_namespace import main; "
         "pyroute2.IPRoute().close(); "
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); "
         "ctypes.CDLL(None).prctl(4, 1, 0, 0, 0); "  # PR_SET_DUMPABLE: a program started as nobody would be

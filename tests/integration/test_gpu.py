@@ -8,7 +8,7 @@ import pytest
 
 from support.studies import write_study
 from wirecost.breakdown import Phase
-from wirecost.fabric.ncclog import Transport, Where, read_logs
+from wirecost.ncclog import Transport, Where, read_logs
 from wirecost.spec import Study, load
 from wirecost.study import Status, run_study
 

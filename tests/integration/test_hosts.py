@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from support.studies import processes_about
-from wirecost.fabric.isolate import Isolated
+from wirecost.launch.isolate import Isolated
 
 pytestmark = pytest.mark.needs_root
 
 MEASURE = """\
 import sys
-from wirecost.fabric.hosts import EmulatedHosts
-from wirecost.fabric.probe import measure_links
+from wirecost.emulation.hosts import EmulatedHosts
+from wirecost.emulation.probe import measure_links
 from wirecost.spec import Emulation
 rate = sys.argv[2]
 with EmulatedHosts(int(sys.argv[1]), Emulation(rate=rate) if rate != "none" else Emulation()) as hosts:
@@ -57,7 +57,7 @@ def test_many_to_one_shares_the_receivers_link_and_the_switch_counts_it(tmp_path
 import multiprocessing, socket, time
 from pyroute2 import IPRoute
 from wirecost.counters.ethernet import SwitchSource
-from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.spec import Emulation
 context = multiprocessing.get_context("fork")
 with EmulatedHosts(4, Emulation(rate="100 Mb/s")) as hosts:
@@ -107,12 +107,12 @@ def test_without_root(tmp_path: Path) -> None:
     code = f"""\
 import os, sys
 sys.argv = ["-c", "2", "200 Mb/s"]
-import wirecost.fabric.hosts, wirecost.fabric.probe, multiprocessing.synchronize, multiprocessing.heap
+import wirecost.emulation.hosts, wirecost.emulation.probe, multiprocessing.synchronize, multiprocessing.heap
 import multiprocessing.popen_fork, multiprocessing.resource_tracker, encodings.idna
 from pyroute2 import IPRoute
 IPRoute().close()
 from wirecost.errors import UnsupportedError
-from wirecost.fabric.kernel import enter_isolation
+from wirecost.emulation.kernel import enter_isolation
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -140,7 +140,7 @@ os.wait()
 def test_a_rate_that_the_shaper_cannot_count_is_refused(tmp_path: Path) -> None:
     code = """\
 from wirecost.errors import UnsupportedError
-from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.spec import Emulation
 try:
     EmulatedHosts(2, Emulation(rate="100 Gb/s"))
@@ -162,7 +162,7 @@ def test_everything_dies_with_the_caller(tmp_path: Path) -> None:
     )
     caller = (
         "import sys, time\n"
-        "from wirecost.fabric.isolate import Isolated\n"
+        "from wirecost.launch.isolate import Isolated\n"
         f"inner = [sys.executable, '-c', {stubborn!r}]\n"
         "outer = [sys.executable, '-c', f'import subprocess, time; subprocess.Popen({inner!r}); time.sleep(600)']\n"
         "with open('/dev/null', 'wb') as null, Isolated(outer, network=True, output=null):\n"
@@ -194,7 +194,7 @@ def test_processes_see_their_own_proc(tmp_path: Path) -> None:
 def test_every_host_has_a_name_of_its_own(tmp_path: Path) -> None:
     code = """\
 import os, socket, sys
-from wirecost.fabric.hosts import EmulatedHosts
+from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.spec import Emulation
 with EmulatedHosts(2, Emulation()) as hosts:
     for host in (0, 1):
@@ -212,8 +212,8 @@ def test_hosts_use_one_congestion_control_and_count_their_segments(tmp_path: Pat
     code = """\
 import socket
 from pathlib import Path
-from wirecost.fabric.hosts import EmulatedHosts
-from wirecost.fabric.tcp import USUAL, of_hosts
+from wirecost.emulation.hosts import EmulatedHosts
+from wirecost.emulation.tcp import USUAL, of_hosts
 from wirecost.spec import Emulation
 with EmulatedHosts(2, Emulation(rate="1 Gb/s")) as hosts:
     before = of_hosts(hosts)
@@ -239,9 +239,9 @@ def test_what_passes_a_shaper_keeps_its_order(tmp_path: Path) -> None:
     code = """\
 import os, sys
 from pathlib import Path
-from wirecost.fabric.hosts import EmulatedHosts
-from wirecost.fabric.kernel import CLONE_NEWNS, mount_own_sys, unshare
-from wirecost.fabric.steering import cores_mask
+from wirecost.emulation.hosts import EmulatedHosts
+from wirecost.emulation.kernel import CLONE_NEWNS, mount_own_sys, unshare
+from wirecost.emulation.steering import cores_mask
 from wirecost.spec import Emulation
 def masks(hosts, host):
     sys.stdout.flush()
@@ -254,7 +254,7 @@ def masks(hosts, host):
             sys.stdout.flush()
         os._exit(0)
     os.wait()
-from wirecost.fabric import hosts as built
+from wirecost.emulation import hosts as built
 built.FEW_CORES = 0
 with EmulatedHosts(2, Emulation(rate="1 Gb/s")) as hosts:
     print(hosts.in_order, int(cores_mask(os.cpu_count()).replace(",", ""), 16))

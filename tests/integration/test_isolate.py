@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from support.studies import processes_about
-from wirecost.fabric.isolate import Isolated
-from wirecost.fabric.processes import descendants, process_state
-from wirecost.fabric.supervision import await_end
+from wirecost.launch.isolate import Isolated
+from wirecost.launch.processes import descendants, process_state
+from wirecost.launch.supervision import await_end
 
 # A child that leaves its session and whose parent ends: nothing ties it to the command but that it descends from it.
 DAEMON = """\
@@ -39,7 +39,7 @@ time.sleep(1000)
 """
 CALLER = """\
 import sys, time
-from wirecost.fabric.isolate import Isolated
+from wirecost.launch.isolate import Isolated
 with Isolated(sys.argv[2:], network=sys.argv[1] == "network", output=sys.stderr.buffer):
     time.sleep(1000)
 """
@@ -128,7 +128,7 @@ def test_a_command_whose_processes_are_all_stopped_is_noticed_and_ended(tmp_path
 def test_a_stopped_init_process_cannot_keep_anything_alive(
     tmp_path: Path, network: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wirecost.fabric.isolate.CLOSE_S", 1.0)
+    monkeypatch.setattr("wirecost.launch.isolate.CLOSE_S", 1.0)
     argv = [sys.executable, "-c", DAEMON.format(then="time.sleep(1000)"), str(tmp_path)]
     with (tmp_path / "log").open("wb") as log, Isolated(argv, network=network, output=log) as command:
         eventually((tmp_path / "started").exists)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.studies import processes_about
-from wirecost.fabric.preloaded import EXIT_LOST, Preloaded
+from wirecost.launch.preloaded import EXIT_LOST, Preloaded
 from wirecost.study import runner
 
 MODULE = """\

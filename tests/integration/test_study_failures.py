@@ -18,7 +18,7 @@ from support.studies import (
     write_study,
 )
 from wirecost.breakdown import MemoryKind
-from wirecost.fabric.processes import descendants
+from wirecost.launch.processes import descendants
 from wirecost.spec import Study, load
 from wirecost.study import Status, Store, run_study
 

@@ -58,7 +58,7 @@ def test_expect_marks_a_job_on_another_transport(tmp_path: Path) -> None:
 def test_imports_nothing_heavy() -> None:
     """It runs on compute nodes, inside containers with few packages."""
     code = (
-        "import sys, wirecost.fabric.ncclog as n; n.read_text('x'); "
+        "import sys, wirecost.ncclog as n; n.read_text('x'); "
         "heavy = ('polars', 'pyarrow', 'altair', 'rich', 'numpy', 'pydantic', 'torch'); "
         "print([m for m in heavy if m in sys.modules])"
     )

@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 import torch
 
-from wirecost.fabric.launch import free_port
-from wirecost.fabric.processes import die_with_parent
+from wirecost.launch.processes import die_with_parent
+from wirecost.launch.ranks import free_port
 from wirecost.spec import DataParallel, Device, Experiment, Family, Plan, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.fabric import Fabric

@@ -16,8 +16,8 @@ WALL_CLOCK = {
 }
 ALLOWED = {
     "counters/sampler.py",  # rows carry Unix time beside the monotonic one, for those who join them with other logs
-    "fabric/isolate.py",  # compared with the age of files
-    "fabric/launch.py",  # compared with the age of files
+    "launch/isolate.py",  # compared with the age of files
+    "launch/ranks.py",  # compared with the age of files
     "study/environment.py",  # when an experiment was run
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from wirecost.fabric.doctor import Diagnosis
+    from wirecost.doctor import Diagnosis
 
 
 class _Format(StrEnum):
@@ -26,7 +26,7 @@ def doctor(
 ) -> None:
     """Look at GPUs, NICs, RDMA devices, GPUDirect, container limits and emulation on this machine: which transport
     NCCL would take, what stands in the way of a better one, and the remedy."""
-    from wirecost.fabric.doctor import Level, diagnose
+    from wirecost.doctor import Level, diagnose
 
     diagnosis = diagnose()
     if output is _Format.JSON:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from wirecost.fabric.ncclog import Verdict
+    from wirecost.ncclog import Verdict
 
 
 class _Format(StrEnum):
@@ -31,7 +31,7 @@ def transport(
     """Say which transport a job used, from its NCCL or RCCL log (NCCL_DEBUG=INFO): RDMA with or without GPUDirect,
     TCP, IPoIB, EFA, shared memory or peer access; and warn of what such logs make people believe wrongly."""
     from wirecost.errors import WirecostError, one_of
-    from wirecost.fabric.ncclog import Transport, not_as_asked, read_logs
+    from wirecost.ncclog import Transport, not_as_asked, read_logs
 
     if expect is not None and expect not in list(Transport):
         raise WirecostError(one_of("transport", expect, list(Transport)))

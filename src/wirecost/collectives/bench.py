@@ -13,12 +13,12 @@ from typing import Any
 
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import Network, Row, combine
+from wirecost.emulation.probe import LinkMeasurement
 from wirecost.errors import MissingExtraError, UnsupportedError, WirecostError
-from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
-from wirecost.fabric.launch import End
-from wirecost.fabric.ncclog import not_as_asked, read_logs
-from wirecost.fabric.probe import LinkMeasurement
-from wirecost.fabric.supervision import await_end
+from wirecost.launch.isolate import EXIT_REFUSED, Isolated
+from wirecost.launch.ranks import End
+from wirecost.launch.supervision import await_end
+from wirecost.ncclog import not_as_asked, read_logs
 from wirecost.temporary import temporary_directory
 
 POLL_S = 0.05

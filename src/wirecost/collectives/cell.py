@@ -1,7 +1,7 @@
 """Benchmarks in a process of their own: `python -m wirecost.collectives.cell DIRECTORY... [-- WORKER...]`.
 
 One after the other: builds the network, measures it (`link.json`), starts the ranks, watches them, writes
-`ending.json`. Runs isolated (see `wirecost.fabric.isolate`), so that whatever kills it leaves nothing behind.
+`ending.json`. Runs isolated (see `wirecost.launch.isolate`), so that whatever kills it leaves nothing behind.
 Ranks are forked from it, so that PyTorch is loaded once.
 """
 
@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from wirecost.collectives.request import Backend, BenchRequest
+from wirecost.emulation.network import stand_up
 from wirecost.errors import WirecostError
-from wirecost.fabric.launch import End, Ending, Ranks, count_lines
-from wirecost.fabric.network import stand_up
+from wirecost.launch.ranks import End, Ending, Ranks, count_lines
 
 
 def run_cell(directory: Path, worker: Sequence[str]) -> Ending:

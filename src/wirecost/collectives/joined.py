@@ -18,7 +18,7 @@ from wirecost.collectives.launcher import World
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import Network, Row, combine
 from wirecost.errors import WirecostError
-from wirecost.fabric.launch import nccl_log_environment, network_environment
+from wirecost.launch.ranks import nccl_log_environment, network_environment
 from wirecost.temporary import temporary_directory
 
 POLL_S = 0.1
@@ -231,7 +231,7 @@ class _Watch:
 @contextmanager
 def _failures_told(watch: _Watch) -> Iterator[None]:
     """Turns what ends this rank into one line, and tells the others why it ends."""
-    from wirecost.fabric.rank import classify
+    from wirecost.launch.rank import classify
 
     try:
         yield

@@ -17,8 +17,8 @@ from wirecost.collectives.backends.base import Communicator
 from wirecost.collectives.driver import Control, Setup
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.timing import DeviceTimer, HostTimer, captured
+from wirecost.emulation.hosts import burst_bytes
 from wirecost.errors import UnsupportedError
-from wirecost.fabric.hosts import burst_bytes
 
 BUFFERS = 4
 """Send, receive and, while they are checked, what is expected and one rank's data."""

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from wirecost.fabric.rank import run_as_rank
+from wirecost.launch.rank import run_as_rank
 
 
 def main() -> NoReturn:
@@ -26,7 +26,7 @@ def run_rank(directory: Path, rank: int) -> None:
         from wirecost.collectives.driver import cases, measure
         from wirecost.collectives.request import Backend, BenchRequest
         from wirecost.collectives.session import session
-        from wirecost.fabric.rendezvous import meet
+        from wirecost.launch.rendezvous import meet
 
         request = BenchRequest.model_validate_json((directory / "request.json").read_bytes())
         # The launcher, which can say who is missing, gives up first. One machine's GPUs are dealt out to the

@@ -1,8 +1,8 @@
 """One experiment, run in a process of its own: `python -m wirecost.study.cell DIRECTORY [WORKER...]`.
 
 Builds the network, measures it, starts the ranks, watches them, and writes `outcome.json`. Runs isolated
-(see `wirecost.fabric.isolate`), so that whatever kills it leaves nothing behind. Ranks are forked from it, and it
-from one process for a whole study (`wirecost.fabric.preloaded`), so that PyTorch is loaded once.
+(see `wirecost.launch.isolate`), so that whatever kills it leaves nothing behind. Ranks are forked from it, and it
+from one process for a whole study (`wirecost.launch.preloaded`), so that PyTorch is loaded once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from wirecost.emulation.network import stand_up
+from wirecost.emulation.probe import too_slow
+from wirecost.emulation.tcp import of_hosts
 from wirecost.errors import WirecostError
-from wirecost.fabric.launch import End, Ranks, count_lines
-from wirecost.fabric.network import stand_up
-from wirecost.fabric.probe import too_slow
-from wirecost.fabric.tcp import of_hosts
+from wirecost.launch.ranks import End, Ranks, count_lines
 from wirecost.spec import Device, Experiment
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status

@@ -22,9 +22,9 @@ from wirecost.breakdown import (
     Source,
 )
 from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
-from wirecost.fabric.ncclog import not_as_asked, read_logs
-from wirecost.fabric.probe import LinkMeasurement
-from wirecost.fabric.tcp import Segments
+from wirecost.emulation.probe import LinkMeasurement
+from wirecost.emulation.tcp import Segments
+from wirecost.ncclog import not_as_asked, read_logs
 from wirecost.spec import Device, Experiment
 from wirecost.study.launches import launch_bound
 from wirecost.study.over_time import LinkUse, read_over_time

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from wirecost.breakdown import Breakdown, ResultWarning
 from wirecost.calibration.assemble import Calibration
+from wirecost.emulation.hosts import MTU
 from wirecost.errors import SpecError, WirecostError
-from wirecost.fabric.hosts import MTU
 from wirecost.model.nccl import VETH_BPS
 from wirecost.model.predict import Prediction, predict
 from wirecost.model.setup import setup

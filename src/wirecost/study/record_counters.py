@@ -12,8 +12,8 @@ from wirecost.counters.ethernet import SwitchSource
 from wirecost.counters.jsonl import JsonlWriter
 from wirecost.counters.nvml import nvml_source
 from wirecost.counters.softirq import SoftirqSource
+from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.errors import WirecostError
-from wirecost.fabric.hosts import EmulatedHosts
 from wirecost.spec import Device
 
 COUNTERS = "counters.jsonl"

@@ -10,8 +10,8 @@ import tempfile
 from functools import partial
 
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
-from wirecost.fabric.isolate import EXIT_REFUSED, Isolated
-from wirecost.fabric.processes import die_with_parent
+from wirecost.launch.isolate import EXIT_REFUSED, Isolated
+from wirecost.launch.processes import die_with_parent
 from wirecost.spec import Device, Study
 
 

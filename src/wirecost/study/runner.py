@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from wirecost.breakdown import Breakdown, ResultWarning
 from wirecost.errors import SpecError, one_of
-from wirecost.fabric.isolate import Isolated
-from wirecost.fabric.launch import LOG_LINES
-from wirecost.fabric.preloaded import IsolatedFork, Preloaded
-from wirecost.fabric.supervision import await_end
+from wirecost.launch.isolate import Isolated
+from wirecost.launch.preloaded import IsolatedFork, Preloaded
+from wirecost.launch.ranks import LOG_LINES
+from wirecost.launch.supervision import await_end
 from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
 from wirecost.spec.presets import named, names
 from wirecost.study.collect import collect

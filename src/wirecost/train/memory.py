@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from wirecost.breakdown import MemoryKind, PeakMemory
-from wirecost.fabric.memory import forget_peak_resident, peak_resident_bytes
+from wirecost.launch.memory import forget_peak_resident, peak_resident_bytes
 
 
 class MemoryMeter:

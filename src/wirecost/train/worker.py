@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from wirecost.fabric.rank import run_as_rank
-from wirecost.fabric.rendezvous import meet
+from wirecost.launch.rank import run_as_rank
+from wirecost.launch.rendezvous import meet
 
 if TYPE_CHECKING:
     from wirecost.breakdown import PeakMemory

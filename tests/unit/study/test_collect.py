@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.results import STUDY
-from wirecost.fabric.probe import LinkMeasurement
+from wirecost.emulation.probe import LinkMeasurement
 from wirecost.spec import Device, Study, parse_yaml, validate
 from wirecost.study.collect import IncompleteSamplesError, collect
 from wirecost.units import Seconds

@@ -1,0 +1,152 @@
+"""Whether a NIC can reach GPU memory: the peer-memory module or DMA-BUF, the IOMMU, and the way between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.doctor.gpus import Gpu
+from wirecost.doctor.rdma import Port
+
+AREA = "gpudirect"
+# As NCCL looks for it (src/transport/net_ib): the module of the driver, and Mellanox's older one.
+_PEER_MEMORY = (
+    "sys/module/nvidia_peermem",
+    "sys/kernel/mm/memory_peers/nv_mem",
+    "sys/kernel/mm/memory_peers/nvidia-peermem",
+)
+_DMABUF_KERNEL = (5, 12)  # the first with ib_umem_dmabuf_get
+_ACS_CAPABILITY = 0x000D  # PCI Express, 7.7.8
+_ACS_REDIRECT = 0b0001_1100  # control bits: request redirect, completion redirect, upstream forwarding
+
+
+def available(machine: Machine) -> bool:
+    """Whether RDMA can reach GPU memory at all."""
+    return _peer_memory(machine) is not None or _dmabuf(machine)
+
+
+def probe(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator[Finding]:
+    if not gpus or not ports:
+        return
+    module = _peer_memory(machine)
+    if module is not None:
+        yield Finding(AREA, Level.OK, f"peer-memory module is loaded ({module})")
+    if _dmabuf(machine):
+        yield Finding(AREA, Level.OK, "DMA-BUF: open GPU kernel driver on Linux 5.12 or later")
+    if not available(machine):
+        yield Finding(
+            AREA,
+            Level.PROBLEM,
+            "neither a peer-memory module nor DMA-BUF: RDMA is staged through host memory",
+            "load the module of the GPU driver on the host (modprobe nvidia-peermem), or use the open GPU kernel "
+            "driver with Linux 5.12 or later",
+        )
+    yield from _distances(machine, gpus, ports)
+    yield from _iommu(machine)
+
+
+def _peer_memory(machine: Machine) -> str | None:
+    return next((Path(p).name for p in _PEER_MEMORY if machine.exists(p)), None)
+
+
+def _dmabuf(machine: Machine) -> bool:
+    m = re.match(r"(\d+)\.(\d+)", machine.text("proc/sys/kernel/osrelease") or "")
+    return (
+        m is not None
+        and (int(m[1]), int(m[2])) >= _DMABUF_KERNEL
+        and "Open Kernel Module" in (machine.text("proc/driver/nvidia/version") or "")
+    )
+
+
+def _pci_path(machine: Machine, bus_id: str | None) -> list[str]:
+    """The bridges from the root complex down to a device, by its place in sysfs."""
+    if bus_id is None:
+        return []
+    device = machine.root / "sys/bus/pci/devices" / bus_id
+    if not device.exists():
+        return []
+    return [part for part in device.resolve().parts if re.match(r"(pci)?[0-9a-f]{4}:", part)]
+
+
+def distance(machine: Machine, a: str | None, b: str | None) -> str | None:
+    """NCCL's words for the way between two PCI devices: PIX (one switch), PXB (several), PHB (through the CPU),
+    SYS (across CPU sockets); None where a place isn't known."""
+    one, two = _pci_path(machine, a), _pci_path(machine, b)
+    if not one or not two:
+        return None
+    common = 0
+    while common < min(len(one), len(two)) and one[common] == two[common]:
+        common += 1
+    if common == 0:
+        nodes = {machine.text(f"sys/bus/pci/devices/{x}/numa_node") for x in (a, b)}
+        return "PHB" if len(nodes) == 1 else "SYS"
+    if common == 1:
+        return "PHB"
+    return "PIX" if len(one) - common <= 2 and len(two) - common <= 2 else "PXB"
+
+
+def _distances(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator[Finding]:
+    far = []
+    near = 0
+    for gpu in gpus:
+        ways = [distance(machine, gpu.bus_id, p.bus_id) for p in ports if p.active]
+        known = [w for w in ways if w is not None]
+        if not known:
+            continue
+        best = min(known, key=("PIX", "PXB", "PHB", "SYS").index)
+        if best in ("PIX", "PXB"):
+            near += 1
+        else:
+            far.append((gpu.index, best))
+    if near:
+        yield Finding(AREA, Level.OK, f"{near} of {len(gpus)} GPUs have a NIC on their PCIe switch")
+    if far:
+        shown = ", ".join(f"GPU {i} ({w})" for i, w in far)
+        yield Finding(
+            AREA,
+            Level.NOTE,
+            f"no NIC on the PCIe switch of {shown}: NCCL may refuse GPUDirect there by its distance rule",
+            "NCCL_NET_GDR_LEVEL=PHB (or SYS) permits it; measure both",
+        )
+
+
+def _iommu(machine: Machine) -> Iterator[Finding]:
+    command_line = machine.text("proc/cmdline") or ""
+    if machine.names("sys/kernel/iommu_groups") and "iommu=pt" not in command_line:
+        yield Finding(
+            AREA,
+            Level.WARNING,
+            "the IOMMU translates (no iommu=pt): GPUDirect and peer access over PCIe are slow or fail",
+            "boot the host with iommu=pt, or with the IOMMU off",
+        )
+    redirecting = [name for name in machine.names("sys/bus/pci/devices") if _acs_redirects(machine, name)]
+    if redirecting:
+        yield Finding(
+            AREA,
+            Level.WARNING,
+            f"ACS is on in {len(redirecting)} PCIe bridges ({redirecting[0]}, ...): traffic between GPU and NIC "
+            "takes a detour through the CPU",
+            "disable ACS in the firmware, or with setpci on every bridge after boot; virtual machines need it on",
+        )
+
+
+def _acs_redirects(machine: Machine, name: str) -> bool:
+    """Reads a bridge's ACS control register; only root sees the part of the configuration space that it is in."""
+    base = f"sys/bus/pci/devices/{name}"
+    if not (machine.text(f"{base}/class") or "").startswith("0x0604"):  # PCI-to-PCI bridge
+        return False
+    try:
+        config = (machine.root / base / "config").read_bytes()
+    except OSError:
+        return False
+    at = 0x100
+    seen = set()
+    while 0x100 <= at <= len(config) - 8 and at not in seen:
+        seen.add(at)
+        header = int.from_bytes(config[at : at + 4], "little")
+        if header & 0xFFFF == _ACS_CAPABILITY:
+            return bool(int.from_bytes(config[at + 6 : at + 8], "little") & _ACS_REDIRECT)
+        at = header >> 20
+    return False
