@@ -17,7 +17,7 @@ from torch.nn import functional
 from wirecost.breakdown import Phase
 from wirecost.spec import DataParallel, Experiment, Plan, Precision, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 from wirecost.spec.presets import named
 from wirecost.train.clock import Clock
 from wirecost.train.engine import Engine, build_engine
@@ -162,7 +162,7 @@ def experiment(section: Section, plan: Plan, micro_batches: int = 1) -> Experime
     return Experiment(
         workload=section.workload,
         plan=plan,
-        fabric=validate(Fabric, named("fabric", "loopback"), "fabric"),
+        network=validate(Network, named("network", "loopback"), "network"),
         scaling=Scaling.WEAK,
         hosts=1,
         ranks_per_host=section.world,

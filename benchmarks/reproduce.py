@@ -30,7 +30,7 @@ from lanes import Step, all_gpus, run
 
 from wirecost.breakdown import Breakdown
 from wirecost.errors import SpecError
-from wirecost.spec import Device, Experiment, Fabric, Plan, Study, to_yaml, validate
+from wirecost.spec import Device, Experiment, Network, Plan, Study, to_yaml, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.presets import named
 from wirecost.spec.study import ScalingRule
@@ -63,8 +63,8 @@ def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
     """Each workload on one GPU, in every precision and micro-batch that the study has it in."""
     made = []
     mine = list(experiments)
-    loopback = validate(Fabric, named("fabric", "loopback"), "fabric")
-    inside = next((e.fabric for e in mine if e.fabric.inside), loopback)
+    loopback = validate(Network, named("network", "loopback"), "network")
+    inside = next((e.network for e in mine if e.network.inside), loopback)
     for workload in study.workloads:
         cells = [e for e in mine if e.workload == workload]
         precisions = {e.plan.precision: None for e in cells}
@@ -73,7 +73,7 @@ def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
                 update={
                     "name": f"alone-{study.name}-{workload.name}"[:60],
                     "workloads": (workload,),
-                    "fabrics": (inside,),
+                    "networks": (inside,),
                     "plans": tuple(Plan(name=f"alone-{p}", precision=p) for p in precisions),
                     "scaling": tuple(
                         ScalingRule(kind=Scaling.WEAK, micro_batch=size)
@@ -114,15 +114,15 @@ def benches(experiments: Iterable[Experiment], out: Path, gpus: int) -> list[Ste
     """One step for each network and shape that experiments communicate over, with the machine to itself."""
     found: dict[str, Step] = {}
     for e in experiments:
-        path = out / "bench" / f"{e.fabric.name}-{e.hosts}x{e.ranks_per_host}.json"
+        path = out / "bench" / f"{e.network.name}-{e.hosts}x{e.ranks_per_host}.json"
         if e.ranks == 1 or path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        rate = e.fabric.emulate.rate if e.fabric.emulate is not None else None
+        rate = e.network.emulate.rate if e.network.emulate is not None else None
         largest = LARGEST_BYTES if rate is None else min(LARGEST_BYTES, int(rate / 8 * LARGEST_S))
         backend = "nccl" if e.device is Device.CUDA else "gloo"
         command = (
-            f"{WIRECOST} bench {COLLECTIVES} --fabric {shlex.quote(e.fabric.name)} --hosts {e.hosts} "
+            f"{WIRECOST} bench {COLLECTIVES} --network {shlex.quote(e.network.name)} --hosts {e.hosts} "
             f"--ranks-per-host {e.ranks_per_host} --backend {backend} --place in -b 1K -e {largest} -f 4 -w 2 "
             f"--format json > {shlex.quote(str(path))}.partial && mv {shlex.quote(str(path))}.partial "
             f"{shlex.quote(str(path))}"
@@ -171,7 +171,7 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
     time for them: those are measured alone on it, all GPUs taken.
     """
     study = study.model_copy(update={"benchmark": False})
-    links = [f for f in study.fabrics if f.emulate is not None and f.emulate.rate is None]
+    links = [f for f in study.networks if f.emulate is not None and f.emulate.rate is None]
     found: dict[str, tuple[Study, int]] = {}
     together, uncapped = [], []
     for shape in study.hosts:
@@ -182,14 +182,14 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
             continue
         apart = links if needed <= gpus else []
         uncapped += [shape] if apart else []
-        fabrics = tuple(f for f in study.fabrics if f not in apart)
-        for workload in study.workloads if fabrics else ():
-            lane = whole.model_copy(update={"workloads": (workload,), "fabrics": fabrics})
+        networks = tuple(f for f in study.networks if f not in apart)
+        for workload in study.workloads if networks else ():
+            lane = whole.model_copy(update={"workloads": (workload,), "networks": networks})
             found[f"{workload.name}-{shape}"] = (lane, needed)
     if together:
         found["together"] = (study.model_copy(update={"hosts": tuple(together)}), gpus)
     if uncapped:
-        alone = study.model_copy(update={"hosts": tuple(uncapped), "fabrics": tuple(links)})
+        alone = study.model_copy(update={"hosts": tuple(uncapped), "networks": tuple(links)})
         found["uncapped"] = (alone, gpus)
     return {label: lane for label, lane in found.items() if lane[0].experiments()}
 

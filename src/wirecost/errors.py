@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
 
 
@@ -13,7 +14,7 @@ class WirecostError(Exception):
 
 
 class SpecError(WirecostError):
-    """A study, workload, plan, cluster or fabric that can't be what was meant."""
+    """A study, workload, plan, cluster or network that can't be what was meant."""
 
 
 class UnsupportedError(WirecostError):
@@ -25,6 +26,15 @@ class MissingExtraError(UnsupportedError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the '{extra}' extra; install it with: pip install 'wirecost[{extra}]'")
+
+
+class DeprecatedWarning(FutureWarning):
+    """Something that was renamed is still accepted under its former name."""
+
+
+def deprecated(former: str, now: str) -> None:
+    """Warns that `former` is called `now`."""
+    warnings.warn(f"{former} is deprecated: write {now}", DeprecatedWarning, stacklevel=3)
 
 
 def one_of(kind: str, given: object, allowed: Iterable[str]) -> str:

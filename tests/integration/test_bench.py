@@ -28,7 +28,7 @@ def test_every_collective_is_right_on_four_ranks() -> None:
 @pytest.mark.needs_root
 def test_the_bus_bandwidth_never_exceeds_the_cap() -> None:
     names = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv_bidirectional"]
-    wanted = request(collectives=names, hosts=2, fabric="emulated-300m", smallest="1M", iterations=2, place="in")
+    wanted = request(collectives=names, hosts=2, network="emulated-300m", smallest="1M", iterations=2, place="in")
     network, rows = run_bench(wanted)
     assert network.emulated
     assert len(rows) == len(names)
@@ -43,7 +43,7 @@ def test_the_bus_bandwidth_never_exceeds_the_cap() -> None:
 
 @pytest.mark.needs_root
 def test_rings_at_once_share_a_hosts_link() -> None:
-    wanted = request(hosts=2, ranks_per_host=2, groups="2", fabric="emulated-300m", smallest="2M", place="in")
+    wanted = request(hosts=2, ranks_per_host=2, groups="2", network="emulated-300m", smallest="2M", place="in")
     _, (row,) = run_bench(wanted)
     assert len(row.groups_ns) == 2
     assert row.wrong == 0

@@ -87,7 +87,7 @@ def test_collectives_over_nccl_are_right_and_say_their_transport() -> None:
         "ranks_per_host": None, "groups": "1", "backend": "nccl", "dtype": "bfloat16", "redop": "sum",
         "iterations": 2, "warmup": 2, "check": True, "place": "both", "timeout": "60 s", "seed": 1,
     }  # fmt: skip
-    for hosts, fabric in ((1, "nvlink"), (2, "emulated-2g")):
-        network, rows = run_bench(request_from(**options, hosts=hosts, fabric=fabric))  # type: ignore[arg-type]
+    for hosts, network in ((1, "nvlink"), (2, "emulated-2g")):
+        network, rows = run_bench(request_from(**options, hosts=hosts, network=network))  # type: ignore[arg-type]
         assert all(r.wrong == 0 for r in rows if r.collective != BARRIER)
         assert (network.transport == "tcp") == (hosts == 2), network

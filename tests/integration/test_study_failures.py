@@ -66,11 +66,12 @@ def test_a_rank_that_is_killed_fails_the_experiment_within_30_s(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("whose", "fabric"), [("rank-1", "emulated"), ("rank-1", "native"), ("cell", "native"), ("server", "emulated")]
+    ("whose", "network"),
+    [("rank-1", "emulated"), ("rank-1", "native"), ("cell", "native"), ("server", "emulated")],
 )
-def test_a_process_that_is_stopped_is_noticed_and_named(tmp_path: Path, whose: str, fabric: str) -> None:
+def test_a_process_that_is_stopped_is_noticed_and_named(tmp_path: Path, whose: str, network: str) -> None:
     changes = [("iterations: 3", "iterations: 100000")]
-    if fabric == "native":
+    if network == "native":
         changes += [
             ("{name: capped, emulate: {rate: 50 Mb/s}}", "loopback"),
             ("hosts: [2]", "hosts: [1]\nranks_per_host: 2"),
@@ -90,7 +91,7 @@ def test_a_process_that_is_stopped_is_noticed_and_named(tmp_path: Path, whose: s
     outcome = only(Store(out).results()).outcome
     assert outcome.status is Status.FAILED
     reason = outcome.reason or ""
-    assert f"made no progress: process {victim if whose != 'rank-1' or fabric == 'native' else ''}" in reason
+    assert f"made no progress: process {victim if whose != 'rank-1' or network == 'native' else ''}" in reason
     assert "is stopped (SIGSTOP" in reason
     assert outcome.rank == (1 if whose == "rank-1" else None)
     assert reason.startswith("rank 1 " if whose == "rank-1" else "the experiment ")

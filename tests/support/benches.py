@@ -30,7 +30,7 @@ def request(**changes: Any) -> BenchRequest:
         "step": None,
         "hosts": 1,
         "ranks_per_host": None,
-        "fabric": None,
+        "network": None,
         "groups": "1",
         "backend": "gloo",
         "dtype": "float",

@@ -60,7 +60,7 @@ def experiment(layers: int, hidden: int, micro_batch: int, hosts: int = 1, **cha
         {
             "workload": workload(layers, hidden),
             "plan": named("plan", "all-reduce"),
-            "fabric": named("fabric", "emulated-100m"),
+            "network": named("network", "emulated-100m"),
             "scaling": "weak",
             "hosts": hosts,
             "global_batch": micro_batch * hosts,
@@ -108,7 +108,7 @@ def keep(root: Path, one: Experiment, breakdown: Breakdown) -> Path:
 def bench(
     path: Path,
     hosts: int,
-    fabric: str = "emulated-100m",
+    network: str = "emulated-100m",
     *,
     inside: bool = False,
     slower: float = 1.0,
@@ -128,9 +128,9 @@ def bench(
         "request": {
             "hosts": 1 if inside else hosts, "ranks_per_host": hosts if inside else 1,
             "groups": [list(range(hosts))], "backend": "gloo",
-            "fabric": {"name": fabric} | ({"inside": True} if inside else {"emulate": {"rate": "100 Mb/s"}}),
+            "network": {"name": network} | ({"inside": True} if inside else {"emulate": {"rate": "100 Mb/s"}}),
         },
-        "network": {"name": fabric, "emulated": not inside, "nominal_rate_bps": None if inside else RATE_BPS},
+        "network": {"name": network, "emulated": not inside, "nominal_rate_bps": None if inside else RATE_BPS},
         "rows": rows,
         "fits": [],
     } | changes  # fmt: skip
@@ -142,7 +142,7 @@ STUDY = Study.model_validate(
     {
         "name": "s",
         "workloads": [workload(4, 256)],
-        "fabrics": ["emulated-100m", "emulated-1g"],
+        "networks": ["emulated-100m", "emulated-1g"],
         "plans": ["all-reduce", "ddp", "all-reduce-bf16"],
         "hosts": [2],
         "scaling": [{"kind": "weak", "micro_batch": 4}],

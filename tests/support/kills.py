@@ -23,7 +23,7 @@ STUDY = """\
 name: killed
 workloads:
   - {{name: nano, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}}
-fabrics: [{fabric}]
+networks: [{network}]
 plans: [all-reduce]
 hosts: [{hosts}]
 ranks_per_host: {ranks}
@@ -39,7 +39,7 @@ KINDS = {
     "study with benchmark, native": ("loopback", 1, 2, "true"),
     "study with benchmark, emulated": (EMULATED, 2, 1, "true"),
     "bench, native": ("bench", "--backend", "gloo", "--ranks-per-host", "2"),
-    "bench, emulated": ("bench", "--backend", "gloo", "--hosts", "2", "--fabric", "emulated-100m"),
+    "bench, emulated": ("bench", "--backend", "gloo", "--hosts", "2", "--network", "emulated-100m"),
 }
 
 
@@ -63,7 +63,7 @@ def command(kind: str, folder: Path) -> list[str]:
         return [*program, "bench", "all_reduce", "-b", "8", "-e", "64M", "-f", "2", *map(str, rest)]
     hosts, ranks, benchmark = rest
     path = folder / "study.yaml"
-    path.write_text(STUDY.format(fabric=first, hosts=hosts, ranks=ranks, benchmark=benchmark))
+    path.write_text(STUDY.format(network=first, hosts=hosts, ranks=ranks, benchmark=benchmark))
     return [*program, "study", "run", str(path), "--out", str(folder / "out")]
 
 

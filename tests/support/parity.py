@@ -28,13 +28,13 @@ from wirecost.launch.processes import die_with_parent
 from wirecost.launch.ranks import free_port
 from wirecost.spec import DataParallel, Device, Experiment, Family, Plan, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 from wirecost.spec.presets import named
 
 DEVICE = Device(os.environ.get("WIRECOST_TEST_DEVICE", "cpu"))
 STEPS = 5
 MICRO_BATCH = 2
-FABRIC = validate(Fabric, named("fabric", "loopback"), "fabric")
+NETWORK = validate(Network, named("network", "loopback"), "network")
 # Some tokens are frequent: there is something to learn, so that losses fall. All are below every family's special
 # tokens.
 TOKENS = np.minimum(np.random.default_rng(0).geometric(0.05, 20_000) - 1, 127).astype(np.uint16)
@@ -115,7 +115,7 @@ def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Ex
         "warmup": 0,
         "device": DEVICE,
     }
-    return Experiment(workload=workload, plan=plan, fabric=FABRIC, **settings | changes)
+    return Experiment(workload=workload, plan=plan, network=NETWORK, **settings | changes)
 
 
 def train_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from wirecost.breakdown import Breakdown, Collective, Iteration, Network, Parts, Phase, ResultWarning, Source
+from wirecost.breakdown import Breakdown, Collective, Iteration, NetworkRecord, Parts, Phase, ResultWarning, Source
 from wirecost.spec import Experiment, Study, parse_yaml, validate
 from wirecost.study import Status, Store
 from wirecost.study.store import Outcome
@@ -15,7 +15,7 @@ name: invented
 workloads:
   - {name: small, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}
   - {name: large, layers: 2, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}
-fabrics: [emulated-100m, emulated-1g]
+networks: [emulated-100m, emulated-1g]
 plans: [all-reduce]
 hosts: [2, 4]
 scaling: [{kind: strong, global_batch: 16}, {kind: weak, micro_batch: 4}]
@@ -27,9 +27,9 @@ COMPUTE_MS = 40
 
 def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
     """40 ms of compute; an all-reduce of 1 MB that takes `stretch` times what bytes and rate give."""
-    assert e.fabric.emulate is not None
-    assert e.fabric.emulate.rate is not None
-    rate = 0.99 * e.fabric.emulate.rate
+    assert e.network.emulate is not None
+    assert e.network.emulate.rate is not None
+    rate = 0.99 * e.network.emulate.rate
     expected = round(2 * (e.ranks - 1) / e.ranks * 8e6 / rate * 1e9)
     transfer = round(expected * stretch)
     iterations = []
@@ -57,11 +57,11 @@ def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
         world_size=e.ranks,
         iterations=tuple(iterations),
         collectives=tuple(collectives),
-        network=Network(
-            name=e.fabric.name,
+        network=NetworkRecord(
+            name=e.network.name,
             emulated=True,
             transport="tcp",
-            nominal_rate_bps=e.fabric.emulate.rate,
+            nominal_rate_bps=e.network.emulate.rate,
             measured_rate_bps=rate,
         ),
         tokens_per_iteration=e.tokens_per_iteration,

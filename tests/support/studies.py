@@ -15,7 +15,7 @@ STUDY = """\
 name: small
 workloads:
   - {name: nano, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}
-fabrics:
+networks:
   - {name: capped, emulate: {rate: 50 Mb/s}}
 plans: [all-reduce]
 hosts: [2]

@@ -9,7 +9,7 @@ from wirecost.breakdown.result import (
     Breakdown,
     Collective,
     Interval,
-    Network,
+    NetworkRecord,
     ResultWarning,
     Source,
 )
@@ -22,7 +22,7 @@ __all__ = [
     "Interval",
     "Iteration",
     "MemoryKind",
-    "Network",
+    "NetworkRecord",
     "OutOfMemory",
     "Parts",
     "PeakMemory",

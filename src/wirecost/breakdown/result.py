@@ -67,7 +67,7 @@ class Interval(_Frozen):
     high_ns: NonNegativeInt
 
 
-class Network(_Frozen):
+class NetworkRecord(_Frozen):
     """Which network a result stands for. Labels are earned: `transport` is the one reported in use, and
     `measured_rate_bps` was measured after shaping; what was only asked for is called nominal. `mean_use_bps` and
     `peak_use_bps` are what the busiest interface moved in one direction during the iterations, by its counters;
@@ -92,7 +92,7 @@ class Breakdown(_Frozen):
     world_size: PositiveInt
     iterations: tuple[Iteration, ...]
     collectives: tuple[Collective, ...] = ()
-    network: Network | None = None
+    network: NetworkRecord | None = None
     peak_memory: tuple[PeakMemory, ...] = ()  # of each rank where it is known; one kind for all
     profile: Profile | None = None  # a window beside the measured iterations
     tokens_per_iteration: PositiveInt | None = None

@@ -162,11 +162,11 @@ def read_bench(path: Path) -> Bench | None:
             most = max((row.ranks for row in rows), default=1)
             host = int(hosts.pop() or 1) if len(hosts) == 1 else 1
             return Bench(str(path), "benchmarked", None, host, max(1, most // host), 1, None, False, rows)
-        shape = request["fabric"].get("emulate") or {}
+        shape = request["network"].get("emulate") or {}
         rate = network.get("nominal_rate_bps") or (parse_rate_bps(shape["rate"]) if shape.get("rate") else None)
         return Bench(
             path=str(path),
-            network=str(network.get("name") or request["fabric"]["name"]),
+            network=str(network.get("name") or request["network"]["name"]),
             emulated=network.get("emulated"),
             hosts=int(request["hosts"]),
             ranks_per_host=int(request["ranks_per_host"]),

@@ -12,9 +12,10 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 # Pydantic, which typer imports, looks through every installed package for plugins; none is used here.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -23,7 +24,7 @@ import typer
 
 from wirecost._version import __version__
 from wirecost.cli.signals import EndingSignal, ending_signals
-from wirecost.errors import WirecostError
+from wirecost.errors import DeprecatedWarning, WirecostError
 from wirecost.text import printable
 
 COMMANDS = (
@@ -83,8 +84,17 @@ def main(argv: list[str] | None = None) -> None:
     """
     # Starting makes many objects that all stay: looking among them for garbage takes a sixth of the time.
     gc.set_threshold(50_000, 20, 20)
+    warnings.showwarning = _show_warning
     with ending_signals() as ending:
         _run(argv, ending)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Prints what was renamed as one line; other warnings are Python's to print."""
+    if issubclass(category, DeprecatedWarning):
+        typer.echo(f"wirecost: {printable(str(message))}", err=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
 
 
 def _run(argv: list[str] | None, ending: EndingSignal) -> None:

@@ -18,7 +18,7 @@ from wirecost.collectives.launcher import World
 from wirecost.collectives.operations import BARRIER
 from wirecost.collectives.readers import read_results
 from wirecost.collectives.request import Backend, BenchRequest
-from wirecost.collectives.result import Network, Row
+from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.errors import SpecError, WirecostError
 from wirecost.spec import Cluster, load
 from wirecost.text import printable
@@ -33,7 +33,7 @@ class LiveTable:
 
     def __init__(self, request: BenchRequest, *, quiet: bool = False) -> None:
         self.request, self.quiet = request, quiet
-        self.network = Network(name=None, emulated=None)
+        self.network = BenchNetwork(name=None, emulated=None)
         self.rows: list[Row] = []
         self._held: list[Row] = []
         self._bar = progress_bar()
@@ -52,7 +52,7 @@ class LiveTable:
         if self.rows:
             self._end_of(self.rows[-1].collective)
 
-    def started(self, network: Network) -> None:
+    def started(self, network: BenchNetwork) -> None:
         self.network = network
 
     def row(self, row: Row) -> None:
@@ -217,7 +217,7 @@ def _write(
     title: str,
     source: str,
     hosts: int | None,
-    network: Network | None,
+    network: BenchNetwork | None,
 ) -> None:
     if plot is not None:
         from wirecost.report.collective_figure import write_bandwidth_figure

@@ -30,10 +30,11 @@ def bench(
     ranks_per_host: Annotated[
         int | None, typer.Option(help="Ranks on each host.  [default: 1, or 2 on one host]")
     ] = None,
-    fabric: Annotated[
+    network: Annotated[
         str | None,
         typer.Option(help="A network that ships (emulated-1g, loopback, nvlink, ...) or a YAML file."),
     ] = None,
+    fabric: Annotated[str | None, typer.Option(hidden=True)] = None,
     groups: Annotated[
         str, typer.Option(help="Process groups at once: 2 (rings over all hosts), or ranks like 0,2:1,3.")
     ] = "1",
@@ -86,9 +87,12 @@ def bench(
 
     from wirecost.cli._bench_output import check_outputs, read_and_print, run_and_print
     from wirecost.collectives.launcher import find_world
-    from wirecost.errors import SpecError, WirecostError, one_of
+    from wirecost.errors import SpecError, WirecostError, deprecated, one_of
 
     check_outputs(plot, cluster)
+    if fabric is not None:
+        deprecated("--fabric", "--network")
+        network = network or fabric
     if output_format not in FORMATS:
         raise SpecError(f"--format: {one_of('format', output_format, FORMATS)}")
     as_json = output_format == "json"
@@ -108,7 +112,7 @@ def bench(
             step=step,
             hosts=hosts,
             ranks_per_host=ranks_per_host,
-            fabric=fabric,
+            network=network,
             groups=groups,
             backend=backend,
             dtype=dtype,

@@ -8,13 +8,18 @@ import typer
 
 
 def presets(
-    kind: Annotated[str | None, typer.Argument(help="workload, fabric, plan, ...; all kinds if left out.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="workload, network, plan, ...; all kinds if left out.")
+    ] = None,
     name: Annotated[str | None, typer.Argument(help="Print this one as YAML, to start your own from.")] = None,
 ) -> None:
     """List what can be named in a study: workloads, networks, plans."""
-    from wirecost.errors import SpecError, one_of
+    from wirecost.errors import SpecError, deprecated, one_of
     from wirecost.spec.presets import KINDS, names, text
 
+    if kind in ("fabric", "fabrics"):
+        deprecated(f"'{kind}'", "'networks'")
+        kind = "network"
     if kind is not None and kind.removesuffix("s") not in KINDS:
         raise SpecError(one_of("kind", kind, KINDS))
     chosen = [kind.removesuffix("s")] if kind is not None else list(KINDS)

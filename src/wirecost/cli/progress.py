@@ -85,4 +85,4 @@ class StudyProgress:
 
 
 def _short(e: Experiment) -> str:
-    return f"{e.workload.name} on {e.fabric.name}, {e.plan.name}, {e.scaling} <{e.ranks}, {e.global_batch}>"
+    return f"{e.workload.name} on {e.network.name}, {e.plan.name}, {e.scaling} <{e.ranks}, {e.global_batch}>"

@@ -108,7 +108,7 @@ def show_study(name: str, cells: Sequence[Any]) -> None:
     body = []
     for cell in cells:
         e = cell.experiment
-        head = [e.workload.name, e.fabric.name, e.plan.name, str(e.scaling), str(e.ranks), str(e.global_batch)]
+        head = [e.workload.name, e.network.name, e.plan.name, str(e.scaling), str(e.ranks), str(e.global_batch)]
         if cell.prediction is None:
             body.append([*head, "-", "-", "-", cell.refused])
             continue

@@ -51,7 +51,7 @@ _MEANING = {
     "rdma": "RDMA, staged through host memory on at least one side",
     "tcp": "TCP sockets",
     "ipoib": "TCP sockets over InfiniBand (IPoIB), not RDMA",
-    "efa": "AWS Elastic Fabric Adapter",
+    "efa": "AWS Elastic Network Adapter",
     "shm": "shared memory inside the host, not GPU peer access",
     "p2p": "GPU peer access (NVLink or PCIe)",
     "mixed": "edges between hosts differ",

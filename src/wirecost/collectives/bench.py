@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wirecost.collectives.request import Backend, BenchRequest
-from wirecost.collectives.result import Network, Row, combine
+from wirecost.collectives.result import BenchNetwork, Row, combine
 from wirecost.emulation.probe import LinkMeasurement
 from wirecost.errors import MissingExtraError, UnsupportedError, WirecostError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
@@ -41,10 +41,10 @@ def default_backend() -> Backend:
 def run_bench(
     request: BenchRequest,
     *,
-    on_start: Callable[[Network], None] | None = None,
+    on_start: Callable[[BenchNetwork], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
     worker: Sequence[str] = (),
-) -> tuple[Network, list[Row]]:
+) -> tuple[BenchNetwork, list[Row]]:
     """Measures; calls `on_start` when the network stands and `on_row` for each row as it is found.
 
     Args:
@@ -65,7 +65,7 @@ def run_bench(
 
 def run_each(
     requests: Sequence[BenchRequest],
-    on_done: Callable[[int, Network, list[Row]], None],
+    on_done: Callable[[int, BenchNetwork, list[Row]], None],
     on_failed: Callable[[int, WirecostError], None],
     *,
     worker: Sequence[str] = (),
@@ -76,7 +76,7 @@ def run_each(
         with ExitStack() as stack:
             left: dict[int, _Reader] = {}
             for number, request in enumerate(requests):
-                if (request.fabric.emulate is not None) is not emulated:
+                if (request.network.emulate is not None) is not emulated:
                     continue
                 try:
                     check_runnable(request)
@@ -91,7 +91,7 @@ def run_each(
 
 def _run_some(
     left: dict[int, _Reader],
-    on_done: Callable[[int, Network, list[Row]], None],
+    on_done: Callable[[int, BenchNetwork, list[Row]], None],
     on_failed: Callable[[int, WirecostError], None],
     worker: Sequence[str],
 ) -> None:
@@ -121,7 +121,7 @@ def _run_some(
 def _cell(readers: Sequence[_Reader], worker: Sequence[str]) -> Iterator[Isolated]:
     directories = [str(r.directory) for r in readers]
     command = [sys.executable, "-m", "wirecost.collectives.cell", *directories]
-    emulated = readers[0].request.fabric.emulate is not None
+    emulated = readers[0].request.network.emulate is not None
     with ExitStack() as stack:
         log = stack.enter_context(readers[0].log.open("wb"))
         for reader in readers[1:]:
@@ -171,7 +171,7 @@ class _Reader:
         self,
         request: BenchRequest,
         directory: Path,
-        on_start: Callable[[Network], None] | None,
+        on_start: Callable[[BenchNetwork], None] | None,
         on_row: Callable[[Row], None] | None,
     ) -> None:
         self.request, self.directory = request, directory
@@ -190,21 +190,21 @@ class _Reader:
     def ended(self) -> bool:
         return (self.directory / "ending.json").exists()
 
-    def network(self) -> Network:
+    def network(self) -> BenchNetwork:
         """What is known of it by now."""
         network = self._links()
         if self.request.backend is Backend.NCCL:
             network = network.model_copy(update=reported(self.request, self.directory / "logs"))
         return network
 
-    def _links(self) -> Network:
-        fabric = self.request.fabric
-        network = Network(name=fabric.name, emulated=fabric.emulate is not None)
+    def _links(self) -> BenchNetwork:
+        network = self.request.network
+        measured = BenchNetwork(name=network.name, emulated=network.emulate is not None)
         link_path = self.directory / "link.json"
         if not link_path.exists():
-            return network
+            return measured
         link = LinkMeasurement.model_validate_json(link_path.read_bytes())
-        return network.model_copy(
+        return measured.model_copy(
             update={
                 "nominal_rate_bps": link.nominal_rate_bps,
                 "measured_rate_bps": link.rate_bps,
@@ -252,13 +252,13 @@ class _Reader:
 
 
 def reported(request: BenchRequest, logs: Path) -> dict[str, Any]:
-    """`Network`'s facts about the transport, from NCCL's logs (nccl-R.log) in a directory."""
+    """`BenchNetwork`'s facts about the transport, from NCCL's logs (nccl-R.log) in a directory."""
     paths = sorted(logs.glob("nccl-*.log"))
     if not paths:
         return {}
     verdict = read_logs(paths)
     words = sorted({w for c in verdict.communicators for p in c.pairs for w in p.networks})
-    asked = "tcp" if request.fabric.emulate is not None else request.fabric.transport
+    asked = "tcp" if request.network.emulate is not None else request.network.transport
     doubt = not_as_asked(verdict, asked) if asked else None
     return {
         "transport": str(verdict.verdict),

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from wirecost.collectives.request import Backend, BenchRequest
-from wirecost.emulation.network import stand_up
+from wirecost.emulation.network import open_network
 from wirecost.errors import WirecostError
 from wirecost.launch.ranks import End, Ending, Ranks, count_lines
 
@@ -25,19 +25,19 @@ def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
     request = BenchRequest.model_validate_json((directory / "request.json").read_bytes())
     with ExitStack() as stack:
         try:
-            network = stack.enter_context(stand_up(request.fabric, request.hosts))
+            running = stack.enter_context(open_network(request.network, request.hosts))
         except WirecostError as error:
             return Ending(End.REFUSED, str(error))
-        if network.link is not None:
-            (directory / "link.json").write_text(network.link.model_dump_json())
+        if running.link is not None:
+            (directory / "link.json").write_text(running.link.model_dump_json())
         ranks = stack.enter_context(
             Ranks(
                 [*worker, str(directory)] if worker else _forked_worker(directory),
                 directory,
                 request.ranks,
                 per_host=request.ranks_per_host,
-                fabric=request.fabric,
-                hosts=network.hosts,
+                network=request.network,
+                hosts=running.hosts,
                 nccl_log=request.backend is Backend.NCCL,
             )
         )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from wirecost.collectives.efficiency import Fitted
 from wirecost.collectives.request import BenchRequest, Mode
-from wirecost.collectives.result import Network, Row
+from wirecost.collectives.result import BenchNetwork, Row
 
 
 class FitEntry(BaseModel):
@@ -41,7 +41,7 @@ class Document(BaseModel):
     format_version: Literal[1] = 1
     environment: dict[str, Any]
     request: BenchRequest
-    network: Network
+    network: BenchNetwork
     ended: str | None = None
     rows: tuple[Row, ...]
     fits: tuple[FitEntry, ...]

@@ -144,7 +144,7 @@ def _drain(setup: Setup, case: Case, took_ns: int, messages_per_run: int) -> int
     Between messages of a stream the bucket regains only what their own pauses leave. In a ping-pong each end's
     fills up again while the other one sends.
     """
-    emulation = setup.request.fabric.emulate
+    emulation = setup.request.network.emulate
     collective = COLLECTIVES.get(case.collective)
     if setup.unshaped_bytes is None or emulation is None or emulation.rate is None:
         return 0

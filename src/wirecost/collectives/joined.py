@@ -16,7 +16,7 @@ from typing import Any
 from wirecost.collectives.bench import BenchError, check_runnable, reported
 from wirecost.collectives.launcher import World
 from wirecost.collectives.request import Backend, BenchRequest
-from wirecost.collectives.result import Network, Row, combine
+from wirecost.collectives.result import BenchNetwork, Row, combine
 from wirecost.errors import WirecostError
 from wirecost.launch.ranks import nccl_log_environment, network_environment
 from wirecost.temporary import temporary_directory
@@ -36,9 +36,9 @@ def run_joined(
     request: BenchRequest,
     world: World,
     *,
-    on_start: Callable[[Network], None] | None = None,
+    on_start: Callable[[BenchNetwork], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
-) -> tuple[Network, list[Row]]:
+) -> tuple[BenchNetwork, list[Row]]:
     """Measures with the other ranks. Rank 0 is told of everything; the others get no rows.
 
     Raises:
@@ -49,7 +49,7 @@ def run_joined(
     from wirecost.collectives.driver import cases, measure
     from wirecost.collectives.session import session
 
-    network = Network(name=request.fabric.name, emulated=False)
+    network = BenchNetwork(name=request.network.name, emulated=False)
     rows: list[Row] = []
     with temporary_directory("wirecost-bench-") as logs:
         own_log = logs / f"nccl-{world.rank}.log"
@@ -78,7 +78,7 @@ def run_joined(
 
 
 def _environment(request: BenchRequest, log: Path) -> dict[str, str]:
-    chosen = network_environment(request.fabric, 0, emulated=False)
+    chosen = network_environment(request.network, 0, emulated=False)
     return chosen | (nccl_log_environment(log) if request.backend is Backend.NCCL else {})
 
 
@@ -86,7 +86,9 @@ def _log(path: Path) -> bytes:
     return path.read_bytes()[:MAX_LOG_BYTES] if path.exists() else b""
 
 
-def _with_transport(request: BenchRequest, network: Network, texts: list[bytes] | None, logs: Path) -> Network:
+def _with_transport(
+    request: BenchRequest, network: BenchNetwork, texts: list[bytes] | None, logs: Path
+) -> BenchNetwork:
     if texts is None or not any(texts):
         return network
     for rank, text in enumerate(texts):

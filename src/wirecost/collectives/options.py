@@ -13,7 +13,7 @@ from wirecost.collectives.operations import BARRIER, COLLECTIVES, collective_nam
 from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp, group_lists, size_range
 from wirecost.errors import SpecError, one_of
 from wirecost.spec import load, validate
-from wirecost.spec.fabric import Fabric, Native
+from wirecost.spec.network import Native, Network
 from wirecost.spec.presets import named, names
 from wirecost.units import parse_size_bytes, parse_time_s
 
@@ -29,7 +29,7 @@ def request_from(
     step: str | None,
     hosts: int,
     ranks_per_host: int | None,
-    fabric: str | None,
+    network: str | None,
     groups: str,
     backend: str | None,
     dtype: str,
@@ -81,7 +81,7 @@ def request_from(
             least, most, factor=factor, step_bytes=None if step is None else _size("-i", step)
         ),
         "backend": chosen,
-        "fabric": fabric_named(fabric, chosen, hosts) if world is None else native_named(fabric, chosen),
+        "network": network_named(network, chosen, hosts) if world is None else native_named(network, chosen),
         "hosts": hosts,
         "ranks_per_host": per_host,
         "groups": group_lists(groups, hosts, per_host),
@@ -99,7 +99,7 @@ def request_from(
     return validate(BenchRequest, request, "bench")
 
 
-def fabric_named(name: str | None, backend: Backend, hosts: int) -> Fabric:
+def network_named(name: str | None, backend: Backend, hosts: int) -> Network:
     """A network by a preset's name or a file; without one, what is inside this machine.
 
     Raises:
@@ -108,32 +108,32 @@ def fabric_named(name: str | None, backend: Backend, hosts: int) -> Fabric:
     if name is None:
         if hosts > 1:
             raise SpecError(
-                f"{hosts} hosts need a network between them: --fabric, one of "
-                f"{', '.join(n for n in names('fabric') if n.startswith('emulated'))}"
+                f"{hosts} hosts need a network between them: --network, one of "
+                f"{', '.join(n for n in names('network') if n.startswith('emulated'))}"
             )
         name = "nvlink" if backend is Backend.NCCL else "loopback"
-    if name in names("fabric"):
-        return validate(Fabric, named("fabric", name), f"fabric {name}")
+    if name in names("network"):
+        return validate(Network, named("network", name), f"network {name}")
     path = Path(name)
     if path.exists() or path.suffix in {".yaml", ".yml"}:
-        return load(Fabric, path)
-    raise SpecError(one_of("fabric", name, names("fabric")))
+        return load(Network, path)
+    raise SpecError(one_of("network", name, names("network")))
 
 
-def native_named(name: str | None, backend: Backend) -> Fabric:
+def native_named(name: str | None, backend: Backend) -> Network:
     """The network that a launcher's ranks have: its native form, or an unnamed one.
 
     Raises:
         SpecError: for a network that is emulated only.
     """
     if name is None:
-        return Fabric(name="native", native=Native())
-    fabric = fabric_named(name, backend, 1)
-    if fabric.native is None:
+        return Network(name="native", native=Native())
+    network = network_named(name, backend, 1)
+    if network.native is None:
         raise SpecError(
-            f"--fabric: '{name}' is emulated, and ranks of a launcher run on what is there; leave it out"
+            f"--network: '{name}' is emulated, and ranks of a launcher run on what is there; leave it out"
         )
-    return fabric.model_copy(update={"emulate": None})
+    return network.model_copy(update={"emulate": None})
 
 
 def _size(option: str, text: str) -> int:

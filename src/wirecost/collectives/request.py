@@ -11,7 +11,7 @@ from wirecost.collectives.operations import BARRIER, COLLECTIVES
 from wirecost.errors import SpecError
 from wirecost.spec.base import Spec
 from wirecost.spec.experiment import MAX_EMULATED_HOSTS
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 
 MAX_SIZES = 1000
 
@@ -44,7 +44,7 @@ class BenchRequest(Spec):
     collectives: tuple[str, ...] = ("all_reduce",)
     sizes_bytes: tuple[PositiveInt, ...]
     backend: Backend
-    fabric: Fabric
+    network: Network
     hosts: PositiveInt = 1
     ranks_per_host: PositiveInt = 1
     groups: tuple[tuple[NonNegativeInt, ...], ...]
@@ -67,17 +67,17 @@ class BenchRequest(Spec):
             raise ValueError("groups: every group needs the same number of ranks, at least two")
         if len(set(listed)) != len(listed) or max(listed) >= self.ranks:
             raise ValueError(f"groups: each of the ranks 0..{self.ranks - 1} can be in one group at most")
-        if self.fabric.emulate is None and self.hosts > 1 and self.launcher is None:
+        if self.network.emulate is None and self.hosts > 1 and self.launcher is None:
             raise ValueError(
-                f"fabric '{self.fabric.name}' is a native network, which this machine alone has with one host; "
-                "take --hosts 1, an emulated fabric, or start the ranks by torchrun, Slurm or mpirun"
+                f"network '{self.network.name}' is a native network, which this machine alone has with one host; "
+                "take --hosts 1, an emulated network, or start the ranks by torchrun, Slurm or mpirun"
             )
         if self.graph and self.backend is not Backend.NCCL:
             raise ValueError(f"-G: CUDA graphs are for --backend nccl, not {self.backend}")
         if self.backend is Backend.MPI and self.element.mpi is None:
             have = ", ".join(d.name for d in DTYPES.values() if d.mpi)
             raise ValueError(f"dtype: MPI has no type for {self.dtype}; it has {have}")
-        if self.fabric.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
+        if self.network.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
             raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
         return self
 
@@ -95,7 +95,7 @@ class BenchRequest(Spec):
         """The shaped rate of the link that each rank has for itself, in bits per second; None where ranks share
         one, or nothing is shaped."""
         alone = self.hosts > 1 and self.ranks_per_host == 1 and self.launcher is None
-        return self.fabric.emulate.rate if alone and self.fabric.emulate is not None else None
+        return self.network.emulate.rate if alone and self.network.emulate is not None else None
 
     @property
     def group_size(self) -> int:

@@ -55,9 +55,9 @@ class Row(_Model):
     """The shaper's bucket takes so much of what each rank sends that the row is no measure of the cap."""
 
 
-class Network(_Model):
+class BenchNetwork(_Model):
     """`transport` is what NCCL's log proves, in `wirecost transport`'s words, and `reported` NCCL's own; None
-    where nothing reports it. `doubt` says where that isn't what the fabric promises."""
+    where nothing reports it. `doubt` says where that isn't what the network promises."""
 
     name: str | None
     emulated: bool | None
@@ -70,7 +70,9 @@ class Network(_Model):
     doubt: str | None = None
 
 
-def combine(request: BenchRequest, network: Network, case: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> Row:
+def combine(
+    request: BenchRequest, network: BenchNetwork, case: dict[str, Any], ranks: Sequence[dict[str, Any]]
+) -> Row:
     """One row from every rank's samples of one case."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for sample in ranks:
@@ -151,7 +153,9 @@ def _group_times(members: list[dict[str, Any]], bound: Callable[[Iterable[float]
     }
 
 
-def _escapes(network: Network, sent_bytes: float, messages: int, time_ns: float, timed: dict[str, Any]) -> bool:
+def _escapes(
+    network: BenchNetwork, sent_bytes: float, messages: int, time_ns: float, timed: dict[str, Any]
+) -> bool:
     """Whether the shaper's bucket hides its cap: it holds more than a little of what the link carried without a
     pause, and without it the link would have been busy.
 

@@ -56,7 +56,7 @@ def session(
             timer: HostTimer | DeviceTimer = DeviceTimer(captured if request.graph else None)
         else:
             timer = HostTimer(common_clock=_one_machine(control))
-        emulation = request.fabric.emulate
+        emulation = request.network.emulate
         bucket = burst_bytes(emulation.rate) if emulation and emulation.rate and request.hosts > 1 else None
         yield Setup(request, rank, group, comm, control, timer, device, bucket)
         dist.barrier()

@@ -11,7 +11,7 @@ from wirecost._version import __version__
 from wirecost.collectives.efficiency import Fitted
 from wirecost.collectives.operations import BARRIER, COLLECTIVES
 from wirecost.collectives.request import BenchRequest, Mode
-from wirecost.collectives.result import Network, Row
+from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.text import printable
 from wirecost.units import format_ns, format_rate_bps, format_size_bytes
 
@@ -29,7 +29,7 @@ def number(value: float | None, width: int) -> str:
     return f"{value:>{width}.{1 if width >= 7 else 0}e}"
 
 
-def network_line(network: Network) -> str:
+def network_line(network: BenchNetwork) -> str:
     """Says what the network is, and what was measured of it."""
     name = printable(network.name or "unknown")
     text = f"network: {name} ({'emulated on this machine' if network.emulated else 'native'})"
@@ -47,7 +47,7 @@ def network_line(network: Network) -> str:
     return text
 
 
-def header(request: BenchRequest, network: Network, collective: str) -> list[str]:
+def header(request: BenchRequest, network: BenchNetwork, collective: str) -> list[str]:
     iterations = request.iterations or "auto"
     many = len(request.groups)
     groups = f"{many} groups of {request.group_size} ranks at once" if many > 1 else f"{request.ranks} ranks"

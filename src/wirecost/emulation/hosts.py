@@ -18,7 +18,7 @@ from wirecost.emulation.kernel import CLONE_NEWNET, CLONE_NEWUTS, setns, unshare
 from wirecost.emulation.steering import FEW_CORES, steer
 from wirecost.emulation.tcp import use_usual_control
 from wirecost.errors import UnsupportedError
-from wirecost.spec.fabric import Emulation
+from wirecost.spec.network import Emulation
 from wirecost.units import format_rate_bps
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _no_kernel_part(kind: str, code: int | None) -> str:
     if code in (errno.EOPNOTSUPP, errno.ENOENT):
         remedy = f"load it as root: modprobe {module}"
         if kind == "netem":
-            remedy += "; where the kernel has none, leave the fabric's 'delay' out"
+            remedy += "; where the kernel has none, leave the network's 'delay' out"
         return f"{purpose} between emulated hosts needs the kernel's '{module}', which is missing; {remedy}"
     reason = os.strerror(code) if code else "unknown error"
     return f"the kernel refused {purpose} between emulated hosts ('{kind}': {reason})"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.emulation.probe import LinkMeasurement, measure_best
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunningNetwork:
     """`hosts` is None on a native network, `link` also with a single host: there is nothing to measure."""
 
     hosts: EmulatedHosts | None = None
@@ -20,15 +20,15 @@ class Standing:
 
 
 @contextmanager
-def stand_up(fabric: Fabric, hosts: int) -> Iterator[Standing]:
+def open_network(network: Network, hosts: int) -> Iterator[RunningNetwork]:
     """Builds an emulated network and measures its links; it vanishes with the context.
 
     Raises:
         UnsupportedError: for what the kernel lacks, with what to do.
         TimeoutError: if hosts can't reach each other.
     """
-    if fabric.emulate is None:
-        yield Standing()
+    if network.emulate is None:
+        yield RunningNetwork()
         return
-    with EmulatedHosts(hosts, fabric.emulate) as emulated:
-        yield Standing(emulated, measure_best(emulated) if hosts > 1 else None)
+    with EmulatedHosts(hosts, network.emulate) as emulated:
+        yield RunningNetwork(emulated, measure_best(emulated) if hosts > 1 else None)

@@ -117,7 +117,7 @@ def too_slow(link: LinkMeasurement) -> str | None:
         return None
     return (
         f"this machine reaches {format_rate_bps(link.rate_bps, 3)} between {len(link.rates_bps)} emulated hosts, "
-        f"not {format_rate_bps(nominal, 3)}; use a slower fabric, fewer hosts, or a less busy machine"
+        f"not {format_rate_bps(nominal, 3)}; use a slower network, fewer hosts, or a less busy machine"
     )
 
 

@@ -24,7 +24,7 @@ from wirecost.launch.memory import largest_child_bytes
 from wirecost.launch.processes import END_S, die_with_parent, mapped_shared_memory, remove_shared_memory
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 from wirecost.launch.waiting import slowest_rank
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 
 MASTER_PORT = 29500
 PORTS_TRIED = 100
@@ -79,7 +79,7 @@ class Ranks:
         count: int,
         *,
         per_host: int,
-        fabric: Fabric,
+        network: Network,
         hosts: EmulatedHosts | None,
         nccl_log: bool = False,
         most_threads: int | None = None,
@@ -95,9 +95,9 @@ class Ranks:
         for rank in range(count):
             host = rank // per_host
             environment = {
-                **({} if hosts else local_sockets(fabric)),
+                **({} if hosts else local_sockets(network)),
                 **os.environ,
-                **network_environment(fabric, host, emulated=hosts is not None),
+                **network_environment(network, host, emulated=hosts is not None),
                 "RANK": str(rank),
                 "WORLD_SIZE": str(count),
                 "LOCAL_RANK": str(rank % per_host),
@@ -270,14 +270,14 @@ def nccl_log_environment(path: Path) -> dict[str, str]:
     return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P", "NCCL_DEBUG_FILE": str(path)}
 
 
-def local_sockets(fabric: Fabric) -> dict[str, str]:
+def local_sockets(network: Network) -> dict[str, str]:
     """Returns environment variables that keep the sockets of this machine's ranks from other machines."""
-    return {"GLOO_SOCKET_IFNAME": "lo"} | ({"NCCL_SOCKET_IFNAME": "lo"} if fabric.inside else {})
+    return {"GLOO_SOCKET_IFNAME": "lo"} | ({"NCCL_SOCKET_IFNAME": "lo"} if network.inside else {})
 
 
-def network_environment(fabric: Fabric, host: int, *, emulated: bool) -> dict[str, str]:
+def network_environment(network: Network, host: int, *, emulated: bool) -> dict[str, str]:
     """What makes NCCL and gloo use a network."""
-    emulation, native = fabric.emulate, fabric.native
+    emulation, native = network.emulate, network.native
     if not emulated or emulation is None:
         chosen = dict(native.environment) if native else {}
         interface = native.interface if native else None

@@ -11,7 +11,7 @@ from wirecost.breakdown import (
     Collective,
     Interval,
     Iteration,
-    Network,
+    NetworkRecord,
     Parts,
     Phase,
     ResultWarning,
@@ -132,7 +132,7 @@ def _breakdown(
         world_size=made.gpus,
         iterations=(Iteration(rank=0, name="predicted", parts=parts, phases=phases),),
         collectives=tuple(_collectives(made, layout, machine, times)),
-        network=Network(
+        network=NetworkRecord(
             name=made.cluster.inter_node.name if several else made.cluster.intra_node.name,
             emulated=bool(made.cluster.network_efficiency and made.cluster.network_efficiency.emulated),
             nominal_rate_bps=nominal if several else made.cluster.intra_node.rate,

@@ -79,7 +79,7 @@ def to_cells(results: Iterable[Result], predictions: Matched) -> tuple[Cell, ...
     """One cell for each result. Where a study has hosts of several sizes, a network's name says which: with two
     ranks behind a link it is another network than with one."""
     results = list(results)
-    sizes = {r.experiment.ranks_per_host for r in results if not r.experiment.fabric.inside}
+    sizes = {r.experiment.ranks_per_host for r in results if not r.experiment.network.inside}
     return tuple(
         Cell(
             e.workload.name,
@@ -95,6 +95,6 @@ def to_cells(results: Iterable[Result], predictions: Matched) -> tuple[Cell, ...
 
 
 def network_name(experiment: Experiment, *, several: bool) -> str:
-    """The fabric's name, with its hosts' size where there are several."""
-    name = experiment.fabric.name
-    return name if experiment.fabric.inside or not several else f"{name}, {experiment.ranks_per_host} per host"
+    """The network's name, with its hosts' size where there are several."""
+    name = experiment.network.name
+    return name if experiment.network.inside or not several else f"{name}, {experiment.ranks_per_host} per host"

@@ -151,14 +151,14 @@ class StudyReport:
 
     @property
     def emulated(self) -> bool:
-        return any(c.result.experiment.fabric.emulate is not None for c in self.cells)
+        return any(c.result.experiment.network.emulate is not None for c in self.cells)
 
     def links(self) -> list[Links]:
         found = []
         for network in self.networks:
             known = [c.breakdown.network for c in self.cells if c.network == network and c.breakdown]
             rates = [k.measured_rate_bps for k in known if k and k.measured_rate_bps]
-            emulation = next(c.result.experiment.fabric.emulate for c in self.cells if c.network == network)
+            emulation = next(c.result.experiment.network.emulate for c in self.cells if c.network == network)
             nominal = emulation.rate if emulation else None
             emulated = emulation is not None
             used = tuple(sorted({k.transport for k in known if k and k.transport}))
@@ -170,7 +170,7 @@ class StudyReport:
 
     def network_label(self, network: str) -> str:
         """The name, with `emulated` where it is, results or not."""
-        emulated = any(c.result.experiment.fabric.emulate for c in self.cells if c.network == network)
+        emulated = any(c.result.experiment.network.emulate for c in self.cells if c.network == network)
         return f"{network} (emulated)" if emulated and "emulated" not in network else network
 
     def speed_ups(self) -> list[SpeedUp]:
@@ -326,7 +326,7 @@ def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
     """Networks by their measured rate: those inside a host first, those never measured last."""
 
     def rate(network: str, of: list[Cell]) -> float:
-        if any(c.result.experiment.fabric.inside for c in of):
+        if any(c.result.experiment.network.inside for c in of):
             return -math.inf
         rates = [c.breakdown.network.measured_rate_bps or 0.0 for c in of if c.breakdown and c.breakdown.network]
         return -max(rates, default=0.0)

@@ -1,8 +1,8 @@
-"""What to run, as plain validated data: Workload, Plan, Cluster, Fabric, Experiment, Study."""
+"""What to run, as plain validated data: Workload, Plan, Cluster, Network, Experiment, Study."""
 
 from wirecost.spec.cluster import GPU, Cluster, Cores, Link, gpu
 from wirecost.spec.experiment import Data, Device, Experiment, LossScaling, Optimizer, Periodic, Scaling
-from wirecost.spec.fabric import Emulation, Fabric, Native
+from wirecost.spec.network import Emulation, Native, Network
 from wirecost.spec.plan import (
     DataParallel,
     GradientTraffic,
@@ -27,7 +27,6 @@ __all__ = [
     "Device",
     "Emulation",
     "Experiment",
-    "Fabric",
     "Family",
     "GradientTraffic",
     "Link",
@@ -35,6 +34,7 @@ __all__ = [
     "MatrixPrecision",
     "MixtureOfExperts",
     "Native",
+    "Network",
     "Optimizer",
     "Periodic",
     "PipelineSchedule",

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 from wirecost.spec.plan import Plan
 from wirecost.spec.workload import Workload, nearest_multiples
 from wirecost.units import Seconds, TimeS
@@ -103,11 +103,13 @@ class Periodic(Spec):
 
 
 class Experiment(Spec):
-    """A workload under a plan on hosts over a fabric. A rank is one process; batches count sequences."""
+    """A workload under a plan on hosts over a network. A rank is one process; batches count sequences."""
+
+    former_keys = {"fabric": "network"}
 
     workload: Workload
     plan: Plan
-    fabric: Fabric
+    network: Network
     scaling: Scaling
     hosts: PositiveInt
     ranks_per_host: PositiveInt = 1
@@ -126,7 +128,7 @@ class Experiment(Spec):
 
     @model_validator(mode="after")
     def _fits(self) -> Experiment:
-        if self.fabric.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
+        if self.network.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
             raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
         if self.min_time >= self.timeout:
             raise ValueError(f"min_time: {self.min_time:.6g} s, but the timeout is {self.timeout:.6g} s; raise it")
@@ -165,6 +167,8 @@ class Experiment(Spec):
         """Changes when anything about the experiment does: 10 hex digits of SHA-256 over its canonical JSON.
         However long it is measured, it is the same experiment."""
         content = self.model_dump(mode="json", exclude={"min_time"})
+        # Results from before the key was renamed are this experiment's.
+        content["fabric"] = content.pop("network")
         if not self.profile_iterations:
             # Results from before there was such a setting are this experiment's.
             del content["profile_iterations"]
@@ -177,7 +181,7 @@ class Experiment(Spec):
         readable = "_".join(
             [
                 self.workload.name,
-                self.fabric.name,
+                self.network.name,
                 self.plan.name,
                 str(self.scaling),
                 f"{self.hosts}x{self.ranks_per_host}",

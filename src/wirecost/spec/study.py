@@ -1,4 +1,4 @@
-"""Study: a matrix of workloads x fabrics x plans x scaling x hosts, expanded into experiments."""
+"""Study: a matrix of workloads x networks x plans x scaling x hosts, expanded into experiments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wirecost.spec.experiment import (
     Scaling,
     Timeout,
 )
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
 from wirecost.spec.workload import Workload, nearest_multiples
@@ -82,15 +82,17 @@ class ScalingRule(Spec):
 
 Named = Annotated[str, Field(min_length=1)]
 WorkloadEntry = Annotated[Workload, BeforeValidator(lambda v: named("workload", v))]
-FabricEntry = Annotated[Fabric, BeforeValidator(lambda v: named("fabric", v))]
+NetworkEntry = Annotated[Network, BeforeValidator(lambda v: named("network", v))]
 PlanEntry = Annotated[Plan, BeforeValidator(lambda v: named("plan", v))]
 
 
 class Study(Spec):
+    deprecated_keys = {"fabrics": "networks"}
+
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     description: str = ""
     workloads: tuple[WorkloadEntry, ...] = Field(min_length=1)
-    fabrics: tuple[FabricEntry, ...] = Field(min_length=1)
+    networks: tuple[NetworkEntry, ...] = Field(min_length=1)
     plans: tuple[PlanEntry, ...] = Field(min_length=1)
     scaling: tuple[ScalingRule, ...] = Field(min_length=1)
     hosts: tuple[HostShape, ...] = Field(default=(2,), min_length=1)
@@ -110,13 +112,13 @@ class Study(Spec):
 
     @model_validator(mode="after")
     def _expands(self) -> Study:
-        for key in ("workloads", "fabrics", "plans"):
+        for key in ("workloads", "networks", "plans"):
             names = [entry.name for entry in getattr(self, key)]
             twice = {n for n in names if names.count(n) > 1}
             if twice:
                 raise ValueError(f"{key}: '{min(twice)}' stands there twice; give each entry its own name")
         count = (
-            len(self.workloads) * len(self.fabrics) * len(self.plans)
+            len(self.workloads) * len(self.networks) * len(self.plans)
             * sum(len(rule.hosts or self.hosts) for rule in self.scaling)
         )  # fmt: skip
         if count > MAX_EXPERIMENTS:
@@ -135,9 +137,9 @@ class Study(Spec):
             for workload in self.workloads:
                 for plan in self.plans:
                     for hosts in rule.hosts or self.hosts:
-                        for fabric in self.fabrics:
+                        for network in self.networks:
                             where = f"scaling[{number}] with {hosts} hosts"
-                            cell = self._cell(where, rule, hosts, workload=workload, plan=plan, fabric=fabric)
+                            cell = self._cell(where, rule, hosts, workload=workload, plan=plan, network=network)
                             cells.setdefault(cell.digest, cell)
         return list(cells.values())
 
@@ -149,7 +151,7 @@ class Study(Spec):
         return int(hosts), int(per_host)
 
     def _cell(
-        self, where: str, rule: ScalingRule, shape: HostShape, *, workload: Workload, plan: Plan, fabric: Fabric
+        self, where: str, rule: ScalingRule, shape: HostShape, *, workload: Workload, plan: Plan, network: Network
     ) -> Experiment:
         hosts, per_host = self._shape(shape)
         ranks = hosts * per_host
@@ -175,10 +177,10 @@ class Study(Spec):
             return Experiment(
                 workload=workload,
                 plan=plan,
-                fabric=fabric,
+                network=network,
                 scaling=rule.kind,
-                hosts=1 if fabric.inside else hosts,
-                ranks_per_host=ranks if fabric.inside else per_host,
+                hosts=1 if network.inside else hosts,
+                ranks_per_host=ranks if network.inside else per_host,
                 global_batch=global_batch,
                 micro_batch=micro_batch,
                 **shared,

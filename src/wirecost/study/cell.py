@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from wirecost.emulation.network import stand_up
+from wirecost.emulation.network import open_network
 from wirecost.emulation.probe import too_slow
 from wirecost.emulation.tcp import of_hosts
 from wirecost.errors import WirecostError
@@ -41,30 +41,30 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
     (directory / "machine.json").write_text(json.dumps({"busy_fraction_before": _busy_fraction()}))
     with ExitStack() as stack:
         try:
-            network = stack.enter_context(stand_up(experiment.fabric, experiment.hosts))
+            running = stack.enter_context(open_network(experiment.network, experiment.hosts))
         except WirecostError as error:
             return Outcome(status=Status.SKIPPED, reason=str(error))
-        if network.link is not None:
-            (directory / "link.json").write_text(network.link.model_dump_json(indent=1))
-            if reason := too_slow(network.link):
+        if running.link is not None:
+            (directory / "link.json").write_text(running.link.model_dump_json(indent=1))
+            if reason := too_slow(running.link):
                 return Outcome(status=Status.SKIPPED, reason=reason)
-        counters = stack.enter_context(recorded_counters(directory, experiment.device, network.hosts))
+        counters = stack.enter_context(recorded_counters(directory, experiment.device, running.hosts))
         ranks = stack.enter_context(
             Ranks(
                 [*worker, str(directory)] if worker else partial(run_here, directory),
                 directory,
                 experiment.ranks,
                 per_host=experiment.ranks_per_host,
-                fabric=experiment.fabric,
-                hosts=network.hosts,
+                network=experiment.network,
+                hosts=running.hosts,
                 nccl_log=experiment.device is Device.CUDA,
                 most_threads=THREADS_BESIDE_A_GPU if experiment.device is Device.CUDA else None,
             )
         )
         counters.start()
-        before = of_hosts(network.hosts) if network.hosts else None
+        before = of_hosts(running.hosts) if running.hosts else None
         outcome = _watch(ranks, experiment, directory)
-        after = of_hosts(network.hosts) if network.hosts else None
+        after = of_hosts(running.hosts) if running.hosts else None
         if before and after:
             (directory / "tcp.json").write_text(after.since(before).model_dump_json())
         return outcome

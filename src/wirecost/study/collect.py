@@ -14,7 +14,7 @@ from wirecost.breakdown import (
     Breakdown,
     Collective,
     Iteration,
-    Network,
+    NetworkRecord,
     Parts,
     PeakMemory,
     Phase,
@@ -79,9 +79,9 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         world_size=experiment.ranks,
         iterations=iterations,
         collectives=tuple(collectives),
-        network=Network(
-            name=experiment.fabric.name,
-            emulated=experiment.fabric.emulate is not None,
+        network=NetworkRecord(
+            name=experiment.network.name,
+            emulated=experiment.network.emulate is not None,
             transport=transport,
             nominal_rate_bps=link.nominal_rate_bps if link else None,
             measured_rate_bps=link.rate_bps if link else None,
@@ -218,7 +218,7 @@ def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, lis
         return "tcp", []
     logs = sorted((directory / "logs").glob("nccl-*.log"))
     verdict = read_logs(logs)
-    asked = "tcp" if experiment.fabric.emulate is not None else experiment.fabric.transport
+    asked = "tcp" if experiment.network.emulate is not None else experiment.network.transport
     doubt = not_as_asked(verdict, asked) if asked else None
     return str(verdict.verdict), [ResultWarning(code=doubt.code, message=doubt.message)] if doubt else []
 
@@ -270,7 +270,7 @@ def _warnings(
                 "so no number here means anything",
             )
         )
-    if experiment.fabric.emulate is not None and experiment.ranks > cores:
+    if experiment.network.emulate is not None and experiment.ranks > cores:
         found.append(
             ResultWarning(
                 code="shared_cores",

@@ -48,7 +48,7 @@ def _iterations(experiment: Experiment) -> int:
 
 
 def _network_s(experiment: Experiment) -> float:
-    rate = experiment.fabric.emulate.rate if experiment.fabric.emulate else None
+    rate = experiment.network.emulate.rate if experiment.network.emulate else None
     if rate is None or experiment.ranks == 1:
         return 0.0
     size = count(experiment.workload).total * experiment.plan.precision.bytes_per_element

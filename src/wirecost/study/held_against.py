@@ -145,7 +145,7 @@ def _cell(experiment: Experiment, measured: Breakdown, predicted: Breakdown) -> 
     return CellError(
         cell=experiment.slug,
         workload=experiment.workload.name,
-        network=experiment.fabric.name,
+        network=experiment.network.name,
         plan=experiment.plan.name,
         scaling=str(experiment.scaling),
         ranks=experiment.ranks,

@@ -18,10 +18,10 @@ from wirecost.collectives.document import Document, fit_entries
 from wirecost.collectives.efficiency import fit_rows
 from wirecost.collectives.operations import COLLECTIVES
 from wirecost.collectives.request import Backend, BenchRequest, Mode
-from wirecost.collectives.result import Network, Row
+from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.errors import WirecostError
 from wirecost.spec import Device, Experiment
-from wirecost.spec.fabric import Fabric
+from wirecost.spec.network import Network
 from wirecost.study.environment import describe_environment
 from wirecost.study.store import Store, StoreError, read_json, write_file
 
@@ -39,16 +39,16 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class Site:
-    """Where experiments run: a fabric between so many hosts with so many ranks each."""
+    """Where experiments run: a network between so many hosts with so many ranks each."""
 
-    fabric: Fabric
+    network: Network
     hosts: int
     ranks_per_host: int
     device: Device
 
     @staticmethod
     def of(experiment: Experiment) -> Site:
-        return Site(experiment.fabric, experiment.hosts, experiment.ranks_per_host, experiment.device)
+        return Site(experiment.network, experiment.hosts, experiment.ranks_per_host, experiment.device)
 
     @property
     def ranks(self) -> int:
@@ -56,14 +56,14 @@ class Site:
 
     @property
     def label(self) -> str:
-        return f"{self.fabric.name}, {self.hosts} x {self.ranks_per_host} ranks"
+        return f"{self.network.name}, {self.hosts} x {self.ranks_per_host} ranks"
 
     @property
     def slug(self) -> str:
         """A directory name that a person can read and no two different sites share."""
-        content = [self.fabric.model_dump(mode="json"), self.hosts, self.ranks_per_host, str(self.device)]
+        content = [self.network.model_dump(mode="json"), self.hosts, self.ranks_per_host, str(self.device)]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
-        name = re.sub(r"[^A-Za-z0-9._+-]", "-", self.fabric.name)
+        name = re.sub(r"[^A-Za-z0-9._+-]", "-", self.network.name)
         return f"{name}_{self.hosts}x{self.ranks_per_host}_{self.device}_{digest}"
 
     def request(self) -> BenchRequest:
@@ -72,7 +72,7 @@ class Site:
             collectives=(COLLECTIVE,),
             sizes_bytes=self._sizes(),
             backend=Backend.NCCL if self.device is Device.CUDA else Backend.GLOO,
-            fabric=self.fabric,
+            network=self.network,
             hosts=self.hosts,
             ranks_per_host=self.ranks_per_host,
             groups=(tuple(range(self.ranks)),),
@@ -84,7 +84,7 @@ class Site:
 
     def _sizes(self) -> tuple[int, ...]:
         most = MOST_BYTES_ON_GPU if self.device is Device.CUDA else MOST_BYTES
-        rate = self.fabric.emulate.rate if self.fabric.emulate and self.hosts > 1 else None
+        rate = self.network.emulate.rate if self.network.emulate and self.hosts > 1 else None
         if rate is not None:
             fitting = int(rate / 8 * LARGEST_S / COLLECTIVES[COLLECTIVE].bus_factor(self.ranks))
             most = min(most, max(LEAST_BYTES, 1 << fitting.bit_length() - 1))
@@ -111,7 +111,7 @@ def benchmark(
     """
     missing = [site for site in wanted if not (_folder(store, site) / "bench.json").exists()]
 
-    def done(number: int, network: Network, rows: list[Row]) -> None:
+    def done(number: int, network: BenchNetwork, rows: list[Row]) -> None:
         site = missing[number]
         request = site.request()
         wrong = sum(row.wrong or 0 for row in rows)

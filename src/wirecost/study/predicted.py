@@ -22,7 +22,7 @@ from wirecost.errors import SpecError, WirecostError
 from wirecost.model.nccl import VETH_BPS
 from wirecost.model.predict import Prediction, predict
 from wirecost.model.setup import setup
-from wirecost.spec import Cluster, Experiment, Fabric, Link, Stack, Study, to_yaml
+from wirecost.spec import Cluster, Experiment, Link, Network, Stack, Study, to_yaml
 from wirecost.units import BitsPerSecond, format_rate_bps
 
 FORMAT_VERSION = 1
@@ -50,8 +50,8 @@ def predict_study(
 ) -> list[PredictedCell]:
     """Predicts every cell of a study, from a calibration or from one cluster and stack for all.
 
-    A fabric's cluster is the calibration's of that name. One that was not benchmarked, but is emulated at a stated
-    rate, is taken at that rate less what protocols add, and says so.
+    A network's cluster is the calibration's of that name. One that was not benchmarked, but is emulated at a
+    stated rate, is taken at that rate less what protocols add, and says so.
     """
     return [_cell(e, calibration, cluster, stack) for e in study.experiments()]
 
@@ -63,16 +63,16 @@ def _cell(
     try:
         if calibration is not None:
             stack = stack or _stack(experiment, calibration)
-            cluster = cluster or _cluster(experiment.fabric, calibration, warnings)
-        elif cluster is not None and experiment.fabric.emulate and experiment.fabric.emulate.rate:
-            cluster = _at_nominal_rate(experiment.fabric, cluster, warnings)
+            cluster = cluster or _cluster(experiment.network, calibration, warnings)
+        elif cluster is not None and experiment.network.emulate and experiment.network.emulate.rate:
+            cluster = _at_nominal_rate(experiment.network, cluster, warnings)
         if cluster is None:
             raise SpecError("nothing says on what to predict: a calibration or a cluster")
         placed = cluster.model_copy(
             update={
                 "gpus_per_node": experiment.ranks_per_host,
                 "nodes": experiment.hosts,
-                **({"nics_per_node": 1} if experiment.fabric.emulate is not None else {}),
+                **({"nics_per_node": 1} if experiment.network.emulate is not None else {}),
             }
         )
         made = setup(
@@ -93,7 +93,7 @@ def _cell(
         update={
             "title": experiment.slug,
             "network": network.model_copy(
-                update={"name": experiment.fabric.name, "emulated": experiment.fabric.emulate is not None}
+                update={"name": experiment.network.name, "emulated": experiment.network.emulate is not None}
             ),
             "warnings": (*found.breakdown.warnings, *warnings),
         }
@@ -112,36 +112,36 @@ def _stack(experiment: Experiment, calibration: Calibration) -> Stack:
     return calibration.stacks[precision]
 
 
-def _cluster(fabric: Fabric, calibration: Calibration, warnings: list[ResultWarning]) -> Cluster:
-    if fabric.name in calibration.clusters:
-        return calibration.clusters[fabric.name]
-    if fabric.emulate is None or fabric.emulate.rate is None:
+def _cluster(network: Network, calibration: Calibration, warnings: list[ResultWarning]) -> Cluster:
+    if network.name in calibration.clusters:
+        return calibration.clusters[network.name]
+    if network.emulate is None or network.emulate.rate is None:
         raise SpecError(
-            f"fabric '{fabric.name}' was not benchmarked and states no rate; benchmarked: "
+            f"network '{network.name}' was not benchmarked and states no rate; benchmarked: "
             f"{', '.join(sorted(calibration.clusters))}"
         )
-    return _at_nominal_rate(fabric, next(iter(calibration.clusters.values())), warnings)
+    return _at_nominal_rate(network, next(iter(calibration.clusters.values())), warnings)
 
 
-def _at_nominal_rate(fabric: Fabric, cluster: Cluster, warnings: list[ResultWarning]) -> Cluster:
-    assert fabric.emulate is not None
-    rate = fabric.emulate.rate
+def _at_nominal_rate(network: Network, cluster: Cluster, warnings: list[ResultWarning]) -> Cluster:
+    assert network.emulate is not None
+    rate = network.emulate.rate
     assert rate is not None
     warnings.append(
         ResultWarning(
             code="not_benchmarked",
-            message=f"fabric '{fabric.name}' was not benchmarked: its nominal {format_rate_bps(rate)} is used, "
+            message=f"network '{network.name}' was not benchmarked: its nominal {format_rate_bps(rate)} is used, "
             "less what protocols add",
         )
     )
     link = Link(
-        name=fabric.name,
+        name=network.name,
         rate=rate,
         interface_rate=BitsPerSecond(VETH_BPS),
         efficiency=PAYLOAD,
-        source="nominal rate of the emulated fabric, less what Ethernet, IP and TCP add to a frame",
+        source="nominal rate of the emulated network, less what Ethernet, IP and TCP add to a frame",
     )
-    return cluster.model_copy(update={"inter_node": link, "network_efficiency": None, "name": fabric.name})
+    return cluster.model_copy(update={"inter_node": link, "network_efficiency": None, "name": network.name})
 
 
 def write_predictions(

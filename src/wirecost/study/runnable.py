@@ -42,13 +42,13 @@ def check_runnable(study: Study) -> None:
     read_text(study.data.corpus)
     if study.device is Device.CUDA:
         _check_gpus(study)
-    for number, fabric in enumerate(study.fabrics):
-        if fabric.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.fabric == fabric):
+    for number, network in enumerate(study.networks):
+        if network.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.network == network):
             raise SpecError(
-                f"{study.name}: fabrics[{number}]: '{fabric.name}' is a native network, which this machine alone "
-                "has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
+                f"{study.name}: networks[{number}]: '{network.name}' is a native network, which this machine "
+                "alone has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
             )
-    if any(f.emulate is not None for f in study.fabrics):
+    if any(f.emulate is not None for f in study.networks):
         _check_isolation()
 
 

@@ -204,8 +204,8 @@ def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch)
     (directory / "tokens.json").write_text(json.dumps({"path": str(path.resolve())}))
     log_path = directory / "logs" / "cell.log"
     started = time.monotonic()
-    network = experiment.fabric.emulate is not None
-    with log_path.open("wb") as log, cells.start(directory, network=network, output=log) as cell:
+    emulated = experiment.network.emulate is not None
+    with log_path.open("wb") as log, cells.start(directory, network=emulated, output=log) as cell:
         ended = await_end(
             cell,
             lambda: watch.look(directory / "samples" / "rank-0.jsonl"),
@@ -218,7 +218,7 @@ def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch)
     else:
         outcome, breakdown = _judge(experiment, directory, ended, environment["cores"])
     if breakdown and (why := why_not(store, Site.of(experiment))):
-        message = f"the benchmark of {experiment.fabric.name} before training failed: {why}"
+        message = f"the benchmark of {experiment.network.name} before training failed: {why}"
         doubt = ResultWarning(code="network_not_benchmarked", message=message)
         breakdown = breakdown.model_copy(update={"warnings": (*breakdown.warnings, doubt)})
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})

@@ -27,6 +27,7 @@ import errno
 import fcntl
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wirecost.breakdown import Breakdown, OutOfMemory
-from wirecost.errors import WirecostError
+from wirecost.errors import DeprecatedWarning, WirecostError
 from wirecost.spec import Experiment, Study, load, to_yaml
 
 PARTIAL = ".partial-"
@@ -123,7 +124,9 @@ class Store:
         """Raises SpecError or StoreError if the directory holds no study."""
         if not (self.root / "study.yaml").exists():
             raise StoreError(f"{self.root}: no study was run here (there is no study.yaml)")
-        return load(Study, self.root / "study.yaml")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecatedWarning)  # nobody writes this file by hand
+            return load(Study, self.root / "study.yaml")
 
     def is_finished(self, experiment: Experiment) -> bool:
         return (self.experiments / experiment.slug / "status.json").exists()

@@ -13,7 +13,7 @@ from wirecost.trace.problems import MESSAGES
 if TYPE_CHECKING:
     from wirecost.trace.result import TraceSet
 
-# Below this mean size a ring is bound by latency rather than by bandwidth on current fabrics (NCCL switches
+# Below this mean size a ring is bound by latency rather than by bandwidth on current networks (NCCL switches
 # from its low-latency protocols to Simple around here).
 _SMALL_BYTES = 1 << 20
 _WORTH = 0.02  # a loss below two percent of the window isn't worth a sentence

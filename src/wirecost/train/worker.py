@@ -105,7 +105,7 @@ def run_rank(directory: Path, rank: int) -> None:
         # They were written for what writing them costs; a study's results keep no weights.
         shutil.rmtree(checkpoints)
     if device.type == "cuda":
-        # NCCL wants to be told; gloo's threads are better left alone (see `fabric.rank.leave`).
+        # NCCL wants to be told; gloo's threads are better left alone (see `network.rank.leave`).
         dist.destroy_process_group()
 
 

@@ -43,7 +43,7 @@ workloads:
   - {config: bert.json, sequence_length: 32}
   - {name: t5, family: t5, layers: 1, decoder_layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32,
      activation: relu, norm: rmsnorm, positions: relative, biases: false}
-fabrics: [loopback]
+networks: [loopback]
 plans: [all-reduce]
 hosts: [2]
 scaling: [{kind: strong, global_batch: 4}]

@@ -24,7 +24,7 @@ def test_a_study_is_predicted_then_held_against_what_was_measured(folder: Path, 
     assert {cell.experiment.plan.name for cell in refused} == {"all-reduce-bf16"}
     assert all("bf16 was not calibrated" in (cell.refused or "") for cell in refused)
     codes = {
-        cell.experiment.fabric.name: {w.code for w in cell.prediction.breakdown.warnings}
+        cell.experiment.network.name: {w.code for w in cell.prediction.breakdown.warnings}
         for cell in cells
         if cell.prediction
     }
@@ -39,10 +39,10 @@ def test_a_study_is_predicted_then_held_against_what_was_measured(folder: Path, 
     for cell in cells:
         if cell.experiment.plan.precision == "fp32":
             # On the slow network the overlapping strategy is made slower than the other: an order to get wrong.
-            slow = cell.experiment.plan.name == "ddp" and cell.experiment.fabric.name == "emulated-100m"
+            slow = cell.experiment.plan.name == "ddp" and cell.experiment.network.name == "emulated-100m"
             breakdown = measured(cell.experiment, 2.0 if slow else 1.0)
             results.append(Result(cell.experiment, Outcome(status=Status.DONE), breakdown, tmp_path))
-    other = experiment(4, 256, 4, 2, fabric=named("fabric", "emulated-300m"))
+    other = experiment(4, 256, 4, 2, network=named("network", "emulated-300m"))
     results.append(Result(other, Outcome(status=Status.DONE), measured(other), tmp_path))
     held = hold_against(results, said)
     assert held.summary()["cells"] == 4
@@ -72,7 +72,7 @@ def test_strategies_predicted_alike_have_no_order(
 ) -> None:
     from wirecost.cli.show import show_held_against
 
-    cells = [c for c in predict_study(STUDY, read(folder)) if c.experiment.fabric.name == "emulated-100m"]
+    cells = [c for c in predict_study(STUDY, read(folder)) if c.experiment.network.name == "emulated-100m"]
     (one, two) = (c.experiment for c in cells if c.prediction)
     alike = next(c.prediction.breakdown for c in cells if c.prediction)
     results = [

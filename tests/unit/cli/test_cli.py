@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.results import invented_store
-from wirecost.spec import Fabric, parse_yaml, validate
+from wirecost.spec import Network, parse_yaml, validate
 
 HEAVY = ("torch", "numpy", "pydantic", "polars", "altair", "rich", "jinja2", "pyroute2", "msgspec", "yaml")
 
@@ -76,7 +76,7 @@ def test_refusals_are_one_line_and_exit_2(tmp_path: Path, arguments: tuple[str, 
             "workloads: [mixtral-8x7b]",
             "workloads[0]: workload 'mixtral-8x7b': the engine trains no mixture of experts",
         ),
-        ("fabrics: [{name: real, native: {interface: eth0}}]", "native network"),
+        ("networks: [{name: real, native: {interface: eth0}}]", "native network"),
     ],
 )
 def test_a_study_that_cannot_run_is_refused_before_anything_starts(
@@ -85,7 +85,7 @@ def test_a_study_that_cannot_run_is_refused_before_anything_starts(
     lines = {
         "name": "name: s",
         "workloads": "workloads: [gpt-tiny]",
-        "fabrics": "fabrics: [emulated-1g]",
+        "networks": "networks: [emulated-1g]",
         "plans": "plans: [all-reduce]",
         "scaling": "scaling: [{kind: weak, micro_batch: 2}]",
     }
@@ -117,9 +117,9 @@ def test_a_dry_run_checks_the_corpus_too(tmp_path: Path) -> None:
 def test_presets_are_listed_and_shown_as_yaml() -> None:
     assert "gpt-tiny" in wirecost("presets", "workloads").stdout
     assert "emulated-1g" in wirecost("presets").stdout
-    shown = wirecost("presets", "fabric", "tcp-10g").stdout
-    assert validate(Fabric, parse_yaml(shown, "shown"), "shown").name == "tcp-10g"
-    for arguments in (("presets", "fabrik"), ("presets", "fabric", "tcp-11g")):
+    shown = wirecost("presets", "network", "tcp-10g").stdout
+    assert validate(Network, parse_yaml(shown, "shown"), "shown").name == "tcp-10g"
+    for arguments in (("presets", "netwrk"), ("presets", "network", "tcp-11g")):
         run = wirecost(*arguments)
         assert run.returncode == 2
         assert "did you mean" in run.stderr

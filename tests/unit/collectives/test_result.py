@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from wirecost.collectives.request import Backend, BenchRequest
-from wirecost.collectives.result import Network, combine, percentile
+from wirecost.collectives.result import BenchNetwork, combine, percentile
 from wirecost.collectives.table import line
-from wirecost.spec import Fabric, Native
+from wirecost.spec import Native, Network
 
-NETWORK = Network(name="x", emulated=False)
+NETWORK = BenchNetwork(name="x", emulated=False)
 
 
 def request(**changes: Any) -> BenchRequest:
     data: dict[str, Any] = {
         "sizes_bytes": (1000,),
         "backend": Backend.GLOO,
-        "fabric": Fabric(name="x", native=Native()),
+        "network": Network(name="x", native=Native()),
         "ranks_per_host": 2,
         "groups": ((0, 1),),
         "dtype": "int8",
@@ -85,7 +85,9 @@ def test_unchecked_results_are_not_called_right() -> None:
 
 
 def test_what_the_bucket_lets_through_is_marked() -> None:
-    shaped = Network(name="x", emulated=True, nominal_rate_bps=8e9, measured_rate_bps=8e9, unshaped_bytes=1000)
+    shaped = BenchNetwork(
+        name="x", emulated=True, nominal_rate_bps=8e9, measured_rate_bps=8e9, unshaped_bytes=1000
+    )
     fast = [sample(0, [0], [100]), sample(1, [0], [100])]
     assert combine(request(), shaped, CASE, fast).unshaped
     assert not combine(request(), NETWORK, CASE, fast).unshaped

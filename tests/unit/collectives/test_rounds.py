@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from wirecost.collectives import driver
 from wirecost.collectives.request import Backend, BenchRequest
-from wirecost.spec import Fabric, validate
+from wirecost.spec import Network, validate
 from wirecost.spec.presets import named
 
 
@@ -29,7 +29,7 @@ from wirecost.spec.presets import named
 def test_messages_per_round(backend: Backend, took_ns: int, expected: int) -> None:
     request = BenchRequest(
         collectives=("all_reduce",), sizes_bytes=(8,), backend=backend, hosts=1, ranks_per_host=2, groups=((0, 1),),
-        fabric=validate(Fabric, named("fabric", "loopback"), "fabric"),
+        network=validate(Network, named("network", "loopback"), "network"),
     )  # fmt: skip
     setup: Any = driver.Setup(request, 0, 0, None, *[None] * 3)  # type: ignore[arg-type]
     assert driver._messages_per_round(setup, took_ns) == expected

@@ -14,7 +14,7 @@ import pytest
 from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.launch.rank import classify
 from wirecost.launch.ranks import End, Ending, Ranks, oom_kills
-from wirecost.spec.fabric import Emulation, Fabric
+from wirecost.spec.network import Emulation, Network
 
 
 def judge(folder: Path, *ends: str, told: dict[int, str], oom_kills_before: int | None = None) -> Ending:
@@ -92,10 +92,10 @@ def test_four_gpus_as_two_hosts_of_two(tmp_path: Path) -> None:
 
     (tmp_path / "logs").mkdir()
     tell = "import json, os; print(json.dumps(dict(os.environ)))"
-    fabric = Fabric(name="two", emulate=Emulation())
+    network = Network(name="two", emulate=Emulation())
     with (tmp_path / "entered").open("wb") as journal:
         ranks = Ranks(
-            [sys.executable, "-c", tell], tmp_path, 4, per_host=2, fabric=fabric, hosts=cast(EmulatedHosts, Hosts()),
+            [sys.executable, "-c", tell], tmp_path, 4, per_host=2, network=network, hosts=cast(EmulatedHosts, Hosts()),
             nccl_log=True,
         )  # fmt: skip
         with ranks:

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parity import FABRIC, LLAMA, WORKLOADS
+from support.parity import LLAMA, NETWORK, WORKLOADS
 from support.traffic import data_parallel, tensor_parallel
 from wirecost.collectives.traffic import ring_bytes_sent
 from wirecost.model.inputs import Layout, Machine
@@ -37,7 +37,7 @@ def case(workload: Workload, hosts: int = 2, ranks_per_host: int = 1, **plan: An
     return Experiment(
         workload=workload,
         plan=made,
-        fabric=FABRIC.model_copy(update={"emulate": None}),
+        network=NETWORK.model_copy(update={"emulate": None}),
         scaling=Scaling.STRONG,
         hosts=hosts,
         ranks_per_host=ranks_per_host,

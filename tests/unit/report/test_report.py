@@ -201,7 +201,7 @@ def test_the_network_over_time_is_drawn_where_it_was_counted(tmp_path: Path) -> 
     for picture in ((tmp_path / "figures" / names[-1]).read_text(), render_page(read_report(tmp_path))):
         assert "host0 (ethernet)" in picture
         assert "checkpoint" in picture
-        assert f"on {counted.experiment.fabric.name}" in picture
+        assert f"on {counted.experiment.network.name}" in picture
 
 
 def test_use_of_the_link_beside_its_measured_rate(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_study_and_a_prediction_read_the_same(tmp_path: Path) -> None:
     text = f"""\
 name: x
 workloads: [{path}, {{config: {path}, name: short, sequence_length: 512}}]
-fabrics: [loopback]
+networks: [loopback]
 plans: [all-reduce]
 scaling: [{{kind: strong, global_batch: 16}}]
 """

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from wirecost.spec import Fabric, Plan, Study, Workload, parse_yaml, validate
+from wirecost.spec import Network, Plan, Study, Workload, parse_yaml, validate
 from wirecost.spec.presets import named, names
 
 
-@pytest.mark.parametrize(("kind", "model"), [("workload", Workload), ("fabric", Fabric), ("plan", Plan)])
-def test_every_preset_is_valid_and_named_as_its_file(kind: str, model: type[Workload | Fabric | Plan]) -> None:
+@pytest.mark.parametrize(("kind", "model"), [("workload", Workload), ("network", Network), ("plan", Plan)])
+def test_every_preset_is_valid_and_named_as_its_file(kind: str, model: type[Workload | Network | Plan]) -> None:
     assert names(kind)
     for name in names(kind):
         assert validate(model, named(kind, name), name).name == name
@@ -17,7 +17,7 @@ def test_a_network_inside_a_host_has_all_ranks_there() -> None:
     text = """\
 name: x
 workloads: [gpt-tiny]
-fabrics: [loopback, emulated-1g]
+networks: [loopback, emulated-1g]
 plans: [all-reduce]
 hosts: [4]
 ranks_per_host: 2

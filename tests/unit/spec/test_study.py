@@ -13,7 +13,7 @@ from wirecost.spec.presets import named, names
 GOOD = """\
 name: x
 workloads: [gpt-tiny, gpt-mini]
-fabrics: [emulated-1g, {name: mine, emulate: {rate: 30 Mb/s}}]
+networks: [emulated-1g, {name: mine, emulate: {rate: 30 Mb/s}}]
 plans: [all-reduce, ddp]
 hosts: [2, 4]
 scaling:
@@ -61,14 +61,14 @@ def test_shipped_studies_are_valid(name: str) -> None:
     [
         ("workloads:", "wokloads:", "unknown key 'wokloads' (did you mean 'workloads'?); allowed: benchmark, data, "),
         ("gpt-tiny", "gpt-tinny", "workloads[0]: unknown workload 'gpt-tinny' (did you mean 'gpt-tiny'?)"),
-        ("emulated-1g,", "emulated-1gg,", "fabrics[0]: unknown fabric 'emulated-1gg' (did you mean 'emulated-1g'?)"),
+        ("emulated-1g,", "emulated-1gg,", "networks[0]: unknown network 'emulated-1gg' (did you mean 'emulated-1g'?)"),
         ("ddp", "dpp", "plans[1]: unknown plan 'dpp' (did you mean 'ddp'?)"),
-        ("30 Mb/s", "-30 Mb/s", "fabrics[1].emulate.rate: a rate must be positive, not '-30 Mb/s'"),
-        ("30 Mb/s", "0 Mb/s", "fabrics[1].emulate.rate: a rate must be positive, not '0 Mb/s'"),
-        ("30 Mb/s", "1 b/s", "fabrics[1].emulate.rate: 1 b/s is slower than links are emulated; at least 64 kb/s"),
-        ("30 Mb/s", "30", "fabrics[1].emulate.rate: '30' needs a unit"),
-        ("30 Mb/s", "fast", "fabrics[1].emulate.rate: a rate is written like '1 Gb/s', not 'fast'"),
-        ("rate", "rat", "fabrics[1].emulate: unknown key 'rat' (did you mean 'rate'?); allowed: delay, rate, socket"),
+        ("30 Mb/s", "-30 Mb/s", "networks[1].emulate.rate: a rate must be positive, not '-30 Mb/s'"),
+        ("30 Mb/s", "0 Mb/s", "networks[1].emulate.rate: a rate must be positive, not '0 Mb/s'"),
+        ("30 Mb/s", "1 b/s", "networks[1].emulate.rate: 1 b/s is slower than links are emulated; at least 64 kb/s"),
+        ("30 Mb/s", "30", "networks[1].emulate.rate: '30' needs a unit"),
+        ("30 Mb/s", "fast", "networks[1].emulate.rate: a rate is written like '1 Gb/s', not 'fast'"),
+        ("rate", "rat", "networks[1].emulate: unknown key 'rat' (did you mean 'rate'?); allowed: delay, rate, socket"),
         ("batch: 16", "batch: 15", "global_batch 15 does not divide over 2 data-parallel ranks; nearest that does: 14 or 16"),
         ("[2, 4]", "[2, 96]", "96 emulated hosts can't exist; at most 64 do"),
         ("[2, 4]", "[2, 0]", "hosts[1]: 0 should be a number of hosts, or hosts x ranks on each, like 2x2"),
@@ -81,7 +81,7 @@ def test_shipped_studies_are_valid(name: str) -> None:
         ("name: x", "name: [x", "s.yaml:2:10: "),
         ("name: x", "name: ../x", "name: "),
         ("gpt-tiny, gpt-mini", "gpt-tiny, gpt-tiny", "workloads: 'gpt-tiny' stands there twice"),
-        ("fabrics:", "# fabrics:", "fabrics: is missing"),
+        ("networks:", "# networks:", "networks: is missing"),
         ("name: x", "name: x\nseed: -1", "seed: input should be greater than or equal to 0, not '-1'"),
         ("name: x", "name: x\ntimeout: 0 s", "timeout: a timeout lies above 0 s and is at most 720 h, not 0 s"),
         ("name: x", "name: x\ntimeout: 1e300 h", "timeout: a timeout lies above 0 s and is at most 720 h, not 3.6e+303 s"),

@@ -12,12 +12,12 @@ from support.results import STUDY, invented_store
 from wirecost.collectives.bench import BenchError
 from wirecost.collectives.readers import read_results
 from wirecost.collectives.request import Backend, Mode
-from wirecost.collectives.result import Network, Row
+from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.report import read_report
 from wirecost.report.data import to_json
 from wirecost.report.page import render_page
 from wirecost.report.terminal import print_report
-from wirecost.spec import Device, Emulation, Fabric, Study, parse_yaml, validate
+from wirecost.spec import Device, Emulation, Network, Study, parse_yaml, validate
 from wirecost.study import networks
 from wirecost.study.networks import Site, benchmark, read_benchmark, sites, why_not
 from wirecost.study.store import StoreError
@@ -36,7 +36,7 @@ def row(size: int, ranks: int, *, wrong: int = 0) -> Row:
 
 def test_each_place_once_and_only_where_ranks_communicate() -> None:
     found = sites(EXPERIMENTS)
-    assert {(s.fabric.name, s.hosts) for s in found} == {
+    assert {(s.network.name, s.hosts) for s in found} == {
         (f, h) for f in ("emulated-100m", "emulated-1g") for h in (2, 4)
     }
     assert len({s.slug for s in found}) == len(found) == 4
@@ -47,15 +47,15 @@ def test_each_place_once_and_only_where_ranks_communicate() -> None:
 @pytest.mark.parametrize("rate", [64e3, 1e6, 60e6, 1e9, 20e9, None])
 @pytest.mark.parametrize("ranks", [2, 3, 4, 64])
 def test_sizes_make_a_fit_and_a_short_run(rate: float | None, ranks: int) -> None:
-    fabric = Fabric(name="x", emulate=Emulation(rate=f"{rate:.0f} b/s" if rate else None))  # type: ignore[arg-type]
-    request = Site(fabric, ranks, 1, Device.CPU).request()
+    network = Network(name="x", emulate=Emulation(rate=f"{rate:.0f} b/s" if rate else None))  # type: ignore[arg-type]
+    request = Site(network, ranks, 1, Device.CPU).request()
     request.check_sizes()
     assert len(request.sizes_bytes) >= 6
     assert request.sizes_bytes == tuple(sorted(set(request.sizes_bytes)))
     assert request.largest_bytes <= 4 << 20
     if rate and request.largest_bytes > networks.LEAST_BYTES:
         assert request.largest_bytes * 8 / rate <= networks.LARGEST_S
-    assert Site(fabric, ranks, 1, Device.CUDA).request().backend is Backend.NCCL
+    assert Site(network, ranks, 1, Device.CUDA).request().backend is Backend.NCCL
 
 
 def test_kept_reused_shown_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_kept_reused_shown_and_read_back(tmp_path: Path, monkeypatch: pytest.Mon
             if len(asked) == 1 and number == 0:
                 on_failed(number, BenchError("rank 1 was <killed>"))
             else:
-                network = Network(name=request.fabric.name, emulated=True)
+                network = BenchNetwork(name=request.network.name, emulated=True)
                 on_done(number, network, [row(s, request.ranks) for s in request.sizes_bytes])
 
     monkeypatch.setattr(networks, "run_each", stand_in)
@@ -105,7 +105,7 @@ def test_kept_reused_shown_and_read_back(tmp_path: Path, monkeypatch: pytest.Mon
 def test_wrong_sums_are_no_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, (site, *_) = invented_store(tmp_path), sites(EXPERIMENTS)
     monkeypatch.setattr(
-        networks, "run_each", lambda requests, done, failed, **_: done(0, Network(name="x", emulated=True), [row(64, 2, wrong=3)])
+        networks, "run_each", lambda requests, done, failed, **_: done(0, BenchNetwork(name="x", emulated=True), [row(64, 2, wrong=3)])
     )  # fmt: skip
     benchmark(store, [site], lambda site, why: None)
     assert why_not(store, site) == "3 elements came out wrong"

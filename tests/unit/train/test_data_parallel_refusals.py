@@ -36,7 +36,7 @@ def test_hosts_that_cut_a_sharding_group_apart_are_refused_before_anything_start
         {
             "name": "s",
             "workloads": [{"name": "w", "layers": 1, "hidden": 8, "heads": 2, "vocab_size": 300, "sequence_length": 8}],
-            "fabrics": ["emulated-1g"],
+            "networks": ["emulated-1g"],
             "plans": [
                 {"name": "p", "data_parallel": "zero1", "sharding_group": "node", "pipeline_parallel": 2,
                  "rank_order": "pp-dp-cp-tp"}

@@ -14,7 +14,7 @@ from wirecost.spec.yaml import parse_yaml
 
 KINDS = {
     "workload": "workloads",
-    "fabric": "fabrics",
+    "network": "networks",
     "plan": "plans",
     "cluster": "clusters",
     "gpu": "gpus",
@@ -26,7 +26,7 @@ KINDS = {
 
 @lru_cache
 def names(kind: str) -> tuple[str, ...]:
-    """The presets of a kind ('workload', 'fabric', 'plan', 'cluster', 'gpu', 'link', 'stack', 'study')."""
+    """The presets of a kind ('workload', 'network', 'plan', 'cluster', 'gpu', 'link', 'stack', 'study')."""
     folder = files(__name__) / KINDS[kind]
     if not folder.is_dir():
         return ()

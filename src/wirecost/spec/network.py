@@ -1,4 +1,4 @@
-"""Fabric: the network between hosts, and how to get it: natively, or emulated by shaping a link."""
+"""Network: the network between hosts, and how to get it: natively, or emulated by shaping a link."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Native(Spec):
     environment: dict[str, str] = {}
 
 
-class Fabric(Spec):
+class Network(Spec):
     """A network by name. Where it has both, the emulation is used on one machine and the native form on a
     cluster. `inside` is a network inside one host (NVLink, shared memory): all ranks are placed there.
     `transport` is what NCCL must report using natively; a run that used another says so.
@@ -58,9 +58,9 @@ class Fabric(Spec):
     transport: Literal["rdma-gdr", "rdma", "tcp", "ipoib", "efa", "shm", "p2p"] | None = None
 
     @model_validator(mode="after")
-    def _can_be_had(self) -> Fabric:
+    def _can_be_had(self) -> Network:
         if self.emulate is None and self.native is None:
-            raise ValueError("a fabric needs 'emulate' or 'native'")
+            raise ValueError("a network needs 'emulate' or 'native'")
         if self.inside and self.emulate is not None:
             raise ValueError("a network inside a host ('inside') is never emulated: leave 'emulate' out")
         return self
