@@ -1,4 +1,4 @@
-"""A context that closes what it is when it is left."""
+"""Context managers that close themselves when their context is left."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Self
 
 
 class Closing(ABC):
+    """A context manager whose context calls `close` when it is left."""
+
     def __enter__(self) -> Self:
         return self
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Releases what the object holds."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and nothing else: each is one clear line and ends a command with exit code 2."""
+"""Errors that a user can correct. Each message is one line, and the command ends with exit code 2."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterable
 
 
 class WirecostError(Exception):
-    """Something the user can mend. The message says what is wrong, where, and what would be right."""
+    """An error that the user can correct. The message says what is wrong, where, and what would be right."""
 
     exit_code = 2
 
 
 class SpecError(WirecostError):
-    """A study, workload, plan, cluster or network that can't be what was meant."""
+    """A study, workload, plan, cluster or network is invalid."""
 
 
 class UnsupportedError(WirecostError):
-    """This machine, kernel or installation can't do what was asked; the message says what to do about it."""
+    """This machine, kernel or installation can't do what was requested. The message says what to do about it."""
 
 
 class MissingExtraError(UnsupportedError):
@@ -29,16 +29,20 @@ class MissingExtraError(UnsupportedError):
 
 
 class DeprecatedWarning(FutureWarning):
-    """Something that was renamed is still accepted under its former name."""
+    """A name was used that is deprecated and still accepted."""
 
 
 def deprecated(former: str, now: str) -> None:
-    """Warns that `former` is called `now`."""
+    """Warns that `former` is deprecated and that `now` replaces it."""
     warnings.warn(f"{former} is deprecated: write {now}", DeprecatedWarning, stacklevel=3)
 
 
 def one_of(kind: str, given: object, allowed: Iterable[str]) -> str:
-    """One line that refuses `given`, lists what is allowed and points at the nearest allowed name."""
+    """Returns a one-line message that `given` is unknown, with the allowed names and the nearest of them.
+
+    Args:
+        kind: what the names stand for, as in "unknown plan 'dpp'".
+    """
     names = sorted(allowed)
     near = difflib.get_close_matches(str(given), names, n=1)
     hint = f" (did you mean '{near[0]}'?)" if near else ""

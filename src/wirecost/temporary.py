@@ -1,4 +1,4 @@
-"""Temporary directories that go away however their process ends."""
+"""Temporary directories that are removed however their process ends."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# The pipe on its standard input closes when the process that holds the other end does, SIGKILL included. Processes
-# that still write there get a few seconds to disappear.
+# Standard input is a pipe. It closes when the process that holds the other end ends, also by SIGKILL. The loop
+# gives processes that still write to the directory a few seconds to end.
 _KEEPER = """\
 trap '' HUP INT QUIT TERM
 read -r _
@@ -25,12 +25,12 @@ done
 
 @contextmanager
 def temporary_directory(prefix: str) -> Iterator[Path]:
-    """Makes a directory that only this user can read, and removes it with all that it holds on leaving.
+    """Creates a directory that only this user can read, and removes it with its contents when the context is left.
 
-    A small process of its own removes the directory if this process is killed.
+    A separate process removes the directory if this process is killed.
 
     Raises:
-        OSError: if the directory can't be made.
+        OSError: if the directory can't be created.
     """
     path = Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
     read_end, write_end = os.pipe()
@@ -40,7 +40,7 @@ def temporary_directory(prefix: str) -> Iterator[Path]:
             stdin=read_end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Signals of the terminal are for this process, which then removes the directory itself.
+            # Signals from the terminal go to this process alone, which then removes the directory itself.
             start_new_session=True,
             cwd="/",
         )

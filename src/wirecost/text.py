@@ -1,4 +1,4 @@
-"""Text from outside, made harmless for a terminal."""
+"""Escapes text from outside, so that it is safe to print to a terminal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import unicodedata
 
 
 def printable(text: str) -> str:
-    """Control and format characters (escape sequences, bidirectional overrides) become visible escapes; newlines
-    and tabs too. Everything that a person would read stays."""
+    """Returns `text` with every control and format character replaced by a visible escape.
+
+    These are, for example, escape sequences, bidirectional overrides, newlines and tabs. All other characters are
+    unchanged.
+    """
     return "".join(_visible(c) if unicodedata.category(c).startswith("C") else c for c in text)
 
 
 def encodable(name: str) -> str:
-    """A file's name as text that has a UTF-8 form: bytes of it that have none become visible escapes."""
+    """Returns a file name as text that can be encoded as UTF-8. Bytes that aren't valid UTF-8 are escaped
+    visibly."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 

@@ -1,7 +1,7 @@
-"""Quantities as people write them ("1 Gb/s", "64 MiB", "90 s") and back.
+"""Parses and formats quantities with units ("1 Gb/s", "64 MiB", "90 s").
 
-Inside the package rates are bits per second for links (`_bps`), bytes per second for memory and collectives
-(`_Bps`), sizes bytes, times integer nanoseconds or seconds (`_s`).
+Inside the package, link rates are in bits per second (`_bps`), rates of memory and collectives in bytes per second
+(`_Bps`), sizes in bytes (`_bytes`), and times in integer nanoseconds (`_ns`) or seconds (`_s`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,16 @@ _TIME_S = {
 }
 
 
-def _parse(text: object, table: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
+def _parse(text: object, factors: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
+    """Returns a number with a unit in the base unit of `factors`.
+
+    Args:
+        factors: the factor to the base unit for each accepted unit.
+        kind, example: name the quantity and show how it is written, for error messages.
+
+    Raises:
+        ValueError: if `text` isn't a non-negative, finite number with one of the units.
+    """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise ValueError(f"a {kind} is written like '{example}', not {text!r}")
     match = _NUMBER.match(str(text))
@@ -52,16 +61,20 @@ def _parse(text: object, table: dict[str, float] | dict[str, int], kind: str, ex
             else f"a {kind} is written like '{example}', not '{text}'"
         )  # fmt: skip
     number, unit = float(match[1]), match[2]
-    if unit not in table:
+    if unit not in factors:
         raise ValueError(f"'{text}' needs a unit that a {kind} has, as in '{example}'")
-    value = number * table[unit]
+    value = number * factors[unit]
     if not math.isfinite(value):
         raise ValueError(f"'{text}' is not a finite {kind}")
     return value
 
 
 def parse_rate_bps(text: object) -> float:
-    """'1 Gb/s' -> 1e9. Bits with b, bytes with B. Raises ValueError unless positive, finite and with a unit."""
+    """Returns a rate in bits per second: '1 Gb/s' gives 1e9. The unit has b for bits and B for bytes.
+
+    Raises:
+        ValueError: if the rate isn't positive and finite, or has no unit.
+    """
     value = _parse(text, _RATE_BPS, "rate", "1 Gb/s")
     if value <= 0:
         raise ValueError(f"a rate must be positive, not '{text}'")
@@ -69,16 +82,29 @@ def parse_rate_bps(text: object) -> float:
 
 
 def parse_size_bytes(text: object) -> int:
-    """'64 MiB' -> 67108864; K, M and G alone are binary, as in nccl-tests. Raises ValueError if not a size."""
+    """Returns a size in bytes: '64 MiB' gives 67108864. K, M and G alone are binary, as in nccl-tests.
+
+    Raises:
+        ValueError: if `text` isn't a size.
+    """
     return round(_parse(text, _SIZE_BYTES, "size", "64 MiB"))
 
 
 def parse_time_s(text: object) -> float:
-    """'5 ms' -> 0.005. Raises ValueError unless it is a time with a unit."""
+    """Returns a time in seconds: '5 ms' gives 0.005.
+
+    Raises:
+        ValueError: if `text` isn't a time with a unit.
+    """
     return _parse(text, _TIME_S, "time", "5 ms")
 
 
 def _scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
+    """Formats a value in the largest unit that isn't larger than the value.
+
+    Args:
+        steps: pairs of factor and unit, the largest first.
+    """
     for factor, unit in steps:
         if abs(value) >= factor:
             return f"{value / factor:.{digits}g} {unit}"
@@ -87,19 +113,22 @@ def _scaled(value: float, steps: list[tuple[float, str]], digits: int) -> str:
 
 
 def format_rate_bps(bps: float, digits: int = 4) -> str:
+    """Formats a rate in bits per second with `digits` significant digits: '1 Gb/s'."""
     return _scaled(bps, [(1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1, "b/s")], digits)
 
 
 def format_size_bytes(size: float, digits: int = 4) -> str:
+    """Formats a size in bytes with `digits` significant digits and a binary unit: '64 MiB'."""
     return _scaled(size, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")], digits)
 
 
 def format_ns(time_ns: float, digits: int = 4) -> str:
+    """Formats a time in nanoseconds with `digits` significant digits: '5 ms'."""
     return _scaled(time_ns, [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")], digits)
 
 
 def format_duration_s(seconds: float) -> str:
-    """For people who wait: '4 min 05 s', '38 s'."""
+    """Formats a duration in seconds for progress output: '2 h 05 min', '4 min 05 s', '38 s'."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -108,11 +137,11 @@ def format_duration_s(seconds: float) -> str:
 
 
 class BitsPerSecond(float):
-    """A validated link rate. A bare number is refused where a rate is read: it would hide its unit."""
+    """A validated link rate in bits per second. Input needs a unit: a number alone is refused."""
 
 
 class Seconds(float):
-    """A validated time."""
+    """A validated time in seconds. Input needs a unit: a number alone is refused."""
 
 
 def _rate(value: object) -> BitsPerSecond:
@@ -124,7 +153,7 @@ def _time(value: object) -> Seconds:
 
 
 Rate = Annotated[BitsPerSecond, PlainValidator(_rate), PlainSerializer(lambda v: format_rate_bps(v, 12))]
-"""A link rate in bits per second; text with a unit in YAML and JSON."""
+"""A link rate in bits per second. YAML and JSON hold it as text with a unit."""
 
 TimeS = Annotated[Seconds, PlainValidator(_time), PlainSerializer(lambda v: f"{v:.12g} s")]
-"""A time in seconds; text with a unit in YAML and JSON."""
+"""A time in seconds. YAML and JSON hold it as text with a unit."""

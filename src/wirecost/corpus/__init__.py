@@ -1,4 +1,4 @@
-"""Text to train on, without a download."""
+"""Training text as token files, without a download."""
 
 from wirecost.corpus.tokens import load_tokens, prepare_tokens
 

@@ -1,4 +1,4 @@
-"""Real English text that is on the machine already, or a file of the user's."""
+"""Reads the text of a corpus: English text that every CPython ships, or a file of the user's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ PYTHON_DOCS = "python-docs"
 
 
 def read_text(corpus: str) -> str:
-    """The text of a corpus: `python-docs` (the language reference inside every CPython, about 0.6 MB) or a path.
+    """Returns the text of a corpus.
+
+    Args:
+        corpus: `python-docs` (the language reference inside every CPython, about 0.6 MB), or the path of a text
+            file.
 
     Raises:
-        SpecError: if the path can't be read as UTF-8 text.
-        UnsupportedError: if this Python comes without its reference.
+        SpecError: if the path can't be read as UTF-8 text, or the file holds no text.
+        UnsupportedError: if this Python was installed without its language reference.
     """
     if corpus == PYTHON_DOCS:
         return _python_docs()
@@ -30,7 +34,7 @@ def read_text(corpus: str) -> str:
     except OSError as error:
         raise SpecError(f"data.corpus: {corpus}: {error.strerror}") from error
     except ValueError as error:
-        raise SpecError(f"data.corpus: {corpus!r} is no path ({error})") from error
+        raise SpecError(f"data.corpus: {corpus!r} is not a path ({error})") from error
     if not text.strip():
         raise SpecError(f"data.corpus: {corpus} holds no text")
     return text

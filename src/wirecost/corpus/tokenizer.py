@@ -1,4 +1,4 @@
-"""Tokenizers: a byte-level BPE trained on the corpus itself, or GPT-2's own."""
+"""Tokenizers: a byte-level BPE that is trained on the corpus, or GPT-2's tokenizer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ BYTES = 256
 
 
 def make_tokenizer(kind: str, text: str, vocab_size: int) -> Tokenizer:
-    """A tokenizer whose ids all lie below `vocab_size`.
+    """Returns a tokenizer whose token ids are below `vocab_size`.
 
-    `bpe`: byte-level BPE (Sennrich et al. 2016, in Radford et al. 2019's byte form) trained on `text`.
-    `gpt2`: GPT-2's published merges, which need a vocabulary of at least 50257.
+    Args:
+        kind: `bpe` trains a byte-level BPE on `text` (Sennrich et al. 2016, in the byte form of Radford et al.
+            2019). `gpt2` uses GPT-2's published merges, which need a vocabulary of at least 50257.
 
     Raises:
-        MissingExtraError: without the libraries.
-        SpecError: for a vocabulary too small.
+        MissingExtraError: if a library that the tokenizer needs isn't installed.
+        SpecError: if the vocabulary is too small for the tokenizer.
     """
     try:
         import tokenizers
@@ -36,8 +37,8 @@ def make_tokenizer(kind: str, text: str, vocab_size: int) -> Tokenizer:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     tokenizer.decoder = tokenizers.decoders.ByteLevel()  # type: ignore[assignment]
-    # Each merge takes a pair away from the text: more than its bytes can't be learned, but memory is taken for
-    # what is asked for.
+    # A text has at most one merge for each of its bytes, but the trainer allocates memory for the size that it is
+    # given.
     reachable = min(vocab_size, BYTES + len(text.encode()))
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=reachable,  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""A corpus as one array of token ids on disk, made once and mapped by every rank."""
+"""Token files: a corpus as one array of token ids on disk. It is written once, and every rank maps it."""
 
 from __future__ import annotations
 
@@ -14,31 +14,39 @@ from wirecost.corpus.tokenizer import make_tokenizer
 from wirecost.errors import SpecError
 
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+"""Token ids, (tokens,)."""
 
 
 def prepare_tokens(corpus: str, tokenizer: str, vocab_size: int, folder: Path) -> Path:
-    """Tokenizes a corpus into `folder` unless that is done already; returns the .npy file's path.
+    """Tokenizes a corpus into `folder`, unless its token file is there already.
 
-    Beside it lies the tokenizer as JSON (the `tokenizers` library's format).
+    The tokenizer is written beside the token file as JSON, in the format of the `tokenizers` library.
+
+    Args:
+        corpus: see `read_text`.
+        tokenizer: see `kind` of `make_tokenizer`.
+
+    Returns:
+        The path of the token file (.npy).
 
     Raises:
-        SpecError, UnsupportedError: see `read_text` and `make_tokenizer`.
+        SpecError, MissingExtraError, UnsupportedError: see `read_text` and `make_tokenizer`.
     """
     text = read_text(corpus)
     digest = hashlib.sha256(f"{tokenizer}\0{vocab_size}\0{text}".encode()).hexdigest()[:12]
     target = folder / f"{tokenizer}-{vocab_size}-{digest}.npy"
     if target.exists():
         return target
-    made = make_tokenizer(tokenizer, text, vocab_size)
-    # Paragraph by paragraph: one call over the whole text would hold an object a character.
-    encoded = made.encode_batch(text.split("\n\n"))
+    trained = make_tokenizer(tokenizer, text, vocab_size)
+    # The text is encoded by paragraph, because one call over the whole text holds an object for each character.
+    encoded = trained.encode_batch(text.split("\n\n"))
     dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
     ids = np.concatenate([np.asarray(e.ids, dtype=dtype) for e in encoded if e.ids])
     folder.mkdir(parents=True, exist_ok=True)
-    target.with_suffix(".tokenizer.json").write_text(made.to_str(pretty=True), encoding="utf-8")
+    target.with_suffix(".tokenizer.json").write_text(trained.to_str(pretty=True), encoding="utf-8")
     partial = target.with_suffix(".partial")
     with partial.open("wb") as file:
-        # Not np.save(file): on a full disk that raises an error without a number.
+        # np.save(file) isn't used, because on a full disk it raises an error without an errno.
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(ids))
         file.write(ids.data)
         file.flush()
@@ -48,13 +56,16 @@ def prepare_tokens(corpus: str, tokenizer: str, vocab_size: int, folder: Path) -
 
 
 def load_tokens(path: Path, length: int) -> Tokens:
-    """Maps a token file; pages are shared between the ranks of one machine.
+    """Maps a token file into memory. The ranks of one machine share its pages.
 
     Args:
-        length: tokens of text that one training sequence is made from.
+        length: number of tokens of text that one training sequence is made from.
+
+    Returns:
+        The token ids, (tokens,).
 
     Raises:
-        SpecError: if the corpus is shorter than that.
+        SpecError: if the corpus has fewer than `length` tokens.
     """
     tokens = np.load(path, mmap_mode="r", allow_pickle=False)
     if len(tokens) < length:

@@ -51,7 +51,7 @@ def test_a_corpus_shorter_than_a_sequence(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"data.corpus: 'a\\x00b' is no path"):
+    with pytest.raises(SpecError, match=r"data.corpus: 'a\\x00b' is not a path"):
         prepare_tokens("a\0b", "bpe", 400, tmp_path)
 
 
