@@ -213,14 +213,15 @@ def test_hosts_use_one_congestion_control_and_count_their_segments(tmp_path: Pat
 import socket
 from pathlib import Path
 from wirecost.emulation.hosts import EmulatedHosts
-from wirecost.emulation.tcp import USUAL, of_hosts
+from wirecost.emulation.segments import read_segments_of_hosts
+from wirecost.emulation.tcp import PREFERRED
 from wirecost.spec import Emulation
 with EmulatedHosts(2, Emulation(rate="1 Gb/s")) as hosts:
-    before = of_hosts(hosts)
+    before = read_segments_of_hosts(hosts)
     for host in (0, 1):
         with hosts.inside(host):
             control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-            print(control == hosts.congestion_control and control in USUAL)
+            print(control == hosts.congestion_control and control in PREFERRED)
     with hosts.inside(1):
         listening = socket.create_server((hosts.address(1), 0))
     with hosts.inside(0):
@@ -229,8 +230,8 @@ with EmulatedHosts(2, Emulation(rate="1 Gb/s")) as hosts:
     sending.sendall(bytes(100_000))
     while receiving.recv(1 << 20, socket.MSG_PEEK) == b"":
         pass
-    found = of_hosts(hosts).since(before)
-    print(found.sent >= 2, found.retransmitted)
+    segments = read_segments_of_hosts(hosts).since(before)
+    print(segments.sent >= 2, segments.retransmitted)
 """
     assert isolated(code, tmp_path=tmp_path).split() == ["True", "True", "True", "0"]
 

@@ -1,4 +1,4 @@
-"""Emulated hosts on this machine, and what their links really give.
+"""Emulates hosts on this machine and measures the links between them.
 
-Runs on compute nodes: imports no table and no chart library.
+This package runs on compute nodes, so it imports no table or chart library.
 """

@@ -1,6 +1,6 @@
-"""Emulated hosts: a network namespace for each, joined by one switch, every link shaped in both directions.
+"""Emulated hosts: network namespaces on one switch, with every link shaped in both directions.
 
-The namespaces have no names: they exist while this process holds them open, and vanish with it.
+The namespaces have no names. They exist as long as this process holds them open, and end with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wirecost.closing import Closing
 from wirecost.emulation.kernel import CLONE_NEWNET, CLONE_NEWUTS, setns, unshare
 from wirecost.emulation.steering import FEW_CORES, steer
-from wirecost.emulation.tcp import use_usual_control
+from wirecost.emulation.tcp import set_congestion_control
 from wirecost.errors import UnsupportedError
 from wirecost.spec.network import Emulation
 from wirecost.units import format_rate_bps
@@ -27,32 +27,40 @@ if TYPE_CHECKING:
 INTERFACE = "eth0"
 MTU = 9000
 
-# A token bucket passes a message that fits into it unshaped, so it is kept to a few milliseconds of the rate. With
-# less than two segments as the kernel hands them over (64 KiB) it would shape under its rate, and so it does when
-# the machine stands still for longer than the bucket lasts, as a virtual machine on a busy host may.
 BURST_S = 2e-3
+"""Size of a shaper's token bucket, as a time at the shaper's rate.
+
+A message that fits into the bucket passes unshaped, so the bucket is small. The shaper falls below its rate
+when the machine pauses for longer than the bucket lasts, as a virtual machine on a busy host may.
+"""
 MIN_BURST_BYTES = 128 << 10
+"""Smallest token bucket: two segments as the kernel hands them over (64 KiB). A smaller bucket falls below its
+rate."""
 MAX_SHAPED_Bps = 2**32 - 1
-"""The `rate` of struct tc_ratespec is 32 bits wide (include/uapi/linux/pkt_sched.h)."""
+"""Highest rate of a token bucket. The `rate` of struct tc_ratespec has 32 bits
+(include/uapi/linux/pkt_sched.h)."""
 
 QUEUE = "50ms"
-"""How long a packet may wait in the shaper: a switch buffer deep enough for TCP to fill the link."""
+"""Longest time that a packet waits in the shaper. It acts as a switch buffer in which TCP can fill the link."""
 
 
 def burst_bytes(rate_bps: float) -> int:
-    """The bucket of a shaper: messages up to this size pass unshaped."""
+    """Returns the size of a shaper's token bucket in bytes. Messages up to this size pass unshaped."""
     return max(MIN_BURST_BYTES, int(rate_bps / 8 * BURST_S))
 
 
 class EmulatedHosts(Closing):
-    """Hosts 0..n-1, each with an interface `eth0` and the address 10.77.h.1, on one switch.
-    `congestion_control` is their TCP's; `in_order` whether packets are kept in order through shapers, None where
-    that isn't tried: without shapers, and on few cores.
+    """Hosts 0..n-1 on one switch. Host h has an interface `eth0` with the address 10.77.h.1.
 
-    To be made by a single-threaded process that may create namespaces (see `isolate`).
+    Only a single-threaded process that may create namespaces can create them (see `wirecost.launch.isolate`).
+
+    Attributes:
+        congestion_control: the TCP congestion control of the hosts, or None if the kernel doesn't report it.
+        in_order: whether packets keep their order through shapers. None if this isn't attempted, which is the case
+            without shapers and on few cores.
 
     Raises:
-        UnsupportedError: for what the kernel lacks (bridge, veth, tbf, netem), with what to do.
+        UnsupportedError: if the kernel lacks a part (bridge, veth, tbf, netem). The message says what to do.
     """
 
     def __init__(self, count: int, emulation: Emulation) -> None:
@@ -72,18 +80,20 @@ class EmulatedHosts(Closing):
 
     @staticmethod
     def address(host: int) -> str:
+        """Returns a host's IPv4 address."""
         return f"10.77.{host}.1"
 
     def enter(self, host: int) -> None:
-        """Makes this process part of a host for good, with a host name of its own; for a child before its work."""
+        """Moves this process to a host permanently, and sets the host name. A child calls it before its work."""
         setns(self._namespaces[host], CLONE_NEWNET)
-        # Communication libraries tell hosts apart by name too, and so do people who read their logs.
+        # Communication libraries distinguish hosts by name too, and so do readers of their logs.
         unshare(CLONE_NEWUTS)
         socket.sethostname(_name(host))
 
     @contextmanager
     def inside(self, host: int) -> Iterator[None]:
-        """The calling thread is in a host's network meanwhile: sockets that it opens belong there."""
+        """Moves the calling thread to a host's network for the context. Sockets that it opens belong to that
+        host."""
         setns(self._namespaces[host], CLONE_NEWNET)
         try:
             yield
@@ -92,12 +102,16 @@ class EmulatedHosts(Closing):
 
     @contextmanager
     def at_switch(self) -> Iterator[list[str]]:
-        """As `inside`, but in the switch. Gives its interfaces, each named after the host that it leads to."""
+        """Moves the calling thread to the switch for the context.
+
+        Yields:
+            The switch's interfaces in the order of the hosts, each named after the host that it leads to.
+        """
         with self.inside(self.count):
             yield [_name(host) for host in range(self.count)]
 
     def close(self) -> None:
-        """Lets go of the namespaces; the kernel removes each with its last process."""
+        """Closes the namespaces. The kernel removes each of them when its last process ends."""
         for fd in self._namespaces:
             os.close(fd)
         self._namespaces = []
@@ -108,7 +122,7 @@ class EmulatedHosts(Closing):
         for _ in range(self.count + 1):
             unshare(CLONE_NEWNET)
             self._namespaces.append(_current_namespace())
-        # The last one is the switch, in which we are now.
+        # The last namespace is the switch's. This thread is in it now.
         *hosts, _ = self._namespaces
         with IPRoute() as switch:
             bridge = _add_link(switch, "wirecost", kind="bridge", mtu=MTU)
@@ -125,17 +139,17 @@ class EmulatedHosts(Closing):
                 inner.link("set", index=index, state="up")
                 inner.link("set", index=next(iter(inner.link_lookup(ifname="lo"))), state="up")
                 self._shape(inner, index)
-                # A training job is silent on the network while it computes: TCP would forget the link's
-                # speed each time and ramp up anew, which cluster hosts are set not to do either.
+                # A training job sends nothing while it computes. By default, TCP would then forget the link's
+                # rate and start slowly again. Hosts of clusters are configured not to do that.
                 Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle").write_text("0")
-                # Nor does it say anything about a network how this machine's own default paces.
-                self.congestion_control = use_usual_control()
+                # The result must not depend on this machine's default congestion control.
+                self.congestion_control = set_congestion_control()
         shaped = self.emulation.rate is not None or self.emulation.delay is not None
         if shaped and (os.cpu_count() or 1) > FEW_CORES:
             self.in_order = steer(self._namespaces)
 
     def _shape(self, netlink: IPRoute, index: int) -> None:
-        """Shapes what leaves an interface: at the host's end its sending, at the switch's its receiving."""
+        """Shapes what leaves an interface: a host's sending at its own end, its receiving at the switch's end."""
         rate, delay = self.emulation.rate, self.emulation.delay
         if rate is not None:
             if rate / 8 > MAX_SHAPED_Bps:
@@ -143,7 +157,7 @@ class EmulatedHosts(Closing):
                     f"a link can't be shaped to {format_rate_bps(rate)}: the kernel's token bucket counts to "
                     f"{format_rate_bps(MAX_SHAPED_Bps * 8, 3)}; leave 'rate' out for the machine's own speed"
                 )
-            # pyroute2 takes bytes per second as a number.
+            # pyroute2 takes the rate as a number of bytes per second.
             _add_qdisc(netlink, "tbf", index, rate=int(rate / 8), burst=burst_bytes(rate), latency=QUEUE)
         if delay is not None:
             parent = {"parent": 0x10000} if rate is not None else {}

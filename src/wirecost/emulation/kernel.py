@@ -1,4 +1,4 @@
-"""The few Linux calls that Python 3.11 lacks: unshare, setns, and who may use them."""
+"""Linux system calls that Python 3.11 lacks (unshare, setns, mount), and isolation in namespaces."""
 
 from __future__ import annotations
 
@@ -23,46 +23,60 @@ MS_REC, MS_PRIVATE = 0x4000, 0x40000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, call: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def unshare(flags: int) -> None:
-    """unshare(2). Raises OSError."""
+    """Moves the calling thread to new namespaces of the kinds in `flags` (unshare(2)).
+
+    Raises:
+        OSError: if the kernel refuses.
+    """
     _check(_libc.unshare(flags), "unshare")
 
 
 def setns(fd: int, flags: int = 0) -> None:
-    """setns(2). Raises OSError."""
+    """Moves the calling thread to the namespace of a file descriptor (setns(2)).
+
+    Raises:
+        OSError: if the kernel refuses.
+    """
     _check(_libc.setns(fd, flags), "setns")
 
 
 def mount_own_proc() -> None:
-    """Gives this process and its children a /proc that shows their PID namespace, which CUDA needs to start.
+    """Mounts a /proc that shows the PID namespace of this process. CUDA needs it to start.
 
-    For the first process of a PID namespace, in a mount namespace of its own. Raises OSError: some containers
-    forbid it.
+    The first process of a PID namespace calls it, in a mount namespace of its own.
+
+    Raises:
+        OSError: if the kernel refuses, as in some containers.
     """
     _check(_libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount")
     _check(_libc.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None), "mount")
 
 
 def mount_own_sys() -> None:
-    """Gives this process, in a mount namespace of its own, a /sys of the network that it is in. Raises OSError."""
+    """Mounts a /sys that shows the network namespace of this process, which has a mount namespace of its own.
+
+    Raises:
+        OSError: if the kernel refuses.
+    """
     _check(_libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount")
     _check(_libc.mount(b"sysfs", b"/sys", b"sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, None), "mount")
 
 
 def enter_isolation() -> None:
-    """Moves this single-threaded process into new network and mount namespaces, its children into a new PID
+    """Moves this single-threaded process to new network and mount namespaces, and its children to a new PID
     namespace.
 
-    As root directly; otherwise inside a new user namespace in which the caller is root.
+    Root creates them directly. Other users create them inside a new user namespace in which they are root.
 
     Raises:
-        UnsupportedError: if the kernel, its settings or a container forbid it, with what to do.
+        UnsupportedError: if the kernel, its settings or a container forbid it. The message says what to do.
     """
     uid, gid = os.geteuid(), os.getegid()
     try:
@@ -70,16 +84,17 @@ def enter_isolation() -> None:
             unshare(CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID)
             return
         except PermissionError:
-            # Also root can lack the right, in a container; a user namespace may still be allowed.
+            # In a container, root may lack the right too, while a user namespace may be allowed.
             unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID)
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
     except OSError as error:
-        raise UnsupportedError(_why_not(error)) from error
+        raise UnsupportedError(_refusal(error)) from error
 
 
-def _why_not(error: OSError) -> str:
+def _refusal(error: OSError) -> str:
+    """Returns a message that says why the kernel refused namespaces, and what to do."""
     start = f"emulated hosts need network namespaces, which this machine refuses ({error.strerror})"
     sysctls = {
         "kernel.apparmor_restrict_unprivileged_userns": "1",

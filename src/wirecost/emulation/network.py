@@ -1,4 +1,4 @@
-"""The network of a run: its emulated hosts, where it has any, and what their links really give."""
+"""Opens the network of a run: creates its emulated hosts, if it has any, and measures their links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from wirecost.spec.network import Network
 
 @dataclass(frozen=True)
 class RunningNetwork:
-    """`hosts` is None on a native network, `link` also with a single host: there is nothing to measure."""
+    """A network that is ready for a run.
+
+    Attributes:
+        hosts: the emulated hosts, or None on a native network.
+        link: the measured links, or None on a native network and with a single host.
+    """
 
     hosts: EmulatedHosts | None = None
     link: LinkMeasurement | None = None
@@ -21,10 +26,13 @@ class RunningNetwork:
 
 @contextmanager
 def open_network(network: Network, hosts: int) -> Iterator[RunningNetwork]:
-    """Builds an emulated network and measures its links; it vanishes with the context.
+    """Builds an emulated network and measures its links. The network ends with the context.
+
+    Args:
+        hosts: the number of emulated hosts.
 
     Raises:
-        UnsupportedError: for what the kernel lacks, with what to do.
+        UnsupportedError: if the kernel lacks what the network needs. The message says what to do.
         TimeoutError: if hosts can't reach each other.
     """
     if network.emulate is None:

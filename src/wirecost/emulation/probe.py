@@ -1,4 +1,4 @@
-"""What the links between emulated hosts really give, measured after shaping."""
+"""Measures the rate and the round-trip time of the links between emulated hosts, after shaping."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ MEASURE_S = 0.8
 PINGS = 200
 TIMEOUT_S = 30.0
 RATE_TOLERANCE = 0.05
-"""A link that gives less than its nominal rate by more than this is not the network that was asked for."""
-AGAIN_AFTER_S = (0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 8.0)
-NEARLY = 0.8
-"""From this part of the nominal rate on the machine may only be busy, which passes: worth waiting for."""
+"""Largest shortfall of a link from its nominal rate, as a fraction. A link with a larger one is refused."""
+RETRY_PAUSES_S = (0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 8.0)
+"""Pauses in seconds before further measurements of a link that is too slow."""
+WORTH_WAITING = 0.8
+"""Fraction of the nominal rate from which the machine may only be busy, so that a later measurement may pass."""
 
 
 class LinkMeasurement(BaseModel):
-    """All hosts sending to their neighbour at once, as the ring of an all-reduce does.
+    """Rates and round-trip time of the links while every host sends to its neighbour, as in a ring all-reduce.
 
-    `rates_bps` is each host's TCP goodput; `rate_bps` the slowest, which a ring runs at. `round_trip_ns` is
-    the median over hosts of each one's median for a small message to its neighbour and back, before the bulk.
+    Attributes:
+        rates_bps: TCP goodput of each host.
+        round_trip_ns: round-trip time of a small message to the neighbour before the bulk transfer. It is the
+            median over the hosts of each host's median.
+        unshaped_bytes: largest message that passes unshaped, or None without a nominal rate.
+        congestion_control: TCP congestion control of the hosts, see `EmulatedHosts`.
+        in_order: whether packets keep their order, see `EmulatedHosts`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,33 +48,34 @@ class LinkMeasurement(BaseModel):
     rates_bps: tuple[float, ...]
     round_trip_ns: int
     unshaped_bytes: int | None
-    congestion_control: str | None = None  # TCP's
-    in_order: bool | None = None  # as EmulatedHosts says
+    congestion_control: str | None = None
+    in_order: bool | None = None
 
     @property
     def rate_bps(self) -> float:
+        """Goodput of the slowest host in bits per second, which is the rate of a ring."""
         return min(self.rates_bps)
 
 
 def measure_links(hosts: EmulatedHosts) -> LinkMeasurement:
-    """Measures every host's link; takes about a second.
+    """Measures every host's link, which takes about a second.
 
     Raises:
         TimeoutError: if hosts can't reach each other.
     """
     rate = hosts.emulation.rate
-    # TCP ramps up behind full queues first; what is measured outlasts the token bucket many times over.
+    # TCP needs some time to reach the rate. The measured part is many times the size of the token bucket.
     skip = UNCAPPED_BYTES // 4 if rate is None else max(int(rate / 8 * RAMP_S), 2 * burst_bytes(rate))
     volume = UNCAPPED_BYTES if rate is None else skip + max(int(rate / 8 * MEASURE_S), 20 * burst_bytes(rate))
     context = multiprocessing.get_context("fork")
-    quiet = context.Barrier(2 * hosts.count)
+    pings_done = context.Barrier(2 * hosts.count)
     processes, results = [], []
     for host in range(hosts.count):
-        receiver, to_us = context.Pipe(duplex=False)
+        receiver, result = context.Pipe(duplex=False)
         target = (host + 1) % hosts.count
         for role, arguments in (
-            (_receive, (hosts, host, skip, to_us, quiet)),
-            (_send, (hosts, host, target, volume, quiet)),
+            (_receive, (hosts, host, skip, result, pings_done)),
+            (_send, (hosts, host, target, volume, pings_done)),
         ):
             process: Any = context.Process(target=role, args=arguments, daemon=True)
             process.start()
@@ -99,10 +106,17 @@ def measure_links(hosts: EmulatedHosts) -> LinkMeasurement:
 
 
 def measure_best(hosts: EmulatedHosts) -> LinkMeasurement:
-    """The best of a few measurements: a busy machine makes a link look slower, nothing makes it look faster."""
+    """Returns the fastest of a few measurements.
+
+    A busy machine makes a link appear slower, and nothing makes it appear faster. A link that is too slow is
+    measured again, at most once for each of `RETRY_PAUSES_S`.
+
+    Raises:
+        TimeoutError: if hosts can't reach each other.
+    """
     best = measure_links(hosts)
-    for pause_s in AGAIN_AFTER_S:
-        hopeless = pause_s and best.rate_bps < NEARLY * (best.nominal_rate_bps or 0.0)
+    for pause_s in RETRY_PAUSES_S:
+        hopeless = pause_s and best.rate_bps < WORTH_WAITING * (best.nominal_rate_bps or 0.0)
         if too_slow(best) is None or hopeless:
             break
         time.sleep(pause_s)
@@ -111,7 +125,7 @@ def measure_best(hosts: EmulatedHosts) -> LinkMeasurement:
 
 
 def too_slow(link: LinkMeasurement) -> str | None:
-    """Why a link is not the network that was asked for; None if it is."""
+    """Returns a message that says why a link doesn't give its nominal rate, or None if it does."""
     nominal = link.nominal_rate_bps
     if nominal is None or link.rate_bps >= nominal * (1 - RATE_TOLERANCE):
         return None
@@ -121,14 +135,16 @@ def too_slow(link: LinkMeasurement) -> str | None:
     )
 
 
-def _receive(hosts: EmulatedHosts, host: int, skip: int, to_us: Connection, quiet: Barrier) -> None:
+def _receive(hosts: EmulatedHosts, host: int, skip: int, result: Connection, pings_done: Barrier) -> None:
+    """Receives from the neighbour in a process on `host`, and sends the rate in b/s and the round-trip time in
+    ns to `result`. The first `skip` bytes aren't measured."""
     with hosts.inside(host):
         listener = socket.create_server(("0.0.0.0", PORT))  # noqa: S104 - inside a namespace of our own
     connection, _ = listener.accept()
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for _ in range(PINGS):
         connection.sendall(connection.recv(1))
-    quiet.wait(TIMEOUT_S)
+    pings_done.wait(TIMEOUT_S)
     buffer = bytearray(CHUNK)
     received, start_ns, start_bytes = 0, 0, 0
     while size := connection.recv_into(buffer):
@@ -137,17 +153,20 @@ def _receive(hosts: EmulatedHosts, host: int, skip: int, to_us: Connection, quie
             start_ns, start_bytes = time.perf_counter_ns(), received
     elapsed_ns = time.perf_counter_ns() - start_ns
     connection.close()
-    to_us.send(((received - start_bytes) * 8e9 / elapsed_ns, _read_trip(listener)))
+    result.send(((received - start_bytes) * 8e9 / elapsed_ns, _read_trip(listener)))
 
 
 def _read_trip(listener: socket.socket) -> float:
-    """The sender's round-trip time arrives over a second connection, after the bulk."""
+    """Receives the sender's round-trip time in ns, which arrives over a second connection after the bulk
+    transfer."""
     connection, _ = listener.accept()
     with connection:
         return float(connection.makefile("r").readline())
 
 
-def _send(hosts: EmulatedHosts, host: int, target: int, volume: int, quiet: Barrier) -> None:
+def _send(hosts: EmulatedHosts, host: int, target: int, volume: int, pings_done: Barrier) -> None:
+    """Sends pings and then `volume` bytes to `target` in a process on `host`, and then the measured round-trip
+    time."""
     with hosts.inside(host):
         connection = _connect(hosts.address(target))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -157,7 +176,7 @@ def _send(hosts: EmulatedHosts, host: int, target: int, volume: int, quiet: Barr
             connection.sendall(b"p")
             connection.recv(1)
             trips.append(time.perf_counter_ns() - start)
-        quiet.wait(TIMEOUT_S)
+        pings_done.wait(TIMEOUT_S)
         chunk = bytes(CHUNK)
         for _ in range(-(-volume // CHUNK)):
             connection.sendall(chunk)
@@ -172,7 +191,7 @@ def _connect(address: str) -> socket.socket:
         try:
             return socket.create_connection((address, PORT), timeout=TIMEOUT_S)
         except OSError:
-            # The neighbour may not listen yet.
+            # The neighbour may not be listening yet.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

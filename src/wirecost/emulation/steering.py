@@ -1,9 +1,9 @@
-"""Packets that keep their order: each connection's are received on one processor core.
+"""Receive packet steering, which keeps the packets of a connection in their order.
 
-A shaper passes packets on from whichever core its timer runs on, and the other end of a veth pair queues them on
-that very core. Two cores then overtake each other, TCP takes that for loss, sends again and slows down: half a
-percent to two percent of all segments on a machine of 64 cores, with nothing dropped anywhere. Receive packet
-steering (Documentation/networking/scaling.rst of the kernel) hands each connection's to one core.
+A shaper passes packets on from the core on which its timer runs, and the other end of a veth pair queues them
+on the same core. Packets on two cores can overtake each other. TCP takes that for a loss, retransmits and slows
+down. On a machine with 64 cores it retransmitted 0.5 to 2 % of all segments, although none was dropped. Receive
+packet steering (Documentation/networking/scaling.rst of the kernel) assigns each connection to one core.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from wirecost.emulation.kernel import CLONE_NEWNET, CLONE_NEWNS, mount_own_sys, 
 
 WORD_BITS = 32
 FEW_CORES = 8
-"""Up to these nothing is steered: packets seldom overtake each other on few cores, and waking another core for
-each costs more. On two cores of a virtual machine a round trip took 130 us in place of 40, and a busy host slowed
-the link; without steering 0.02 % of the segments were sent again at 1 Gb/s, 0.15 % at 3 Gb/s."""
+"""Number of cores up to which packets aren't steered.
+
+On few cores packets seldom overtake each other, and waking another core for each packet costs more. On two
+cores of a virtual machine, steering increased a round trip from 40 to 130 us, and a busy host slowed the link.
+Without steering, 0.02 % of the segments were retransmitted at 1 Gb/s, and 0.15 % at 3 Gb/s.
+"""
 
 
 def cores_mask(cores: int) -> str:
-    """The first cores as the kernel reads them: words in hexadecimal, the highest first."""
+    """Returns a mask of the first `cores` cores as the kernel reads it: 32-bit hexadecimal words, the highest
+    first."""
     mask, words = (1 << cores) - 1, []
     while mask or not words:
         words.append(f"{mask & (1 << WORD_BITS) - 1:x}")
@@ -32,8 +36,14 @@ def cores_mask(cores: int) -> str:
 
 
 def steer(namespaces: Sequence[int]) -> bool:
-    """Steers what every interface of some network namespaces receives over all cores; whether it could be had (a
-    container may forbid sysfs)."""
+    """Turns receive packet steering over all cores on for every interface of some network namespaces.
+
+    Args:
+        namespaces: file descriptors of network namespaces.
+
+    Returns:
+        Whether it succeeded. A container may forbid sysfs.
+    """
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
@@ -47,7 +57,7 @@ def steer(namespaces: Sequence[int]) -> bool:
 def _steer(namespaces: Sequence[int], mask: str) -> None:
     unshare(CLONE_NEWNS)
     for namespace in namespaces:
-        # A sysfs shows the network in which it was mounted.
+        # A sysfs shows the network namespace in which it was mounted.
         setns(namespace, CLONE_NEWNET)
         mount_own_sys()
         queues = list(Path("/sys/class/net").glob("*/queues/rx-*/rps_cpus"))

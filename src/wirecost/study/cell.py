@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wirecost.emulation.network import open_network
 from wirecost.emulation.probe import too_slow
-from wirecost.emulation.tcp import of_hosts
+from wirecost.emulation.segments import read_segments_of_hosts
 from wirecost.errors import WirecostError
 from wirecost.launch.ranks import End, Ranks, count_lines
 from wirecost.spec import Device, Experiment
@@ -62,9 +62,9 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
             )
         )
         counters.start()
-        before = of_hosts(running.hosts) if running.hosts else None
+        before = read_segments_of_hosts(running.hosts) if running.hosts else None
         outcome = _watch(ranks, experiment, directory)
-        after = of_hosts(running.hosts) if running.hosts else None
+        after = read_segments_of_hosts(running.hosts) if running.hosts else None
         if before and after:
             (directory / "tcp.json").write_text(after.since(before).model_dump_json())
         return outcome

@@ -23,7 +23,7 @@ from wirecost.breakdown import (
 )
 from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
 from wirecost.emulation.probe import LinkMeasurement
-from wirecost.emulation.tcp import Segments
+from wirecost.emulation.segments import Segments
 from wirecost.ncclog import not_as_asked, read_logs
 from wirecost.spec import Device, Experiment
 from wirecost.study.launches import launch_bound

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from wirecost.emulation import probe
-from wirecost.emulation.probe import AGAIN_AFTER_S, LinkMeasurement, measure_best, too_slow
+from wirecost.emulation.probe import RETRY_PAUSES_S, LinkMeasurement, measure_best, too_slow
 
 GIGABIT = 1e9
-AT_ONCE = AGAIN_AFTER_S.count(0.0)
+AT_ONCE = RETRY_PAUSES_S.count(0.0)
 
 
 def measured(fractions: list[float], monkeypatch: pytest.MonkeyPatch) -> tuple[LinkMeasurement, int, float]:
@@ -44,8 +44,8 @@ def test_a_machine_that_was_busy_for_some_seconds_passes(monkeypatch: pytest.Mon
 
 def test_one_that_stays_busy_is_told_its_best(monkeypatch: pytest.MonkeyPatch) -> None:
     link, count, slept = measured([0.9, 0.93, *[0.91] * 7], monkeypatch)
-    assert count == 1 + len(AGAIN_AFTER_S)
-    assert slept == sum(AGAIN_AFTER_S)
+    assert count == 1 + len(RETRY_PAUSES_S)
+    assert slept == sum(RETRY_PAUSES_S)
     assert (too_slow(link) or "").startswith("this machine reaches 930 Mb/s between 2 emulated hosts, not 1 Gb/s")
 
 

@@ -1,4 +1,4 @@
-"""The kernel's count of segments."""
+"""Segment counts of the kernel, and the choice of the congestion control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wirecost.emulation.tcp import SNMP, Segments, read_segments, use_usual_control
+from wirecost.emulation.segments import SNMP, Segments, read_segments
+from wirecost.emulation.tcp import set_congestion_control
 
 TEXT = """\
 Ip: Forwarding DefaultTTL
@@ -21,10 +22,10 @@ Udp: 7
 def test_sent_and_sent_again_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "snmp"
     path.write_text(TEXT)
-    found = read_segments(path)
-    assert found == Segments(sent=1200, retransmitted=30)
-    assert found is not None
-    assert found.since(Segments(sent=200, retransmitted=10)) == Segments(sent=1000, retransmitted=20)
+    segments = read_segments(path)
+    assert segments == Segments(sent=1200, retransmitted=30)
+    assert segments is not None
+    assert segments.since(Segments(sent=200, retransmitted=10)) == Segments(sent=1000, retransmitted=20)
 
 
 @pytest.mark.parametrize("text", ["", "Tcp: OutSegs\n", "Tcp: OutSegs\nTcp: x\n", "Tcp: OutSegs\nTcp: 5\n"])
@@ -40,7 +41,7 @@ def test_this_machine_tells() -> None:
     assert read_segments() is not None
 
 
-def test_the_first_of_the_usual_controls_that_is_permitted_is_used(
+def test_the_first_preferred_control_that_is_permitted_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "control"
@@ -53,7 +54,7 @@ def test_the_first_of_the_usual_controls_that_is_permitted_is_used(
         return write(self, text)
 
     monkeypatch.setattr(Path, "write_text", permitted)
-    assert use_usual_control(path) == "reno"
+    assert set_congestion_control(path) == "reno"
     monkeypatch.undo()
-    assert use_usual_control(path) == "cubic"
-    assert use_usual_control(tmp_path / "no" / "such") is None
+    assert set_congestion_control(path) == "cubic"
+    assert set_congestion_control(tmp_path / "no" / "such") is None
