@@ -30,7 +30,7 @@ import torch.distributed as dist
 from engine_sides import SECTIONS
 from engine_timing import Result, Section
 
-from wirecost.launch.ranks import free_port
+from wirecost.launch.ports import free_port
 
 MICRO_BATCHES = {"gpt-2-medium": 16, "gpt-2-large": 8}
 RESULT = "RESULT "

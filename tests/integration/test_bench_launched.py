@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from wirecost.collectives.operations import BARRIER, COLLECTIVES
-from wirecost.launch.ranks import free_port
+from wirecost.launch.ports import free_port
 
 pytest.importorskip("torch")
 

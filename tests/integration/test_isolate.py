@@ -119,7 +119,7 @@ def test_a_command_whose_processes_are_all_stopped_is_noticed_and_ended(tmp_path
         reason = await_end(command, lambda: None, every_s=0.1)
         assert reason == (
             f"made no progress: process {cell}, which runs its ranks, is stopped (SIGSTOP or a job control signal); "
-            "it goes on with SIGCONT"
+            "it continues with SIGCONT"
         )
         assert process_state(init) is not None
     assert processes_about(tmp_path) == []

@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 import torch
 
+from wirecost.launch.ports import free_port
 from wirecost.launch.processes import die_with_parent
-from wirecost.launch.ranks import free_port
 from wirecost.spec import DataParallel, Device, Experiment, Family, Plan, Workload, validate
 from wirecost.spec.experiment import Optimizer, Scaling
 from wirecost.spec.network import Network

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from wirecost.launch.ranks import free_port
+from wirecost.launch.ports import free_port
 
 SEARCH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 NO_SLURM = (

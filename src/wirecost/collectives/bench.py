@@ -16,7 +16,7 @@ from wirecost.collectives.result import BenchNetwork, Row, combine
 from wirecost.emulation.probe import LinkMeasurement
 from wirecost.errors import MissingExtraError, UnsupportedError, WirecostError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
-from wirecost.launch.ranks import End
+from wirecost.launch.result import JobStatus
 from wirecost.launch.supervision import await_end
 from wirecost.ncclog import not_as_asked, read_logs
 from wirecost.temporary import temporary_directory
@@ -244,9 +244,9 @@ class _Reader:
                 raise UnsupportedError(last)
             raise BenchError(f"the benchmark's process ended with exit code {ended} before its ranks did: {last}")
         ending = json.loads((self.directory / "ending.json").read_bytes())
-        if ending["end"] == End.DONE:
+        if ending["status"] == JobStatus.DONE:
             return
-        if ending["end"] == End.REFUSED:
+        if ending["status"] == JobStatus.REFUSED:
             raise UnsupportedError(ending["reason"])
         raise BenchError(ending["reason"] or "the benchmark failed for no known reason")
 

@@ -18,16 +18,17 @@ from pathlib import Path
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.emulation.network import open_network
 from wirecost.errors import WirecostError
-from wirecost.launch.ranks import End, Ending, Ranks, count_lines
+from wirecost.launch.ranks import Ranks, count_lines
+from wirecost.launch.result import JobResult, JobStatus
 
 
-def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
+def run_cell(directory: Path, worker: Sequence[str]) -> JobResult:
     request = BenchRequest.model_validate_json((directory / "request.json").read_bytes())
     with ExitStack() as stack:
         try:
             running = stack.enter_context(open_network(request.network, request.hosts))
         except WirecostError as error:
-            return Ending(End.REFUSED, str(error))
+            return JobResult(JobStatus.REFUSED, str(error))
         if running.link is not None:
             (directory / "link.json").write_text(running.link.model_dump_json())
         ranks = stack.enter_context(
@@ -41,11 +42,11 @@ def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
                 nccl_log=request.backend is Backend.NCCL,
             )
         )
-        ending = ranks.watch(request.timeout_s, lambda rank: _steps(directory, rank), renew=True)
-        if ending.end is End.LATE:
-            reason = _why_late(directory, request, ending.rank)
-            return Ending(End.LATE, reason, ending.rank, log_tail=ending.log_tail)
-        return ending
+        result = ranks.watch(request.timeout_s, lambda rank: _steps(directory, rank), renew=True)
+        if result.status is JobStatus.TIMED_OUT:
+            reason = _why_late(directory, request, result.rank)
+            return JobResult(JobStatus.TIMED_OUT, reason, result.rank, log_tail=result.log_tail)
+        return result
 
 
 def _forked_worker(directory: Path) -> Callable[[], int]:
@@ -84,9 +85,9 @@ def main(argv: Sequence[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     for name in argv[:at]:
         directory = Path(name)
-        ending = run_cell(directory, argv[at + 1 :])
+        result = run_cell(directory, argv[at + 1 :])
         partial_file = directory / ".ending.json"
-        partial_file.write_text(json.dumps(vars(ending)))
+        partial_file.write_text(json.dumps(vars(result)))
         partial_file.rename(directory / "ending.json")
     return 0
 

@@ -18,7 +18,7 @@ from wirecost.collectives.launcher import World
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import BenchNetwork, Row, combine
 from wirecost.errors import WirecostError
-from wirecost.launch.ranks import nccl_log_environment, network_environment
+from wirecost.launch.environment import nccl_log_environment, network_environment
 from wirecost.temporary import temporary_directory
 
 POLL_S = 0.1

@@ -1,4 +1,4 @@
-"""Processes of a distributed job: started, isolated, watched, and ended with everything that they have started.
+"""Starts, isolates and watches the processes of a distributed job, and ends them with all their descendants.
 
-Runs on compute nodes: imports no table and no chart library.
+This package runs on compute nodes, so it imports no table or chart library.
 """

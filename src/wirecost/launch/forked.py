@@ -1,4 +1,4 @@
-"""A child process that goes on from this one: what has been imported here need not be imported in each child."""
+"""Child processes that are forked from this one, so that they needn't repeat its imports."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ POLL_S = 0.01
 
 
 class Forked:
-    """Runs `body` in a forked child and ends it with the exit code that `body` returns. The child ends with its
-    parent.
+    """A forked child that runs a function, with the methods of `subprocess.Popen`. It ends with its parent.
 
-    To be used before this process has threads that the child would miss. Its methods are subprocess.Popen's.
+    This process must not have started threads, because a forked child lacks them.
 
     Args:
-        environment: the child's, whole.
-        output: where its stdout and stderr go.
-        first: called in the child before its output is redirected or anything else is done.
+        body: the function. The child ends with the exit code that it returns.
+        environment: all environment variables of the child.
+        output: receives the child's stdout and stderr.
+        before: called in the child before its output is redirected.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Forked:
         body: Callable[[], int],
         environment: Mapping[str, str],
         output: IO[bytes],
-        first: Callable[[], object] | None = None,
+        before: Callable[[], object] | None = None,
     ) -> None:
         self.returncode: int | None = None
         sys.stdout.flush()
@@ -45,10 +45,10 @@ class Forked:
 
         def redirected() -> int:
             die_with_parent(parent)
-            if first:
-                first()
-            with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is what is wanted
-                os.dup2(nothing.fileno(), 0)
+            if before:
+                before()
+            with open(os.devnull, "rb") as null_device:  # noqa: PTH123 - dup2 needs a descriptor
+                os.dup2(null_device.fileno(), 0)
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
             os.environ.clear()
@@ -58,7 +58,7 @@ class Forked:
         end_with(redirected)
 
     def poll(self) -> int | None:
-        """The exit code, -N after signal N, or None while it runs."""
+        """Returns the exit code, -N after signal N, or None while the child runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -66,26 +66,32 @@ class Forked:
         return self.returncode
 
     def wait(self) -> int:
+        """Waits for the child to end, and returns its exit code as `poll` does."""
         while (code := self.poll()) is None:
             time.sleep(POLL_S)
         return code
 
     def send_signal(self, number: int) -> None:
+        """Sends a signal to the child, unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
+        """Kills the child, unless it has ended."""
         self.send_signal(signal.SIGKILL)
 
 
 def end_with(body: Callable[[], int]) -> NoReturn:
-    """Ends this process, a forked child, with the code that `body` returns; 1 and a traceback if it raises."""
+    """Ends this process, a forked child, with the exit code that `body` returns.
+
+    If `body` raises, the traceback is printed and the exit code is 1.
+    """
     code = 1
     try:
         code = body()
-    except SystemExit as ending:
-        code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
-    except BaseException:  # noqa: BLE001 - nothing of the child may go on in the parent's code
+    except SystemExit as exit_request:
+        code = exit_request.code if isinstance(exit_request.code, int) else int(exit_request.code is not None)
+    except BaseException:  # noqa: BLE001 - the child must not continue in the parent's code
         traceback.print_exc()
     finally:
         with suppress(Exception):

@@ -1,12 +1,15 @@
-"""Runs a command so that nothing of it can stay behind: `python -m wirecost.launch.isolate FD MODE -- COMMAND...`.
+"""Runs a command in isolation, so that it leaves nothing behind.
 
-The command runs under an init process, which holds the read end of a pipe whose write end only the caller has.
-However the caller dies, SIGKILL included, the pipe closes and the init process ends everything.
+The command line is `python -m wirecost.launch.isolate FD MODE -- COMMAND...`.
 
-With namespaces, the init process is PID 1 of a PID namespace, in a network namespace of its own. The kernel kills
-every process of the namespace with it, and the namespaces and links, which have no names, go with them. Without
-namespaces, the init process is a subreaper. Orphans of the command become its children, and it kills its
-descendants until none is left. Shared memory that killed processes had mapped is removed in both cases.
+The command runs under an init process, which holds the read end of a pipe. Only the caller holds the write end.
+When the caller ends, also by SIGKILL, the pipe closes and the init process ends all processes of the command.
+
+With namespaces, the init process is PID 1 of a PID namespace and has its own network namespace. When it ends,
+the kernel kills every process of the namespace, and removes the namespaces and links, because they have no
+names. Without namespaces, the init process is a subreaper. Orphans of the command become its children, and it
+kills its descendants until none is left. In both cases, shared memory that killed processes had mapped is
+removed.
 """
 
 from __future__ import annotations
@@ -41,18 +44,20 @@ from wirecost.launch.processes import (
 )
 
 EXIT_REFUSED = 120
-"""The isolation could not be had; the reason is the last line on stderr."""
+"""Exit code if the machine refuses isolation. The reason is the last line on stderr."""
 CLOSE_S = END_S + 3.0
-"""Time in which the init process ends everything, before its caller does so itself."""
+"""Time in seconds that the init process has to end all processes, before the caller ends them itself."""
 
 
 class Isolated(Closing):
-    """A command in isolation, started at once; leaving the context kills whatever still runs of it.
+    """A command in isolation, which starts immediately. Leaving the context kills all its processes that still
+    run.
 
     Args:
         argv: the command.
-        network: False leaves out the namespaces (the command then cleans up after itself).
-        output: where its stdout and stderr go.
+        network: whether the command gets namespaces.
+        output: receives the command's stdout and stderr.
+        cwd: the command's working directory.
     """
 
     def __init__(self, argv: Sequence[str], *, network: bool, output: IO[bytes], cwd: Path | None = None) -> None:
@@ -68,26 +73,32 @@ class Isolated(Closing):
                 stderr=output,
                 pass_fds=[read_end],
                 cwd=cwd,
-                # Ctrl-C belongs to the caller, who then ends us; our processes would only print tracebacks.
+                # Ctrl-C reaches the caller alone, who then ends the command. Otherwise all of its processes would
+                # print tracebacks.
                 start_new_session=True,
             )  # fmt: skip
         finally:
             os.close(read_end)
 
     def poll(self) -> int | None:
+        """Returns the exit code, or None while the command runs."""
         return self.process.poll()
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """The exit code. Raises subprocess.TimeoutExpired."""
+        """Waits for the command to end, and returns its exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: if the command runs for longer than `timeout_s`.
+        """
         return self.process.wait(timeout_s)
 
     @property
     def pid(self) -> int:
-        """Process ID of the process that everything of the command descends from."""
+        """Process ID of the ancestor of all processes of the command."""
         return self.process.pid
 
     def close(self) -> None:
-        """Ends everything, and returns when it is gone.
+        """Ends all processes of the command, and waits until they have ended.
 
         Raises:
             UnsupportedError: if a process hangs in the kernel and can't be killed.
@@ -98,7 +109,7 @@ class Isolated(Closing):
         try:
             self.process.wait(CLOSE_S)
         except subprocess.TimeoutExpired:
-            # The init process is stopped, or can't end what it started.
+            # The init process is stopped, or can't end its descendants.
             force_end(self.process.pid)
             self.process.wait()
 
@@ -109,14 +120,15 @@ def force_end(root: int) -> None:
     Raises:
         UnsupportedError: if one of them hangs in the kernel.
     """
-    if left := end_tree(root):
+    if remaining := end_tree(root):
         raise UnsupportedError(
-            f"process {left[0]} can't be killed: it hangs in the kernel (a driver or a disk); when that is mended "
-            "or the machine is restarted, go on with --resume: finished experiments are kept"
+            f"process {remaining[0]} can't be killed: it hangs in the kernel (a driver or a disk); when that is "
+            "repaired or the machine is restarted, go on with --resume: finished experiments are kept"
         )
 
 
 def main(argv: Sequence[str]) -> int:
+    """Runs the command of this module's command line, and returns its exit code."""
     lifeline, mode, separator, *command = argv
     assert separator == "--"
     return run_isolated(int(lifeline), lambda: _become(command), network=mode == "netns")
@@ -125,14 +137,16 @@ def main(argv: Sequence[str]) -> int:
 def run_isolated(
     lifeline: int, body: Callable[[], int], *, network: bool, not_inside: Callable[[], object] = lambda: None
 ) -> int:
-    """Runs `body` in a child, isolated, to its end or the lifeline's; returns its code (128 + N after signal N).
-
-    To be called by a single-threaded process.
+    """Runs `body` isolated in a child until it or the lifeline ends. The calling process must be single-threaded.
 
     Args:
-        lifeline: the read end of a pipe.
-        network: False leaves out the namespaces.
-        not_inside: called in the child first, to close what only this process may hold.
+        lifeline: the read end of a pipe. When its write end closes, `body` is killed.
+        body: returns the exit code.
+        network: whether `body` gets namespaces.
+        not_inside: called first in the child, to close descriptors that only this process may hold.
+
+    Returns:
+        The exit code of `body`, 128 + N if signal N ended it, 0 if the lifeline ended first, or `EXIT_REFUSED`.
     """
     if network:
         try:
@@ -152,12 +166,14 @@ def run_isolated(
 
 
 def _ignore_signals() -> None:
-    """Leaves the end to the lifeline: a signal to all processes of a job step, as Slurm sends, comes here too."""
+    """Ignores signals that Slurm, for example, sends to all processes of a job step. The lifeline decides the
+    end."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _become(command: Sequence[str]) -> int:
+    """Replaces this process by a command. Returns 127 if the command can't be run."""
     try:
         os.execvp(command[0], list(command))  # noqa: S606 - the caller's own command
     except OSError as error:
@@ -166,15 +182,15 @@ def _become(command: Sequence[str]) -> int:
 
 
 def _lead_namespace(lifeline: int, starter: int, body: Callable[[], int]) -> int:
-    """Runs `body` as PID 1 of a namespace, and ends everything in the namespace after it."""
+    """Runs `body` as PID 1 of a namespace, and then ends all processes of the namespace. Returns its exit code."""
     since_s = time.time()
     own_proc = True
     try:
         mount_own_proc()
-    except OSError:  # some containers forbid it; only CUDA needs it, and says so itself
+    except OSError:  # some containers forbid it; only CUDA needs it, and reports the error itself
         own_proc = False
     code = _run(lifeline, starter, body)
-    # Another /proc shows other processes.
+    # A /proc of another PID namespace shows other processes.
     files = mapped_shared_memory(descendants(os.getpid())) if own_proc else set()
     with suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)  # every process of the namespace but this one
@@ -186,7 +202,7 @@ def _lead_namespace(lifeline: int, starter: int, body: Callable[[], int]) -> int
 
 
 def _lead_tree(lifeline: int, starter: int, body: Callable[[], int]) -> int:
-    """Runs `body` without namespaces, and ends everything that descends from it after it."""
+    """Runs `body` without namespaces, and then ends all its descendants. Returns its exit code."""
     since_s = time.time()
     become_subreaper()
     code = _run(lifeline, starter, body)
@@ -200,18 +216,20 @@ def _run(lifeline: int, starter: int, body: Callable[[], int]) -> int:
     """Runs `body` in a child until it, the lifeline or the starter ends.
 
     Args:
+        lifeline: the read end of a pipe.
         starter: pidfd of the process that started this one.
+        body: returns the exit code.
 
     Returns:
         The exit code of `body`, 128 + N if signal N ended it, or 0 if the lifeline or the starter ended first.
     """
-    me = os.getpid()
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
         os.close(starter)
         os.set_inheritable(lifeline, False)
-        die_with_parent(me)
+        die_with_parent(parent)
         end_with(body)
     _ignore_signals()
     return _await_end(child, lifeline, starter)

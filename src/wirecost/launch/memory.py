@@ -1,4 +1,4 @@
-"""A process' own peak of memory, and what is known of an error that says memory ran out."""
+"""Measures the peak memory of this process, and recognises errors that report exhausted memory."""
 
 from __future__ import annotations
 
@@ -12,30 +12,34 @@ from wirecost.breakdown.memory import MemoryKind, OutOfMemory
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_ASKED = re.compile(
-    # PyTorch on a GPU ("Tried to allocate 2.00 GiB") and on a CPU ("you tried to allocate 8 bytes"); NumPy.
+_REQUESTED = re.compile(
+    # Messages of PyTorch on a GPU ("Tried to allocate 2.00 GiB") and on a CPU ("you tried to allocate 8
+    # bytes"), and of NumPy ("Unable to allocate 2.00 GiB").
     r"(?:[Tt]ried|[Uu]nable) to allocate (\d{1,20}(?:\.\d{1,9})?) (bytes|[KMG]iB)"
 )
-_OUT = ("can't allocate memory", "CUDA error: out of memory", "'out of memory'")
-"""PyTorch's CPU allocator; CUDA outside PyTorch's allocator; CUDA inside NCCL."""
+_EXHAUSTED = ("can't allocate memory", "CUDA error: out of memory", "'out of memory'")
+"""Messages of PyTorch's CPU allocator, of CUDA outside PyTorch's allocator, and of CUDA inside NCCL."""
 
 
 def peak_resident_bytes(status: Path = STATUS) -> int | None:
-    """The largest resident set of this process since it started or `forget_peak_resident` (VmHWM,
-    proc_pid_status(5)); None where the kernel doesn't tell.
+    """Returns the largest resident set of this process in bytes, or None if the kernel doesn't report it.
 
-    `ru_maxrss` isn't used: it keeps what the process was before `exec`.
+    The peak is counted since the process started, or since the last call of `forget_peak_resident` (VmHWM,
+    proc_pid_status(5)). `ru_maxrss` isn't used, because it includes the program that ran before `exec`.
     """
     try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
+        match = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def forget_peak_resident(clear_refs: Path = CLEAR_REFS) -> bool:
-    """Starts the peak anew at what is resident now (proc_pid_clear_refs(5)); False where the kernel doesn't let
-    it."""
+    """Resets the peak of `peak_resident_bytes` to the current resident set (proc_pid_clear_refs(5)).
+
+    Returns:
+        Whether the kernel permits it.
+    """
     try:
         clear_refs.write_text("5")
     except OSError:
@@ -44,28 +48,32 @@ def forget_peak_resident(clear_refs: Path = CLEAR_REFS) -> bool:
 
 
 def largest_child_bytes() -> int | None:
-    """The largest resident set that a child of this process reached, of those that ended and were waited for; None
-    where there was none."""
+    """Returns the largest resident set in bytes that a child of this process reached, or None without such a
+    child.
+
+    Only children that ended and were waited for count.
+    """
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None
 
 
 def asked_bytes(message: str) -> int | None:
-    """What the allocation that failed asked for, by the error's message."""
-    asked = [round(Decimal(number) * _UNITS[unit]) for number, unit in _ASKED.findall(message)]
-    return max(asked, default=None)
+    """Returns the size in bytes of the failed allocation that an error message reports, or None."""
+    sizes = [round(Decimal(number) * _UNITS[unit]) for number, unit in _REQUESTED.findall(message)]
+    return max(sizes, default=None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether an error reports that the memory of the host or of a device is exhausted."""
     text = str(error)
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or any(sign in text for sign in _OUT)
+        or any(sign in text for sign in _EXHAUSTED)
     )
 
 
 def out_of_memory(error: BaseException) -> OutOfMemory:
-    """What this process knows right after such an error."""
+    """Returns the peak memory of this process and the failed allocation, right after an out-of-memory error."""
     torch = sys.modules.get("torch")
     on_device = type(error).__name__ == "OutOfMemoryError" or "cuda" in str(error).lower()
     if on_device and torch is not None and torch.cuda.is_initialized():

@@ -1,9 +1,9 @@
-"""Isolated processes that need not import what they run: each is forked from one that has.
+"""Isolated processes that are forked from a server process, which has imported what they run.
 
-`python -m wirecost.launch.preloaded FD PARENT MODULE FOR` calls MODULE.preload(), then forks a child for every
-request that comes over the socket FD. The child runs MODULE.main(arguments) isolated, as `wirecost.launch.isolate`
-runs a command. The process ends with process PARENT. FOR only tells a reader of `ps` whose it is. `preload` must
-start no threads, which children would lack.
+`python -m wirecost.launch.preloaded FD PARENT MODULE OWNER` calls MODULE.preload(). It then forks a child for
+every request that arrives over the socket FD. The child runs MODULE.main(arguments) isolated, as
+`wirecost.launch.isolate` runs a command. The server ends with the process PARENT. OWNER only labels the server
+for readers of `ps`. `preload` must not start threads, because forked children lack them.
 """
 
 from __future__ import annotations
@@ -29,64 +29,66 @@ from wirecost.launch.processes import die_with_parent, process_state
 from wirecost.launch.stalls import STOPPED
 
 EXIT_LOST = 1
-"""Of a child whose exit code nobody could tell: it, or what it was forked from, was killed."""
+"""Exit code of a child whose real one is unknown, because the child or the server was killed."""
 MOST_REQUEST_BYTES = 1 << 16
 
 
 class Preloaded(Closing):
-    """The process that children are forked from, started at once; leaving the context ends it.
+    """The server process, from which children are forked. It starts immediately, and ends with the context.
 
     Args:
-        module: whose `preload()` it calls, and whose `main(arguments) -> exit code` the children run.
-        whose: a word for those who look at the machine's processes.
+        module: the server calls its `preload()`, and the children run its `main(arguments) -> exit code`.
+        owner: labels the server in lists of processes.
     """
 
-    def __init__(self, module: str, whose: str) -> None:
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+    def __init__(self, module: str, owner: str) -> None:
+        self.socket, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with server_end:
             self.process = subprocess.Popen(
                 [
                     sys.executable, "-m", "wirecost.launch.preloaded",
-                    str(theirs.fileno()), str(os.getpid()), module, whose,
+                    str(server_end.fileno()), str(os.getpid()), module, owner,
                 ],
                 stdin=subprocess.DEVNULL,
-                # With more, libraries start threads on import. Ranks set their own number.
+                # With more threads, libraries start them on import. Ranks set their own number.
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
-                # What goes wrong here goes wrong again in every child, which has a log.
+                # An error here is repeated in every child, which has a log.
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # Ctrl-C belongs to the caller, who then ends us.
+                pass_fds=[server_end.fileno()],
+                # Ctrl-C reaches the caller alone, who then ends the server.
                 start_new_session=True,
             )  # fmt: skip
 
     def run(self, arguments: Sequence[str], *, network: bool, output: IO[bytes]) -> IsolatedFork:
-        """A child in isolation, started at once.
+        """Starts a child in isolation.
 
         Args:
-            network: False leaves out the namespaces.
-            output: where its stdout and stderr go.
+            arguments: passed to the module's `main`.
+            network: whether the child gets namespaces.
+            output: receives the child's stdout and stderr.
         """
         return IsolatedFork(self.socket, arguments, network=network, output=output)
 
     def runs(self) -> bool:
-        """Returns whether the process can fork children: it hasn't ended, and it isn't stopped."""
+        """Returns whether the server can fork children, which means that it hasn't ended and isn't stopped."""
         state = process_state(self.process.pid) if self.process.poll() is None else None
         return state is not None and state.letter != STOPPED
 
     @property
     def pid(self) -> int:
+        """Process ID of the server."""
         return self.process.pid
 
     def close(self) -> None:
-        """Ends the process, at once also while it imports. What was forked from it ends by itself."""
+        """Kills the server, also while it imports. Its children end by themselves."""
         self.socket.close()
         self.process.kill()
         self.process.wait()
 
 
 class IsolatedFork(Closing):
-    """What `Preloaded.run` started; `isolate.Isolated`'s methods, but for the process."""
+    """A child that `Preloaded.run` started. Its methods are those of `isolate.Isolated`."""
 
     def __init__(
         self, server: socket.socket, arguments: Sequence[str], *, network: bool, output: IO[bytes]
@@ -96,7 +98,7 @@ class IsolatedFork(Closing):
         self._text = b""
         self._ended = False
         try:
-            # Where the server is gone, so is the last to hold `result`: the code is then EXIT_LOST.
+            # If the server has ended, no process holds `result`, and the exit code becomes EXIT_LOST.
             with contextlib.suppress(OSError):
                 request = json.dumps({"arguments": list(arguments), "network": network}).encode()
                 socket.send_fds(server, [request], [lifeline, result, output.fileno()])
@@ -106,7 +108,7 @@ class IsolatedFork(Closing):
 
     @property
     def pid(self) -> int | None:
-        """Process ID of the process that everything of the child descends from; None before it has started."""
+        """Process ID of the ancestor of all processes of the child, or None before it has started."""
         self._receive(0)
         first, newline, _ = self._text.partition(b"\n")
         return int(first) if newline else None
@@ -120,13 +122,16 @@ class IsolatedFork(Closing):
         return EXIT_LOST if self._ended else None
 
     def wait(self) -> int:
-        """Returns the exit code once the child has ended."""
+        """Waits for the child to end, and returns its exit code."""
         while (code := self.poll()) is None:
             self._receive(None)
         return code
 
     def _receive(self, timeout_s: float | None) -> None:
-        """Reads what comes within `timeout_s`: the process ID, later the exit code, a line each, and the end."""
+        """Reads what arrives within `timeout_s` seconds, or without a limit if it is None.
+
+        The process ID arrives first and the exit code later, in a line each. The end of file follows.
+        """
         if self._ended:
             return
         poller = select.poll()
@@ -137,7 +142,7 @@ class IsolatedFork(Closing):
             self._ended = not received
 
     def close(self) -> None:
-        """Ends everything, and returns when it is gone.
+        """Ends all processes of the child, and waits until they have ended.
 
         Raises:
             UnsupportedError: if a process hangs in the kernel and can't be killed.
@@ -146,10 +151,10 @@ class IsolatedFork(Closing):
         if lifeline < 0:
             return
         os.close(lifeline)
-        # The end of file comes when the last process that could report is gone.
-        end = time.monotonic() + CLOSE_S
-        while not self._ended and (left_s := end - time.monotonic()) > 0:
-            self._receive(left_s)
+        # The end of file arrives when the last process that holds the pipe has ended.
+        deadline = time.monotonic() + CLOSE_S
+        while not self._ended and (remaining_s := deadline - time.monotonic()) > 0:
+            self._receive(remaining_s)
         try:
             if not self._ended and (root := self.pid) is not None:
                 force_end(root)
@@ -159,14 +164,15 @@ class IsolatedFork(Closing):
 
 
 def main(argv: Sequence[str]) -> int:
-    number, parent, module, _whose = argv
+    """Serves requests until the socket closes, and returns the exit code."""
+    descriptor, parent, module, _owner = argv
     die_with_parent(int(parent))
-    server = socket.socket(fileno=int(number))
+    server = socket.socket(fileno=int(descriptor))
     server.set_inheritable(False)
-    # A child that fails on the same import tells its log.
+    # A child that fails on the same import writes the error to its log.
     with contextlib.suppress(Exception):
         importlib.import_module(module).preload()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     while True:
         message, descriptors, _, _ = socket.recv_fds(server, MOST_REQUEST_BYTES, 3)
         if not message:
@@ -195,7 +201,7 @@ def _serve(module: str, message: bytes, lifeline: int, result: int, output: int)
         code = run_isolated(lifeline, body, network=request["network"], not_inside=lambda: os.close(result))
     except OSError:
         traceback.print_exc()
-    # The caller may be gone.
+    # The caller may have ended.
     with contextlib.suppress(BrokenPipeError):
         os.write(result, f"{code}\n".encode())
     end_with(lambda: code)

@@ -1,4 +1,4 @@
-"""Processes of this machine as /proc shows them: descent, state, shared memory, and how to end them."""
+"""Reads the processes of this machine from /proc (descent, state, shared memory), and ends them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PR_SET_CHILD_SUBREAPER = 36
 PROC = Path("/proc")
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - only compared with
 END_S = 5.0
-"""Time that killed processes have to disappear. A process that hangs in the kernel takes longer."""
+"""Time in seconds that killed processes have to end. A process that hangs in the kernel takes longer."""
 POLL_S = 0.01
 
 _libc = ctypes.CDLL(None)
@@ -27,16 +27,21 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class ProcessState:
-    """State letter of a process as in proc_pid_stat(5) (R, S, D, T, t, Z), and its CPU time in clock ticks."""
+    """The state of a process.
+
+    Attributes:
+        letter: the state letter of proc_pid_stat(5) (R, S, D, T, t, Z).
+        cpu_ticks: CPU time in clock ticks.
+    """
 
     letter: str
     cpu_ticks: int
 
 
 def process_state(pid: int) -> ProcessState | None:
-    """Returns the state of a process, or None if it is gone."""
+    """Returns the state of a process, or None if the process doesn't exist."""
     try:
-        # The name in parentheses may hold anything, also parentheses.
+        # The name in parentheses may contain any character, also parentheses.
         fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -65,9 +70,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process as soon as the thread of process `parent` that started it ends.
+    """Makes the kernel kill this process when the thread of process `parent` that started it ends.
 
-    Ends this process at once if the parent is gone already.
+    If the parent has ended already, this process ends immediately.
     """
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -85,21 +90,21 @@ def become_subreaper() -> None:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """Kills processes; those that are gone are left out."""
+    """Kills processes, and skips those that have ended."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def end_descendants(timeout_s: float = END_S) -> list[int]:
-    """Kills all descendants of this process, a subreaper, and waits until they are gone.
+    """Kills all descendants of this process, which is a subreaper, and waits until they have ended.
 
     Returns:
-        The process IDs of those that are still there after `timeout_s` seconds.
+        The process IDs of those that still exist after `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
     while remaining := descendants(os.getpid()):
-        # A process may have started another since it was listed: its orphans fall to this process.
+        # A process may have started another one since it was listed. Its orphans become children of this process.
         kill(remaining)
         reap()
         if time.monotonic() > deadline:
@@ -109,12 +114,13 @@ def end_descendants(timeout_s: float = END_S) -> list[int]:
 
 
 def end_tree(root: int, timeout_s: float = END_S) -> list[int]:
-    """Kills a process that this process doesn't control, and all its descendants, and waits until they are gone.
+    """Kills a process and all its descendants, and waits until they have ended.
 
-    The root is killed last, because it may be a subreaper: until then its descendants can be found.
+    The root needn't be a child of this process. It is killed last, because it may be a subreaper, and its
+    descendants can be listed as long as it lives.
 
     Returns:
-        The process IDs of those that are still there after `timeout_s` seconds.
+        The process IDs of those that still exist after `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
     while (remaining := [pid for pid in descendants(root) if _lives(pid)]) and time.monotonic() < deadline:
@@ -142,7 +148,7 @@ def reap(*, except_for: int | None = None) -> None:
 
 
 def has_children() -> bool:
-    """Collects the exit codes of children that have ended. Returns whether there are others."""
+    """Collects the exit codes of children that have ended. Returns whether other children exist."""
     reap()
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -152,7 +158,7 @@ def has_children() -> bool:
 
 
 def mapped_shared_memory(pids: Iterable[int]) -> set[Path]:
-    """Returns the POSIX shared memory files (in /dev/shm) that processes have mapped."""
+    """Returns the POSIX shared memory files in /dev/shm that processes have mapped."""
     files: set[Path] = set()
     for pid in pids:
         with suppress(OSError):
@@ -165,16 +171,18 @@ def mapped_shared_memory(pids: Iterable[int]) -> set[Path]:
 
 
 def remove_shared_memory(files: Iterable[Path], since_s: float) -> None:
-    """Removes the shared memory that killed processes had no time to remove (NCCL's between two ranks, for one).
+    """Removes shared memory that killed processes couldn't remove, for example NCCL's between two ranks.
+
+    Files that another process has mapped stay.
 
     Args:
         files: shared memory that the killed processes had mapped.
-        since_s: Unix time in seconds at which the first of them started. Older files belong to somebody else.
+        since_s: Unix time in seconds at which the first of them started. Older files belong to other processes.
     """
-    left = {file for file in files if _newer(file, since_s)}
-    if left:
-        left -= mapped_shared_memory(running())
-    for file in left:
+    unused = {file for file in files if _newer(file, since_s)}
+    if unused:
+        unused -= mapped_shared_memory(running())
+    for file in unused:
         with suppress(OSError):
             file.unlink()
 

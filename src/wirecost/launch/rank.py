@@ -1,4 +1,4 @@
-"""What every rank process does for its launcher: dies with it, says where it hangs, reports why it failed."""
+"""The part of every rank process that its launcher needs: stack dumps on request, and failure reports."""
 
 from __future__ import annotations
 
@@ -18,37 +18,46 @@ from wirecost.launch.memory import is_out_of_memory, out_of_memory
 from wirecost.launch.processes import name_process
 
 EXIT_FAILED = 3
+OUT_OF_MEMORY = "out_of_memory"
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
-"""What gloo says when a connection ends: on reading, or on writing (strerror of ECONNRESET and EPIPE)."""
+"""Messages of gloo when a connection ends on reading or on writing (strerror of ECONNRESET and EPIPE)."""
 
 
 def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> NoReturn:
-    """Runs `body(directory, rank)`, the rank being RANK's, and ends the process."""
-    # The launcher asks a rank that hangs where it is.
+    """Runs `body(directory, rank)` and ends the process. The rank is that of the environment variable RANK.
+
+    If `body` raises, the failure is reported (see `report_failure`) and the exit code is `EXIT_FAILED`.
+    """
+    # The launcher sends this signal to a rank that hangs, to learn where.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     rank = int(os.environ["RANK"])
-    # For those who look with ps or top: forked, all have the command line of what they were forked from.
+    # Forked processes share a command line. The name distinguishes them in ps and top.
     name_process(f"rank-{rank}")
     try:
         body(directory, rank)
-    except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported with its traceback
+    except BaseException as error:  # noqa: BLE001 - every error that ends a rank is reported with its traceback
         report_failure(directory, rank, error)
         leave(EXIT_FAILED)
     leave(0)
 
 
 def leave(code: int) -> NoReturn:
-    """Straight out: interpreter shutdown can hang or abort in the threads of a library (gloo's, torch's)."""
+    """Ends the process without the interpreter's shutdown, which can hang or abort in threads of gloo or
+    PyTorch."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def classify(error: BaseException) -> str:
-    """`oom`, `diverged`, `refused` (a user can mend it), `lost_peer` (another rank went away first) or `error`."""
+    """Returns the kind of an error that ended a rank.
+
+    The kinds are `out_of_memory`, `diverged`, `refused` (the user can correct it), `lost_peer` (another rank ended
+    first) and `error`.
+    """
     text = str(error)
     if is_out_of_memory(error):
-        return "oom"
+        return OUT_OF_MEMORY
     if isinstance(error, WirecostError):
         return "refused"
     if type(error).__name__ == "NonFiniteLossError":
@@ -59,22 +68,23 @@ def classify(error: BaseException) -> str:
 
 
 def report_failure(directory: Path, rank: int, error: BaseException) -> None:
+    """Prints an error with its traceback, and writes both to `directory`/failures/rank-R.json for the launcher."""
     text = "".join(traceback.format_exception(error))
     sys.stderr.write(text)
     folder = directory / "failures"
     folder.mkdir(exist_ok=True)
-    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
     kind = classify(error)
-    if kind == "oom":
-        # What PyTorch's allocator holds and how it could be set is in the traceback.
-        first = re.split(r" Including non-PyTorch memory| Of the allocated memory", first)[0]
+    if kind == OUT_OF_MEMORY:
+        # The state of PyTorch's allocator and its settings stay in the traceback.
+        first_line = re.split(r" Including non-PyTorch memory| Of the allocated memory", first_line)[0]
     failure: dict[str, object] = {
         "rank": rank,
         "kind": kind,
-        "reason": first if kind == "refused" else f"{type(error).__name__}: {first}",
+        "reason": first_line if kind == "refused" else f"{type(error).__name__}: {first_line}",
         "traceback": text,
     }
-    if kind == "oom":
+    if kind == OUT_OF_MEMORY:
         failure["memory"] = out_of_memory(error).model_dump(mode="json")
     partial = folder / f".rank-{rank}.json"
     partial.write_text(json.dumps(failure))

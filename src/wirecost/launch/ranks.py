@@ -2,74 +2,54 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
 from wirecost.breakdown.memory import MemoryKind, OutOfMemory
-from wirecost.emulation.hosts import INTERFACE, EmulatedHosts
+from wirecost.emulation.hosts import EmulatedHosts
+from wirecost.launch.environment import local_sockets, nccl_log_environment, network_environment
 from wirecost.launch.forked import Forked
 from wirecost.launch.memory import largest_child_bytes
+from wirecost.launch.ports import free_port
 from wirecost.launch.processes import END_S, die_with_parent, mapped_shared_memory, remove_shared_memory
+from wirecost.launch.rank import OUT_OF_MEMORY
+from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 from wirecost.launch.waiting import slowest_rank
 from wirecost.spec.network import Network
 
 MASTER_PORT = 29500
-PORTS_TRIED = 100
-EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 GRACE_S = 2.0
-"""How long the other ranks may take to tell why they failed too: the first to die is not always the cause."""
+"""Time in seconds that the other ranks have to report their failures. The first rank to end isn't always the
+cause."""
 LOG_LINES = 20
 POLL_S = 0.05
 DUMP_S = 0.5
-"""Time that ranks have to write where they are."""
+"""Time in seconds that ranks have to write a stack dump."""
 DUMP_BYTES = 1 << 20
 
 
-class End(StrEnum):
-    DONE = "done"
-    FAILED = "failed"
-    OOM = "oom"
-    REFUSED = "refused"  # a rank found that what was asked for can't be
-    LATE = "late"
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How the ranks ended; `rank` is the one that caused it. `memory` is there when memory ran out."""
-
-    end: End
-    reason: str | None = None
-    rank: int | None = None
-    traceback: str | None = None
-    log_tail: tuple[str, ...] = ()
-    memory: OutOfMemory | None = None
-
-
 class Ranks:
-    """`count` processes of one job, `per_host` on each host, with torchrun's environment variables.
+    """The processes of one job, with torchrun's environment variables. Leaving the context kills those that
+    still run.
 
     Args:
-        command: what each rank runs: a program, or a function that a forked child calls for its exit code.
-        directory: holds `logs/` (made by the caller) for rank-R.log, and `failures/` where ranks report
-            (`wirecost.launch.rank.report_failure`).
-        hosts: emulated hosts; None puts all ranks on this one.
-        most_threads: of each rank; None lets the ranks share out all cores.
-        nccl_log: have NCCL write what it does to logs/nccl-R.log.
-
-    Leaving the context kills whatever still runs.
+        command: the command of each rank, or a function that a forked child calls and that returns the exit code.
+        directory: contains `logs/` for rank-R.log, which the caller creates, and `failures/`, where ranks report
+            failures (`wirecost.launch.rank.report_failure`).
+        count: number of ranks.
+        per_host: number of ranks on each host.
+        network: the network between the hosts.
+        hosts: the emulated hosts, or None for ranks on this machine only.
+        nccl_log: whether NCCL logs to logs/nccl-R.log.
+        most_threads: largest number of threads of each rank. None divides all cores among the ranks.
     """
 
     def __init__(
@@ -133,7 +113,7 @@ class Ranks:
         files = mapped_shared_memory(running)
         for process in self.processes:
             process.kill()
-        # One that hangs in the kernel can't be waited for; whoever ends this process deals with it.
+        # A process that hangs in the kernel may not end. The caller that ends this process handles that.
         deadline = time.monotonic() + END_S
         while any(process.poll() is None for process in self.processes) and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -146,16 +126,17 @@ class Ranks:
         *,
         renew: bool = False,
         disk_may_be_slow: bool = False,
-    ) -> Ending:
-        """Waits for the end: of all ranks, or of the first that fails or stalls, or of the time allowed.
+    ) -> JobResult:
+        """Waits until all ranks have ended, a rank fails or stalls, or the time limit is reached.
 
         Args:
-            done: how many steps a rank has completed.
-            renew: the time allowed is for each step instead of for everything.
-            disk_may_be_slow: a rank may wait for a disk for longer than a stall is allowed to take.
+            timeout_s: time limit in seconds.
+            done: returns how many steps a rank has completed.
+            renew: whether the time limit applies to each step instead of the whole job.
+            disk_may_be_slow: whether a rank may wait for a disk for longer than `STALLED_S`.
 
-        `LATE` names the rank that the others wait for as `rank`, None if that can't be told; the caller says what
-        that means.
+        Returns:
+            The result. With `TIMED_OUT` the caller supplies the reason.
         """
         elapsed = ElapsedTime()
         stalls = StallWatch(disk_may_be_slow=disk_may_be_slow)
@@ -166,75 +147,91 @@ class Ranks:
             if any(codes):
                 return self._failed()
             if all(code == 0 for code in codes):
-                return Ending(End.DONE)
+                return JobResult(JobStatus.DONE)
             elapsed.step()
             if renew and (now := [done(r) for r in range(len(self.processes))]) != before:
                 before, limit_s = now, elapsed.seconds + timeout_s
             if stall := stalls.look(lambda: [p.pid for p in self.processes if p.poll() is None]):
                 rank = [p.pid for p in self.processes].index(stall.pid)
                 reason = f"rank {rank} made no progress: process {stall.pid} {stall.reason}"
-                return Ending(End.FAILED, reason, rank, log_tail=self._log_tail(rank))
+                return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank))
             if elapsed.seconds > limit_s:
-                return self._late([done(r) for r in range(len(self.processes))])
+                return self._timed_out([done(r) for r in range(len(self.processes))])
             time.sleep(POLL_S)
 
-    def _failed(self) -> Ending:
-        died_first = {r for r, p in enumerate(self.processes) if p.returncode}
-        end = time.monotonic() + GRACE_S
-        while time.monotonic() < end and any(p.poll() is None for p in self.processes):
+    def _failed(self) -> JobResult:
+        """Returns the result of a job in which a rank has failed, with the rank that caused it."""
+        ended_first = {r for r, p in enumerate(self.processes) if p.returncode}
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline and any(p.poll() is None for p in self.processes):
             time.sleep(POLL_S)
-        told = [
+        failures = [
             json.loads(path.read_bytes()) for path in sorted((self.directory / "failures").glob("rank-*.json"))
         ]
-        killed = [r for r in died_first if (self.processes[r].returncode or 0) < 0]
-        # A rank that lost its peer tells nothing of why; one that was killed can't tell.
-        causes = [f for f in told if f["kind"] != "lost_peer"]
-        causes.sort(key=lambda f: (f["rank"] not in died_first, f["rank"]))
-        if killed and not any(f["rank"] in died_first for f in causes):
-            rank = min(killed)
-            number = -(self.processes[rank].returncode or 0)
-            end, hint = self._why_killed(number)
-            reason = f"rank {rank} was killed by {signal.Signals(number).name}{hint}"
-            memory = None
-            if end is End.OOM:
-                # The kernel lets nothing be asked of a rank that it killed but how large it became.
-                peak = largest_child_bytes()
-                memory = OutOfMemory(kind=MemoryKind.RESIDENT_SET if peak else None, peak_bytes=peak)
-                reason = f"{reason}; {memory.words}"
-            return Ending(end, reason, rank, log_tail=self._log_tail(rank), memory=memory)
-        if not causes and not told:
-            rank = min(died_first)
+        killed = [r for r in ended_first if (self.processes[r].returncode or 0) < 0]
+        # A rank that lost its peer doesn't know the cause, and a killed rank can't report it.
+        causes = [f for f in failures if f["kind"] != "lost_peer"]
+        causes.sort(key=lambda f: (f["rank"] not in ended_first, f["rank"]))
+        if killed and not any(f["rank"] in ended_first for f in causes):
+            return self._killed(min(killed))
+        if not causes and not failures:
+            rank = min(ended_first)
             reason = f"rank {rank} ended with exit code {self.processes[rank].returncode} and no traceback"
-            return Ending(End.FAILED, reason, rank, log_tail=self._log_tail(rank))
-        first = (causes or told)[0]
-        end_kind = {"oom": End.OOM, "refused": End.REFUSED}.get(first["kind"], End.FAILED)
-        reason = first["reason"] if end_kind is End.REFUSED else f"rank {first['rank']}: {first['reason']}"
+            return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank))
+        cause = (causes or failures)[0]
+        status = {OUT_OF_MEMORY: JobStatus.OUT_OF_MEMORY, "refused": JobStatus.REFUSED}.get(
+            cause["kind"], JobStatus.FAILED
+        )
+        reason = cause["reason"] if status is JobStatus.REFUSED else f"rank {cause['rank']}: {cause['reason']}"
         memory = None
-        if end_kind is End.OOM:
-            memory = _most([OutOfMemory.model_validate(f.get("memory", {})) for f in told if f["kind"] == "oom"])
+        if status is JobStatus.OUT_OF_MEMORY:
+            memory = _largest(
+                [OutOfMemory.model_validate(f.get("memory", {})) for f in failures if f["kind"] == OUT_OF_MEMORY]
+            )
             reason = f"{reason}; {memory.words}"
-        return Ending(end_kind, reason, first["rank"], first["traceback"], self._log_tail(first["rank"]), memory)
+        return JobResult(status, reason, cause["rank"], cause["traceback"], self._log_tail(cause["rank"]), memory)
 
-    def _why_killed(self, number: int) -> tuple[End, str]:
+    def _killed(self, rank: int) -> JobResult:
+        """Returns the result of a job in which a signal killed `rank`."""
+        number = -(self.processes[rank].returncode or 0)
+        status, hint = self._kill_status(number)
+        reason = f"rank {rank} was killed by {signal.Signals(number).name}{hint}"
+        memory = None
+        if status is JobStatus.OUT_OF_MEMORY:
+            # Of a killed process, the kernel reports only the largest resident set.
+            peak = largest_child_bytes()
+            memory = OutOfMemory(kind=MemoryKind.RESIDENT_SET if peak else None, peak_bytes=peak)
+            reason = f"{reason}; {memory.words}"
+        return JobResult(status, reason, rank, log_tail=self._log_tail(rank), memory=memory)
+
+    def _kill_status(self, number: int) -> tuple[JobStatus, str]:
+        """Returns the status after signal `number` killed a rank, and what to add to the reason."""
         if number != signal.SIGKILL:
-            return End.FAILED, ""
+            return JobStatus.FAILED, ""
         before, now = self.oom_kills_before, oom_kills()
         if before is None or now is None:
-            return End.FAILED, "; the kernel kills so when memory runs out"
+            return JobStatus.FAILED, "; the kernel sends this signal when memory runs out"
         if now > before:
-            return End.OOM, ": memory ran out, and the kernel killed a process for it during the run"
-        return End.FAILED, "; not for want of memory: the kernel killed no process for that during the run"
+            hint = ": memory ran out, and the kernel killed a process for it during the run"
+            return JobStatus.OUT_OF_MEMORY, hint
+        return JobStatus.FAILED, "; memory did not run out: the kernel killed no process for that during the run"
 
-    def _late(self, done: Sequence[int]) -> Ending:
+    def _timed_out(self, done: Sequence[int]) -> JobResult:
+        """Returns the result of a job that reached its time limit, with the rank that the others wait for.
+
+        Args:
+            done: number of completed steps of each rank.
+        """
         logs = [self.directory / "logs" / f"rank-{rank}.log" for rank in range(len(self.processes))]
         sizes = [log.stat().st_size for log in logs]
-        # Every rank writes where it is into its log.
+        # Every rank writes a stack dump to its log.
         for process in self.processes:
             process.send_signal(signal.SIGUSR1)
         time.sleep(DUMP_S)
         dumps = [read_from(log, size) for log, size in zip(logs, sizes, strict=True)]
         slowest = slowest_rank(done, dumps)
-        return Ending(End.LATE, None, slowest, log_tail=() if slowest is None else self._log_tail(slowest))
+        log_tail = () if slowest is None else self._log_tail(slowest)
+        return JobResult(JobStatus.TIMED_OUT, None, slowest, log_tail=log_tail)
 
     def _log_tail(self, rank: int) -> tuple[str, ...]:
         text = (self.directory / "logs" / f"rank-{rank}.log").read_text(errors="replace")
@@ -242,92 +239,47 @@ class Ranks:
 
 
 def read_from(path: Path, position: int) -> str:
-    """Returns what a file holds from a position in bytes on, at most the last `DUMP_BYTES`."""
+    """Returns the text of a file from a position in bytes on, at most its last `DUMP_BYTES` bytes."""
     with path.open("rb") as file:
         file.seek(max(position, path.stat().st_size - DUMP_BYTES))
         return file.read(DUMP_BYTES).decode(errors="replace")
 
 
 def _enter_bound(parent: int, enter: Callable[[], object] | None) -> None:
-    """Binds a child's life to its parent's, and then makes it part of a host."""
+    """Makes this process, a child, end with its parent, and then moves it to its host."""
     die_with_parent(parent)
     if enter:
         enter()
 
 
-def _most(told: Sequence[OutOfMemory]) -> OutOfMemory:
-    """The largest of what the ranks that ran out of memory say, those of the first one's kind."""
-    kind = next((m.kind for m in told if m.kind is not None), None)
+def _largest(reports: Sequence[OutOfMemory]) -> OutOfMemory:
+    """Returns the largest peak and the largest failed allocation that ranks report.
+
+    Only peaks of the kind of memory that the first report names are compared.
+    """
+    kind = next((m.kind for m in reports if m.kind is not None), None)
     return OutOfMemory(
         kind=kind,
-        peak_bytes=max((m.peak_bytes for m in told if m.kind is kind and m.peak_bytes is not None), default=None),
-        asked_bytes=max((m.asked_bytes for m in told if m.asked_bytes is not None), default=None),
+        peak_bytes=max(
+            (m.peak_bytes for m in reports if m.kind is kind and m.peak_bytes is not None), default=None
+        ),
+        asked_bytes=max((m.asked_bytes for m in reports if m.asked_bytes is not None), default=None),
     )
-
-
-def nccl_log_environment(path: Path) -> dict[str, str]:
-    """What NCCL says at `path` labels the result with the transport that was really used."""
-    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,P2P", "NCCL_DEBUG_FILE": str(path)}
-
-
-def local_sockets(network: Network) -> dict[str, str]:
-    """Returns environment variables that keep the sockets of this machine's ranks from other machines."""
-    return {"GLOO_SOCKET_IFNAME": "lo"} | ({"NCCL_SOCKET_IFNAME": "lo"} if network.inside else {})
-
-
-def network_environment(network: Network, host: int, *, emulated: bool) -> dict[str, str]:
-    """What makes NCCL and gloo use a network."""
-    emulation, native = network.emulate, network.native
-    if not emulated or emulation is None:
-        chosen = dict(native.environment) if native else {}
-        interface = native.interface if native else None
-    else:
-        chosen = {
-            # Ranks with another host id are on another host to NCCL: no peer access, no shared memory.
-            "NCCL_HOSTID": f"wirecost-host-{host}",
-            "NCCL_NET": "Socket",
-            "NCCL_SOCKET_NTHREADS": str(emulation.socket_threads),
-            "NCCL_NSOCKS_PERTHREAD": str(emulation.sockets_per_thread),
-        }
-        interface = INTERFACE
-    if interface:
-        chosen |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    return chosen
 
 
 def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
-    """How many processes the kernel has killed for want of memory since it started, within a control group's limit
-    or the machine's; None where it doesn't tell."""
+    """Returns how many processes the kernel has killed since boot because memory ran out.
+
+    Kills due to the limits of control groups and of the machine count. Returns None if the kernel doesn't
+    report it.
+    """
     try:
-        found = re.search(r"^oom_kill (\d+)$", vmstat.read_text(), re.MULTILINE)
+        match = re.search(r"^oom_kill (\d+)$", vmstat.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None
 
 
 def count_lines(path: Path) -> int:
+    """Returns the number of complete lines of a file, or 0 if it doesn't exist."""
     return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def free_port(ephemeral: Path = EPHEMERAL_PORTS) -> int:
-    """A port for the ranks to meet on, seconds from now: none of those that the kernel hands out unasked, which
-    another process's connection could have by then.
-
-    Raises:
-        OSError: where all that were tried are in use.
-    """
-    try:
-        first, last = map(int, ephemeral.read_text().split())
-    except (OSError, ValueError):
-        first, last = 32768, 60999
-    ports: Sequence[int] = [port for port in range(10_000, 65_536) if not first <= port <= last]
-    if len(ports) < PORTS_TRIED:
-        ports = range(10_000, 65_536)
-    for port in random.SystemRandom().sample(ports, PORTS_TRIED):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
-    raise OSError(
-        f"{PORTS_TRIED} ports from 10000 on are all in use: none is left for the ranks to meet on; end what "
-        "listens on them (ss -ltnp shows it)"
-    )

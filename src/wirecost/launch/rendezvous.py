@@ -1,4 +1,4 @@
-"""Where the ranks of one machine meet: a store that only this machine, or its emulated hosts, can reach."""
+"""Rendezvous of the ranks of one machine: a store that only this machine and its emulated hosts can reach."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ BACKLOG = 1024
 def meet(timeout: datetime.timedelta) -> Any:
     """Returns the torch.distributed.Store at MASTER_ADDR and MASTER_PORT.
 
-    Rank 0 (RANK) serves it at that address alone. torch.distributed's own rendezvous listens on all interfaces of
-    the machine.
+    The rank with RANK 0 serves the store at that address only. torch.distributed's own rendezvous listens on all
+    interfaces of the machine.
 
     Raises:
-        OSError: if rank 0 can't listen there.
-        RuntimeError: if rank 0 doesn't come within `timeout`.
+        OSError: if rank 0 can't listen at the address.
+        RuntimeError: if rank 0 doesn't connect within `timeout`.
     """
     import torch
 
@@ -36,7 +36,7 @@ def meet(timeout: datetime.timedelta) -> Any:
 
 
 def _listen(address: str, port: int) -> int:
-    """Returns the descriptor of a socket that listens, which the store takes over."""
+    """Returns the descriptor of a listening socket, which the store takes over."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))

@@ -1,4 +1,4 @@
-"""Processes that make no progress, because they are stopped or hang in the kernel."""
+"""Detects processes that make no progress, because they are stopped or hang in the kernel."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from wirecost.launch.processes import ProcessState, process_state
 
 STALLED_S = 15.0
-"""Time without progress after which a process counts as stalled."""
+"""Time in seconds without progress after which a process counts as stalled."""
 LOOK_S = 1.0
-"""Least time between two looks at the processes."""
+"""Shortest time in seconds between two looks at the processes."""
 LONGEST_LOOK_S = 2.0
-"""Most of a time between two looks that counts: whoever was stopped or suspended in between has seen nothing."""
+"""Longest time in seconds between two looks that counts. In a longer one, this process itself was stopped or
+suspended and observed nothing."""
 STOPPED, UNINTERRUPTIBLE = "T", "D"
 
 
@@ -26,14 +27,14 @@ class Stall:
 
     @property
     def reason(self) -> str:
-        """What is known of the cause, as the end of a sentence."""
+        """The cause as far as it is known, as the end of a sentence."""
         if self.letter == STOPPED:
-            return "is stopped (SIGSTOP or a job control signal); it goes on with SIGCONT"
+            return "is stopped (SIGSTOP or a job control signal); it continues with SIGCONT"
         return "hangs in the kernel (a disk, swapping or a driver) and uses no processor time"
 
 
 class ElapsedTime:
-    """Time in seconds that this process could observe: pauses of this process itself don't count."""
+    """Elapsed time in seconds without the pauses in which this process itself was stopped or suspended."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -52,7 +53,11 @@ class ElapsedTime:
 class StallWatch:
     """Finds processes that are stopped (state T) or use no processor time in an uninterruptible wait (state D).
 
-    A process in state D may wait for a slow disk. `disk_may_be_slow` leaves these to the time limit of the run.
+    Args:
+        disk_may_be_slow: whether processes in state D are ignored, because they may wait for a slow disk. They are
+            then subject to the time limit of the run only.
+        read: returns the state of a process.
+        clock: returns a time in seconds.
     """
 
     def __init__(
@@ -69,9 +74,9 @@ class StallWatch:
         self._stalled: dict[int, tuple[ProcessState, float]] = {}
 
     def look(self, pids: Callable[[], Iterable[int]]) -> Stall | None:
-        """Returns the process that stalled longest ago, if any has for `STALLED_S` seconds.
+        """Returns the process that has stalled for the longest time, or None if none has for `STALLED_S` seconds.
 
-        May be called often: it looks every `LOOK_S` seconds, and only then calls `pids`.
+        It may be called often. It looks at the processes every `LOOK_S` seconds, and only then calls `pids`.
         """
         self._since_look += self._elapsed.step()
         if self._since_look < LOOK_S:

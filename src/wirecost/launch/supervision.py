@@ -1,4 +1,4 @@
-"""Waiting for an isolated command that may be stopped or hang, in which case it can't keep its own time limit."""
+"""Waits for an isolated command. A command that is stopped or hangs can't enforce its own time limit."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from wirecost.launch.processes import descendants
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 
 ABOVE_RANKS = 2
-"""An init process and the command itself, below the process that started them (`wirecost.launch.isolate`)."""
+"""Number of processes between the started process and the ranks: the init process and the command itself (see
+`wirecost.launch.isolate`)."""
 
 
 class Supervised(Protocol):
     """An isolated command (`wirecost.launch.isolate.Isolated` or `wirecost.launch.preloaded.IsolatedFork`)."""
 
     @property
-    def pid(self) -> int | None: ...
+    def pid(self) -> int | None:
+        """Process ID of the ancestor of all processes of the command, or None before it has started."""
+        ...
 
-    def poll(self) -> int | None: ...
+    def poll(self) -> int | None:
+        """Returns the exit code, or None while the command runs."""
+        ...
 
 
 def await_end(
@@ -30,17 +35,17 @@ def await_end(
     limit_s: float | None = None,
     server: Callable[[], int | None] = lambda: None,
 ) -> int | str:
-    """Waits for a command's end.
+    """Waits for a command to end.
 
     Args:
         tick: called every `every_s` seconds, and once after the end.
-        limit_s: time allowed; None sets no limit.
-        server: process ID of the process that has to start the command, None where there is none.
+        limit_s: time limit in seconds, or None.
+        server: returns the process ID of the process that has to start the command, or None without one.
 
     Returns:
-        The exit code, or, as the end of a sentence, why the command would never end. The caller then closes it.
+        The exit code, or the end of a sentence that says why the command doesn't end. The caller then closes it.
     """
-    # The command watches its ranks itself, and may wait for a disk.
+    # The command watches its ranks itself. It may wait for a disk.
     stalls = StallWatch(disk_may_be_slow=True)
     elapsed = ElapsedTime()
 

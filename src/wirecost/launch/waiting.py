@@ -1,4 +1,4 @@
-"""Which rank the others wait for, from the stacks that they wrote when asked."""
+"""Finds the rank that the others wait for, from stack dumps that the ranks wrote on request."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ COMMUNICATION = (
     "/wirecost/collectives/",
     "/mpi4py/",
 )
-"""Files whose code waits for other ranks, when it is the innermost that is known of a rank."""
+"""Parts of the paths of files that communicate. A rank whose innermost frame is in one of them waits for
+others."""
 
 
 def slowest_rank(done: Sequence[int], dumps: Sequence[str]) -> int | None:
-    """Returns the rank that the others wait for, or None if that can't be told.
+    """Returns the rank that the others wait for, or None if it can't be determined.
 
-    Among the ranks that completed the fewest steps it is the one that didn't answer (a stopped process can't), and
-    otherwise the one that was in no communication.
+    The rank is one of those that completed the fewest steps. If there are several, it is the one that wrote no
+    stack dump, as a stopped process can't. Otherwise it is the one that wasn't communicating.
 
     Args:
-        done: how many steps each rank has completed.
-        dumps: what each rank wrote when it was asked for its stack (faulthandler.register), "" if nothing.
+        done: number of completed steps of each rank.
+        dumps: stack dump of each rank (faulthandler.register), or "" if it wrote none.
     """
-    least = [rank for rank, steps in enumerate(done) if steps == min(done)]
-    silent = [rank for rank in least if not innermost_file(dumps[rank])]
-    elsewhere = [rank for rank in least if not any(part in innermost_file(dumps[rank]) for part in COMMUNICATION)]
-    for ranks in (least, silent, elsewhere):
+    behind = [rank for rank, steps in enumerate(done) if steps == min(done)]
+    silent = [rank for rank in behind if not innermost_file(dumps[rank])]
+    busy = [rank for rank in behind if not any(part in innermost_file(dumps[rank]) for part in COMMUNICATION)]
+    for ranks in (behind, silent, busy):
         if len(ranks) == 1:
             return ranks[0]
     return None
 
 
 def innermost_file(dump: str) -> str:
-    """Returns the file of the innermost Python frame of the thread that was asked, "" if there is none."""
-    # faulthandler writes the asked thread last, as "Current thread 0x... (most recent call first):".
+    """Returns the file of the innermost Python frame of a stack dump's main thread, or "" without one."""
+    # faulthandler writes the thread that got the signal last, after "Current thread 0x... (most recent call
+    # first):".
     current = dump.rpartition("Current thread 0x")[2] if "Current thread 0x" in dump else ""
     frame = re.search(r'^  File "([^"\n]+)", line \d+', current, re.MULTILINE)
     return frame[1] if frame else ""

@@ -19,7 +19,8 @@ from wirecost.emulation.network import open_network
 from wirecost.emulation.probe import too_slow
 from wirecost.emulation.segments import read_segments_of_hosts
 from wirecost.errors import WirecostError
-from wirecost.launch.ranks import End, Ranks, count_lines
+from wirecost.launch.ranks import Ranks, count_lines
+from wirecost.launch.result import JobStatus
 from wirecost.spec import Device, Experiment
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
@@ -89,30 +90,30 @@ def _busy_fraction() -> float | None:
 
 def _watch(ranks: Ranks, experiment: Experiment, directory: Path) -> Outcome:
     timeout_s = float(experiment.timeout)
-    ending = ranks.watch(
+    result = ranks.watch(
         timeout_s,
         lambda rank: _samples(directory, rank),
         disk_may_be_slow=experiment.periodic.checkpoint_every > 0,
     )
-    if ending.end is End.DONE:
+    if result.status is JobStatus.DONE:
         return Outcome(status=Status.DONE)
-    reason = ending.reason
-    if ending.end is End.LATE:
+    reason = result.reason
+    if result.status is JobStatus.TIMED_OUT:
         completed = [_samples(directory, rank) for rank in range(experiment.ranks)]
-        rank = ending.rank if ending.rank is not None else completed.index(min(completed))
-        who = f"rank {rank}" if ending.rank is not None else "the slowest rank"
+        rank = result.rank if result.rank is not None else completed.index(min(completed))
+        who = f"rank {rank}" if result.rank is not None else "the slowest rank"
         reason = (
             f"not finished after {timeout_s:.0f} s; {who} had completed "
             f"{completed[rank]} of {experiment.warmup + experiment.iterations} iterations; "
             "raise 'timeout' if it only is slow"
         )
     return Outcome(
-        status=Status.OOM if ending.end is End.OOM else Status.FAILED,
+        status=Status.OOM if result.status is JobStatus.OUT_OF_MEMORY else Status.FAILED,
         reason=reason,
-        rank=ending.rank,
-        traceback=ending.traceback,
-        log_tail=ending.log_tail,
-        memory=ending.memory,
+        rank=result.rank,
+        traceback=result.traceback,
+        log_tail=result.log_tail,
+        memory=result.memory,
     )
 
 

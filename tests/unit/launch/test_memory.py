@@ -9,7 +9,7 @@ import pytest
 from wirecost.breakdown import MemoryKind, OutOfMemory
 from wirecost.launch.memory import asked_bytes, forget_peak_resident, out_of_memory, peak_resident_bytes
 from wirecost.launch.rank import classify
-from wirecost.launch.ranks import _most
+from wirecost.launch.ranks import _largest
 
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free."
 CPU = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 1125899906842624 bytes. Error code 12 (Cannot allocate memory)"
@@ -32,13 +32,13 @@ def test_what_an_allocation_asked_for(message: str, asked: int | None) -> None:
 def test_errors_that_are_want_of_memory() -> None:
     nccl = "NCCL error: unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'"
     for text in (CPU, "CUDA error: out of memory", nccl):
-        assert classify(RuntimeError(text)) == "oom"
-    assert classify(MemoryError()) == "oom"
+        assert classify(RuntimeError(text)) == "out_of_memory"
+    assert classify(MemoryError()) == "out_of_memory"
     assert classify(RuntimeError("no memory of it")) == "error"
-    told = out_of_memory(RuntimeError(CPU))
-    assert (told.kind, told.asked_bytes) == (MemoryKind.RESIDENT_SET, 2**50)
-    assert told.peak_bytes is not None
-    assert told.peak_bytes > 2**20
+    report = out_of_memory(RuntimeError(CPU))
+    assert (report.kind, report.asked_bytes) == (MemoryKind.RESIDENT_SET, 2**50)
+    assert report.peak_bytes is not None
+    assert report.peak_bytes > 2**20
 
 
 def test_the_peak_of_a_process_can_begin_anew(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_the_peak_of_a_process_can_begin_anew(tmp_path: Path) -> None:
 
 def test_the_largest_of_several_ranks_in_words() -> None:
     of = MemoryKind.DEVICE_ALLOCATED
-    most = _most(
+    most = _largest(
         [OutOfMemory(kind=of, peak_bytes=2**30), OutOfMemory(kind=of, peak_bytes=2**31, asked_bytes=2**20)]
     )
     assert most.words == "peak memory reached 2 GiB (allocated on the GPU), largest allocation asked for 1 MiB"
-    assert _most([OutOfMemory()]).words == "peak memory reached unknown, largest allocation asked for unknown"
+    assert _largest([OutOfMemory()]).words == "peak memory reached unknown, largest allocation asked for unknown"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wirecost.launch.ranks import free_port
+from wirecost.launch.ports import free_port
 
 
 @pytest.mark.parametrize("handed_out", ["10100 65535", "1024 60999", "32768 60999"])

@@ -18,13 +18,13 @@ class OutOfMemoryError(RuntimeError):
     """PyTorch's."""
 
 
-def test_out_of_memory_is_told_in_short_and_its_traceback_whole(tmp_path: Path) -> None:
+def test_out_of_memory_is_reported_in_short_and_its_traceback_whole(tmp_path: Path) -> None:
     report_failure(tmp_path, 1, OutOfMemoryError(FULL))
-    told = json.loads((tmp_path / "failures" / "rank-1.json").read_bytes())
-    assert told["kind"] == "oom"
-    assert told["reason"] == (
+    failure = json.loads((tmp_path / "failures" / "rank-1.json").read_bytes())
+    assert failure["kind"] == "out_of_memory"
+    assert failure["reason"] == (
         "OutOfMemoryError: CUDA out of memory. Tried to allocate 12.27 GiB. GPU 0 has a total capacity of 139.80 GiB of "
         "which 595.12 MiB is free."
     )
-    assert "See documentation" in told["traceback"]
-    assert told["memory"]["asked_bytes"] == round(12.27 * 2**30)
+    assert "See documentation" in failure["traceback"]
+    assert failure["memory"]["asked_bytes"] == round(12.27 * 2**30)

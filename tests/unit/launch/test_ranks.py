@@ -13,12 +13,13 @@ import pytest
 
 from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.launch.rank import classify
-from wirecost.launch.ranks import End, Ending, Ranks, oom_kills
+from wirecost.launch.ranks import Ranks, oom_kills
+from wirecost.launch.result import JobResult, JobStatus
 from wirecost.spec.network import Emulation, Network
 
 
-def judge(folder: Path, *ends: str, told: dict[int, str], oom_kills_before: int | None = None) -> Ending:
-    """Ranks that ended as told: 'killed', 'failed' or, only after the first was seen, 'later'."""
+def judge(folder: Path, *ends: str, kinds: dict[int, str], oom_kills_before: int | None = None) -> JobResult:
+    """Ranks that ended as `ends` says: 'killed', 'failed' or, only after the first was seen, 'later'."""
     (folder / "logs").mkdir()
     (folder / "failures").mkdir()
     commands = {"killed": "import os; os.kill(os.getpid(), 9)", "failed": "raise SystemExit(3)"}
@@ -32,7 +33,7 @@ def judge(folder: Path, *ends: str, told: dict[int, str], oom_kills_before: int 
         (folder / "logs" / f"rank-{rank}.log").write_text("log")
         if ends[rank] != "later":
             process.wait()
-    for rank, kind in told.items():
+    for rank, kind in kinds.items():
         failure: dict[str, Any] = {"rank": rank, "kind": kind, "reason": kind, "traceback": "t"}
         (folder / "failures" / f"rank-{rank}.json").write_text(json.dumps(failure))
     with ranks:
@@ -40,8 +41,8 @@ def judge(folder: Path, *ends: str, told: dict[int, str], oom_kills_before: int 
 
 
 def test_a_killed_rank_is_the_cause_whatever_the_others_say_later(tmp_path: Path) -> None:
-    outcome = judge(tmp_path, "later", "killed", told={0: "error"})
-    assert (outcome.end, outcome.rank) == (End.FAILED, 1)
+    outcome = judge(tmp_path, "later", "killed", kinds={0: "error"})
+    assert (outcome.status, outcome.rank) == (JobStatus.FAILED, 1)
     assert "rank 1 was killed by SIGKILL" in (outcome.reason or "")
 
 
@@ -55,28 +56,28 @@ def test_the_kernels_own_count_tells_a_kill_for_want_of_memory(
     assert oom_kills(vmstat) is None
     assert oom_kills(tmp_path / "none") is None
     monkeypatch.setattr("wirecost.launch.ranks.oom_kills", lambda: 4)
-    for before, end, words in (
-        (3, End.OOM, "memory ran out"),
-        (4, End.FAILED, "not for want of memory"),
-        (None, End.FAILED, "the kernel kills so when memory runs out"),
+    for before, status, words in (
+        (3, JobStatus.OUT_OF_MEMORY, "memory ran out"),
+        (4, JobStatus.FAILED, "memory did not run out"),
+        (None, JobStatus.FAILED, "the kernel sends this signal when memory runs out"),
     ):
         folder = tmp_path / str(before)
         folder.mkdir()
-        outcome = judge(folder, "killed", told={}, oom_kills_before=before)
-        assert (outcome.end, outcome.rank) == (end, 0)
+        outcome = judge(folder, "killed", kinds={}, oom_kills_before=before)
+        assert (outcome.status, outcome.rank) == (status, 0)
         assert words in (outcome.reason or "")
-        assert (outcome.memory is not None) is (end is End.OOM)
+        assert (outcome.memory is not None) is (status is JobStatus.OUT_OF_MEMORY)
         if outcome.memory is not None:
             assert outcome.memory.peak_bytes  # of the child that was killed
             assert outcome.memory.asked_bytes is None
 
 
 def test_a_rank_that_raised_is_the_cause_and_not_one_that_lost_it(tmp_path: Path) -> None:
-    outcome = judge(tmp_path, "failed", "failed", told={0: "lost_peer", 1: "oom"})
-    assert (outcome.end, outcome.rank, outcome.reason) == (
-        End.OOM,
+    outcome = judge(tmp_path, "failed", "failed", kinds={0: "lost_peer", 1: "out_of_memory"})
+    assert (outcome.status, outcome.rank, outcome.reason) == (
+        JobStatus.OUT_OF_MEMORY,
         1,
-        "rank 1: oom; peak memory reached unknown, largest allocation asked for unknown",
+        "rank 1: out_of_memory; peak memory reached unknown, largest allocation asked for unknown",
     )
 
 
@@ -99,14 +100,14 @@ def test_four_gpus_as_two_hosts_of_two(tmp_path: Path) -> None:
             nccl_log=True,
         )  # fmt: skip
         with ranks:
-            assert ranks.watch(60, lambda _: 0).end is End.DONE
+            assert ranks.watch(60, lambda _: 0).status is JobStatus.DONE
     assert sorted((tmp_path / "entered").read_text()) == ["0", "0", "1", "1"]
-    told = [json.loads((tmp_path / "logs" / f"rank-{rank}.log").read_text()) for rank in range(4)]
-    assert [t["NCCL_HOSTID"] for t in told] == ["wirecost-host-0"] * 2 + ["wirecost-host-1"] * 2
-    assert [(t["RANK"], t["LOCAL_RANK"], t["LOCAL_WORLD_SIZE"]) for t in told] == [
+    environments = [json.loads((tmp_path / "logs" / f"rank-{rank}.log").read_text()) for rank in range(4)]
+    assert [t["NCCL_HOSTID"] for t in environments] == ["wirecost-host-0"] * 2 + ["wirecost-host-1"] * 2
+    assert [(t["RANK"], t["LOCAL_RANK"], t["LOCAL_WORLD_SIZE"]) for t in environments] == [
         ("0", "0", "2"), ("1", "1", "2"), ("2", "0", "2"), ("3", "1", "2"),
     ]  # fmt: skip
-    for t in told:
+    for t in environments:
         assert (t["NCCL_NET"], t["NCCL_SOCKET_IFNAME"], t["MASTER_ADDR"]) == ("Socket", "eth0", "10.77.0.1")
         # A worker deals out the machine's GPUs by rank, so that nothing is hidden from it or forbidden to it.
         for name in ("CUDA_VISIBLE_DEVICES", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):

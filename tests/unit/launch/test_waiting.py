@@ -33,7 +33,7 @@ def test_a_rank_that_does_not_answer_is_the_one_even_if_others_compute() -> None
     assert slowest_rank([3, 3, 3], [WAITS, COMPUTES, ""]) == 2
 
 
-def test_what_cannot_be_told_is_none() -> None:
+def test_an_undetermined_rank_is_none() -> None:
     assert slowest_rank([3, 3], [WAITS, WAITS]) is None
     assert slowest_rank([3, 3], [COMPUTES, COMPUTES]) is None
     assert slowest_rank([3, 3], ["", ""]) is None
