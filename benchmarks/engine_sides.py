@@ -95,13 +95,13 @@ class NoClock:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def after(self, work: Any, group: str, noted: Callable[[], None]) -> None:
-        noted()
+    def after(self, work: Any, group: str, record_end: Callable[[], None]) -> None:
+        record_end()
 
     def value_after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any
+        self, work: Any, group: str, record_end: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
-        return self.clock.value_after(work, group, noted, value)
+        return self.clock.value_after(work, group, record_end, value)
 
     def now(self) -> None:
         return None

@@ -250,7 +250,7 @@ class Watch:
         self.scales: list[float] = []
         self._begun = -1
 
-    def built(self, engine: Any) -> None:
+    def on_engine(self, engine: Any) -> None:
         self.engine = engine
         self._train = engine.iteration
         engine.iteration = self._iteration
@@ -331,7 +331,7 @@ def _rank(folder: Path, compiler: str) -> None:
                 TOKENS,
                 device,
                 checkpoints=folder / where if where else None,
-                built=watch.built,
+                on_engine=watch.on_engine,
             )
         )
         done = [d for d in everything if isinstance(d, TrainedIteration)]

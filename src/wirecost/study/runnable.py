@@ -19,23 +19,23 @@ def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
+    from wirecost.train.checks import check_combination, check_experiment, check_plan, check_workload
     from wirecost.train.grid import rank_grid
-    from wirecost.train.refusals import misfit, mismatch, unsupported, untrainable
 
     for key, entries, refusal in (
-        ("workloads", study.workloads, untrainable),
-        ("plans", study.plans, unsupported),
+        ("workloads", study.workloads, check_workload),
+        ("plans", study.plans, check_plan),
     ):
         for number, entry in enumerate(entries):
             if reason := refusal(entry):  # type: ignore[arg-type]
                 raise SpecError(f"{study.name}: {key}[{number}]: {reason}")
     for workload in study.workloads:
         for plan in study.plans:
-            if reason := mismatch(workload, plan):
+            if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
     for experiment in study.experiments():
         rank_grid(experiment)  # raises where hosts cut a group apart
-        if reason := misfit(experiment):
+        if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     from wirecost.corpus.text import read_text
 

@@ -1,4 +1,4 @@
-"""Real training, measured: models, one file for each parallelism, the loop, phase timers.
+"""Trains real models and measures every iteration: models, parallelism strategies, the loop, phase timers.
 
-Runs on compute nodes: imports no table and no chart library.
+This package runs on compute nodes, so it imports no table or chart library.
 """

@@ -1,4 +1,4 @@
-"""AdamW with FP32 master weights where parameters have 16 bits (Micikevicius et al. 2018, section 3.1)."""
+"""AdamW with FP32 master weights for 16-bit parameters (Micikevicius et al. 2018, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from wirecost.spec import Optimizer
 
 
 class MasterAdamW:
-    """Steps FP32 copies of 16-bit parameters and writes them back; FP32 parameters are stepped in place.
+    """AdamW that steps FP32 copies of 16-bit parameters and writes them back. FP32 parameters are stepped in
+    place.
 
-    Of a parameter that is sharded (DTensor) it steps the part that this rank holds.
+    If a parameter is sharded (DTensor), this rank's part is stepped.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], settings: Optimizer) -> None:
@@ -28,15 +29,20 @@ class MasterAdamW:
         self.steps = torch.zeros((), dtype=torch.float32, device=self.masters[0].device)
 
     def step(self, divide_by: torch.Tensor | None = None, overflow: torch.Tensor | None = None) -> None:
-        """Args:
-        divide_by: what every gradient is divided by on the way, a scalar on the device.
-        overflow: nothing is stepped where this is 1.0, a scalar on the device.
+        """Steps every parameter with its gradient.
+
+        Args:
+            divide_by: divisor of every gradient, a scalar on the device.
+            overflow: 1.0 to skip the step, otherwise 0.0, a scalar on the device.
+
+        Raises:
+            RuntimeError: if a parameter has no gradient.
         """
         gradients = [_local(p.grad).detach() for p in self.parameters if p.grad is not None]
         if len(gradients) != len(self.parameters):
             raise RuntimeError("a parameter has no gradient: it took no part in the loss")
         self.steps.add_(1)
-        # torch.optim.AdamW(fused=True) ends in this same kernel, but makes every process load PyTorch's compiler.
+        # torch.optim.AdamW(fused=True) calls the same kernel, but makes every process load PyTorch's compiler.
         torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
             self.masters,
             _as_float(gradients),
@@ -69,8 +75,10 @@ class MasterAdamW:
             torch._foreach_copy_([value for value, _ in copies], [master for _, master in copies])  # pyright: ignore[reportPrivateImportUsage]
 
     def state(self) -> list[dict[str, torch.Tensor]]:
-        """For each parameter what the next step depends on: `master`, `exp_avg`, `exp_avg_sq` and `step`, as they
-        lie in memory."""
+        """Returns the state of each parameter that the next step depends on, without copying it.
+
+        The names are `master`, `exp_avg`, `exp_avg_sq` and `step`.
+        """
         return [
             {"master": master, "exp_avg": first, "exp_avg_sq": second, "step": self.steps}
             for master, first, second in zip(self.masters, self.first_moments, self.second_moments, strict=True)
@@ -78,14 +86,14 @@ class MasterAdamW:
 
 
 def _local(tensor: Any) -> torch.Tensor:
-    # Importing DTensor to ask for it takes every rank a second.
+    # An isinstance check would need DTensor, whose import takes a second on every rank.
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _as_float(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """FP32 tensors as they are, the others copied in few kernels."""
-    found = [t if t.dtype == torch.float32 else torch.empty_like(t, dtype=torch.float32) for t in tensors]
-    pairs = [(new, old) for new, old in zip(found, tensors, strict=True) if new is not old]
+    """Returns FP32 tensors unchanged and copies the others to FP32 in few kernels."""
+    floats = [t if t.dtype == torch.float32 else torch.empty_like(t, dtype=torch.float32) for t in tensors]
+    pairs = [(new, old) for new, old in zip(floats, tensors, strict=True) if new is not old]
     if pairs:
         torch._foreach_copy_([new for new, _ in pairs], [old for _, old in pairs])  # pyright: ignore[reportPrivateImportUsage]
-    return found
+    return floats

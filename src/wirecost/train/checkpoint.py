@@ -1,4 +1,4 @@
-"""Sharded checkpoints through torch.distributed.checkpoint, for going on where a run stopped."""
+"""Sharded checkpoints with torch.distributed.checkpoint, from which training can be resumed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from wirecost.errors import SpecError
 from wirecost.train.engine import Engine
 
 COMPLETE = "complete"
-"""A file that names the newest whole checkpoint; it is replaced once that is written."""
+"""File with the name of the newest complete checkpoint. It is replaced after a checkpoint has been written."""
 
 
 class Checkpoints:
-    """Checkpoints of one experiment in `folder`, of which the newest whole one is kept.
+    """The checkpoints of one experiment in `folder`. Only the newest complete one is kept.
 
-    A checkpoint holds what the optimizer steps (FP32), its moments, the loss scale and what PowerSGD carries
-    over; 16-bit parameters follow from these, and all that is random from the seed and the iteration. Ranks with
-    the same state (replicas) write it once between them. It is read back under the same plan on the same number
-    of ranks only.
+    A checkpoint contains the FP32 parameters that the optimizer steps, its moments, the loss scale, and the
+    errors that PowerSGD carries over. The 16-bit parameters follow from these. Random numbers follow from the
+    seed and the iteration. Replicas write their common state only once. A checkpoint can be loaded only with
+    the same plan and the same number of ranks.
     """
 
     def __init__(self, engine: Engine, folder: Path) -> None:
@@ -31,7 +31,11 @@ class Checkpoints:
         self.folder = folder
 
     def save(self, after_iteration: int) -> int:
-        """Called by every rank between iterations; returns the bytes that this rank wrote."""
+        """Writes a checkpoint. Every rank calls it between iterations.
+
+        Returns:
+            The bytes that this rank wrote.
+        """
         target = self.folder / f"iteration-{after_iteration}"
         state = {**self._state(), "after_iteration": after_iteration, "digest": self._digest()}
         save(state, checkpoint_id=target)
@@ -46,11 +50,13 @@ class Checkpoints:
         return sum(p.stat().st_size for p in target.glob(f"__{dist.get_rank()}_*.distcp"))
 
     def load(self) -> int | None:
-        """Called by every rank before the first iteration; returns the iteration that the newest whole checkpoint
-        was written after, None where there is none.
+        """Loads the newest complete checkpoint. Every rank calls it before the first iteration.
+
+        Returns:
+            The last iteration before the checkpoint, or None without a checkpoint.
 
         Raises:
-            SpecError: for a checkpoint of another experiment.
+            SpecError: if the checkpoint is of another experiment.
         """
         newest = self._newest()
         if newest is None:
@@ -70,12 +76,12 @@ class Checkpoints:
         return self.folder / path.read_text() if path.exists() else None
 
     def _digest(self) -> str:
-        """Of everything but how long the experiment is: it may be made longer."""
+        """Returns a digest of the experiment without its number of iterations, which may be increased."""
         experiment = self.engine.groups.experiment
         return experiment.model_copy(update={"iterations": 1, "warmup": 0}).digest
 
     def _state(self) -> dict[str, Any]:
-        """Tensors by name, which differ from rank to rank just where their contents do."""
+        """Returns tensors by name. Two ranks use the same name exactly for tensors with the same contents."""
         engine = self.engine
         over = engine.strategy.pieces_over
         owner = f"pipeline-{engine.groups.pipeline.index}.tensor-{engine.groups.tensor.index}"
@@ -86,7 +92,7 @@ class Checkpoints:
             state |= {f"{owner}.{number}.{name}": tensor for name, tensor in tensors.items()}
         if engine.stepper.scale is not None:
             state |= {"loss_scale": engine.stepper.scale.value, "good_steps": engine.stepper.scale.good_steps}
-        # Each rank's own, also among replicas of the parameters.
+        # These differ between all ranks, also between replicas of the parameters.
         owner = f"rank-{engine.groups.rank}.carried"
         state |= {f"{owner}.{name}": tensor for name, tensor in engine.strategy.carried().items()}
         return state

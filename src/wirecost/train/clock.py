@@ -1,6 +1,6 @@
-"""Clocks: the host's for a CPU, device events for a GPU. Neither synchronizes anything.
+"""Clocks that don't synchronize: the host's clock for a CPU, device events for a GPU.
 
-A mark is a moment that was noted down; only `nanoseconds` turns marks into numbers, once they have happened.
+A mark is a recorded point in the issued work. After the work has reached it, `nanoseconds` returns its time.
 """
 
 from __future__ import annotations
@@ -11,61 +11,74 @@ from typing import Any, Protocol
 
 import torch
 
-from wirecost.train.streams import on
+from wirecost.train.streams import use_stream
 
 
 class Clock(Protocol):
-    """`asynchronous`: marks happen after the host noted them down, when the device comes to them."""
+    """A clock that records marks.
+
+    Attributes:
+        asynchronous: whether the device reaches marks after the host has recorded them.
+    """
 
     asynchronous: bool
 
     def now(self) -> Any:
-        """A mark at this point of the work issued so far on the current stream."""
+        """Returns a mark at the end of the work that has been issued on the current stream."""
         ...
 
-    def after(self, work: Any, group: str, noted: Callable[[], None]) -> torch.futures.Future[Any] | None:
-        """Calls `noted` where `now` is a mark of the end of `work`, an asynchronous collective of a group: at once
-        (None), or before the future is complete."""
+    def after(self, work: Any, group: str, record_end: Callable[[], None]) -> torch.futures.Future[Any] | None:
+        """Calls `record_end` such that `now` in it marks the end of a collective.
+
+        Args:
+            work: the asynchronous collective.
+            group: the name of its group.
+
+        Returns:
+            None if `record_end` has been called, or a future that completes after it is called.
+        """
         ...
 
     def value_after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any
+        self, work: Any, group: str, record_end: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
-        """As `after`; the future is complete then, with `value`."""
+        """Calls `record_end` as `after` does, and returns a future that then completes with `value`."""
         ...
 
-    def has_happened(self, mark: Any) -> bool: ...
+    def has_happened(self, mark: Any) -> bool:
+        """Returns whether the work has reached a mark."""
+        ...
 
     def wait(self, mark: Any) -> None:
-        """Makes the host wait until a mark has happened."""
+        """Makes the host wait until the work has reached a mark."""
         ...
 
     def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
-        """When marks happened, the first being an iteration's start; on the host's monotonic clock.
+        """Returns the times of an iteration's marks in nanoseconds of the host's monotonic clock.
 
-        To be called for one iteration after another.
+        It must be called for one iteration after another. The first mark is the iteration's start.
         """
         ...
 
 
 class HostClock:
-    """CLOCK_MONOTONIC: one clock for every process of a machine, so that the ranks of emulated hosts can be
-    compared without alignment."""
+    """The host's CLOCK_MONOTONIC. All processes of a machine share it, so ranks of emulated hosts need no
+    alignment."""
 
     asynchronous = False
 
     def now(self) -> int:
         return perf_counter_ns()
 
-    def after(self, work: Any, group: str, noted: Callable[[], None]) -> torch.futures.Future[Any]:
-        return self.value_after(work, group, noted, None)
+    def after(self, work: Any, group: str, record_end: Callable[[], None]) -> torch.futures.Future[Any]:
+        return self.value_after(work, group, record_end, None)
 
     def value_after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any
+        self, work: Any, group: str, record_end: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
         def ended(future: torch.futures.Future[Any]) -> Any:
-            noted()
-            future.value()  # raises what the collective failed with
+            record_end()
+            future.value()  # raises the collective's error
             return value
 
         return work.get_future().then(ended)
@@ -81,17 +94,18 @@ class HostClock:
 
 
 class DeviceClock:
-    """Device events, placed on the host's clock by one event recorded while the device was idle.
+    """Device events. One event that was recorded while the device was idle aligns them with the host's clock.
 
-    A tensor-parallel iteration marks some 1,400 moments, and marking takes the host's time: 4 microseconds with
-    the native `torch.Event`, 14 with that of `torch.cuda`, which is Python (an H200's host).
+    A tensor-parallel iteration has about 1,400 marks, and each of them takes time on the host. On the host of
+    an H200, the native `torch.Event` takes 4 microseconds and `torch.cuda.Event`, which is written in Python,
+    14.
 
-    `elapsed_time` is a 32-bit float of milliseconds: exact to well under a microsecond over one iteration, so
-    longer spans are summed from iteration to iteration.
+    `elapsed_time` returns milliseconds as a 32-bit float, which is exact to well below a microsecond within an
+    iteration. Longer times are summed over the iterations.
 
-    The end of a collective is marked on a stream that waits for it, one for each group, since a group's
-    collectives end in their order. (A future's `then` would take another stream of PyTorch's pool each time.
-    Streams share a few hardware queues, and one that waits holds up what computes through the same queue.)
+    The end of a collective is marked on a stream that waits for it. Each group has one such stream, because the
+    collectives of a group end in their order. `then` of a future would take another stream of PyTorch's pool
+    each time. Streams share a few hardware queues, and a waiting stream delays computation in the same queue.
     """
 
     asynchronous = True
@@ -102,29 +116,29 @@ class DeviceClock:
         self._anchor = self.now()
         torch.cuda.synchronize()
         self._anchor_ns = perf_counter_ns()
-        self._waiting: dict[str, torch.cuda.Stream] = {}
+        self._streams: dict[str, torch.cuda.Stream] = {}
 
-    def after(self, work: Any, group: str, noted: Callable[[], None]) -> None:
-        with on(self._stream(group)):
-            # The future's `wait`, since the work's would also give up the memory that the collective uses.
+    def after(self, work: Any, group: str, record_end: Callable[[], None]) -> None:
+        with use_stream(self._stream(group)):
+            # `work.wait` isn't used, because it would also release the memory that the collective uses.
             work.get_future().wait()
-            noted()
+            record_end()
 
     def value_after(
-        self, work: Any, group: str, noted: Callable[[], None], value: Any
+        self, work: Any, group: str, record_end: Callable[[], None], value: Any
     ) -> torch.futures.Future[Any]:
         stream = self._stream(group)
         future: torch.futures.Future[Any] = torch.futures.Future(devices=[stream.device])
-        with on(stream):
+        with use_stream(stream):
             work.get_future().wait()
-            noted()
+            record_end()
             future.set_result(value)
         return future
 
     def _stream(self, group: str) -> torch.cuda.Stream:
-        if group not in self._waiting:
-            self._waiting[group] = torch.cuda.Stream()
-        return self._waiting[group]
+        if group not in self._streams:
+            self._streams[group] = torch.cuda.Stream()
+        return self._streams[group]
 
     def now(self) -> torch.Event:
         event = torch.Event(self._device, enable_timing=True)
@@ -141,11 +155,12 @@ class DeviceClock:
         start = marks[0]
         self._anchor_ns += round(self._anchor.elapsed_time(start) * 1e6)
         self._anchor = start
-        # Spans share marks.
-        elapsed = {id(mark): mark for mark in marks}
-        since = {name: round(start.elapsed_time(mark) * 1e6) for name, mark in elapsed.items()}
-        return [self._anchor_ns + since[id(mark)] for mark in marks]
+        # Spans share marks, and each mark's time is read only once.
+        distinct = {id(mark): mark for mark in marks}
+        since_start_ns = {key: round(start.elapsed_time(mark) * 1e6) for key, mark in distinct.items()}
+        return [self._anchor_ns + since_start_ns[id(mark)] for mark in marks]
 
 
 def clock_for(device: torch.device) -> Clock:
+    """Returns the clock of a device."""
     return DeviceClock() if device.type == "cuda" else HostClock()

@@ -1,4 +1,4 @@
-"""Collectives that are recorded: the one door through which the engine communicates."""
+"""Recorded collectives and messages. The engine communicates only through this module."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from wirecost.train.recorder import Call, Recorder, Span
 
 
 class Pending:
-    """A collective under way. `wait` makes the current stream (on a CPU: the caller) wait for its end, then
-    does the local work that is left, if any.
+    """A collective that has been issued.
 
     Args:
-        future: ends after the collective was noted down as ended.
-        work: the collective. A stream waits for it, not for the future: that makes one wait only where tensors are
-            in its value.
+        future: completes after the end of the collective has been recorded.
+        after: local work that `wait` does after the end of the collective.
+        work: the collective. A stream waits for it as well, because waiting for a future makes a stream wait
+            only if the future's value contains tensors.
     """
 
     def __init__(
@@ -37,6 +37,8 @@ class Pending:
         self.work = work
 
     def wait(self) -> None:
+        """Makes the current stream (on a CPU: the caller) wait for the collective, and then does the local
+        work."""
         if self.future is not None:
             self.future.wait()
             self.future = None
@@ -52,12 +54,13 @@ DONE = Pending(None)
 
 
 class Communicator:
-    """Collectives over one group, each noted down with its operation, group and bytes.
+    """Collectives over one group. Each call is recorded with its operation, group and bytes.
 
-    Sizes are the total S of docs/measurement.md: the output of an all-gather, the input of a reduce-scatter.
-    In a group of one rank nothing moves and nothing is recorded. With `phase`, the time that the caller spends
-    in the call (or waits on it) goes to that phase of the iteration. `Pending` results come from
-    `asynchronous=True`.
+    Sizes are the total S of docs/measurement.md: the output of an all-gather, the input of a reduce-scatter. In
+    a group of one rank nothing moves and nothing is recorded.
+
+    With `phase`, the time in the call counts for that phase of the iteration. With `asynchronous`, a call returns
+    before the collective has ended. The caller then waits for the returned `Pending`.
     """
 
     def __init__(self, group: Group, recorder: Recorder) -> None:
@@ -66,6 +69,7 @@ class Communicator:
 
     @property
     def size(self) -> int:
+        """Number of ranks."""
         return self.group.size
 
     def all_reduce(
@@ -76,7 +80,7 @@ class Communicator:
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """Sums (or `op`) `tensor` over the group, in place."""
+        """Reduces `tensor` over the group with `op`, in place."""
         if self.size == 1:
             return DONE
         return self._run(
@@ -94,7 +98,12 @@ class Communicator:
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """`output` (n x shard's elements) becomes every rank's `shard`, in the group's order."""
+        """Gathers the shards of all n ranks.
+
+        Args:
+            output: receives the shards in the group's order, (n x elements,).
+            shard: this rank's shard, with `elements` elements.
+        """
         if self.size == 1:
             output.view(-1).copy_(shard.reshape(-1))
             return DONE
@@ -113,11 +122,15 @@ class Communicator:
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """`shard` becomes this rank's part of the sum of `whole` (n x shard's elements) over the group; it may be
-        that part of `whole`.
+        """Sums `whole` over the group's n ranks, and keeps this rank's part of the sum.
 
-        Gloo has no reduce-scatter (it all-reduces and keeps a part, twice the bytes), so on a CPU every rank
-        sends each of the others its part, as many bytes as a ring does, and sums in FP32.
+        Gloo has no reduce-scatter: it all-reduces and keeps a part, which moves twice the bytes. On a CPU,
+        every rank therefore sends each other rank its part, which moves as many bytes as a ring, and sums in
+        FP32.
+
+        Args:
+            shard: receives this rank's part, with `elements` elements. It may be a view of that part of `whole`.
+            whole: this rank's summand, (n x elements,).
         """
         if self.size == 1:
             shard.view(-1).copy_(whole.reshape(-1))
@@ -141,8 +154,12 @@ class Communicator:
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """`output` becomes, in the group's order, every rank's part of its `whole` that is meant for this one;
-        both have n equal parts."""
+        """Exchanges parts between all n ranks.
+
+        Args:
+            output: receives the parts that the ranks send to this one, in the group's order, in n equal parts.
+            whole: this rank's n equal parts. Part i goes to rank i of the group.
+        """
         if self.size == 1:
             output.view(-1).copy_(whole.reshape(-1))
             return DONE
@@ -179,7 +196,7 @@ class Communicator:
         recorder, group = self.recorder, self.group
         timed: AbstractContextManager[Span | None] = recorder.phase(phase) if phase else nullcontext()
         with timed as span:
-            # Marks take the host's time: the call's are the phase's, where it has one.
+            # Marks take time on the host. The call shares the marks of its phase, if it has one.
             call = recorder.launch(op, group.name, group.ranks, size_bytes, span.start if span else None)
             work = issue()
             if work is None and span is None:
@@ -192,26 +209,30 @@ class Communicator:
 
 
 class Channel:
-    """Point-to-point messages within a process group of its own (`Groups.channel`), each noted down on both ends
-    as `send` or `recv` with its sender and receiver as `ranks`. From one rank to another they keep their order.
+    """Point-to-point messages within a process group of their own (`Groups.channel`).
 
-    Sends are asynchronous; a receive makes the current stream (on a CPU: the caller) wait.
+    Both ends record each message, as `send` or `recv`, with the sender and the receiver as `ranks`. Messages
+    from one rank to another keep their order. Sends are asynchronous. A receive makes the current stream (on a
+    CPU: the caller) wait.
     """
 
     DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-    HEADER = 16  # integers: how many tensors, and of each its type, how many dimensions, and those
+    HEADER = 16  # integers: the number of tensors, and for each its dtype, its number of dimensions and its shape
 
     def __init__(self, group: Group, recorder: Recorder, device: torch.device) -> None:
         self.group = group
         self.recorder = recorder
         self.device = device
         self._sends: deque[tuple[Pending, torch.Tensor]] = deque()
-        # Gloo's sends have no future: a thread sees them end.
+        # Gloo's sends have no future, so a thread waits for their ends.
         self._watcher = ThreadPoolExecutor(1) if device.type == "cpu" else None
 
     def send(self, tensor: torch.Tensor, to: int, phase: Phase | None = None) -> None:
-        """Sends to the rank at place `to` of the group. At most as many sends as the group has ranks are under
-        way: another one waits for the oldest. `finish` waits for all."""
+        """Sends a tensor to the rank with index `to` in the group.
+
+        At most as many sends are pending as the group has ranks. A further one waits for the oldest. `finish`
+        waits for all of them.
+        """
         with self._timed(phase):
             tensor = tensor.contiguous()
             while len(self._sends) >= self.group.size:
@@ -222,7 +243,7 @@ class Channel:
             self._sends.append((self._pending(work, call), tensor))
 
     def receive(self, tensor: torch.Tensor, source: int, phase: Phase | None = None) -> None:
-        """Receives into a contiguous tensor from the rank at place `source` of the group."""
+        """Receives into a contiguous tensor from the rank with index `source` in the group."""
         with self._timed(phase):
             ranks = (self.group.ranks[source], self.group.ranks[self.group.index])
             call = self.recorder.launch("recv", self.group.name, ranks, tensor.nbytes)
@@ -234,14 +255,14 @@ class Channel:
                 self._pending(work, call).wait()
 
     def finish(self, phase: Phase) -> None:
-        """Waits for all sends; the time goes to `phase`."""
+        """Waits for all sends. The time counts for `phase`."""
         if self._sends:
             with self.recorder.phase(phase):
                 while self._sends:
                     self._sends.popleft()[0].wait()
 
     def send_shapes(self, tensors: Sequence[torch.Tensor], to: int) -> None:
-        """Tells a rank what it will receive; not recorded."""
+        """Sends the shapes and dtypes of tensors that follow. This message isn't recorded."""
         header = [len(tensors)]
         for tensor in tensors:
             header += [self.DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
@@ -249,7 +270,7 @@ class Channel:
         dist.send(torch.tensor(header, device=self.device), self.group.ranks[to], self.group.process_group)
 
     def receive_shapes(self, source: int) -> list[tuple[torch.Size, torch.dtype]]:
-        """The other end of `send_shapes`."""
+        """Receives the shapes and dtypes that `send_shapes` sends."""
         header = torch.empty(self.HEADER, dtype=torch.int64, device=self.device)
         dist.recv(header, self.group.ranks[source], self.group.process_group)
         numbers = iter(header.tolist())
@@ -280,8 +301,8 @@ class Channel:
 
 
 def wait_all(pending: Sequence[Pending], recorder: Recorder, phase: Phase) -> None:
-    """Waits for collectives under way; the time goes to `phase`, as exposed communication."""
+    """Waits for collectives. The time counts for `phase`, as exposed communication."""
     if pending:
         with recorder.phase(phase):
-            for one in pending:
-                one.wait()
+            for collective in pending:
+                collective.wait()

@@ -1,4 +1,4 @@
-"""torch.compile: of the whole model where nothing communicates inside it, else unit by unit."""
+"""Applies torch.compile to the whole model, or to each unit if the model communicates inside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wirecost.train.models import Model
 
 
 def apply_compile(plan: Plan, model: Model, groups: Groups) -> None:
-    """To be called before data parallelism wraps the model."""
+    """Compiles a model in place if the plan says so. It must be called before data parallelism wraps the model."""
     if not plan.compile:
         return
     if _communicates_inside(plan, groups):
@@ -19,6 +19,7 @@ def apply_compile(plan: Plan, model: Model, groups: Groups) -> None:
 
 
 def _communicates_inside(plan: Plan, groups: Groups) -> bool:
+    """Returns whether forward or backward of the model communicates."""
     overlaps = plan.overlap and plan.data_parallel is not DataParallel.ALL_REDUCE
     during = groups.data.size > 1 and (overlaps or plan.data_parallel is DataParallel.ZERO3)
     return during or max(g.size for g in (groups.tensor, groups.context, groups.pipeline)) > 1

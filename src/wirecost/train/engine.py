@@ -1,4 +1,5 @@
-"""One rank's engine: a model, cut and wrapped as the plan says, and what runs and steps it."""
+"""The engine of one rank: a model that is split and wrapped according to the plan, its execution and its
+optimizer."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from wirecost.errors import SpecError
 from wirecost.spec import Experiment, Precision
+from wirecost.train.checks import check_combination, check_experiment, check_plan
 from wirecost.train.clock import clock_for
 from wirecost.train.communicator import Communicator
 from wirecost.train.compiled import apply_compile
@@ -29,7 +31,6 @@ from wirecost.train.parallel.stages import Stages, TiedParameters, cut
 from wirecost.train.parallel.tensor import PartialGradients
 from wirecost.train.recompute import apply_recompute
 from wirecost.train.recorder import Recorder
-from wirecost.train.refusals import misfit, mismatch, unsupported
 from wirecost.train.step import Stepper
 
 DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
@@ -37,7 +38,13 @@ DTYPES = {Precision.FP32: torch.float32, Precision.BF16: torch.bfloat16, Precisi
 
 @dataclass
 class Engine:
-    """`model` is what this rank holds of the model, after every transformation but data parallelism's."""
+    """The parts that train a model on one rank.
+
+    Attributes:
+        model: this rank's part of the model, after all transformations except data parallelism.
+        partial: sums the gradients of which each tensor-parallel rank has a part.
+        tied: parameters that several pipeline stages hold, or None without a pipeline.
+    """
 
     groups: Groups
     device: torch.device
@@ -47,10 +54,10 @@ class Engine:
     partial: PartialGradients
     execution: Execution
     stepper: Stepper
-    tied: TiedParameters | None  # over the stages of a pipeline
+    tied: TiedParameters | None
 
     def on_device(self, micro_batches: Iterable[Batch]) -> list[Batch]:
-        """This rank's part of micro-batches: of every sequence, under context parallelism."""
+        """Copies micro-batches to the device. With context parallelism only this rank's part of each sequence."""
         return [
             {name: self._copied(tensor) for name, tensor in part_of_sequences(batch, self.groups.context).items()}
             for batch in micro_batches
@@ -58,12 +65,12 @@ class Engine:
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.device.type == "cuda":
-            # From memory that isn't pinned, a copy would make the host wait for the device's earlier work.
+            # A copy from memory that isn't pinned makes the host wait for the device's earlier work.
             tensor = tensor.contiguous().pin_memory()
         return tensor.to(self.device, non_blocking=True)
 
     def iteration(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
-        """Trains on the micro-batches; returns their mean loss (see `Execution.run`)."""
+        """Trains on the micro-batches, and returns their mean loss (see `Execution.run`)."""
         self.strategy.zero_grad()
         factor = self.stepper.loss_factor(1 / (len(micro_batches) * self.groups.data.size))
         loss = self.execution.run(micro_batches, factor)
@@ -77,18 +84,18 @@ class Engine:
 
 
 def build_engine(experiment: Experiment, device: torch.device) -> Engine:
-    """Builds a rank's engine; to be called by every rank, inside an initialised process group.
+    """Builds a rank's engine. Every rank calls it, inside an initialised process group.
 
-    Every rank draws the whole model's initial weights from the seed and keeps its part: they do not depend on
-    the plan. They are drawn on the device where that has room for all of them; another kind of device draws
-    others.
+    Every rank draws the initial weights of the whole model from the seed and keeps its part, so they don't
+    depend on the plan. They are drawn on the device if it has room for all of them. Different kinds of devices
+    draw different weights.
 
     Raises:
-        SpecError: for a workload or plan that the engine does not run.
+        SpecError: if the engine can't run the workload, the plan or the experiment.
     """
     workload, plan = experiment.workload, experiment.plan
-    if reason := unsupported(plan) or mismatch(workload, plan) or misfit(experiment):
-        raise SpecError(reason)
+    if problem := check_plan(plan) or check_combination(workload, plan) or check_experiment(experiment):
+        raise SpecError(problem)
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)

@@ -1,4 +1,4 @@
-"""The ranks of an experiment in a grid: along which axis each way of sharing the work goes."""
+"""Arranges the ranks of an experiment in a grid with one axis for each kind of parallelism."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from wirecost.errors import SpecError
 from wirecost.spec import Experiment, RankOrder
 
 DIMENSIONS = ("pipeline", "replicate", "shard", "context", "tensor")
-"""Slowest first in the order tp-cp-dp-pp. Data parallel is replicate x shard."""
+"""The grid's axes. In the rank order tp-cp-dp-pp the first varies slowest. Data parallelism is replicate x
+shard."""
 
 
 def rank_grid(experiment: Experiment) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """The ranks as an array with one axis for each of `DIMENSIONS`.
+    """Returns the ranks as an array with one axis for each of `DIMENSIONS`.
 
     Raises:
-        SpecError: if sharding within a node can't be: data-parallel ranks of a host are a fraction.
+        SpecError: if the plan shards within a node, and a host doesn't have a whole number of data-parallel ranks.
     """
     plan = experiment.plan
     data = experiment.data_parallel_degree

@@ -1,4 +1,4 @@
-"""Which ranks work together: one process group for each way of sharing the work."""
+"""The process groups of a rank, one for each kind of parallelism."""
 
 from __future__ import annotations
 
@@ -20,40 +20,48 @@ GROUPS = {
     "sharding": ("shard", "context"),
     "replication": ("replicate",),
 }
-"""Context-parallel ranks hold the same parameters, so that gradients are summed over them as well."""
+"""The grid's dimensions that each group spans. Context-parallel ranks hold the same parameters, so gradients
+are summed over them as well."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A process group as one rank sees it: `ranks` are global, in the group's order; `index` is its own place."""
+    """A process group from the view of one rank.
+
+    Attributes:
+        ranks: the global ranks in the group's order.
+        index: this rank's index in `ranks`, or -1 if it isn't a member.
+        process_group: None if the group has one rank.
+    """
 
     name: str
     ranks: tuple[int, ...]
     index: int
-    process_group: dist.ProcessGroup | None  # None where the group is one rank
+    process_group: dist.ProcessGroup | None
 
     @property
     def size(self) -> int:
+        """Number of ranks."""
         return len(self.ranks)
 
     def mesh(self, device_type: str) -> DeviceMesh:
-        """For what takes a DeviceMesh (DTensor, FSDP2)."""
+        """Returns the group as a DeviceMesh, which DTensor and FSDP2 need."""
         assert self.process_group is not None, f"{self.name} is one rank"
         return DeviceMesh.from_group(self.process_group, device_type)
 
 
 class Groups:
-    """Every group of one rank. To be made by all ranks at once, with the same experiment.
+    """All groups of one rank. All ranks create them at the same time, with the same experiment.
 
-    Groups of the same ranks share one process group: a communicator costs start-up time and device memory.
+    Groups with the same ranks share a process group, because a communicator takes start-up time and device memory.
     """
 
     def __init__(self, experiment: Experiment, rank: int) -> None:
         self.experiment = experiment
         self.rank = rank
         self.grid = rank_grid(experiment)
-        self._made: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
-        self._groups = {name: self._make(name, dimensions) for name, dimensions in GROUPS.items()}
+        self._process_groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
+        self._groups = {name: self._create(name, dimensions) for name, dimensions in GROUPS.items()}
 
     @property
     def tensor(self) -> Group:
@@ -69,70 +77,79 @@ class Groups:
 
     @property
     def data(self) -> Group:
-        """Over which gradients are summed: replicas of the same parameters."""
+        """The ranks that hold the same parameters. Gradients are summed over them."""
         return self._groups["data_parallel"]
 
     @property
     def sharding(self) -> Group:
-        """Over which ZeRO shards; all of `data`, or the part of it on one host."""
+        """The ranks over which ZeRO shards: all of `data`, or those of `data` on one host."""
         return self._groups["sharding"]
 
     @property
     def replication(self) -> Group:
-        """The other ranks with the same shard (hybrid sharding)."""
+        """The ranks with the same shard (hybrid sharding)."""
         return self._groups["replication"]
 
     @cached_property
     def batch_share(self) -> tuple[int, int]:
-        """(index, count): which share of the global batch this rank trains on."""
+        """The share of the global batch that this rank trains on, as (index, number of shares)."""
         place = dict(zip(DIMENSIONS, np.argwhere(self.grid == self.rank)[0].tolist(), strict=True))
         shards = self.grid.shape[DIMENSIONS.index("shard")]
         return place["replicate"] * shards + place["shard"], self.experiment.data_parallel_degree
 
     @property
     def pipelines(self) -> list[list[int]]:
-        """The ranks of every pipeline, the first stage's first."""
+        """The ranks of every pipeline, in the order of the stages."""
         return self.grid.reshape(self.grid.shape[0], -1).T.tolist()
 
     def channel(self) -> Group:
-        """A process group for this rank's pipeline that nothing else uses: messages keep their order within a
-        process group, and are not held up by those of another. A collective call, as `of`."""
-        mine = self.pipeline
-        for ranks in self.pipelines:
-            made = dist.new_group(ranks)
-            if self.rank in ranks:
-                mine = Group(self.pipeline.name, tuple(ranks), ranks.index(self.rank), made)  # type: ignore[arg-type]
-        return mine
+        """Creates a process group for this rank's pipeline that nothing else uses.
 
-    def of(self, name: str, ranks: tuple[int, ...]) -> Group:
-        """Another group, over `ranks`. A collective call: every rank of the world makes it, in the same order.
-        For a rank that isn't among `ranks` the group's `index` is -1."""
+        Messages within a process group keep their order, and those of other process groups don't delay them.
+        This is a collective call, as `over` is.
+        """
+        group = self.pipeline
+        for ranks in self.pipelines:
+            process_group = dist.new_group(ranks)
+            if self.rank in ranks:
+                index = ranks.index(self.rank)
+                group = Group(self.pipeline.name, tuple(ranks), index, process_group)  # type: ignore[arg-type]
+        return group
+
+    def over(self, name: str, ranks: tuple[int, ...]) -> Group:
+        """Returns a group of `ranks`. This is a collective call: all ranks of the world make it, in the same
+        order.
+
+        On a rank that isn't one of `ranks`, the group's `index` is -1.
+        """
         return Group(name, ranks, ranks.index(self.rank) if self.rank in ranks else -1, self._process_group(ranks))
 
-    def _make(self, name: str, dimensions: tuple[str, ...]) -> Group:
+    def _create(self, name: str, dimensions: tuple[str, ...]) -> Group:
+        """Creates the groups that span some dimensions of the grid, and returns the one that contains this
+        rank."""
         axes = [DIMENSIONS.index(d) for d in dimensions]
         others = [a for a in range(len(DIMENSIONS)) if a not in axes]
         size = int(np.prod([self.grid.shape[a] for a in axes]))
-        mine = None
+        own_group = None
         for ranks in self.grid.transpose([*others, *axes]).reshape(-1, size).tolist():
-            group = self.of(name, tuple(ranks))
+            group = self.over(name, tuple(ranks))
             if group.index >= 0:
-                mine = group
-        assert mine is not None
-        return mine
+                own_group = group
+        assert own_group is not None
+        return own_group
 
     def _process_group(self, ranks: tuple[int, ...]) -> dist.ProcessGroup | None:
-        if ranks not in self._made:
+        if ranks not in self._process_groups:
             if len(ranks) == 1:
-                self._made[ranks] = None
+                self._process_groups[ranks] = None
             elif ranks == tuple(range(dist.get_world_size())):
-                self._made[ranks] = dist.group.WORLD
+                self._process_groups[ranks] = dist.group.WORLD
             else:
-                made = dist.new_group(list(ranks))
-                self._made[ranks] = made if isinstance(made, dist.ProcessGroup) else None
-        return self._made[ranks]
+                created = dist.new_group(list(ranks))
+                self._process_groups[ranks] = created if isinstance(created, dist.ProcessGroup) else None
+        return self._process_groups[ranks]
 
 
 def world(rank: int, ranks: int) -> Group:
-    """Every rank."""
+    """Returns the group of all `ranks` ranks."""
     return Group("world", tuple(range(ranks)), rank, dist.group.WORLD if ranks > 1 else None)

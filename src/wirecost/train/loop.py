@@ -1,4 +1,4 @@
-"""The training loop: one iteration after another, each measured and handed on."""
+"""The training loop, which yields every iteration with its measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.memory import MemoryMeter
 from wirecost.train.models import examples_for
-from wirecost.train.periodic import Periodically, TrainedEvent, held_out
+from wirecost.train.periodic import PeriodicTasks, TrainedEvent, split_tokens
 from wirecost.train.profile import profile_window
 from wirecost.train.recorder import Marks, Sample
 
@@ -31,18 +31,24 @@ class NonFiniteLossError(RuntimeError):
 
 @dataclass(frozen=True)
 class TrainedIteration:
+    """One iteration of one rank.
+
+    Attributes:
+        loss: mean loss over this rank's share of the batch. None on ranks without the last pipeline stage.
+    """
+
     index: int
     warmup: bool
-    loss: float | None  # the mean over this rank's share; None where another rank ends the model
+    loss: float | None
     sample: Sample
 
 
-MOST_MORE = 10_000
-"""Iterations beyond those asked for that `min_time` may bring."""
-TIMEOUT_PART = 0.8
-"""Of the time that the experiment may take: later no more are begun for `min_time`."""
+MAX_EXTRA_ITERATIONS = 10_000
+"""Largest number of iterations that are added to reach `min_time`."""
+TIMEOUT_FRACTION = 0.8
+"""Fraction of the experiment's timeout after which no more iterations are added to reach `min_time`."""
 MAX_IN_FLIGHT = 32
-"""Iterations that a device may lag behind before the host waits for it: their events take memory."""
+"""Number of iterations that a device may lag behind before the host waits for it. Their events take memory."""
 
 
 def train(
@@ -52,120 +58,140 @@ def train(
     *,
     checkpoints: Path | None = None,
     trace: Path | None = None,
-    built: Callable[[Engine], object] = lambda _: None,
-    peaked: Callable[[PeakMemory], object] = lambda _: None,
+    on_engine: Callable[[Engine], object] = lambda _: None,
+    on_peak_memory: Callable[[PeakMemory], object] = lambda _: None,
 ) -> Iterator[TrainedIteration | TrainedEvent]:
-    """Trains one rank of an experiment inside an initialised process group, yielding each iteration once its
-    work is done; nothing synchronizes with the device in between. Checkpoints and validation (where the experiment
-    has them) come between the iterations.
+    """Trains one rank of an experiment inside an initialised process group.
+
+    It yields each iteration after its work is done, and never synchronizes with the device between iterations.
+    Checkpoints and validation come between the iterations, if the experiment has them.
 
     Args:
-        checkpoints: where they go, and where training goes on from the newest whole one; None writes none.
-        trace: where the profiled window goes (`Experiment.profile_iterations`); None profiles nothing.
-        built: told of the engine before the first iteration.
-        peaked: told of the peak of memory after the last iteration, where it is known; checkpoints and validation
-            between iterations count.
+        tokens: the corpus, (tokens,).
+        checkpoints: directory of the checkpoints. Training resumes after the newest complete one. None writes
+            none.
+        trace: file for the trace of the profiled window (`Experiment.profile_iterations`). None profiles nothing.
+        on_engine: called with the engine before the first iteration.
+        on_peak_memory: called with the peak memory after the last iteration, if it is known. The peak includes
+            checkpoints and validation between iterations.
 
     Raises:
-        SpecError: for a workload or plan that the engine does not run.
-        NonFiniteLossError: naming the iteration.
+        SpecError: if the engine can't run the workload, the plan or the experiment.
+        NonFiniteLossError: if the loss isn't finite. The message names the iteration.
     """
-    began = monotonic()
+    started_s = monotonic()
     engine = build_engine(experiment, device)
-    built(engine)
-    recorder = engine.recorder
-    examples = examples_for(experiment.workload)
-    batches, validation = (
-        Batches(
-            part,
-            examples,
-            global_batch=experiment.global_batch,
-            micro_batch=experiment.micro_batch,
-            seed=experiment.seed,
+    on_engine(engine)
+    loop = _Loop(engine, tokens, checkpoints)
+    dist.barrier()
+    asked = end = max(loop.first, experiment.warmup + experiment.iterations)
+    yield from loop.iterations(loop.first, end)
+    while experiment.min_time:
+        yield from loop.settle(0)
+        remaining_s = TIMEOUT_FRACTION * experiment.timeout - (monotonic() - started_s)
+        remaining_s = min(remaining_s, experiment.min_time - sum(loop.measured_ns) * 1e-9)
+        extra = _extra_iterations(remaining_s, loop.measured_ns, asked + MAX_EXTRA_ITERATIONS - end)
+        extra = _agreed(extra, device)
+        if not extra:
+            break
+        yield from loop.iterations(end, end + extra)
+        end += extra
+    if (peak := loop.meter.peak()) is not None:
+        on_peak_memory(peak)
+    if trace is not None and experiment.profile_iterations:
+        yield from loop.settle(0)
+        profile_window(experiment.profile_iterations, lambda n: loop.unmeasured(end + n), device, trace)
+    engine.strategy.complete_parameters()
+    yield from loop.settle(0)
+
+
+class _Loop:
+    """Issues the iterations of one rank, and settles them after the device has done them.
+
+    Attributes:
+        first: index of the first iteration. It isn't 0 if a checkpoint was loaded.
+        measured_ns: durations of the settled iterations after warm-up.
+    """
+
+    def __init__(self, engine: Engine, tokens: Tokens, checkpoints: Path | None) -> None:
+        experiment = engine.groups.experiment
+        self.engine = engine
+        self.recorder = engine.recorder
+        self.warmup = experiment.warmup
+        examples = examples_for(experiment.workload)
+        self.batches, validation = (
+            Batches(
+                part,
+                examples,
+                global_batch=experiment.global_batch,
+                micro_batch=experiment.micro_batch,
+                seed=experiment.seed,
+            )
+            for part in split_tokens(tokens, experiment, examples.length)
         )
-        for part in held_out(tokens, experiment, examples.length)
-    )
-    saved = None
-    if checkpoints is not None and (experiment.periodic.checkpoint_every or checkpoints.exists()):
-        # A second of every rank's start that others need not take.
-        from wirecost.train.checkpoint import Checkpoints
+        saved = None
+        if checkpoints is not None and (experiment.periodic.checkpoint_every or checkpoints.exists()):
+            # The import takes a second of every rank's start, which other runs don't need.
+            from wirecost.train.checkpoint import Checkpoints
 
-        saved = Checkpoints(engine, checkpoints)
-    periodically = Periodically(engine, validation, saved)
-    done = saved.load() if saved is not None else None
-    first = 0 if done is None else done + 1
-    in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
-    measured_ns: list[int] = []
+            saved = Checkpoints(engine, checkpoints)
+        self.periodic = PeriodicTasks(engine, validation, saved)
+        last_saved = saved.load() if saved is not None else None
+        self.first = 0 if last_saved is None else last_saved + 1
+        self.meter = MemoryMeter(engine.device, dist.get_rank())
+        self.measured_ns: list[int] = []
+        self._in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
 
-    def settle(limit: int) -> Iterator[TrainedIteration]:
-        """Hands on what has happened; waits while more than `limit` iterations have not."""
-        while in_flight and (len(in_flight) > limit or recorder.clock.has_happened(in_flight[0][1].end)):
+    def iterations(self, start: int, end: int) -> Iterator[TrainedIteration | TrainedEvent]:
+        """Trains the iterations from `start` to `end` - 1, and yields those that are settled meanwhile."""
+        for index in range(start, end):
+            if index == max(self.first, self.warmup):
+                self.meter.begin()
+            loss = self._issue(index)
+            if loss is not None:
+                # Reading the loss from the device later would wait for all work that was issued since.
+                loss = loss.to("cpu", non_blocking=True)
+            self._in_flight.append((index, self.recorder.finish(), loss))
+            yield from self.settle(MAX_IN_FLIGHT)
+            yield from self.periodic.after(index)
+
+    def settle(self, limit: int) -> Iterator[TrainedIteration]:
+        """Yields the iterations that the device has done, and waits while more than `limit` are in flight."""
+        in_flight, clock = self._in_flight, self.recorder.clock
+        while in_flight and (len(in_flight) > limit or clock.has_happened(in_flight[0][1].end)):
             index, marks, loss = in_flight.popleft()
-            recorder.clock.wait(marks.end)
+            clock.wait(marks.end)
             value = None if loss is None else float(loss)
             if value is not None and not math.isfinite(value):
                 raise NonFiniteLossError(
                     f"the loss is {value} at iteration {index}; lower optimizer.learning_rate or use fp32"
                 )
-            sample = recorder.resolve(marks)
-            if index >= experiment.warmup:
-                measured_ns.append(sample.end_ns - sample.start_ns)
-            yield TrainedIteration(index, index < experiment.warmup, value, sample)
+            sample = self.recorder.resolve(marks)
+            if index >= self.warmup:
+                self.measured_ns.append(sample.end_ns - sample.start_ns)
+            yield TrainedIteration(index, index < self.warmup, value, sample)
 
-    def issue(index: int) -> torch.Tensor | None:
-        recorder.begin()
-        with recorder.phase(Phase.DATA):
-            micro_batches = engine.on_device(batches.share(index, *engine.groups.batch_share))
-        return engine.iteration(micro_batches)
+    def unmeasured(self, index: int) -> None:
+        """Trains an iteration whose measurements are dropped."""
+        self._issue(index)
+        self.recorder.finish()
 
-    def profiled(number: int) -> None:
-        issue(end + number)
-        recorder.finish()
-
-    def trained(index: int) -> Iterator[TrainedIteration | TrainedEvent]:
-        if index == max(first, experiment.warmup):
-            meter.begin()
-        loss = issue(index)
-        if loss is not None:
-            # Reading it from the device later would wait for all that was issued since.
-            loss = loss.to("cpu", non_blocking=True)
-        in_flight.append((index, recorder.finish(), loss))
-        yield from settle(MAX_IN_FLIGHT)
-        yield from periodically.after(index)
-
-    meter = MemoryMeter(device, dist.get_rank())
-    dist.barrier()
-    asked = end = max(first, experiment.warmup + experiment.iterations)
-    for index in range(first, end):
-        yield from trained(index)
-    while experiment.min_time:
-        yield from settle(0)
-        left_s = TIMEOUT_PART * experiment.timeout - (monotonic() - began)
-        left_s = min(left_s, experiment.min_time - sum(measured_ns) * 1e-9)
-        more = _agreed(_more(left_s, measured_ns, asked + MOST_MORE - end), device)
-        if not more:
-            break
-        for index in range(end, end + more):
-            yield from trained(index)
-        end += more
-    if (peak := meter.peak()) is not None:
-        peaked(peak)
-    if trace is not None and experiment.profile_iterations:
-        yield from settle(0)
-        profile_window(experiment.profile_iterations, profiled, device, trace)
-    engine.strategy.complete_parameters()
-    yield from settle(0)
+    def _issue(self, index: int) -> torch.Tensor | None:
+        self.recorder.begin()
+        with self.recorder.phase(Phase.DATA):
+            micro_batches = self.engine.on_device(self.batches.share(index, *self.engine.groups.batch_share))
+        return self.engine.iteration(micro_batches)
 
 
-def _more(left_s: float, measured_ns: Sequence[int], most: int) -> int:
-    """Iterations that fill the time, as far as can be told: hosts change their pace."""
-    if left_s <= 0 or not measured_ns:
-        return min(most, int(left_s > 0))
-    return min(most, math.ceil(left_s * 1e9 / statistics.mean(measured_ns)))
+def _extra_iterations(remaining_s: float, measured_ns: Sequence[int], limit: int) -> int:
+    """Returns an estimate of the number of iterations that fill the remaining time. The pace of hosts varies."""
+    if remaining_s <= 0 or not measured_ns:
+        return min(limit, int(remaining_s > 0))
+    return min(limit, math.ceil(remaining_s * 1e9 / statistics.mean(measured_ns)))
 
 
 def _agreed(number: int, device: torch.device) -> int:
-    """The first rank's, on all."""
+    """Returns the first rank's `number` on all ranks."""
     agreed = torch.tensor([number], device=device)
     dist.broadcast(agreed, 0)
     return int(agreed.item())

@@ -1,4 +1,4 @@
-"""The peak of a rank's memory over its measured iterations."""
+"""Measures the peak memory of a rank over its measured iterations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from wirecost.launch.memory import forget_peak_resident, peak_resident_bytes
 
 
 class MemoryMeter:
-    """Nothing here waits for the device: memory is allocated in the order in which work is issued."""
+    """Measures the peak memory of a rank without waiting for the device.
+
+    It needn't wait, because memory is allocated in the order in which work is issued.
+    """
 
     def __init__(self, device: torch.device, rank: int) -> None:
         self.device = device
@@ -17,7 +20,7 @@ class MemoryMeter:
         self._began = False
 
     def begin(self) -> None:
-        """Forgets every peak so far."""
+        """Starts the measurement. Earlier peaks don't count."""
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
             self._began = True
@@ -25,8 +28,10 @@ class MemoryMeter:
             self._began = forget_peak_resident()
 
     def peak(self) -> PeakMemory | None:
-        """Since `begin`, or since the process started where the kernel didn't let it begin anew; None where the
-        kernel doesn't tell."""
+        """Returns the peak since `begin`, or None if the kernel doesn't report it.
+
+        If the kernel doesn't permit `begin` to reset the peak, it is the peak since the process started.
+        """
         since = "first_measured_iteration" if self._began else "process_start"
         if self.device.type == "cuda":
             return PeakMemory(

@@ -1,4 +1,4 @@
-"""What happens between iterations every so often: checkpoints and validation, timed."""
+"""Writes checkpoints and validates between iterations, and measures the time of both."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
     from wirecost.train.checkpoint import Checkpoints
 
 HELD_OUT = 0.05
-"""The share of the text, at its end, that validation reads and training doesn't."""
+"""Fraction of the text, at its end, that is used for validation only."""
 
 
 @dataclass(frozen=True)
 class TrainedEvent:
-    """One checkpoint or validation on one rank; `bytes` are those that this rank wrote, `loss` is the mean over
-    the held-out batches, the same on every rank that ends the model. On the samples' clock."""
+    """One checkpoint or validation on one rank.
+
+    Attributes:
+        after_iteration: index of the iteration before it.
+        start_ns, end_ns: times on the clock of the samples.
+        bytes: the bytes that this rank wrote in a checkpoint.
+        loss: mean loss of a validation over the held-out batches. It is the same on all ranks of the last pipeline
+            stage, and None on the others.
+    """
 
     kind: Literal["checkpoint", "validation"]
     after_iteration: int
@@ -36,27 +43,34 @@ class TrainedEvent:
     loss: float | None = None
 
 
-def held_out(tokens: Tokens, experiment: Experiment, length: int) -> tuple[Tokens, Tokens]:
-    """(text to train on, text to validate on); all of it is trained on where nothing is validated.
+def split_tokens(tokens: Tokens, experiment: Experiment, length: int) -> tuple[Tokens, Tokens]:
+    """Splits the text into a part for training and a part for validation, which is empty without validation.
 
     Args:
-        length: tokens of text for one sequence.
+        tokens: token ids, (tokens,).
+        length: number of tokens of text for one sequence.
 
     Raises:
-        SpecError: for a text too short to hold a part of it back.
+        SpecError: if the text is too short to be split.
     """
     if not experiment.periodic.validate_every:
         return tokens, tokens[:0]
     cut = len(tokens) - max(round(HELD_OUT * len(tokens)), length)
     if cut < length:
         raise SpecError(
-            f"the corpus has {len(tokens)} tokens: too few to hold back a sequence of {length} for validation"
+            f"the corpus has {len(tokens)} tokens: too few to keep a sequence of {length} for validation"
         )
     return tokens[:cut], tokens[cut:]
 
 
-class Periodically:
-    """Asked after each iteration. The device is waited for: none of this belongs to an iteration."""
+class PeriodicTasks:
+    """Validation and checkpoints between iterations. They wait for the device, so that they don't count for
+    iterations.
+
+    Args:
+        batches: batches of the validation text.
+        checkpoints: writes checkpoints, or None for none.
+    """
 
     def __init__(self, engine: Engine, batches: Batches, checkpoints: Checkpoints | None) -> None:
         self.engine = engine
@@ -65,10 +79,10 @@ class Periodically:
         self.settings = engine.groups.experiment.periodic
 
     def after(self, index: int) -> Iterator[TrainedEvent]:
-        """Validates and writes a checkpoint if it is time to."""
-        if _is_time(self.settings.validate_every, index):
+        """Validates and writes a checkpoint, if they are due after iteration `index`."""
+        if _is_due(self.settings.validate_every, index):
             yield self._validation(index)
-        if self.checkpoints is not None and _is_time(self.settings.checkpoint_every, index):
+        if self.checkpoints is not None and _is_due(self.settings.checkpoint_every, index):
             start_ns = self._now_ns()
             written = self.checkpoints.save(index)
             yield TrainedEvent("checkpoint", index, start_ns, self._now_ns(), bytes=written)
@@ -98,5 +112,5 @@ class Periodically:
         return perf_counter_ns()
 
 
-def _is_time(every: int, index: int) -> bool:
+def _is_due(every: int, index: int) -> bool:
     return every > 0 and (index + 1) % every == 0

@@ -1,4 +1,4 @@
-"""A window of iterations under PyTorch's profiler, after the measured ones and outside them."""
+"""Profiles a window of iterations with PyTorch's profiler, after the measured iterations."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 
 def profile_window(count: int, iterate: Callable[[int], object], device: torch.device, path: Path) -> None:
-    """Runs `iterate(0)` unrecorded (what the profiler itself sets up is no training), then `count` iterations that
-    are recorded, each a `ProfilerStep#n`; writes the trace, gzipped, to `path` (.json.gz).
+    """Profiles iterations and writes their trace. Every rank calls it at the same time, because iterations
+    communicate.
 
-    Every rank is to call it at once: the iterations communicate. A trace that can't be written is said in the
-    rank's log, and is then missing: the measured iterations are none the worse for it.
+    `iterate(0)` runs unrecorded, because the profiler sets itself up in it. `count` recorded iterations follow,
+    each as `ProfilerStep#n`. If the trace can't be written, a line in the rank's log says so, and no trace is
+    left.
+
+    Args:
+        count: number of recorded iterations.
+        iterate: runs iteration n of the window.
+        path: the trace file (.json.gz).
     """
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    # Without a schedule the profiler annotates no steps, and the trace has no iterations.
+    # Without a schedule the profiler doesn't annotate steps, and the trace has no iterations.
     with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=count, repeat=1)) as profiler:
         for number in range(count + 1):
             iterate(number)
-            # After the last one it stops recording, for which it waits until the device has done all.
+            # After the last iteration this stops recording, and waits for the device.
             profiler.step()
     try:
         path.parent.mkdir(exist_ok=True)

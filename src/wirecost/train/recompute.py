@@ -1,4 +1,4 @@
-"""Activation recompute: backward computes again what forward did not keep (Chen et al. 2016, arXiv:1604.06174)."""
+"""Activation recomputation: backward recomputes what forward didn't keep (Chen et al. 2016, arXiv:1604.06174)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from wirecost.train.models.blocks import Attend, keep_inputs
 
 
 def apply_recompute(plan: Plan, model: Model) -> None:
-    """`full`: of each unit between the first and the last only the input is kept. `selective`: of attention only
-    queries, keys and values are (Korthikanti et al. 2022, section 5), everything else stays.
+    """Makes a model recompute activations in place.
 
-    Communication inside what is computed again happens again.
+    With `full`, only the input of each unit between the first and the last is kept. With `selective`, attention
+    keeps only queries, keys and values, and everything else is kept (Korthikanti et al. 2022, section 5).
+    Communication inside recomputed parts is repeated.
     """
     if plan.recompute is Recompute.FULL:
         for unit in list(model.units)[1:-1]:
@@ -21,5 +22,5 @@ def apply_recompute(plan: Plan, model: Model) -> None:
     elif plan.recompute is Recompute.SELECTIVE:
         for module in model.modules():
             if isinstance(module, Attend):
-                # A flag: where units are compiled apart, a function of each module's own would be compiled each.
-                module.computed_again = True
+                # This is a flag, because torch.compile would compile a function of each module separately.
+                module.recomputed = True

@@ -1,4 +1,4 @@
-"""Phases and communication of one rank, iteration by iteration."""
+"""Records the phases and the communication of one rank for each iteration."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ COMPUTE_PHASES = frozenset({Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER})
 
 @dataclass
 class Call:
-    """One collective call: `size_bytes` is the total S of docs/measurement.md; `start` and `end` are marks.
+    """One collective call or message.
 
-    `ranks` are the group's; of a `send` or `recv` the sender and the receiver, in this order.
+    Attributes:
+        group: the name of the group.
+        ranks: the ranks of the group, or the sender and the receiver of a `send` or `recv`.
+        size_bytes: the total S of docs/measurement.md.
+        start, end: marks of the clock. `end` is None until the call has ended.
     """
 
     op: str
@@ -35,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Communication:
-    """A finished collective call."""
+    """A finished collective call or message, see `Call`. Times are on the host's monotonic clock."""
 
     op: str
     group: str
@@ -47,10 +51,15 @@ class Communication:
 
 @dataclass(frozen=True)
 class Sample:
-    """One finished iteration of one rank. Of a device that the host runs ahead of: `host_issue_ns`, how long the
-    host took to issue the iteration, and `kept_pace`, whether the device had come to the optimizer's step by then;
-    None on a CPU. A device that is the slower one makes the host wait once its queue is full, so that the first
-    tells nothing without the second."""
+    """One finished iteration of one rank.
+
+    Attributes:
+        phases: time of each phase in nanoseconds. They sum to the iteration.
+        parts: the iteration split by what computed and communicated.
+        host_issue_ns: time that the host took to issue the iteration. None on a CPU.
+        kept_pace: whether the device had reached the optimizer's step by then. None on a CPU. If it hadn't, the
+            host may have waited for the device's full queue, and `host_issue_ns` says nothing about the host.
+    """
 
     start_ns: int
     end_ns: int
@@ -63,7 +72,7 @@ class Sample:
 
 @dataclass
 class Span:
-    """A phase from `start` to `end`, inside another one where `outer` is its place in the list."""
+    """A phase between two marks. `outer` is the index of the phase that contains it, or None."""
 
     phase: Phase
     outer: int | None
@@ -73,19 +82,19 @@ class Span:
 
 @dataclass
 class Marks:
-    """An iteration whose work has been issued, but perhaps not yet done."""
+    """The marks of an iteration whose work has been issued, but may not have been done."""
 
     start: Any
     end: Any = None
     phases: list[Span] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    begun_ns: int = field(default_factory=perf_counter_ns)  # on the host
+    issue_start_ns: int = field(default_factory=perf_counter_ns)  # on the host's clock
     host_issue_ns: int | None = None
     kept_pace: bool | None = None
 
 
 class _Timed(AbstractContextManager["Span | None"]):
-    """A phase (a generator would take the host twice the time)."""
+    """Context of a phase. It is a class, because a generator takes the host twice the time."""
 
     def __init__(self, recorder: Recorder, phase: Phase) -> None:
         self._recorder = recorder
@@ -100,10 +109,11 @@ class _Timed(AbstractContextManager["Span | None"]):
 
 
 class Recorder:
-    """Notes down what happens in the current iteration. Collectives may end on another thread.
+    """Records the phases and the communication of the current iteration. Collectives may end on another thread.
 
-    Phases nest (tensor parallelism communicates inside forward): a phase's time excludes those inside it, so
-    that all of them sum to the iteration. Outside an iteration (validation, checkpoints) nothing is noted.
+    Phases nest, for example tensor parallelism communicates inside forward. The time of a phase excludes the
+    phases inside it, so that all phases sum to the iteration. Outside an iteration, as in validation, nothing
+    is recorded.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -114,6 +124,7 @@ class Recorder:
 
     @property
     def current(self) -> Marks:
+        """The marks of the current iteration."""
         assert self._current is not None, "an iteration must begin first"
         return self._current
 
@@ -123,10 +134,11 @@ class Recorder:
         self._open.clear()
 
     def phase(self, phase: Phase) -> AbstractContextManager[Span | None]:
-        """None outside an iteration."""
+        """Returns a context whose time counts for `phase`. It gives the span, or None outside an iteration."""
         return nullcontext() if self._current is None else _Timed(self, phase)
 
     def enter(self, phase: Phase) -> Span:
+        """Starts a phase inside the current one."""
         spans = self.current.phases
         span = Span(phase, self._open[-1] if self._open else None, self.clock.now())
         self._open.append(len(spans))
@@ -134,11 +146,13 @@ class Recorder:
         return span
 
     def leave(self, span: Span) -> None:
+        """Ends the current phase."""
         self._open.pop()
         span.end = self.clock.now()
 
     def launch(self, op: str, group: str, ranks: tuple[int, ...], size_bytes: int, start: Any = None) -> Call:
-        """Records the start of a collective, now or at a mark; whoever sees it end calls `ended`."""
+        """Records the start of a collective, now or at the mark `start`. The caller records its end with
+        `ended`."""
         call = Call(op, group, ranks, size_bytes, self.clock.now() if start is None else start)
         if self._current is not None:
             with self._lock:
@@ -146,24 +160,28 @@ class Recorder:
         return call
 
     def ended(self, call: Call) -> None:
+        """Records the end of a collective."""
         call.end = self.clock.now()
 
     def ends_with(self, call: Call, work: Any) -> torch.futures.Future[Any] | None:
-        """Records the end of a collective as that of `work`, which was issued asynchronously; the future, if there
-        is one, is complete then."""
+        """Records the end of an asynchronous collective when `work` ends.
+
+        Returns:
+            A future that completes after the end has been recorded, or None if its mark has been recorded already.
+        """
         return self.clock.after(work, call.group, partial(self.ended, call))
 
     def value_of(self, call: Call, work: Any, value: Any) -> torch.futures.Future[Any]:
-        """As `ends_with`, with a future of `value`."""
+        """Records the end as `ends_with` does, and returns a future that then completes with `value`."""
         return self.clock.value_after(work, call.group, partial(self.ended, call), value)
 
     def inside(self, outer: Phase, since: Any, until: Any, phase: Phase) -> None:
-        """What the last `outer` did between two marks was `phase`."""
+        """Counts the time between two marks in the last `outer` for `phase`."""
         spans = self.current.phases
         spans.append(Span(phase, self._last(outer), since, until))
 
     def tail(self, outer: Phase, since: Any, phase: Phase) -> None:
-        """What the last `outer` did from the mark `since` to its end was `phase`."""
+        """Counts the time from the mark `since` to the end of the last `outer` for `phase`."""
         self.inside(outer, since, self.current.phases[self._last(outer)].end, phase)
 
     def _last(self, phase: Phase) -> int:
@@ -173,7 +191,7 @@ class Recorder:
         """Ends the iteration.
 
         Raises:
-            RuntimeError: if a collective has not ended: the strategy returned too early.
+            RuntimeError: if a collective has not ended, because the strategy returned too early.
         """
         marks = self.current
         marks.end = self.clock.now()
@@ -182,13 +200,14 @@ class Recorder:
             raise RuntimeError(f"iteration ended with unfinished collectives: {', '.join(open_calls)}")
         self._current = None
         if self.clock.asynchronous:
-            marks.host_issue_ns = perf_counter_ns() - marks.begun_ns
+            marks.host_issue_ns = perf_counter_ns() - marks.issue_start_ns
             steps = [span.start for span in marks.phases if span.phase is Phase.OPTIMIZER]
             marks.kept_pace = self.clock.has_happened(steps[-1]) if steps else None
         return marks
 
     def resolve(self, marks: Marks) -> Sample:
-        """Turns an iteration that has happened into numbers; iterations in their order."""
+        """Computes the times of an iteration that the device has done. Iterations must be resolved in their
+        order."""
         flat = [marks.start, marks.end]
         for span in marks.phases:
             flat += [span.start, span.end]
@@ -201,7 +220,7 @@ class Recorder:
             Communication(c.op, c.group, c.ranks, c.size_bytes, next(times), next(times)) for c in marks.calls
         ]
         computing = from_pairs((start, end) for phase, _, start, end in spans if phase in COMPUTE_PHASES)
-        # Waiting for communication inside a compute phase is no compute.
+        # Waiting for communication inside a compute phase isn't computation.
         waiting = from_pairs((start, end) for phase, _, start, end in spans if phase not in COMPUTE_PHASES)
         compute = subtract(computing, waiting)
         comm = from_pairs((c.start_ns, c.end_ns) for c in communications)

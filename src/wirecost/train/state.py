@@ -1,4 +1,4 @@
-"""The whole model's parameters, put together from the ranks' parts."""
+"""Assembles the whole model's parameters from the ranks' parts."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from wirecost.train.parallel.tensor import whole_parameter
 
 
 def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
-    """Every parameter of the model by its name in the model that no plan has cut, on the CPU; to be called by
-    every rank, outside an iteration. Meant for tests and small models: each rank gets all of it.
+    """Returns every parameter of the whole model on the CPU, by its name in the model before a plan splits it.
+
+    Every rank calls it outside an iteration, and gets all parameters. It is meant for tests and small models.
 
     Raises:
         RuntimeError: if ranks hold different copies of a parameter.
     """
     engine.strategy.complete_parameters()
-    mine = {
+    own = {
         getattr(parameter, "tied_name", name): _whole(parameter, engine.groups.tensor).cpu()
         for name, parameter in engine.model.named_parameters()
     }
-    found: list[dict[str, torch.Tensor] | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, mine)
+    parts: list[dict[str, torch.Tensor] | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, own)
     merged: dict[str, torch.Tensor] = {}
-    for part in found:
+    for part in parts:
         for name, value in (part or {}).items():
             if not torch.equal(merged.setdefault(name, value), value):
                 raise RuntimeError(f"ranks hold different copies of {name}")
@@ -35,5 +36,5 @@ def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
 
 
 def _whole(parameter: Any, tensor: Group) -> torch.Tensor:
-    mine = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-    return whole_parameter(mine.detach(), parameter, tensor)
+    tensor_shard = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+    return whole_parameter(tensor_shard.detach(), parameter, tensor)

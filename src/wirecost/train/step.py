@@ -1,4 +1,5 @@
-"""From summed gradients to stepped parameters: loss scaling, clipping, AdamW. Nothing waits for the device."""
+"""Steps the parameters with summed gradients: loss scaling, clipping, AdamW. The host doesn't wait for the
+device."""
 
 from __future__ import annotations
 
@@ -13,11 +14,16 @@ from wirecost.train.parallel.base import DataParallelStrategy
 from wirecost.train.recorder import Recorder
 
 NORM_EPSILON = 1e-6
-"""Keeps a norm of zero from dividing; `torch.nn.utils.clip_grad_norm_` takes the same."""
+"""Prevents a division by a norm of zero. `torch.nn.utils.clip_grad_norm_` uses the same value."""
 
 
 class LossScale:
-    """Dynamic loss scaling on the device (Micikevicius et al. 2018, 3.2; the update is PyTorch's own)."""
+    """Dynamic loss scaling on the device (Micikevicius et al. 2018, section 3.2) with PyTorch's update.
+
+    Attributes:
+        value: the loss scale, an FP32 scalar on the device.
+        good_steps: steps without an overflow since the last change of the scale, an int32 scalar on the device.
+    """
 
     def __init__(self, settings: Optimizer, device: torch.device) -> None:
         self.settings = settings.loss_scaling
@@ -25,15 +31,22 @@ class LossScale:
         self.good_steps = torch.zeros((), dtype=torch.int32, device=device)
 
     def update(self, overflow: torch.Tensor) -> None:
-        """Args:
-        overflow: 1.0 where a gradient was not finite, float32.
+        """Adapts the scale after a step.
+
+        Args:
+            overflow: 1.0 if a gradient was not finite, otherwise 0.0, an FP32 scalar on the device.
         """
         torch._amp_update_scale_(self.value, self.good_steps, overflow, 2.0, 0.5, self.settings.window)  # pyright: ignore[reportPrivateImportUsage]
         self.value.clamp_(min=self.settings.smallest)
 
 
 class Stepper:
-    """`loss_factor` is what a loss is multiplied with before backward; `step` undoes it."""
+    """Steps the optimizer with the gradients of a data-parallel strategy.
+
+    Attributes:
+        gradient_norm: the global norm of the last step's gradients before clipping, without the loss scale, a
+            scalar on the device. None if neither clipping nor loss scaling needs it.
+    """
 
     def __init__(
         self,
@@ -53,13 +66,14 @@ class Stepper:
         over = (strategy.pieces_over, groups.tensor, groups.pipeline)
         self._norm_over = [Communicator(g, recorder) for g in over if g is not None and g.size > 1]
         self.gradient_norm: torch.Tensor | None = None
-        """Of the last step, unscaled, before clipping; a scalar on the device. None where nothing asked for it."""
 
     def loss_factor(self, factor: float) -> float | torch.Tensor:
+        """Returns `factor` times the loss scale. Losses are multiplied with it before backward."""
         return factor if self.scale is None else self.scale.value * factor
 
     def step(self) -> None:
-        """Steps the optimizer with the strategy's gradients, or skips the step where one isn't finite (fp16)."""
+        """Steps the optimizer with the strategy's gradients. In FP16 the step is skipped if one of them isn't
+        finite."""
         if self.scale is None and self.clipping is None:
             with self.recorder.phase(Phase.OPTIMIZER):
                 self.optimizer.step()
@@ -76,10 +90,12 @@ class Stepper:
                 self.scale.update(overflow)
 
     def _norm(self) -> torch.Tensor:
-        """The global norm of the whole model's gradient as it is (scaled), the same on every rank.
+        """Returns the global norm of the whole model's gradients with the loss scale. It is the same on every
+        rank.
 
-        A piece that several ranks hold counts once: of a parameter that tensor parallelism leaves whole on the
-        first rank of that group, of one that stages share on the first of them.
+        A piece that several ranks hold counts once. Parameters that tensor parallelism doesn't split count on
+        the first rank of the tensor group, and parameters that pipeline stages share on the first of these
+        stages.
         """
         pieces = [
             gradient

@@ -1,9 +1,12 @@
-"""One rank of an experiment: `python -m wirecost.train.worker DIRECTORY`.
+"""Runs one rank of an experiment: `python -m wirecost.train.worker DIRECTORY`.
 
-Reads `experiment.json` and `tokens.json` there and the rank from the environment (RANK, WORLD_SIZE,
-MASTER_ADDR, MASTER_PORT, as torchrun sets them); appends one JSON line for each iteration to
-`samples/rank-R.jsonl`, one for each checkpoint or validation to `events/rank-R.jsonl`; writes its peak of memory
-to `memory/rank-R.json` and, if it fails, `failures/rank-R.json` with the traceback.
+The rank reads `experiment.json` and `tokens.json` in the directory. It takes RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT from the environment, as torchrun sets them. It writes to the directory:
+
+    samples/rank-R.jsonl     one JSON line for each iteration
+    events/rank-R.jsonl      one JSON line for each checkpoint or validation
+    memory/rank-R.json       the peak memory
+    failures/rank-R.json     the error with its traceback, if the rank fails
 """
 
 from __future__ import annotations
@@ -28,24 +31,29 @@ if TYPE_CHECKING:
 
 
 def main() -> NoReturn:
+    """Runs the rank of this module's command line."""
     run_as_rank(Path(sys.argv[1]), run_rank)
 
 
 def run_here(directory: Path) -> NoReturn:
-    """`main` in a process that was forked instead of started."""
+    """Runs a rank in this process, which was forked instead of started."""
     run_as_rank(directory, run_rank)
 
 
 def preload() -> None:
-    """Imports what a rank needs, in a process that ranks are forked from: it takes seconds. To be started with
-    OMP_NUM_THREADS=1, so that no library starts threads, which forked ranks would lack."""
-    import torch._dynamo  # noqa: F401 - PyTorch's optimizers load it
+    """Imports what a rank needs in the process from which ranks are forked, because the imports take seconds.
+
+    The process must have been started with OMP_NUM_THREADS=1. Otherwise libraries start threads, which forked
+    ranks lack.
+    """
+    import torch._dynamo  # noqa: F401 - PyTorch's optimizers import it
 
     import wirecost.corpus
     import wirecost.train.loop  # noqa: F401
 
 
 def run_rank(directory: Path, rank: int) -> None:
+    """Trains one rank of the experiment in `directory`, and writes its results there."""
     import torch
     import torch.distributed as dist
 
@@ -67,9 +75,9 @@ def run_rank(directory: Path, rank: int) -> None:
     }
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if experiment.device is Device.CUDA:
-        # The most there can be: streams that share a hardware queue hold each other up.
+        # This is the maximum. Streams that share a hardware queue delay each other.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-        # One machine's GPUs are dealt out to the ranks, whichever host each of them plays.
+        # The GPUs of the machine are assigned to the ranks in turn, independently of their emulated hosts.
         device = torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device, **group)
@@ -78,19 +86,24 @@ def run_rank(directory: Path, rank: int) -> None:
         dist.init_process_group("gloo", **group)
     checkpoints = directory / "checkpoints"
     trace = directory / "traces" / f"rank-{rank}.json.gz"
-    peaked = partial(_keep, directory / "memory" / f"rank-{rank}.json")
     with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
-        for done in train(
-            experiment, tokens, device, checkpoints=checkpoints, trace=trace, built=_spare, peaked=peaked
+        for step in train(
+            experiment,
+            tokens,
+            device,
+            checkpoints=checkpoints,
+            trace=trace,
+            on_engine=_freeze_objects,
+            on_peak_memory=partial(_write_peak, directory / "memory" / f"rank-{rank}.json"),
         ):
-            if isinstance(done, TrainedEvent):
-                _note(directory / "events" / f"rank-{rank}.jsonl", done)
+            if isinstance(step, TrainedEvent):
+                _append_event(directory / "events" / f"rank-{rank}.jsonl", step)
                 continue
-            sample = done.sample
+            sample = step.sample
             line = {
-                "iteration": done.index,
-                "warmup": done.warmup,
-                "loss": done.loss,
+                "iteration": step.index,
+                "warmup": step.warmup,
+                "loss": step.loss,
                 "start_ns": sample.start_ns,
                 "end_ns": sample.end_ns,
                 "phases": sample.phases,
@@ -102,25 +115,28 @@ def run_rank(directory: Path, rank: int) -> None:
             samples.write(json.dumps(line) + "\n")
     dist.barrier()
     if rank == 0 and checkpoints.exists():
-        # They were written for what writing them costs; a study's results keep no weights.
+        # Checkpoints were written to measure the time of writing. A study's results keep no weights.
         shutil.rmtree(checkpoints)
     if device.type == "cuda":
-        # NCCL wants to be told; gloo's threads are better left alone (see `network.rank.leave`).
+        # NCCL needs this call. Gloo's threads may hang or abort in it (see `wirecost.launch.rank.leave`).
         dist.destroy_process_group()
 
 
-def _spare(_: Engine) -> None:
-    """Spares libraries and model from garbage collection: a full one goes through their 300,000 objects, which
-    takes this rank 0.2 to 0.5 s, and every other that waits for it."""
+def _freeze_objects(_: Engine) -> None:
+    """Excludes the existing objects from garbage collection.
+
+    A full collection visits 300,000 objects of the libraries and the model. It takes this rank 0.2 to 0.5 s, in
+    which the other ranks wait for it.
+    """
     gc.freeze()
 
 
-def _keep(path: Path, peak: PeakMemory) -> None:
+def _write_peak(path: Path, peak: PeakMemory) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(peak.model_dump_json(indent=1))
 
 
-def _note(path: Path, event: TrainedEvent) -> None:
+def _append_event(path: Path, event: TrainedEvent) -> None:
     path.parent.mkdir(exist_ok=True)
     with path.open("a") as events:
         events.write(json.dumps(vars(event)) + "\n")

@@ -13,10 +13,10 @@ import torch
 
 from wirecost.spec import Family, Workload
 from wirecost.train.batches import Batches
+from wirecost.train.checks import check_workload
 from wirecost.train.models.bert_examples import MASK, BERTExamples
 from wirecost.train.models.build import Examples, examples_for
 from wirecost.train.models.t5_examples import T5Examples
-from wirecost.train.refusals import untrainable
 
 TOKENS = np.random.default_rng(0).integers(0, 500, 5000).astype(np.uint16)
 
@@ -76,7 +76,7 @@ def test_bert_masks_80_10_10_and_swaps_every_second() -> None:
 @given(length=st.integers(2, 600), decoder=st.integers(2, 300), seed=st.integers(0, 1000))
 def test_t5_cuts_exactly_and_keeps_the_text(length: int, decoder: int, seed: int) -> None:
     chosen = workload(Family.T5, length, decoder)
-    if untrainable(chosen):
+    if check_workload(chosen):
         return
     examples = T5Examples(chosen)
     rows = text(examples, 3, seed)

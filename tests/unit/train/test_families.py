@@ -14,9 +14,9 @@ import torch
 from support.parity import LLAMA, TOKENS, WORKLOADS
 from wirecost.spec import Family, Workload
 from wirecost.train.batches import Batches
+from wirecost.train.checks import check_workload
 from wirecost.train.models import Batch, Model, build_model, examples_for, llama, t5
 from wirecost.train.models.base import run_units
-from wirecost.train.refusals import untrainable
 
 ALL = {**{str(family): workload for family, workload in WORKLOADS.items()}, "llama": LLAMA}
 
@@ -174,8 +174,8 @@ def test_grouped_heads_share_keys_and_values() -> None:
         ("gpt", {"head_dim": 16}, "head_dim 16 can't be trained here"),
         ("gpt", {"activation": "swiglu"}, "activation 'swiglu' can't be trained here; only 'gelu' can"),
         ("llama", {"biases": True}, "biases 'True' can't be trained here; only 'False' can"),
-        ("llama", {"head_dim": 7}, "head_dim 7 is odd"),
-        ("bert", {"sequence_length": 4}, "sequence_length 4 holds no two halves; at least 5 does"),
+        ("llama", {"head_dim": 7}, "rotary positions need an even head_dim, not 7"),
+        ("bert", {"sequence_length": 4}, "sequence_length 4 is too short for two halves; at least 5"),
         ("bert", {"norm": "rmsnorm"}, "norm 'rmsnorm' can't be trained here; only 'layernorm' can"),
         ("t5", {"decoder_sequence_length": 128}, "too few to cut spans out; at least 64 and 2"),
         ("t5", {"activation": "geglu"}, "activation 'geglu' can't be trained here; only 'relu' can"),
@@ -184,7 +184,7 @@ def test_grouped_heads_share_keys_and_values() -> None:
 )
 def test_what_cannot_be_trained(family: str, changes: dict[str, object], message: str) -> None:
     workload = Workload(**{**ALL[family].model_dump(), **changes})
-    assert message in (untrainable(workload) or "")
+    assert message in (check_workload(workload) or "")
     with pytest.raises(Exception, match="workload"):
         build_model(workload)
 

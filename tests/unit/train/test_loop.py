@@ -56,5 +56,5 @@ def test_as_many_as_asked_for_or_for_as_long() -> None:
 def test_it_ends_before_the_timeout_and_with_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
     _, spent_s = trained(min_time=Seconds(1.9), timeout=Seconds(2))
     assert 1 < spent_s < 1.9
-    monkeypatch.setattr(loop, "MOST_MORE", 2)
+    monkeypatch.setattr(loop, "MAX_EXTRA_ITERATIONS", 2)
     assert trained(min_time=Seconds(100))[0] == 4 + 2

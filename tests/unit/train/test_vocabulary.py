@@ -49,7 +49,7 @@ def test_words_that_are_missing_change_nothing(fused: bool, bias: bool, monkeypa
 
 @pytest.mark.parametrize(("words", "more"), [(50257, 47), (50304, 0), (30522, 6), (1, 63)])
 def test_logits_are_of_whole_matrix_tiles(words: int, more: int) -> None:
-    assert vocabulary.missing(words) == more
+    assert vocabulary.padding_for(words) == more
     weight = torch.ones(words, 2)
     logits = vocabulary.aligned_logits(torch.ones(3, 2), weight, None)
     assert logits.shape == (3, words + more)

@@ -1,4 +1,4 @@
-"""Models from shared blocks. They know nothing of parallelism."""
+"""Models of shared blocks. They contain no parallelism code."""
 
 from wirecost.train.models.base import Batch, Model, State, Unit
 from wirecost.train.models.build import build_model, drawing_device, examples_for

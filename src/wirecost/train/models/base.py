@@ -1,4 +1,4 @@
-"""What every model is to the engine: a list of units, so that a pipeline may cut it anywhere."""
+"""The form of every model: a list of units, between which a pipeline can split it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ import torch
 from torch import nn
 
 Batch = Mapping[str, torch.Tensor]
-"""One micro-batch by name: `inputs`, `targets` and whatever else the family's units look for. Every tensor's
-first dimension is the sequences; but for `positions`, (sequence), where a rank has a part of each sequence."""
+"""The tensors of one micro-batch by name: `inputs`, `targets` and others that the family's units need.
+
+The first dimension of every tensor is the batch. The exception is `positions`, (sequence,), which exists if a
+rank has only a part of each sequence.
+"""
 
 State = tuple[torch.Tensor, ...]
-"""What one unit hands to the next: activations (batch, sequence, hidden)."""
+"""The tensors that one unit passes to the next: activations, (batch, sequence, hidden)."""
 
 
 class Unit(nn.Module):
-    """A step of a model: `forward(state, batch)` gives the next state; the last unit's state is the mean loss.
+    """A step of a model. A parameter that several units share, as a tied embedding, is the same object in each.
 
-    The first unit's state is empty. A parameter that several units share (a tied embedding) is the same object
-    in each.
-
-    `layers` is how many of the workload's layers the unit is: pipelines share those out.
+    Attributes:
+        layers: number of the workload's layers in the unit. Pipelines divide these among the stages.
     """
 
     layers = 0
 
     def forward(self, state: State, batch: Batch) -> State:
+        """Returns the next state. The first unit's input is an empty state, and the last unit returns the mean
+        loss."""
         raise NotImplementedError
 
 
 class Model(nn.Module):
-    """Units one after another: a batch in, the mean loss (a scalar) out."""
+    """A sequence of units. `forward` returns the mean loss of a micro-batch, a scalar."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         super().__init__()
@@ -43,7 +46,7 @@ class Model(nn.Module):
 
 
 def run_units(units: Iterable[nn.Module], state: State, batch: Batch) -> State:
-    """Lets `units` run one after another."""
+    """Runs units one after another, and returns the last state."""
     for unit in units:
         state = unit(state, batch)
     return state

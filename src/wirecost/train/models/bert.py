@@ -1,8 +1,9 @@
-"""BERT: an encoder with a masked LM head and a sentence-order head.
+"""BERT: an encoder with a masked-token head and a sentence-order head.
 
-Norms follow the sublayers as in the original (Devlin et al. 2018, arXiv:1810.04805), so that the parameters are
-those of the published checkpoints; Megatron-LM puts them before (Shoeybi et al. 2019, arXiv:1909.08053, 5.3).
-Sentence order in place of next sentence: Lan et al. 2019 (ALBERT, arXiv:1909.11942), section 3.1, as Megatron-LM.
+The norms follow the sublayers as in the original (Devlin et al. 2018, arXiv:1810.04805), so the parameters are
+those of the published checkpoints. Megatron-LM places the norms before the sublayers (Shoeybi et al. 2019,
+arXiv:1909.08053, section 5.3). As in Megatron-LM, sentence order replaces next-sentence prediction (Lan et al.
+2019, ALBERT, arXiv:1909.11942, section 3.1).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from wirecost.train.models.blocks import MLP, SelfAttention, VocabularyLoss, gel
 
 
 class BERTEmbedding(Unit):
-    """Tokens, positions and segments, summed and normalised."""
+    """The normalised sum of the embeddings of tokens, positions and segments."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
@@ -34,6 +35,8 @@ class BERTEmbedding(Unit):
 
 
 class BERTLayer(Unit):
+    """An encoder layer."""
+
     layers = 1
 
     def __init__(self, workload: Workload) -> None:
@@ -50,7 +53,8 @@ class BERTLayer(Unit):
 
 
 class BERTHead(Unit):
-    """Mean loss of the masked tokens plus mean loss of the sentence order; sequences weigh alike in both."""
+    """The mean loss of the masked tokens plus the mean loss of the sentence order. All sequences have equal
+    weights."""
 
     def __init__(self, workload: Workload, tied: torch.Tensor) -> None:
         super().__init__()
@@ -62,7 +66,7 @@ class BERTHead(Unit):
 
     def forward(self, state: State, batch: Batch) -> State:
         (x,) = state
-        # Only masked positions reach the vocabulary: 15 % of the logits.
+        # Logits are computed for masked positions only, which are 15 % of all positions.
         index = batch["masked"].unsqueeze(-1).expand(-1, -1, x.shape[-1])
         masked = self.norm(gelu(self.transform(x.gather(1, index))))
         order = self.order(torch.tanh(self.pooler(x[:, 0])))
@@ -72,7 +76,7 @@ class BERTHead(Unit):
 
 
 def bert(workload: Workload) -> Model:
-    """A freshly initialised BERT."""
+    """Returns an initialised BERT."""
     embedding = BERTEmbedding(workload)
     layers = [BERTLayer(workload) for _ in range(workload.layers)]
     model = Model([embedding, *layers, BERTHead(workload, embedding.tokens.weight)])

@@ -14,25 +14,30 @@ from wirecost.train.models.vocabulary import aligned_logits, chunk_for, vocabula
 
 
 class Attend(nn.Module):
-    """Softmax attention proper, of (batch, heads, positions, head_size): no parameters.
+    """Softmax attention without parameters. Queries, keys and values are (batch, heads, positions, head_size).
 
     Args:
-        scale: of the scores; None is 1/sqrt(head_size).
+        scale: factor of the scores. None is 1/sqrt(head_size).
+
+    Attributes:
+        recomputed: whether backward recomputes the attention from its inputs.
     """
 
     def __init__(self, *, causal: bool, scale: float | None = None) -> None:
         super().__init__()
         self.causal = causal
         self.scale = scale
-        self.computed_again = False
+        self.recomputed = False
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Args:
-        score_bias: added to the scaled scores, (1, heads, sequence, sequence); it holds the causal mask itself.
+        """Returns the attended values.
+
+        Args:
+            score_bias: added to the scaled scores, (1, heads, sequence, sequence). It replaces the causal mask.
         """
-        if self.computed_again:
+        if self.recomputed:
             return keep_inputs(self._attend, q, k, v, score_bias)
         return self._attend(q, k, v, score_bias)
 
@@ -54,7 +59,7 @@ class SelfAttention(nn.Module):
     """Multi-head attention over (batch, sequence, hidden).
 
     Args:
-        scale: of the scores; None is 1/sqrt(head_size).
+        scale: factor of the scores. None is 1/sqrt(head_size).
     """
 
     def __init__(
@@ -75,18 +80,21 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(heads * self.head_size, hidden, bias=biases)
 
     def forward(self, x: torch.Tensor, score_bias: torch.Tensor | None = None) -> torch.Tensor:
-        """`score_bias` as in `Attend`."""
-        # Head by head, so that a contiguous slice of the rows is whole heads (tensor parallelism).
+        """Returns (batch, sequence, hidden). See `Attend.forward` for `score_bias`."""
+        # The rows are ordered by head, so that tensor parallelism gets whole heads from a contiguous slice of
+        # them.
         q, k, v = self.qkv(x).unflatten(-1, (self.heads, 3, self.head_size)).permute(3, 0, 2, 1, 4)
         return self.out(self.attend(q, k, v, score_bias).transpose(1, 2).flatten(2))
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:
-    """GELU in its tanh form, as GPT-2 and BERT were trained with."""
+    """Returns GELU in the tanh form with which GPT-2 and BERT were trained."""
     return functional.gelu(x, approximate="tanh")
 
 
 class MLP(nn.Module):
+    """Two linear layers with an activation between them, over (..., hidden)."""
+
     def __init__(
         self,
         hidden: int,
@@ -105,13 +113,13 @@ class MLP(nn.Module):
 
 
 def keep_inputs(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of `forward`, which backward computes again from its inputs: nothing else is kept of it."""
-    # No unit draws random numbers: there is no state of a generator to keep.
+    """Returns the result of `forward`, of which only the inputs are kept. Backward recomputes everything else."""
+    # No unit draws random numbers, so the state of the generator needn't be kept.
     return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
 
 class Layer(nn.Module):
-    """Norms before the sublayers, as in GPT-2."""
+    """A transformer layer with norms before the sublayers, as in GPT-2."""
 
     def __init__(self, hidden: int, heads: int, ffn_hidden: int, *, causal: bool, biases: bool = True) -> None:
         super().__init__()
@@ -126,9 +134,13 @@ class Layer(nn.Module):
 
 
 class VocabularyLoss(nn.Module):
-    """Logits from an embedding and the mean cross-entropy, in FP32, of int64 targets (batch, positions).
+    """Computes logits with an embedding, and their mean cross-entropy in FP32.
 
-    `fused` has training compute both chunk by chunk (see vocabulary.py), `compiled` the chunks by torch.compile.
+    The input is (batch, positions, hidden), and the targets are int64 (batch, positions).
+
+    Attributes:
+        fused: whether training computes logits and loss by chunks (see vocabulary.py).
+        compiled: whether torch.compile compiles the computation of a chunk.
     """
 
     def __init__(self, weight: torch.Tensor, *, bias: bool = False) -> None:
@@ -149,8 +161,13 @@ class VocabularyLoss(nn.Module):
 
 
 def initialise(model: nn.Module, layers: int | None = None) -> None:
-    """GPT-2's initialisation (Radford et al. 2019, 2.3): N(0, 0.02), residual outputs by 1/sqrt(2 layers); with
-    `layers` None BERT's, which scales none."""
+    """Initialises a model as GPT-2 (Radford et al. 2019, section 2.3) or BERT.
+
+    Weights are drawn from N(0, 0.02). For GPT-2, outputs to the residual stream are scaled by 1/sqrt(2 layers).
+
+    Args:
+        layers: the number of layers for GPT-2, or None for BERT.
+    """
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(parameter)

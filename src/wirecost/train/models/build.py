@@ -1,4 +1,4 @@
-"""The model of a workload."""
+"""Builds the model of a workload, and what makes its micro-batches."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from wirecost.errors import SpecError
 from wirecost.model.parameters import count
 from wirecost.spec import Workload
+from wirecost.train.checks import check_workload
+from wirecost.train.checks.workloads import variant_of
 from wirecost.train.models.base import Model
 from wirecost.train.models.bert import bert
 from wirecost.train.models.bert_examples import BERTExamples
@@ -19,19 +21,23 @@ from wirecost.train.models.gpt import GPTExamples, gpt
 from wirecost.train.models.llama import llama
 from wirecost.train.models.t5 import t5
 from wirecost.train.models.t5_examples import T5Examples
-from wirecost.train.refusals import untrainable
-from wirecost.train.refusals.workloads import variant_of
 
 
 class Examples(Protocol):
-    """Turns running text into a family's micro-batches."""
+    """Makes a family's micro-batches from text.
 
-    length: int  # tokens of text for one sequence
+    Attributes:
+        length: number of tokens of text for one sequence.
+    """
+
+    length: int
 
     def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
-        """Args:
-        rows: token ids, (sequences, length).
-        draws: randomness for each sequence (masks), the same wherever the sequence is trained on.
+        """Returns a micro-batch.
+
+        Args:
+            rows: token ids, (sequences, length).
+            draws: a random generator for each sequence. A sequence has the same one on every rank.
         """
         ...
 
@@ -42,36 +48,39 @@ BUILDERS: dict[str, tuple[Callable[[Workload], Model], Callable[[Workload], Exam
     "bert": (bert, BERTExamples),
     "t5": (t5, T5Examples),
 }
-"""Of each variant (`wirecost.train.refusals.workloads`): its model, and what makes its micro-batches."""
+"""The model and the micro-batches of each variant in `wirecost.train.checks.workloads`."""
 
 
-ROOM = 0.25
-"""Of a device's memory, for the FP32 weights of a whole model before it is cut."""
+MAX_MEMORY_FRACTION = 0.25
+"""Fraction of a device's memory that the FP32 weights of a whole model may take before it is split."""
 
 
 def drawing_device(workload: Workload, device: torch.device) -> AbstractContextManager[object]:
-    """Where to build a model that goes to `device`: there, if it has room for the whole; a host's processor takes
-    seconds for each 100 million weights. GPUs of unlike kinds, which may draw unlike weights, leave it to the
-    processor, and so does a model that wouldn't fit."""
+    """Returns a context in which a model for `device` is built on that device, or otherwise on the CPU.
+
+    A CPU takes seconds for each 100 million weights. It is used if the model doesn't fit on the device, or if
+    GPUs of different kinds are present, because these may draw different weights.
+    """
     if device.type != "cuda":
         return nullcontext()
-    if 4 * count(workload).total > ROOM * torch.cuda.get_device_properties(device).total_memory:
+    memory_bytes = torch.cuda.get_device_properties(device).total_memory
+    if 4 * count(workload).total > MAX_MEMORY_FRACTION * memory_bytes:
         return nullcontext()
     kinds = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
     return device if len(kinds) == 1 else nullcontext()
 
 
 def build_model(workload: Workload) -> Model:
-    """A freshly initialised model.
+    """Returns an initialised model.
 
     Raises:
-        SpecError: for a family, or a variant of it, that the engine does not train.
+        SpecError: if the engine can't train the workload.
     """
-    if reason := untrainable(workload):
-        raise SpecError(reason)
+    if problem := check_workload(workload):
+        raise SpecError(problem)
     return BUILDERS[variant_of(workload).name][0](workload)
 
 
 def examples_for(workload: Workload) -> Examples:
-    """What makes the workload's micro-batches."""
+    """Returns the object that makes a workload's micro-batches."""
     return BUILDERS[variant_of(workload).name][1](workload)

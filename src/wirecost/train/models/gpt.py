@@ -13,7 +13,10 @@ from wirecost.train.texts import text_length
 
 
 class GPTEmbedding(Unit):
-    """Tokens plus positions; `batch["positions"]` where a rank holds a part of each sequence only."""
+    """The sum of the embeddings of tokens and positions.
+
+    If a rank has only a part of each sequence, `batch["positions"]` gives the positions.
+    """
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
@@ -29,6 +32,8 @@ class GPTEmbedding(Unit):
 
 
 class GPTLayer(Unit):
+    """A decoder layer."""
+
     layers = 1
 
     def __init__(self, workload: Workload) -> None:
@@ -41,7 +46,7 @@ class GPTLayer(Unit):
 
 
 class GPTHead(Unit):
-    """The last norm, logits over the vocabulary, cross-entropy of the next token."""
+    """The last norm, and the mean cross-entropy of the next token."""
 
     def __init__(self, workload: Workload, tied: torch.Tensor) -> None:
         super().__init__()
@@ -54,7 +59,7 @@ class GPTHead(Unit):
 
 
 def gpt(workload: Workload) -> Model:
-    """A freshly initialised GPT."""
+    """Returns an initialised GPT."""
     embedding = GPTEmbedding(workload)
     layers = [GPTLayer(workload) for _ in range(workload.layers)]
     model = Model([embedding, *layers, GPTHead(workload, embedding.tokens.weight)])
@@ -63,11 +68,12 @@ def gpt(workload: Workload) -> Model:
 
 
 class GPTExamples:
-    """Next-token prediction: `inputs` and `targets`, int64 (batch, sequence)."""
+    """Micro-batches for next-token prediction: `inputs` and `targets`, int64 (batch, sequence)."""
 
     def __init__(self, workload: Workload) -> None:
         self.length = text_length(workload)
 
     def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
+        """Returns a micro-batch, see `Examples.batch`."""
         ids = torch.from_numpy(rows.astype(np.int64))
         return {"inputs": ids[:, :-1], "targets": ids[:, 1:]}

@@ -12,11 +12,12 @@ from wirecost.train.models.base import Batch, Model, State, Unit
 from wirecost.train.models.blocks import Attend, VocabularyLoss, initialise
 
 ROTARY_BASE = 500_000.0
-"""Llama 3's. It changes what is learned, not what it costs."""
+"""The base of Llama 3. It affects what is learned, but not the cost of training."""
 
 
 class Rotary(nn.Module):
-    """Turns pairs of a head's elements by angles that grow with the position (Su et al., arXiv:2104.09864)."""
+    """Rotary positions, which rotate pairs of a head's elements by angles that grow with the position (Su et al.,
+    arXiv:2104.09864)."""
 
     cosine: torch.Tensor
     sine: torch.Tensor
@@ -25,19 +26,23 @@ class Rotary(nn.Module):
         super().__init__()
         rates = ROTARY_BASE ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
         angles = torch.outer(torch.arange(length, dtype=torch.float32), rates)
-        # Angles need FP32; their cosines bear 16 bits, which the buffers take with the model.
+        # Angles need FP32. For their cosines and sines 16 bits suffice, to which the model converts its buffers.
         self.register_buffer("cosine", angles.cos(), persistent=False)
         self.register_buffer("sine", angles.sin(), persistent=False)
 
     def forward(self, length: int, positions: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines, each (length, head_size / 2)."""
+        """Returns cosines and sines, each (length, head_size / 2).
+
+        Args:
+            positions: positions in the sequence, (length,), or None for the first `length` positions.
+        """
         if positions is None:
             return self.cosine[:length], self.sine[:length]
         return self.cosine[positions], self.sine[positions]
 
 
 def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """`x` is (..., head_size); its first and second half make the pairs."""
+    """Rotates `x`, (..., head_size). The first and the second half of the last dimension form the pairs."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
 
@@ -56,7 +61,8 @@ class GroupedAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, angles: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         shared = self.heads // self.kv_heads
-        # Group by group, so that a contiguous slice of the rows is whole groups (tensor parallelism).
+        # The rows are ordered by group, so that tensor parallelism gets whole groups from a contiguous slice of
+        # them.
         qkv = self.qkv(x).unflatten(-1, (self.kv_heads, shared + 2, self.head_size))
         cosine, sine = (part[:, None, None] for part in angles)
         q = rotate(qkv[..., :shared, :], cosine, sine).flatten(2, 3).transpose(1, 2)
@@ -66,7 +72,7 @@ class GroupedAttention(nn.Module):
 
 
 class GatedMLP(nn.Module):
-    """SwiGLU (Shazeer 2020, arXiv:2002.05202)."""
+    """A SwiGLU MLP (Shazeer 2020, arXiv:2002.05202)."""
 
     def __init__(self, hidden: int, ffn_hidden: int) -> None:
         super().__init__()
@@ -79,6 +85,8 @@ class GatedMLP(nn.Module):
 
 
 class LlamaEmbedding(Unit):
+    """The embedding of the tokens."""
+
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
@@ -88,7 +96,7 @@ class LlamaEmbedding(Unit):
 
 
 class LlamaLayer(Unit):
-    """`rotary` is the same object in every layer."""
+    """A decoder layer. `rotary` is the same object in every layer."""
 
     layers = 1
 
@@ -110,7 +118,8 @@ class LlamaLayer(Unit):
 
 
 class LlamaHead(Unit):
-    """The last norm, logits from the embedding or from weights of their own, cross-entropy of the next token."""
+    """The last norm, and the mean cross-entropy of the next token. The output weights may be those of the
+    embedding."""
 
     def __init__(self, workload: Workload, weight: torch.Tensor) -> None:
         super().__init__()
@@ -123,7 +132,7 @@ class LlamaHead(Unit):
 
 
 def llama(workload: Workload) -> Model:
-    """A freshly initialised Llama."""
+    """Returns an initialised Llama."""
     embedding = LlamaEmbedding(workload)
     rotary = Rotary(workload.sequence_length, workload.head_size)
     weight = embedding.tokens.weight

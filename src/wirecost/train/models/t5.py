@@ -1,7 +1,8 @@
 """T5: an encoder and a decoder with relative positions (Raffel et al. 2019, arXiv:1910.10683, section 2.1).
 
-As in the first release: RMSNorm before the sublayers, a ReLU MLP, no biases, scores that are not scaled, one
-embedding for encoder, decoder and (scaled) output, one table of relative positions for all layers of a stack.
+The model is that of the first release: RMSNorm before the sublayers, a ReLU MLP, no biases, unscaled scores,
+one embedding for the encoder, the decoder and the scaled output, and one table of relative positions for all
+layers of a stack.
 """
 
 from __future__ import annotations
@@ -18,11 +19,17 @@ from wirecost.train.models.blocks import MLP, SelfAttention, VocabularyLoss
 
 BUCKETS = 32
 FURTHEST = 128
-"""Distances from here on share a bucket."""
+"""Distance from which on all distances share a bucket."""
 
 
 def buckets(distance: torch.Tensor, *, both_ways: bool) -> torch.Tensor:
-    """Buckets of key position minus query position: one each for short distances, logarithmic beyond."""
+    """Returns the buckets of distances, which are key positions minus query positions.
+
+    Short distances have one bucket each. The buckets of longer ones grow logarithmically.
+
+    Args:
+        both_ways: whether positive distances have buckets of their own. Otherwise they count as 0.
+    """
     count, start = BUCKETS, torch.zeros_like(distance)
     if both_ways:
         count //= 2
@@ -37,10 +44,13 @@ def buckets(distance: torch.Tensor, *, both_ways: bool) -> torch.Tensor:
 
 
 class RelativeBias(nn.Module):
-    """What is added to the scores of `length` positions: (1, heads, length, length), -inf for the causal future.
+    """The bias of the scores, (1, heads, length, length). It is -inf for later positions if `causal` is set.
 
-    `weight` is (buckets, heads), the same object in every layer of a stack: to compute the matrix anew is cheaper
-    than to carry it along.
+    Each layer computes the matrix again, which is cheaper than passing it along.
+
+    Args:
+        weight: (buckets, heads), the same object in every layer of a stack.
+        length: number of positions.
     """
 
     distance_buckets: torch.Tensor
@@ -51,7 +61,8 @@ class RelativeBias(nn.Module):
         self.weight = weight
         self.length = length
         self.causal = causal
-        # Place c of a cycle of 2 length + 1 places is distance c, or c less a cycle where that is negative.
+        # Place c of a cycle of 2 length + 1 places stands for distance c, or for c minus a cycle if that is
+        # negative.
         places = torch.arange(2 * length + 1)
         distance = torch.where(places < length, places, places - len(places))
         self.register_buffer("distance_buckets", buckets(distance, both_ways=not causal), persistent=False)
@@ -61,15 +72,16 @@ class RelativeBias(nn.Module):
         cycle = functional.embedding(self.distance_buckets, self.weight).t()
         if self.causal:
             cycle = cycle.masked_fill(self.future, -math.inf)
-        # Repeated, and read in rows one shorter than the cycle, it moves on by one place from row to row. No
-        # gather, and backward is a plain sum; rows of 2 length elements are aligned for fused attention.
+        # The cycle is repeated and read in rows that are one element shorter, so it moves by one place in each
+        # row. This needs no gather, and backward is a plain sum. Rows of 2 length elements are aligned for
+        # fused attention.
         heads, rows = len(cycle), self.length
         repeated = cycle.unsqueeze(1).expand(-1, rows, -1).reshape(heads, -1)
         return repeated[None, :, : 2 * rows * rows].view(1, heads, rows, 2 * rows)[..., :rows]
 
 
 class CrossAttention(nn.Module):
-    """Attention of (batch, positions, hidden) to what the encoder made of its input."""
+    """Attention of the decoder's activations to the encoder's output, both (batch, positions, hidden)."""
 
     def __init__(self, hidden: int, heads: int, head_size: int) -> None:
         super().__init__()
@@ -81,14 +93,14 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         q = self.q(x).unflatten(-1, (self.heads, self.head_size)).transpose(1, 2)
-        # Head by head, as in SelfAttention.
+        # The rows are ordered by head, as in SelfAttention.
         k, v = self.kv(memory).unflatten(-1, (self.heads, 2, self.head_size)).permute(3, 0, 2, 1, 4)
         y = functional.scaled_dot_product_attention(q, k, v, scale=1.0)
         return self.out(y.transpose(1, 2).flatten(2))
 
 
 class _Layer(Unit):
-    """Self attention and MLP, which both stacks have."""
+    """Self-attention and MLP of a layer of either stack."""
 
     layers = 1
 
@@ -109,6 +121,8 @@ class _Layer(Unit):
 
 
 class T5Embedding(Unit):
+    """The embedding of the encoder's tokens."""
+
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
@@ -118,6 +132,8 @@ class T5Embedding(Unit):
 
 
 class T5EncoderLayer(_Layer):
+    """An encoder layer."""
+
     def __init__(self, workload: Workload, relative: torch.Tensor) -> None:
         super().__init__(workload, relative, workload.sequence_length, causal=False)
 
@@ -128,13 +144,16 @@ class T5EncoderLayer(_Layer):
 
 
 class T5Turn(Unit):
-    """From encoder to decoder: the encoder's last norm, and the decoder's embedding. From here on the state is
-    (what the encoder made, the decoder's activations)."""
+    """The unit between the encoder and the decoder: the encoder's last norm, and the embedding of the decoder's
+    tokens.
+
+    The state that it returns is (the encoder's output, the decoder's activations).
+    """
 
     def __init__(self, workload: Workload, tied: torch.Tensor) -> None:
         super().__init__()
         self.norm = _norm(workload)
-        with torch.device("meta"):  # the weight is replaced
+        with torch.device("meta"):  # the next line replaces the weight
             self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
         self.tokens.weight = tied
 
@@ -144,6 +163,8 @@ class T5Turn(Unit):
 
 
 class T5DecoderLayer(_Layer):
+    """A decoder layer."""
+
     def __init__(self, workload: Workload, relative: torch.Tensor) -> None:
         super().__init__(workload, relative, workload.decoder_sequence, causal=True)
         self.cross_norm = _norm(workload)
@@ -157,7 +178,8 @@ class T5DecoderLayer(_Layer):
 
 
 class T5Head(Unit):
-    """The last norm, logits from the embedding over sqrt(hidden), cross-entropy of the targets."""
+    """The last norm, and the mean cross-entropy of the targets. The embedding's logits are divided by
+    sqrt(hidden)."""
 
     def __init__(self, workload: Workload, tied: torch.Tensor) -> None:
         super().__init__()
@@ -171,7 +193,7 @@ class T5Head(Unit):
 
 
 def t5(workload: Workload) -> Model:
-    """A freshly initialised T5."""
+    """Returns an initialised T5."""
     assert workload.decoder_layers is not None
     embedding = T5Embedding(workload)
     encoder, decoder = (nn.Parameter(torch.empty(BUCKETS, workload.heads)) for _ in range(2))
@@ -193,7 +215,8 @@ def _norm(workload: Workload) -> nn.RMSNorm:
 
 
 def _initialise(model: Model, workload: Workload) -> None:
-    """By fan-in, and the queries smaller by sqrt(head_size), which makes up for scores that aren't scaled."""
+    """Initialises weights by their fan-in. Queries are divided by sqrt(head_size), because scores aren't
+    scaled."""
     for name, parameter in model.named_parameters():
         if "norm" in name:
             continue

@@ -1,4 +1,4 @@
-"""Span corruption from running text (Raffel et al. 2019, section 3.1.4), with spans of 3 tokens in the mean."""
+"""Micro-batches for span corruption (Raffel et al. 2019, section 3.1.4), with a mean span length of 3 tokens."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from wirecost.train.texts import SENTINELS, spans, text_length
 
 
 class T5Examples:
-    """Spans are cut out of the text and a sentinel put in their place; the targets are the sentinels, each with
-    what it stands for.
+    """Sequences in which sentinels replace spans of the text. The targets are the sentinels with their spans.
 
-    Every sequence has the same number of spans and of tokens in them, so that inputs and targets are exactly as
-    long as the workload says, without padding, and a mean over any number of sequences is the mean of their
-    means. 512 and 128 tokens cut 96 of 576: a sixth, where T5 cuts 15 %.
+    All sequences have the same number of spans and of tokens in them. Inputs and targets therefore have exactly
+    the lengths of the workload, without padding, and the mean over any number of sequences is the mean of their
+    means. With 512 and 128 tokens, 96 of 576 tokens are cut out, which is a sixth. T5 cuts out 15 %.
 
-    A micro-batch: `inputs` int64 (batch, sequence), `decoder_inputs` and `targets` int64 (batch, decoder
-    sequence); the decoder reads the start token and then its own targets.
+    The tensors of a micro-batch are int64: `inputs`, (batch, sequence); `decoder_inputs` and `targets`, (batch,
+    decoder sequence). The decoder reads the start token and then its own targets.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -30,6 +29,7 @@ class T5Examples:
         self.start = self.first_sentinel + SENTINELS
 
     def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
+        """Returns a micro-batch, see `Examples.batch`."""
         pairs = [self._cut(row.astype(np.int64), draw) for row, draw in zip(rows, draws, strict=True)]
         inputs, targets = (torch.from_numpy(np.stack(part)) for part in zip(*pairs, strict=True))
         start = torch.full((len(rows), 1), self.start)
@@ -40,6 +40,7 @@ class T5Examples:
         }
 
     def _cut(self, row: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the inputs and the targets of one sequence."""
         kept = _parts(self.kept, self.spans, draw)
         cut = _parts(self.cut, self.spans, draw)
         ends = np.cumsum(np.stack([kept, cut], axis=1).reshape(-1))
@@ -53,6 +54,6 @@ class T5Examples:
 
 
 def _parts(total: int, count: int, draw: np.random.Generator) -> np.ndarray:
-    """`total` as a sum of `count` numbers above zero, every such sum as likely."""
+    """Splits `total` into `count` positive integers. All such splits are equally likely."""
     borders = np.sort(draw.choice(np.arange(1, total), count - 1, replace=False))
     return np.diff(np.r_[0, borders, total])

@@ -1,13 +1,14 @@
-"""Logits and cross-entropy in one, chunk by chunk: all the logits are never in memory at once.
+"""Fused logits and cross-entropy by chunks, so that all logits are never in memory at the same time.
 
-Forward computes the gradients too, while a chunk's logits are there (the idea of Hsu et al. 2024,
-arXiv:2410.10989, 3.2). They are those of the losses' sum: the division by the number of targets and a loss scale
-come in backward, so that FP16 loses nothing. An operator of its own, so that torch.compile takes it as it is, in
-every kind of graph.
+Forward also computes the gradients while a chunk's logits exist (the idea of Hsu et al. 2024, arXiv:2410.10989,
+section 3.2). They are the gradients of the sum of the losses. Backward divides by the number of targets and
+applies a loss scale, so FP16 loses no precision. The computation is a custom operator, which torch.compile
+doesn't trace.
 
-Products with a side of an odd number of elements miss the matrix units' fast path (NVIDIA, "Matrix Multiplication
-Background User's Guide", section 4.1): GPT-2's 50,257 words would take a quarter of an eager iteration of
-GPT-2-Medium more. So the logits have words that no target is; parameters and what travels stay as they are.
+Matrix products with an odd dimension don't use the fast path of the matrix units (NVIDIA, "Matrix Multiplication
+Background User's Guide", section 4.1). With GPT-2's 50,257 words, an eager iteration of GPT-2-Medium would take a
+quarter longer. The logits therefore have additional words that aren't targets. Parameters and communication are
+unchanged.
 """
 
 from __future__ import annotations
@@ -21,57 +22,69 @@ import torch
 from torch.nn import functional
 
 ALIGNMENT = 64
-"""Words: 128 bytes of 16-bit numbers."""
+"""Number of words to which a vocabulary is padded: 128 bytes of 16-bit numbers."""
 
 CHUNK_BYTES = 2**30
-"""Of logits, as 4 bytes each. Smaller chunks write the weight's gradient more often than that memory is worth."""
+"""Size of a chunk's logits with 4 bytes each. Smaller chunks would write the weight's gradient more often."""
 
 
 def chunk_for(vocabulary: int) -> int:
-    """The targets of a chunk: a power of two, as matrix units like it and batches of tokens divide by it."""
+    """Returns the number of targets in a chunk.
+
+    It is a power of two, which suits the matrix units and divides most batches of tokens.
+    """
     return 1 << max(0, (CHUNK_BYTES // (4 * vocabulary)).bit_length() - 1)
 
 
-def missing(vocabulary: int) -> int:
-    """How many words more make a vocabulary a multiple of `ALIGNMENT`."""
+def padding_for(vocabulary: int) -> int:
+    """Returns how many words must be added to make a vocabulary a multiple of `ALIGNMENT`."""
     return -vocabulary % ALIGNMENT
 
 
-def aligned(weight: torch.Tensor, more: int) -> torch.Tensor:
-    """(words, hidden) with as many rows of zeros below."""
-    return functional.pad(weight, (0, 0, 0, more)) if more else weight
+def padded(weight: torch.Tensor, padding: int) -> torch.Tensor:
+    """Returns a weight, (words, hidden), with `padding` further rows of zeros."""
+    return functional.pad(weight, (0, 0, 0, padding)) if padding else weight
 
 
 class _AlignedLogits(torch.autograd.Function):
-    """Keeps the weight for backward, not its copy with more words: there may be many micro-batches under way."""
+    """Logits of a padded vocabulary. The weight without padding is kept for backward, because many
+    micro-batches may be in flight."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
         ctx.biased = bias is not None
-        more = missing(len(weight))
+        padding = padding_for(len(weight))
         bias = weight.new_zeros(len(weight)) if bias is None else bias
-        return functional.linear(x, aligned(weight, more), functional.pad(bias, (0, more), value=-math.inf))
+        padded_bias = functional.pad(bias, (0, padding), value=-math.inf)
+        return functional.linear(x, padded(weight, padding), padded_bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
         words = len(weight)
-        of_x = gradient @ aligned(weight, missing(words))
+        x_gradient = gradient @ padded(weight, padding_for(words))
         flat = gradient.flatten(0, -2)
-        of_weight = (flat.t() @ x.flatten(0, -2))[:words]
-        return of_x, of_weight, flat.sum(0)[:words] if ctx.biased else None
+        weight_gradient = (flat.t() @ x.flatten(0, -2))[:words]
+        return x_gradient, weight_gradient, flat.sum(0)[:words] if ctx.biased else None
 
 
 def aligned_logits(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """x weight^T + bias, (..., words), with the missing words, whose probability is 0."""
-    if not missing(len(weight)):
+    """Returns x weight^T + bias, (..., words), with padding words whose probability is 0.
+
+    Args:
+        x: (..., hidden).
+        weight: (vocabulary, hidden).
+        bias: (vocabulary,), or None.
+    """
+    if not padding_for(len(weight)):
         return functional.linear(x, weight, bias)
     return _AlignedLogits.apply(x, weight, bias)  # type: ignore[return-value]
 
 
 def _losses_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The losses' sum, in FP32, and its gradient, (targets, vocabulary) in the logits' dtype."""
+    """Returns the sum of the losses in FP32, and its gradient by the logits, (targets, vocabulary) in their
+    dtype."""
     values = logits.float()
     log_total = values.logsumexp(-1, keepdim=True)
     loss = (log_total - values.gather(-1, targets[:, None])).sum()
@@ -85,7 +98,7 @@ def _compiled() -> Callable[..., Any]:
 
 
 def _add_product(total: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-    """total += a b in FP32; on a GPU in one pass, and never rounded to 16 bits."""
+    """Adds the product a b to `total` in FP32. On a GPU this is one pass, which never rounds to 16 bits."""
     if a.is_cuda and a.dtype != torch.float32:
         torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
     else:
@@ -101,38 +114,39 @@ def vocabulary_loss(
     chunk: int,
     compiled: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The sum of the cross-entropies of softmax(x weight^T + bias), and its gradients.
+    """Returns the sum of the cross-entropies of softmax(x weight^T + bias), and its gradients.
 
     Args:
         x: (targets, hidden).
         weight: (vocabulary, hidden), of x's dtype.
-        bias: (vocabulary), or None.
-        targets: int64 (targets).
-        chunk: how many targets at once.
-        compiled: the pass over the logits by torch.compile.
+        bias: (vocabulary,), or None.
+        targets: int64 (targets,).
+        chunk: number of targets in a chunk.
+        compiled: whether torch.compile compiles the pass over the logits.
 
     Returns:
-        The sum and its gradients by x (x's dtype), weight and bias (FP32; empty where there is no bias).
+        The sum, and its gradients by x (in x's dtype), by weight and by bias (in FP32, empty without a bias).
     """
     softmax = _compiled() if compiled else _losses_and_gradient
     loss = torch.zeros((), dtype=torch.float32, device=x.device)
-    of_x = torch.empty_like(x)
+    x_gradient = torch.empty_like(x)
     words = len(weight)
-    more = missing(words)
-    weight = aligned(weight, more)
-    padded_bias = functional.pad(bias, (0, more)) if more and bias is not None else bias
-    of_weight = torch.zeros_like(weight, dtype=torch.float32)
-    of_bias = torch.zeros(0 if bias is None else len(bias), dtype=torch.float32, device=x.device)
-    for part, part_of_x, wanted in zip(x.split(chunk), of_x.split(chunk), targets.split(chunk), strict=True):
-        logits = functional.linear(part, weight, padded_bias)
+    padding = padding_for(words)
+    weight = padded(weight, padding)
+    padded_bias = functional.pad(bias, (0, padding)) if padding and bias is not None else bias
+    weight_gradient = torch.zeros_like(weight, dtype=torch.float32)
+    bias_gradient = torch.zeros(0 if bias is None else len(bias), dtype=torch.float32, device=x.device)
+    chunks = zip(x.split(chunk), x_gradient.split(chunk), targets.split(chunk), strict=True)
+    for x_chunk, x_chunk_gradient, target_chunk in chunks:
+        logits = functional.linear(x_chunk, weight, padded_bias)
         logits[:, words:] = -math.inf
-        part_loss, gradient = softmax(logits, wanted)
-        loss += part_loss
-        torch.mm(gradient, weight, out=part_of_x)
-        _add_product(of_weight, gradient.t(), part)
+        chunk_loss, logit_gradient = softmax(logits, target_chunk)
+        loss += chunk_loss
+        torch.mm(logit_gradient, weight, out=x_chunk_gradient)
+        _add_product(weight_gradient, logit_gradient.t(), x_chunk)
         if bias is not None:
-            of_bias += gradient[:, :words].sum(0, dtype=torch.float32)
-    return loss, of_x, of_weight[:words], of_bias
+            bias_gradient += logit_gradient[:, :words].sum(0, dtype=torch.float32)
+    return loss, x_gradient, weight_gradient[:words], bias_gradient
 
 
 @vocabulary_loss.register_fake
@@ -152,19 +166,21 @@ def _(
     )
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    _, of_x, of_weight, of_bias = output
-    ctx.save_for_backward(of_x, of_weight, of_bias)
-    ctx.mark_non_differentiable(of_x, of_weight, of_bias)
+def _save_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    _, x_gradient, weight_gradient, bias_gradient = output
+    ctx.save_for_backward(x_gradient, weight_gradient, bias_gradient)
+    ctx.mark_non_differentiable(x_gradient, weight_gradient, bias_gradient)
     ctx.set_materialize_grads(False)
     ctx.dtype = inputs[1].dtype
     ctx.biased = inputs[2] is not None
 
 
-def _backward(ctx: Any, of_loss: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
-    of_x, of_weight, of_bias = ctx.saved_tensors
-    bias = (of_bias * of_loss).to(ctx.dtype) if ctx.biased else None
-    return (of_x * of_loss).to(of_x.dtype), (of_weight * of_loss).to(ctx.dtype), bias, None, None, None
+def _backward(ctx: Any, loss_gradient: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
+    x_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
+    x_result = (x_gradient * loss_gradient).to(x_gradient.dtype)
+    weight_result = (weight_gradient * loss_gradient).to(ctx.dtype)
+    bias_result = (bias_gradient * loss_gradient).to(ctx.dtype) if ctx.biased else None
+    return x_result, weight_result, bias_result, None, None, None
 
 
-vocabulary_loss.register_autograd(_backward, setup_context=_keep)
+vocabulary_loss.register_autograd(_backward, setup_context=_save_gradients)

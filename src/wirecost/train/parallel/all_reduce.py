@@ -1,9 +1,9 @@
-"""All-reduce of every gradient, in one flat buffer after backward, or bucket by bucket while backward goes on.
+"""All-reduce of the gradients in one flat buffer after backward, or in buckets during backward.
 
-The flat one is study A's: nothing overlaps. The bucketed one is what PyTorch's DistributedDataParallel does (Li et
-al. 2020, arXiv:2006.15704), from post-accumulate-grad hooks, so that forwards and backwards of several
-micro-batches may interleave (pipelines), that every byte is recorded when gradients are compressed, and that what
-is compiled isn't cut at buckets.
+The flat all-reduce never overlaps with computation, as in the interconnect study (doi 10.1109/MM.2024.3360081).
+The bucketed one does what PyTorch's DistributedDataParallel does (Li et al. 2020, arXiv:2006.15704), but with
+post-accumulate-grad hooks. With these, the micro-batches of a pipeline may interleave, every byte of compressed
+gradients is recorded, and compiled code isn't split at buckets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wirecost.train.recorder import Recorder
 
 
 class BucketedAllReduce(WholeParameters):
-    """Gradients come into the buckets' buffer, which a collective moves as it is."""
+    """Collects gradients in flat buckets, and all-reduces each bucket in place."""
 
     one_buffer = False
 
@@ -64,6 +64,6 @@ class BucketedAllReduce(WholeParameters):
 
 
 class FlatAllReduce(BucketedAllReduce):
-    """One buffer, one all-reduce, after backward."""
+    """All-reduces all gradients in one buffer after backward."""
 
     one_buffer = True

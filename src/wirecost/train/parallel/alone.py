@@ -1,6 +1,6 @@
-"""One data-parallel rank: gradients stay where autograd makes them.
+"""The strategy for a single data-parallel rank: gradients stay where autograd creates them.
 
-A flat buffer would cost a pass that clears it and one that adds to it, for a collective that never happens.
+A flat buffer would have to be cleared and added to, but no collective would use it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from wirecost.train.parallel.whole import WholeParameters
 
 
 class Alone(WholeParameters):
+    """Data parallelism of one rank, which doesn't communicate."""
+
     def zero_grad(self) -> None:
         for parameter in self.parameters:
             parameter.grad = None

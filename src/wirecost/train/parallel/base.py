@@ -1,4 +1,4 @@
-"""What the engine asks of a data-parallel strategy and of what runs the micro-batches."""
+"""The interfaces of data-parallel strategies and of the execution of micro-batches."""
 
 from __future__ import annotations
 
@@ -17,72 +17,90 @@ R = TypeVar("R")
 
 
 def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """A hook that `torch.compile` must not trace: it communicates."""
+    """Returns a function that `torch.compile` doesn't trace, because it communicates."""
     return torch.compiler.disable(function)  # type: ignore[return-value]
 
 
 class DataParallelStrategy(Protocol):
-    """Keeps the parameters of the data-parallel group equal. `module` is what runs forward.
+    """Keeps the parameters of the data-parallel group equal.
 
-    Gradients are summed; the loss is divided by ranks x micro-batches beforehand, which makes the sum the mean
-    over the global batch and costs no pass over the gradients.
+    Gradients are summed. The loss is divided by ranks x micro-batches before backward, so the sum is the mean
+    over the global batch, and no pass over the gradients is needed.
+
+    Attributes:
+        module: the module that runs forward.
     """
 
     module: nn.Module
 
-    def zero_grad(self) -> None: ...
+    def zero_grad(self) -> None:
+        """Prepares the gradients for a new iteration."""
+        ...
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[object]:
-        """Surrounds forward and backward of one micro-batch; only after the last are gradients synchronized."""
+        """Returns the context for forward and backward of one micro-batch.
+
+        Gradients needn't be synchronized before the `last` one of an iteration.
+        """
         ...
 
     def after_backward(self) -> None:
-        """Synchronizes what backward did not; on return gradients (or this rank's shard) are the group's sum."""
+        """Completes the synchronization. Afterwards the gradients, or this rank's shards, are sums over the
+        group."""
         ...
 
     def optimizer_parameters(self) -> Sequence[nn.Parameter]:
-        """What this rank's optimizer steps, each with its `grad` after `after_backward`: the module's
-        parameters, or this rank's shards of them."""
+        """Returns the parameters that this rank's optimizer steps: the module's, or this rank's shards of them.
+
+        After `after_backward` each of them has its `grad`.
+        """
         ...
 
     def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        """The summed gradient piece by piece: (the module's parameter, the part of its gradient that
-        `optimizer_parameters` hold, perhaps flat). Clipping and overflow checks go over these, and what has to
-        be done to the gradient of one parameter: a change in place counts."""
+        """Yields the summed gradient in pieces, as (the module's parameter, this rank's part of its gradient).
+
+        The part may be flat. Clipping and overflow checks read the pieces. Changes in place take effect.
+        """
         ...
 
     @property
     def pieces_over(self) -> Group | None:
-        """The group over which `gradient_pieces` are disjoint parts; None where every rank has all of them."""
+        """The group over which `gradient_pieces` are disjoint, or None if every rank has all pieces."""
         ...
 
     def after_step(self) -> None:
-        """Brings the stepped parameters to every rank that needs them, or leaves that to the next iteration."""
+        """Brings the stepped parameters to every rank that needs them. The next iteration may complete this."""
         ...
 
     def complete_parameters(self) -> None:
-        """Does what `after_step` left undone. To be called, by every rank, between iterations before anything
-        else looks at the module: validation, a checkpoint, the end of training."""
+        """Completes what `after_step` started.
+
+        Every rank calls it between iterations before the module is used otherwise, as in validation or a
+        checkpoint.
+        """
         ...
 
     def carried(self) -> dict[str, torch.Tensor]:
-        """What, beside parameters and the optimizer's state, this rank takes over from one iteration to the next
-        (what a lossy compression still owes), by name: part of a checkpoint."""
+        """Returns this rank's further state between iterations, by name, as a part of checkpoints.
+
+        This is, for example, the accumulated error of a lossy compression. It excludes the parameters and the
+        state of the optimizer.
+        """
         ...
 
 
 class Execution(Protocol):
-    """Runs forward and backward of every micro-batch of an iteration."""
+    """Runs forward and backward of all micro-batches of an iteration."""
 
     def run(self, micro_batches: Sequence[Batch], loss_factor: float | torch.Tensor) -> torch.Tensor | None:
-        """Accumulates gradients of loss x `loss_factor`.
+        """Accumulates the gradients of loss x `loss_factor`.
 
         Returns:
-            The mean loss (unscaled, detached) over the micro-batches, on the device; None on a rank that does
-            not hold the last unit of the model.
+            The mean loss over the micro-batches without the factor, a detached scalar on the device. None on a
+            rank without the last unit of the model.
         """
         ...
 
     def evaluate(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
-        """The mean loss over the micro-batches without gradients; None as in `run`."""
+        """Returns the mean loss as `run` does, without gradients."""
         ...

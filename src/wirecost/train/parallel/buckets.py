@@ -1,4 +1,4 @@
-"""Buckets: parameters whose gradients travel together, side by side in one flat tensor."""
+"""Buckets of parameters, whose gradients are communicated together in one flat tensor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import torch
 from torch import nn
 
 ALIGNMENT = 64
-"""Elements; Megatron-LM's. Where parameters lie in the buffer, each starts at a multiple of it, which keeps
-matrix products on their fast path."""
+"""Alignment of parameters in a flat buffer in elements, as in Megatron-LM. It keeps matrix products on their fast
+path."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """`parameters` start at `starts` in a flat tensor of `size` elements; what lies between them is padding."""
+    """Parameters in a flat tensor.
+
+    Attributes:
+        starts: the first element of each parameter in the flat tensor. Padding may lie between parameters.
+        size: the number of elements of the flat tensor.
+    """
 
     index: int
     parameters: tuple[nn.Parameter, ...]
@@ -23,12 +28,12 @@ class Bucket:
     size: int
 
     def views(self, flat: torch.Tensor) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        """Every parameter with its part of a flat tensor, in its own shape."""
+        """Yields every parameter with its part of a flat tensor, (size,), in the parameter's shape."""
         for parameter, start in zip(self.parameters, self.starts, strict=True):
             yield parameter, flat[start : start + parameter.numel()].view_as(parameter)
 
     def gaps(self, flat: torch.Tensor) -> Iterator[torch.Tensor]:
-        """The padding."""
+        """Yields the padding of a flat tensor, (size,)."""
         ends = [start + p.numel() for p, start in zip(self.parameters, self.starts, strict=True)]
         for end, start in zip(ends, [*self.starts[1:], self.size], strict=True):
             if start > end:
@@ -38,11 +43,16 @@ class Bucket:
 def into_buckets(
     parameters: Sequence[nn.Parameter], bucket_bytes: int | None, *, alignment: int = 1, multiple_of: int = 1
 ) -> list[Bucket]:
-    """Deals parameters out in the reverse of their order, as backward makes their gradients.
+    """Assigns parameters to buckets in reverse order, which is the order in which backward creates their
+    gradients.
 
-    A bucket is full as soon as it holds `bucket_bytes`; None makes one bucket. Its size is a multiple of
-    `multiple_of`. A parameter that two pipeline stages share (attribute `tied_across_stages`) has a bucket of
-    its own, so that it is cut the same way on both (as in Megatron-LM).
+    A parameter that two pipeline stages share (attribute `tied_across_stages`) has its own bucket, so that it
+    is split in the same way on both, as in Megatron-LM.
+
+    Args:
+        bucket_bytes: a bucket is full when it has at least this size. None creates one bucket.
+        alignment: each parameter starts at a multiple of this number of elements.
+        multiple_of: the size of a bucket is a multiple of this number of elements.
     """
     groups: list[list[nn.Parameter]] = []
     room = False
@@ -51,18 +61,18 @@ def into_buckets(
         if alone or not room:
             groups.append([])
         groups[-1].append(parameter)
-        held = sum(p.numel() * p.element_size() for p in groups[-1])
-        room = not alone and (bucket_bytes is None or held < bucket_bytes)
+        filled_bytes = sum(p.numel() * p.element_size() for p in groups[-1])
+        room = not alone and (bucket_bytes is None or filled_bytes < bucket_bytes)
     return [_bucket(index, group, alignment, multiple_of) for index, group in enumerate(groups)]
 
 
 def _bucket(index: int, parameters: list[nn.Parameter], alignment: int, multiple_of: int) -> Bucket:
     starts, end = [], 0
     for parameter in parameters:
-        starts.append(_up(end, alignment))
+        starts.append(_round_up(end, alignment))
         end = starts[-1] + parameter.numel()
-    return Bucket(index, tuple(parameters), tuple(starts), _up(end, multiple_of))
+    return Bucket(index, tuple(parameters), tuple(starts), _round_up(end, multiple_of))
 
 
-def _up(value: int, multiple: int) -> int:
+def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple

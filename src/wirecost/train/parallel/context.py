@@ -1,8 +1,9 @@
-"""Context parallelism: each rank has a part of every sequence, and gathers the keys and values of all of it.
+"""Context parallelism: each rank has a part of every sequence, and gathers the keys and values of the whole
+sequence.
 
-All-gather instead of a ring, as Llama 3 was trained (arXiv:2407.21783, section 3.3.2). Of 2n chunks rank i has
-chunks i and 2n-1-i, so that causal attention costs every rank the same. PyTorch's own `context_parallel` (2.13)
-has no attention for CPUs, and its communication can't be recorded.
+It uses an all-gather instead of a ring, as in the training of Llama 3 (arXiv:2407.21783, section 3.3.2). Each
+sequence has 2n chunks. Rank i has the chunks i and 2n-1-i, so causal attention costs the same on every rank.
+PyTorch's `context_parallel` (2.13) has no attention for CPUs, and its communication can't be recorded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PHASE = Phase.CONTEXT_PARALLEL
 
 
 class _Gather(torch.autograd.Function):
-    """(n, ...) from every rank's `x`; the gradient is the sum of the ranks' gradients of this one's part."""
+    """Gathers `x` of all n ranks to (n, ...). Backward sums the ranks' gradients of this rank's part."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, communicator: Communicator) -> torch.Tensor:
@@ -53,7 +54,8 @@ class ContextAttend(nn.Module):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_bias: torch.Tensor | None = None
     ) -> torch.Tensor:
         assert score_bias is None
-        # It brings PyTorch's compiler along, a second for every rank that does without it.
+        # This import loads PyTorch's compiler, which takes a second that ranks without context parallelism
+        # don't need.
         from torch.nn.attention.bias import causal_lower_right
 
         k, v = self._in_order(torch.stack([k, v]))
@@ -75,7 +77,7 @@ class ContextAttend(nn.Module):
         return torch.cat(attended, 2)
 
     def _in_order(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., sequence / n, head_size) of this rank to (..., sequence, head_size) of all."""
+        """Gathers (..., sequence / n, head_size) to (..., sequence, head_size) in the order of the sequence."""
         halves = _Gather.apply(x, self.communicator).unflatten(-2, (2, -1))  # type: ignore[union-attr]
         first, second = halves.unbind(-3)
         chunks = [*first.unbind(0), *second.flip(0).unbind(0)]
@@ -83,7 +85,7 @@ class ContextAttend(nn.Module):
 
 
 def apply_context_parallel(model: nn.Module, groups: Groups, recorder: Recorder) -> None:
-    """Makes every attention see the whole sequence, in place."""
+    """Makes every attention of a model attend to the whole sequence, in place."""
     if groups.context.size == 1:
         return
     communicator = Communicator(groups.context, recorder)

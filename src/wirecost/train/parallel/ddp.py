@@ -1,4 +1,4 @@
-"""PyTorch's DistributedDataParallel: buckets of gradients are all-reduced while backward goes on."""
+"""PyTorch's DistributedDataParallel, which all-reduces buckets of gradients during backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from wirecost.train.recorder import Recorder
 
 
 class OverlappedDDP(WholeParameters):
-    """A communication hook times each bucket; the tail of backward that only waits counts as communication."""
+    """DistributedDataParallel with a communication hook that records each bucket.
+
+    The end of backward, in which it only waits, counts as communication.
+    """
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         super().__init__(model)
@@ -28,12 +31,12 @@ class OverlappedDDP(WholeParameters):
             model,
             process_group=self.group.process_group,
             gradient_as_bucket_view=True,
-            broadcast_buffers=False,  # constants (angles, distances), the same on every rank
+            broadcast_buffers=False,  # buffers are constants (angles, distances), the same on every rank
             bucket_cap_mb=plan.bucket_bytes / 2**20,  # type: ignore[arg-type]
         )
         self.module: nn.Module = self.ddp
 
-        # PyTorch compares a hook's annotations with its classes, not with their names: so none here.
+        # The hook has no annotations, because PyTorch compares them with classes, and here they would be strings.
         def hook(_state, bucket):  # noqa: ANN001, ANN202, RUF100
             return self._all_reduce(bucket.buffer())
 
@@ -42,16 +45,16 @@ class OverlappedDDP(WholeParameters):
         self._accumulates = groups.experiment.accumulation > 1
 
     def zero_grad(self) -> None:
-        # Gradients are added up in their buckets; where there is nothing to add, copying one into its bucket moves
-        # half as many bytes as clearing the bucket and adding to it.
+        # Gradients are accumulated in their buckets. Without accumulation, copying a gradient to its bucket
+        # moves half as many bytes as clearing the bucket and adding to it.
         self.ddp.zero_grad(set_to_none=not self._accumulates)
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[object]:
         return nullcontext() if last else self.ddp.no_sync()
 
     def after_backward(self) -> None:
-        # The last bucket becomes ready when backward has no gradient left to compute; from then on
-        # backward only waits for the buckets in flight.
+        # The last bucket becomes ready when backward has computed all gradients. From then on, backward only
+        # waits for the buckets in flight.
         if self._last_launch is not None:
             self.recorder.tail(Phase.BACKWARD, self._last_launch, Phase.GRAD_SYNC)
             self._last_launch = None

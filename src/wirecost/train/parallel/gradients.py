@@ -1,4 +1,4 @@
-"""Gradients on their way from backward into buckets, and the buckets' launch when they are full."""
+"""Moves gradients from backward to buckets, and launches the buckets when they are full."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from torch import nn
 from wirecost.train.parallel.buckets import Bucket
 
 TOGETHER_BYTES = 64 << 20
-"""Of gradients that are put into their places at once: they are in memory twice until then."""
+"""Size of the gradients that are moved to their places together. Until then they use additional memory."""
 
 
 class Places:
-    """Puts gradients where they belong in flat buffers, many in one kernel: the first of an iteration is copied,
-    the next ones are added.
+    """Moves gradients to their places in flat buffers, many of them in one kernel.
 
-    Autograd's own adding takes a kernel, and the host's time to launch it, for every parameter, and the buffer
-    must have been cleared: for GPT-2-Medium on a GPU a quarter of what the host has to do in backward.
+    The first gradient of an iteration is copied, and later ones are added. Autograd's own accumulation launches
+    a kernel for every parameter, and needs a cleared buffer. For GPT-2-Medium on a GPU, that is a quarter of
+    the host's work in backward.
 
     Args:
-        views: of every parameter that may get a gradient.
+        views: the place of each parameter's gradient, for all parameters that may get one.
     """
 
     def __init__(self, views: dict[nn.Parameter, torch.Tensor]) -> None:
         self.views = views
-        self._waiting: dict[nn.Parameter, None] = {}  # in their order
+        self._waiting: dict[nn.Parameter, None] = {}  # an ordered set
         self._waiting_bytes = 0
-        self._begun: set[nn.Parameter] = set()
+        self._filled: set[nn.Parameter] = set()
 
     def clear(self) -> None:
-        """No parameter has a gradient."""
+        """Drops all gradients."""
         for parameter in self.views:
             parameter.grad = None
-        self._begun.clear()
+        self._filled.clear()
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def take(self, parameter: nn.Parameter) -> None:
-        """Its gradient is there, and leaves it at the latest at the end of a backward that this is called from."""
+        """Registers the new gradient of a parameter. It is moved before the end of the current backward."""
         if not self._waiting:
             torch.autograd.Variable._execution_engine.queue_callback(self.flush)
         self._waiting[parameter] = None
@@ -50,29 +50,34 @@ class Places:
 
     @torch.no_grad()
     def flush(self) -> None:
-        first = [p for p in self._waiting if p not in self._begun]
-        again = [p for p in self._waiting if p in self._begun]
-        copy_together([self.views[p] for p in first], [taken(p) for p in first])
+        """Moves the registered gradients to their places."""
+        first = [p for p in self._waiting if p not in self._filled]
+        again = [p for p in self._waiting if p in self._filled]
+        copy_together([self.views[p] for p in first], [take_gradient(p) for p in first])
         if again:
-            torch._foreach_add_([self.views[p] for p in again], [taken(p) for p in again])  # pyright: ignore[reportPrivateImportUsage]
-        self._begun.update(first)
+            torch._foreach_add_([self.views[p] for p in again], [take_gradient(p) for p in again])  # pyright: ignore[reportPrivateImportUsage]
+        self._filled.update(first)
         self._waiting.clear()
         self._waiting_bytes = 0
 
     @torch.no_grad()
     def complete(self) -> None:
-        """Every parameter has a gradient: those that backward did not come to, zeros."""
+        """Moves the registered gradients, and sets those that backward didn't compute to zero."""
         self.flush()
         for parameter, view in self.views.items():
-            if parameter not in self._begun:
+            if parameter not in self._filled:
                 view.zero_()
 
 
 class GradientsReady:
-    """Launches each bucket from hooks as soon as backward has accumulated the last of its gradients, in `places`
-    if there are such.
+    """Launches each bucket from a hook when backward has accumulated the last of its gradients.
 
-    Buckets are launched in their order, which is the same on every rank whatever the order of the gradients.
+    Buckets are launched in their order. It is the same on every rank and doesn't depend on the order of the
+    gradients.
+
+    Args:
+        launch: starts the communication of a bucket.
+        places: the places of the gradients in flat buffers, or None if gradients stay where autograd creates them.
     """
 
     def __init__(
@@ -88,7 +93,7 @@ class GradientsReady:
         self.reset()
 
     def reset(self) -> None:
-        """Every gradient is missing again."""
+        """Prepares for a new backward, in which all gradients are missing."""
         self._missing = [set(bucket.parameters) for bucket in self.buckets]
         self._next = 0
         if self.places is not None:
@@ -96,13 +101,13 @@ class GradientsReady:
 
     @contextmanager
     def launching(self, armed: bool) -> Iterator[None]:
-        """Launches buckets during what it surrounds, if `armed`; otherwise gradients only accumulate."""
+        """Launches buckets within the context if `armed` is set. Otherwise gradients only accumulate."""
         self.armed = armed
         yield
         self.armed = False
 
     def launch_rest(self) -> None:
-        """Launches the buckets in which a gradient did not come."""
+        """Launches the buckets in which a gradient is missing."""
         if self.places is not None:
             self.places.complete()
         for bucket in self.buckets[self._next :]:
@@ -123,8 +128,8 @@ class GradientsReady:
             self.launch(self.buckets[self._next - 1])
 
 
-def taken(parameter: nn.Parameter) -> torch.Tensor:
-    """A parameter's gradient, which it does not have any more."""
+def take_gradient(parameter: nn.Parameter) -> torch.Tensor:
+    """Removes a parameter's gradient and returns it."""
     gradient, parameter.grad = parameter.grad, None
     assert gradient is not None
     return gradient
@@ -132,5 +137,6 @@ def taken(parameter: nn.Parameter) -> torch.Tensor:
 
 @torch.no_grad()
 def copy_together(places: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+    """Copies many tensors in few kernels."""
     if places:
         torch._foreach_copy_(places, values)  # pyright: ignore[reportPrivateImportUsage]

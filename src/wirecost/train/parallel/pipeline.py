@@ -1,8 +1,8 @@
-"""Pipeline parallelism: a rank runs its stages of every micro-batch, in a schedule's order.
+"""Pipeline parallelism: a rank runs its stages for every micro-batch, in the order of a schedule.
 
-States go to the next stage and their gradients back by asynchronous sends (Narayanan et al. 2021, section 2.2,
-arXiv:2104.04473). The first state over a boundary is announced with its shapes, once; that header is no part of
-the traffic that is measured.
+Asynchronous sends pass states to the next stage and gradients back (Narayanan et al. 2021, section 2.2,
+arXiv:2104.04473). Before the first state, each stage sends the shapes to the next one. This message isn't
+recorded.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from wirecost.train.recorder import Recorder
 
 
 class PipelineExecution:
+    """Runs a rank's pipeline stages. It implements `Execution`."""
+
     def __init__(
         self,
         stages: Stages,
@@ -39,16 +41,17 @@ class PipelineExecution:
         self.chunks = plan.virtual_stages
         self.last_stage = self.ranks * self.chunks - 1
         self.schedule = SCHEDULES[plan.pipeline_schedule]
-        # One for each direction, and of their own where a rank's chunk follows on the last rank's: so messages of
-        # a channel between two ranks all go one way, in the same order on both, and none waits for another's turn.
+        # There is a channel for each direction, and a further one for the boundaries at which the last rank
+        # sends to the first. All messages of a channel between two ranks therefore go in one direction and in
+        # the same order on both, and none waits for another direction's messages.
         names = [
             (way, wraps) for way in ("forward", "backward") for wraps in ((False, True)[: min(self.chunks, 2)])
         ]
         self.channels = {name: Channel(groups.channel(), recorder, device) for name in names}
         self._shapes: dict[int, list[tuple[torch.Size, torch.dtype]]] = {}
-        self._told: set[int] = set()
-        self._kept: dict[tuple[int, int], tuple[State, State]] = {}
-        # A gradient is whole after the last backward of its chunk, or of all where chunks share parameters.
+        self._announced: set[int] = set()
+        self._activations: dict[tuple[int, int], tuple[State, State]] = {}
+        # A gradient is complete after the last backward of its chunk, or of all chunks if they share parameters.
         self._ends_together = stages.chunks_share
 
     def run(self, micro_batches: Sequence[Batch], loss_factor: float | torch.Tensor) -> torch.Tensor | None:
@@ -91,11 +94,11 @@ class PipelineExecution:
                 result = (result[0] * loss_factor,)
         if stage < self.last_stage:
             self._send_state(stage, result)
-        self._kept[action.chunk, action.micro_batch] = state, result
+        self._activations[action.chunk, action.micro_batch] = state, result
 
     def _backward(self, action: Action, *, last: bool) -> None:
         stage = action.chunk * self.ranks + self.rank
-        state, result = self._kept.pop((action.chunk, action.micro_batch))
+        state, result = self._activations.pop((action.chunk, action.micro_batch))
         gradients: list[torch.Tensor] | None = None
         if stage < self.last_stage:
             gradients = [torch.empty_like(t, memory_format=torch.contiguous_format) for t in result]
@@ -106,8 +109,8 @@ class PipelineExecution:
             torch.autograd.backward(result, gradients)
         if stage:
             channel = self._channel("backward", stage - 1)
-            for one in state:
-                gradient = torch.zeros_like(one) if one.grad is None else one.grad
+            for tensor in state:
+                gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
                 channel.send(gradient, self._previous, Phase.PIPELINE_SEND_BACKWARD)
 
     def _receive_state(self, stage: int) -> State:
@@ -118,21 +121,21 @@ class PipelineExecution:
             state = tuple(
                 torch.empty(shape, dtype=dtype, device=channel.device) for shape, dtype in self._shapes[stage]
             )
-            for one in state:
-                channel.receive(one, self._previous)
-        return tuple(one.requires_grad_() for one in state)
+            for tensor in state:
+                channel.receive(tensor, self._previous)
+        return tuple(tensor.requires_grad_() for tensor in state)
 
     def _send_state(self, stage: int, state: State) -> None:
         channel = self._channel("forward", stage)
         with self.recorder.phase(Phase.PIPELINE_SEND_FORWARD):
-            if stage not in self._told:
-                self._told.add(stage)
+            if stage not in self._announced:
+                self._announced.add(stage)
                 channel.send_shapes(state, self._next)
-            for one in state:
-                channel.send(one.detach(), self._next)
+            for tensor in state:
+                channel.send(tensor.detach(), self._next)
 
     def _channel(self, way: str, boundary: int) -> Channel:
-        """The channel over the boundary between the stages `boundary` and `boundary` + 1."""
+        """Returns the channel for the boundary between the stages `boundary` and `boundary` + 1."""
         return self.channels[way, boundary % self.ranks == self.ranks - 1]
 
     @property

@@ -1,4 +1,4 @@
-"""No pipeline: one micro-batch after another, forward and backward."""
+"""Execution without a pipeline: forward and backward of one micro-batch after another."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from wirecost.train.recorder import Recorder
 
 
 class PlainExecution:
+    """Runs micro-batches one after another. It implements `Execution`."""
+
     def __init__(self, strategy: DataParallelStrategy, recorder: Recorder) -> None:
         self.strategy = strategy
         self.recorder = recorder

@@ -1,4 +1,4 @@
-"""Which strategy a plan names."""
+"""Applies the data-parallel strategy that a plan names."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ STRATEGIES: dict[DataParallel, Callable[[nn.Module, Plan, Groups, Recorder], Dat
     DataParallel.ZERO1: Zero1,
     DataParallel.ZERO2: Zero2,
 }
-"""But for ZeRO-3: FSDP2 takes a second to import, which every rank's start would pay for."""
+"""All strategies except ZeRO-3. Its import of FSDP2 takes a second, which ranks of other plans don't need."""
 
 
 def holds_masters(plan: Plan, groups: Groups) -> bool:
-    """Whether the strategy wants the model in FP32 and casts it to the plan's precision itself."""
+    """Returns whether the strategy takes the model in FP32 and casts it to the plan's precision itself."""
     return plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size > 1
 
 
 def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> DataParallelStrategy:
-    """Applies a plan's data parallelism to a model (or to a rank's part of one)."""
+    """Applies a plan's data parallelism to a model or to a rank's part of it, and returns the strategy."""
     if plan.data_parallel in (DataParallel.ALL_REDUCE, DataParallel.DDP) and groups.data.size == 1:
         return Alone(model)
     if plan.data_parallel is DataParallel.DDP and (
-        # DistributedDataParallel needs one backward after each forward, and always overlaps; of its compressed
-        # collectives it tells nobody. It cuts what is compiled at its buckets and copies each gradient by itself:
-        # of GPT-2-Medium on two H200 the host took as long as the GPU.
+        # DistributedDataParallel needs one backward after each forward, and always overlaps. Its compressed
+        # collectives can't be recorded. It splits compiled code at its buckets and copies each gradient
+        # separately: with GPT-2-Medium on two H200, the host took as long as the GPU.
         plan.pipeline_parallel > 1
         or not plan.overlap
         or plan.gradient_traffic is not GradientTraffic.NATIVE
@@ -45,7 +45,9 @@ def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: 
     ):
         return BucketedAllReduce(model, plan, groups, recorder)
     if plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size == 1:
-        return Zero2(model, plan, groups, recorder)  # parameters stay whole: there is nobody to share them with
+        return Zero2(
+            model, plan, groups, recorder
+        )  # parameters stay whole, because there is no rank to share with
     if plan.data_parallel is DataParallel.ZERO3:
         from wirecost.train.parallel.zero3 import Zero3
 

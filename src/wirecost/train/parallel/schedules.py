@@ -1,7 +1,7 @@
-"""In which order a pipeline's rank runs forwards and backwards. Nothing here computes or communicates.
+"""Pipeline schedules: the order in which a rank runs forwards and backwards.
 
-Stage s of the model is chunk s // ranks of rank s % ranks. Over every boundary between two stages, sender and
-receiver go through the micro-batches in the same order.
+Stage s of the model is chunk s // ranks of rank s % ranks. At every boundary between two stages, the sender and
+the receiver process the micro-batches in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from wirecost.spec import PipelineSchedule
 
 
 class Action(NamedTuple):
-    """Forward or backward of a micro-batch through one of the rank's chunks."""
+    """Forward or backward of one micro-batch through one of the rank's chunks."""
 
     forward: bool
     chunk: int
@@ -21,13 +21,16 @@ class Action(NamedTuple):
 
 
 def gpipe(rank: int, ranks: int, micro_batches: int, chunks: int = 1) -> list[Action]:
-    """All forwards, then all backwards (Huang et al. 2018, arXiv:1811.06965)."""
+    """Returns the GPipe schedule: all forwards, then all backwards (Huang et al. 2018, arXiv:1811.06965)."""
     return [Action(forward, 0, m) for forward in (True, False) for m in range(micro_batches)]
 
 
 def one_f_one_b(rank: int, ranks: int, micro_batches: int, chunks: int = 1) -> list[Action]:
-    """Forwards until the pipeline is full, then one forward and one backward in turn, so that no rank holds more
-    than `ranks` micro-batches' activations (Narayanan et al. 2021, arXiv:2104.04473, section 2.2.1)."""
+    """Returns the 1F1B schedule (Narayanan et al. 2021, arXiv:2104.04473, section 2.2.1).
+
+    Forwards fill the pipeline, and then forwards and backwards alternate. No rank holds the activations of more
+    than `ranks` micro-batches.
+    """
     return _alternate(
         [Action(True, 0, m) for m in range(micro_batches)],
         [Action(False, 0, m) for m in range(micro_batches)],
@@ -36,8 +39,11 @@ def one_f_one_b(rank: int, ranks: int, micro_batches: int, chunks: int = 1) -> l
 
 
 def interleaved(rank: int, ranks: int, micro_batches: int, chunks: int) -> list[Action]:
-    """1F1B over several chunks a rank: `ranks` micro-batches go through a chunk, then through the next one
-    (Narayanan et al. 2021, section 2.2.2). The bubble shrinks by `chunks`, sends grow by as much."""
+    """Returns the interleaved 1F1B schedule (Narayanan et al. 2021, section 2.2.2).
+
+    Each rank has several chunks. `ranks` micro-batches pass through one chunk, and then through the next one.
+    The bubble is divided by `chunks`, and the number of sends is multiplied by it.
+    """
     order = [
         (chunk, first + m)
         for first in range(0, micro_batches, ranks)
@@ -52,8 +58,9 @@ def interleaved(rank: int, ranks: int, micro_batches: int, chunks: int) -> list[
 
 
 def _alternate(forwards: list[Action], backwards: list[Action], ahead: int) -> list[Action]:
+    """Returns `ahead` forwards, then a forward and a backward alternately, then the remaining backwards."""
     ahead = min(ahead, len(forwards))
-    steady = [one for pair in zip(forwards[ahead:], backwards, strict=False) for one in pair]
+    steady = [action for pair in zip(forwards[ahead:], backwards, strict=False) for action in pair]
     return [*forwards[:ahead], *steady, *backwards[len(forwards) - ahead :]]
 
 

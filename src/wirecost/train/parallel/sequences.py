@@ -1,4 +1,4 @@
-"""Which part of every sequence a context-parallel rank trains on."""
+"""Selects the part of every sequence that a context-parallel rank trains on."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from wirecost.train.models import Batch
 
 
 def part_of_sequences(batch: Batch, group: Group) -> Batch:
-    """What a rank of the context group trains on: its two chunks of every tensor (batch, sequence), and their
-    `positions` (sequence / n)."""
+    """Returns a rank's two chunks of every tensor, (batch, sequence / n), and their `positions`, (sequence / n,).
+
+    Args:
+        batch: tensors, (batch, sequence).
+        group: the context group of n ranks.
+    """
     if group.size == 1:
         return batch
     length = batch["inputs"].shape[1]

@@ -1,9 +1,9 @@
-"""What ZeRO-1 and ZeRO-2 share: parameters in one flat buffer, an optimizer for this rank's part of each bucket.
+"""The common part of ZeRO-1 and ZeRO-2: parameters in a flat buffer, of which each rank steps a part.
 
-As in Megatron-LM's distributed optimizer (docs/source/api-guide/dist_optimizer.md; Rajbhandari et al. 2020,
-arXiv:1910.02054): each bucket is cut into equal parts, one for each rank of the sharding group. That group is
-all of the data-parallel group, or the part of it on one host (hybrid sharding), whose shards are then
-all-reduced with the other hosts'.
+Each bucket is divided into equal parts, one for each rank of the sharding group, as in Megatron-LM's
+distributed optimizer (docs/source/api-guide/dist_optimizer.md; Rajbhandari et al. 2020, arXiv:1910.02054). The
+sharding group is the data-parallel group or its part on one host. In the latter case (hybrid sharding), shards
+are then all-reduced over the hosts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ from wirecost.train.recorder import Recorder
 
 
 class ShardedOptimizer:
-    """Module parameters are views into the buffer; `shards` are this rank's parts of it, one for each bucket.
+    """Shards the optimizer. The module's parameters are views of the flat buffer.
 
-    With overlap, the stepped parameters are gathered at the start of the next iteration, bucket by bucket in the
-    order of forward, and each unit waits for its own; otherwise right after the step.
+    With overlap, stepped parameters are gathered at the start of the next iteration, by bucket in the order of
+    forward, and each unit waits for its own parameters. Without overlap they are gathered immediately after the
+    step.
+
+    Attributes:
+        values: the flat parameters of each bucket.
+        shards: this rank's part of each bucket.
     """
 
     def __init__(
@@ -50,7 +55,7 @@ class ShardedOptimizer:
             for parameter, view in bucket.views(flat):
                 view.copy_(parameter.detach())
                 parameter.data = view
-        self.shards = [nn.Parameter(self._mine(flat)) for flat in self.values]
+        self.shards = [nn.Parameter(self._own_part(flat)) for flat in self.values]
         self._gathers: dict[int, Pending] = {}
         self._stale = False
         if self.overlap and ranks > 1:
@@ -89,7 +94,7 @@ class ShardedOptimizer:
         return {}
 
     def _launch_gathers(self) -> None:
-        """In the order of forward, the reverse of the buckets'."""
+        """Gathers stepped parameters in the order of forward, which is the reverse of the buckets' order."""
         if self._stale:
             self._stale = False
             for bucket in reversed(self.buckets):
@@ -109,20 +114,20 @@ class ShardedOptimizer:
                 pending = [self._gathers.pop(index) for index in needed if index in self._gathers]
                 if pending:
                     with self.recorder.phase(Phase.PARAM_GATHER):
-                        for one in pending:
-                            one.wait()
+                        for gather in pending:
+                            gather.wait()
 
             unit.register_forward_pre_hook(uncompiled(wait) if self.compiled else wait)
 
     def _buffer(self) -> list[torch.Tensor]:
-        """Zeros for every bucket, one allocation."""
+        """Returns zeros for every bucket, in one allocation."""
         sizes = [bucket.size for bucket in self.buckets]
         return list(torch.zeros(sum(sizes), dtype=self.dtype, device=self.device).split(sizes))
 
-    def _mine(self, flat: torch.Tensor) -> torch.Tensor:
-        """This rank's part of a bucket."""
+    def _own_part(self, flat: torch.Tensor) -> torch.Tensor:
+        """Returns this rank's part of a bucket."""
         return flat.chunk(self.sharding.size)[self.sharding.group.index]
 
-    def _sent(self, flat: torch.Tensor) -> torch.Tensor:
-        """Gradients as they go over the wire; the same tensor where nothing has to be rounded."""
+    def _to_wire(self, flat: torch.Tensor) -> torch.Tensor:
+        """Returns gradients in the dtype that is sent. It is the same tensor if the dtype is the same."""
         return flat if self.wire_dtype is None else flat.to(self.wire_dtype)

@@ -1,4 +1,4 @@
-"""A model cut into pipeline stages, and the parameters that several stages hold."""
+"""Splits a model into pipeline stages, and synchronizes parameters that several stages hold."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from wirecost.train.recorder import Recorder
 
 
 class Stages(nn.Module):
-    """A rank's units, under the names that they have in the whole model, in `chunks`: one for each of the rank's
-    stages, the first stage's first."""
+    """The units of a rank, under the names that they have in the whole model.
+
+    Args:
+        chunks: the units of each of the rank's stages, by their index in the whole model.
+    """
 
     def __init__(self, chunks: list[dict[int, Unit]]) -> None:
         super().__init__()
@@ -26,47 +29,52 @@ class Stages(nn.Module):
         self.names = [[str(index) for index in chunk] for chunk in chunks]
 
     def chunk(self, number: int) -> Iterator[nn.Module]:
-        """A chunk's units as they are now (compiling replaces them)."""
+        """Yields the current units of a chunk. Compiling may have replaced them."""
         for name in self.names[number]:
             yield self.units[name]
 
     @property
     def chunks_share(self) -> bool:
-        """Whether a parameter is in several chunks: its gradient is whole only after all of them."""
-        seen = [{p for unit in self.chunk(n) for p in unit.parameters()} for n in range(len(self.names))]
-        return sum(map(len, seen)) > len(set().union(*seen))
+        """Whether several chunks share a parameter, so that its gradient is complete only after all of them."""
+        parameters = [{p for unit in self.chunk(n) for p in unit.parameters()} for n in range(len(self.names))]
+        return sum(map(len, parameters)) > len(set().union(*parameters))
 
 
 def stage_of_units(model: Model, stages: int) -> list[int]:
-    """The stage of every unit: layers shared out evenly, what comes before a layer goes with it, what comes after
-    the last one is on the last stage."""
+    """Returns the stage of every unit.
+
+    Layers are divided evenly. Units before a layer are on its stage, and units after the last layer on the last
+    stage.
+    """
     layers = [unit.layers for unit in _units(model)]
     share = sum(layers) // stages
     return [min(sum(layers[:n]) // share, stages - 1) for n in range(len(layers))]
 
 
 def cut(model: Model, plan: Plan, groups: Groups, recorder: Recorder) -> tuple[Stages, TiedParameters]:
-    """This rank's part of a model. To be called by every rank at once, with the same model."""
-    ranks, mine = groups.pipeline.size, groups.pipeline.index
+    """Returns this rank's part of a model. All ranks call it at the same time, with the same model."""
+    ranks, rank = groups.pipeline.size, groups.pipeline.index
     stages = stage_of_units(model, ranks * plan.virtual_stages)
     tied = TiedParameters(model, [stage % ranks for stage in stages], groups, recorder)
     chunks: list[dict[int, Unit]] = [{} for _ in range(plan.virtual_stages)]
     for index, (stage, unit) in enumerate(zip(stages, _units(model), strict=True)):
-        if stage % ranks == mine:
+        if stage % ranks == rank:
             chunks[stage // ranks][index] = unit
     return Stages(chunks), tied
 
 
 class TiedParameters:
-    """Parameters of which several ranks of a pipeline hold a copy (GPT's embedding on the first and the last):
-    their gradients are summed over those ranks, so that equal copies stay equal.
+    """Parameters of which several ranks of a pipeline hold a copy, as the first and the last rank of GPT's
+    embedding.
 
-    As in Megatron-LM that comes after data parallelism's synchronization, which may run while backward does. Both
-    are sums, so the order does not matter; with ZeRO each rank has a part of the gradient, cut at the same places
-    on every stage (`into_buckets`), and only that part moves.
+    Their gradients are summed over these ranks, so that the copies stay equal. As in Megatron-LM, this happens
+    after the synchronization of data parallelism, which may run during backward. Both are sums, so the order
+    doesn't matter. With ZeRO each rank has a part of the gradient, which is split at the same places on every
+    stage (`into_buckets`), and only that part is sent.
 
-    Each is tagged: `tied_across_stages`; `tied_name`, its name in the whole model; `tied_copy` on all ranks
-    but the first holder (a norm over all parameters counts it once).
+    Each parameter has the attributes `tied_across_stages`, `tied_name` (its name in the whole model) and
+    `tied_copy`, which is set on all ranks except the first that holds it. A norm over all parameters thus
+    counts it once.
     """
 
     def __init__(self, model: Model, rank_of_unit: list[int], groups: Groups, recorder: Recorder) -> None:
@@ -81,7 +89,7 @@ class TiedParameters:
             if len(places) == 1:
                 continue
             for pipeline in groups.pipelines:
-                group = groups.of("embedding", tuple(pipeline[place] for place in places))
+                group = groups.over("embedding", tuple(pipeline[place] for place in places))
                 if group.index >= 0:
                     self.over[parameter] = Communicator(group, recorder)
                     parameter.tied_across_stages = True  # type: ignore[attr-defined]
@@ -89,7 +97,7 @@ class TiedParameters:
                     parameter.tied_copy = group.index > 0  # type: ignore[attr-defined]
 
     def all_reduce(self, strategy: DataParallelStrategy) -> None:
-        """To be called between `after_backward` and the step."""
+        """Sums the gradients of the copies. It must be called between `after_backward` and the step."""
         if self.over:
             with self.recorder.phase(Phase.EMBEDDING_SYNC):
                 for gradient, over in self._gradients(strategy):
@@ -97,7 +105,7 @@ class TiedParameters:
 
     def _gradients(self, strategy: DataParallelStrategy) -> list[tuple[torch.Tensor, Communicator]]:
         pieces = {p: gradient for p, gradient in strategy.gradient_pieces() if p in self.over}
-        # In the order of the whole model: stages have them in orders of their own.
+        # The order is that of the whole model, because the order of the pieces differs between stages.
         return [(pieces[p], over) for p, over in self.over.items() if p in pieces]
 
 

@@ -1,4 +1,4 @@
-"""What strategies share whose ranks all hold every parameter and step it."""
+"""The common part of strategies in which every rank holds and steps all parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wirecost.train.groups import Group
 
 
 class WholeParameters:
-    """The optimizer's part of `DataParallelStrategy`: nothing is sharded, nothing has to travel."""
+    """The methods of `DataParallelStrategy` for the optimizer, without shards or communication."""
 
     pieces_over: Group | None = None
 

@@ -1,4 +1,5 @@
-"""ZeRO-1, as Megatron-LM's distributed optimizer: gradients are reduce-scattered, parameters all-gathered."""
+"""ZeRO-1: gradients are reduce-scattered and parameters all-gathered, as in Megatron-LM's distributed
+optimizer."""
 
 from __future__ import annotations
 
@@ -17,16 +18,19 @@ from wirecost.train.recorder import Recorder
 
 
 class Zero1(ShardedOptimizer):
-    """Gradients accumulate in a whole flat buffer. With overlap each bucket leaves while backward of the last
-    micro-batch goes on; without, everything is one bucket that leaves after it."""
+    """Shards the optimizer. Gradients accumulate in a whole flat buffer.
+
+    With overlap, each bucket is sent during backward of the last micro-batch. Without overlap there is one
+    bucket, which is sent after backward.
+    """
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         super().__init__(model, plan, groups, recorder, plan.bucket_bytes if plan.overlap else None)
-        self.gradients = self._buffer()  # what lies between gradients stays zero
+        self.gradients = self._buffer()  # the padding between gradients stays zero
         views = {}
         for bucket, flat, shard in zip(self.buckets, self.gradients, self.shards, strict=True):
             views.update(bucket.views(flat))
-            shard.grad = self._mine(flat)
+            shard.grad = self._own_part(flat)
         self.rounds = 2 if self.replication.size > 1 else 1
         self.chains = chains_for(self.device, recorder)
         self.ready = GradientsReady(self.buckets, self._launch, Places(views))
@@ -48,11 +52,11 @@ class Zero1(ShardedOptimizer):
 
     def _reduce(self, bucket: Bucket) -> Chain:
         flat = self.gradients[bucket.index]
-        mine = self._mine(flat)
-        sent = self._sent(flat)
-        part = mine if sent is flat else self._mine(sent)
+        own_part = self._own_part(flat)
+        sent = self._to_wire(flat)
+        part = own_part if sent is flat else self._own_part(sent)
         yield self.sharding.reduce_scatter(part, sent, asynchronous=True)
         if self.replication.size > 1:
             yield self.replication.all_reduce(part, asynchronous=True)
-        if part is not mine:
-            mine.copy_(part)
+        if part is not own_part:
+            own_part.copy_(part)

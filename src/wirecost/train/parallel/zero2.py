@@ -1,4 +1,4 @@
-"""ZeRO-2: gradients are sharded as well (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2)."""
+"""ZeRO-2: the gradients are sharded too (Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from wirecost.spec import Plan
 from wirecost.train.groups import Groups
 from wirecost.train.parallel.buckets import Bucket
 from wirecost.train.parallel.chains import Chain, chains_for
-from wirecost.train.parallel.gradients import GradientsReady, copy_together, taken
+from wirecost.train.parallel.gradients import GradientsReady, copy_together, take_gradient
 from wirecost.train.parallel.sharded import ShardedOptimizer
 from wirecost.train.recorder import Recorder
 
-BUCKETS_UNDER_WAY = 2
-"""Whole buckets that may wait for the wire; more would hide more and take the memory that ZeRO-2 saves."""
+MAX_BUCKETS_IN_FLIGHT = 2
+"""Largest number of whole buckets that wait to be sent. More of them would overlap more, but take the memory that
+ZeRO-2 saves."""
 
 
 class Zero2(ShardedOptimizer):
-    """In every micro-batch each bucket is reduce-scattered as soon as backward has made it, added to this rank's
-    shard and given up. Hybrid sharding all-reduces the shard once, after the last micro-batch."""
+    """Shards the optimizer and the gradients.
+
+    In every micro-batch, each bucket is reduce-scattered when backward has filled it, added to this rank's
+    shard, and released. Hybrid sharding all-reduces the shards once, after the last micro-batch.
+    """
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         super().__init__(model, plan, groups, recorder, plan.bucket_bytes)
         for shard in self.shards:
             shard.grad = torch.zeros_like(shard)
-        # Several model chunks on a rank may share a bucket; which of them is last shows after backward.
+        # Several chunks of a rank may share a bucket. The last of them is known only after backward.
         self.replicates_in_backward = plan.virtual_stages == 1
-        self.chains = chains_for(self.device, recorder, BUCKETS_UNDER_WAY if plan.overlap else 0)
+        self.chains = chains_for(self.device, recorder, MAX_BUCKETS_IN_FLIGHT if plan.overlap else 0)
         self.ready = GradientsReady(self.buckets, self._launch)
         self._last = False
         self._to_replicate: set[int] = set()
@@ -70,7 +74,7 @@ class Zero2(ShardedOptimizer):
                 view.zero_()
             else:
                 places.append(view)
-                gradients.append(taken(parameter))
+                gradients.append(take_gradient(parameter))
         copy_together(places, gradients)
         replicates = self._last and self.replicates_in_backward and bucket.index in self._to_replicate
         if replicates:
@@ -78,8 +82,8 @@ class Zero2(ShardedOptimizer):
         self.chains.start(self._reduce(bucket, whole, replicates), 2 if replicates else 1, keep=whole)
 
     def _reduce(self, bucket: Bucket, whole: torch.Tensor, replicates: bool) -> Chain:
-        sent = self._sent(whole)
-        part = torch.empty_like(self._mine(sent))
+        sent = self._to_wire(whole)
+        part = torch.empty_like(self._own_part(sent))
         yield self.sharding.reduce_scatter(part, sent, asynchronous=True)
         self._gradient(bucket.index).add_(part)
         if replicates:
@@ -87,7 +91,7 @@ class Zero2(ShardedOptimizer):
 
     def _replicate(self, index: int) -> Chain:
         shard = self._gradient(index)
-        sent = self._sent(shard)
+        sent = self._to_wire(shard)
         yield self.replication.all_reduce(sent, asynchronous=True)
         if sent is not shard:
             shard.copy_(sent)

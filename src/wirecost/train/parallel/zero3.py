@@ -1,9 +1,9 @@
-"""ZeRO-3: parameters are sharded as well, by PyTorch's FSDP2 (`fully_shard`; Zhao et al. 2023, arXiv:2304.11277).
+"""ZeRO-3: the parameters are sharded too, by PyTorch's FSDP2 (`fully_shard`; Zhao et al. 2023, arXiv:2304.11277).
 
-Each unit gathers its parameters before forward and again before backward and reduce-scatters its gradients, in
-every micro-batch. Parameters that units share (a tied embedding) belong to the root, as do units that are mostly
-made of them; the root's parameters are gathered once a micro-batch. FSDP2 keeps FP32 masters and casts what it
-gathers.
+In every micro-batch, each unit gathers its parameters before forward and again before backward, and
+reduce-scatters its gradients. Parameters that units share, as a tied embedding, belong to the root, and so do
+units that consist mostly of them. The root's parameters are gathered once per micro-batch. FSDP2 keeps FP32
+master weights and casts the parameters that it gathers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,20 @@ from wirecost.train.models.base import Unit
 from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.traffic import WIRE_DTYPES
 from wirecost.train.recorder import Recorder
-from wirecost.train.streams import on
+from wirecost.train.streams import use_stream
 
 GATHERED_AS = {Precision.FP32: None, Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 
 
 class Zero3:
-    """With overlap a unit's all-gather is issued when the unit before it starts; without, nothing runs beside
-    computation. On a CPU the reduce-scatters never do: FSDP2 relies on streams for that."""
+    """Shards parameters with FSDP2.
+
+    With overlap, a unit's all-gather is issued when the unit before it starts. Without overlap, communication
+    never runs during computation. On a CPU reduce-scatters never overlap, because FSDP2 uses streams for that.
+
+    Attributes:
+        blocks: lists of modules whose parameters are gathered together. The first one is the root.
+    """
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
         self.module: nn.Module = model
@@ -67,7 +73,7 @@ class Zero3:
         yield
         self._waiting_since = None
         if self._reduced_since is not None:
-            # Once the last unit's gradients have left, backward only waits for them.
+            # After the last unit's gradients have been sent, backward only waits for them.
             self.recorder.tail(Phase.BACKWARD, self._reduced_since, Phase.GRAD_SYNC)
             self._reduced_since = None
 
@@ -86,7 +92,8 @@ class Zero3:
         pass
 
     def complete_parameters(self) -> None:
-        """A forward without backward leaves the root's parameters gathered."""
+        """Shards the parameters again, because a forward without backward leaves the root's parameters
+        gathered."""
         for block in self.blocks:
             _first(block).reshard()
 
@@ -94,8 +101,8 @@ class Zero3:
         return {}
 
     def _shard(self, model: nn.Module, plan: Plan) -> list[list[nn.Module]]:
-        """Returns the blocks, modules whose parameters are gathered together: the root, then the units' in the
-        order of forward."""
+        """Shards a model, and returns the blocks: the root's, and then those of the units in the order of
+        forward."""
         options: dict[str, Any] = {
             "mesh": self.sharding.group.mesh(self.device.type),
             "mp_policy": MixedPrecisionPolicy(
@@ -106,24 +113,27 @@ class Zero3:
         users = Counter(p for unit in units for p in set(unit.parameters()))
         shared = {p for p, count in users.items() if count > 1}
         blocks = [[model], *(own for unit in units if (own := _own_modules(unit, shared)))]
-        for modules in reversed(blocks):  # the root last: it takes what is left
+        for modules in reversed(blocks):  # the root is last, because it takes the remaining parameters
             fully_shard(modules, **options)
         for block in map(_first, blocks):
-            # They ask for what these have, of whatever class.
+            # FSDP2 needs only the methods of these classes.
             block.set_custom_all_gather(_AllGather(self))  # type: ignore[arg-type]
             block.set_custom_reduce_scatter(_ReduceScatter(self))  # type: ignore[arg-type]
             block.set_gradient_divide_factor(1.0)
             block.set_force_sum_reduction_for_comms(True)
-            # Prefetching is done below, where it can be timed; itself, gathered already, means nothing here.
+            # The hooks of `_time_gathers` prefetch, because they can measure it. A block that prefetches
+            # itself, which is gathered already, prefetches nothing.
             block.set_modules_to_backward_prefetch([block])
             if self.replication.size > 1:
                 block.set_all_reduce_hook(_Replication(self))
         return blocks
 
     def _time_gathers(self) -> None:
-        """Puts hooks around FSDP2's own: what it takes to have the parameters is PARAM_GATHER. After them the
-        next block's all-gather is issued."""
-        # Backward begins at the root, which holds the loss, and goes on at the last unit.
+        """Registers hooks before and after those of FSDP2, so that the wait for parameters counts as PARAM_GATHER.
+
+        The later hooks also issue the all-gather of the next block.
+        """
+        # Backward begins at the root, which holds the loss, and continues at the last unit.
         backwards = [self.blocks[0], *reversed(self.blocks[1:])]
         following = dict(zip(map(_first, self.blocks), map(_first, self.blocks[1:]), strict=False))
         previous = dict(zip(map(_first, backwards), map(_first, backwards[1:]), strict=False))
@@ -137,30 +147,34 @@ class Zero3:
                 module.register_forward_hook(backward.in_backward)
 
     def computed(self) -> None:
-        """Backward of a block has computed. On a GPU, FSDP2 now makes the compute stream wait for the
-        reduce-scatter of the block before, whose memory it wants back, and goes on to this one's gradients."""
+        """Records that backward of a block has been computed.
+
+        On a GPU, FSDP2 then makes the compute stream wait for the reduce-scatter of the block before, to reuse its
+        memory, and continues with the gradients of this block.
+        """
         if self.device.type == "cuda" and self._waiting_since is None:
             self._waiting_since = self.recorder.clock.now()
 
     def waited(self) -> None:
-        """A block's gradients are about to be put together for their reduce-scatter."""
+        """Records that FSDP2's wait has ended, and that it starts to collect the gradients of a block."""
         if self._waiting_since is not None:
             now = self.recorder.clock.now()
             self.recorder.inside(Phase.BACKWARD, self._waiting_since, now, Phase.GRAD_SYNC)
             self._waiting_since = None
 
     def another(self) -> None:
-        """Backward of another block begins: where the one before had nothing to reduce, it did not wait."""
+        """Records that backward of another block begins. If the one before had no gradients, FSDP2 didn't wait."""
         self._waiting_since = None
 
     def reduced(self) -> None:
-        """A reduce-scatter is about to be issued, on a GPU on a stream of its own."""
+        """Records that a reduce-scatter is about to be issued. On a GPU it has its own stream."""
         if self.device.type == "cuda":
             self._reduced_since = self.recorder.clock.now()
 
 
 def _own_modules(unit: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
-    """The unit, or its largest submodules that hold nothing shared; none if most of it is shared."""
+    """Returns the unit, or its largest submodules without shared parameters. Returns none if most of it is
+    shared."""
     sizes = {p: p.numel() for p in unit.parameters()}
     if 2 * sum(size for p, size in sizes.items() if p in shared) > sum(sizes.values()):
         return []
@@ -174,13 +188,17 @@ def _unshared(module: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
 
 
 def _first(block: list[nn.Module]) -> FSDPModule:
-    """A block's state hangs on each of its modules."""
+    """Returns the first module of a block. Each module of a block has the block's state."""
     assert isinstance(block[0], FSDPModule)
     return block[0]
 
 
 class _Bracket:
-    """Hooks before and after FSDP2's, which wait for the parameters of a unit."""
+    """Hooks before and after FSDP2's hooks, which wait for the parameters of a unit.
+
+    Args:
+        prefetch: the block whose all-gather is issued after the wait, or None.
+    """
 
     def __init__(self, strategy: Zero3, prefetch: FSDPModule | None) -> None:
         self.strategy = strategy
@@ -194,7 +212,7 @@ class _Bracket:
 
     def _close_forward(self, inputs: object) -> None:
         self._close()
-        # FSDP2 has put a node of its own behind each of them, where it reduces: it comes after these hooks.
+        # FSDP2 reduces gradients in a node of its own behind each input, which runs after these hooks.
         _on_gradient(inputs, self.strategy.computed)
 
     def _open(self) -> None:
@@ -209,7 +227,7 @@ class _Bracket:
 
 
 def _on_gradient(values: object, act: Callable[[], None]) -> None:
-    """Lets `act` run when the gradient of a unit's output (or input) arrives."""
+    """Calls `act` when the gradient of a unit's output or input arrives."""
     if isinstance(values, tuple):
         for value in values:
             _on_gradient(value, act)
@@ -218,7 +236,7 @@ def _on_gradient(values: object, act: Callable[[], None]) -> None:
 
 
 class _Allocates:
-    """How FSDP2 asks for memory."""
+    """Allocates memory for FSDP2."""
 
     def __init__(self, strategy: Zero3) -> None:
         self.strategy = strategy
@@ -229,7 +247,7 @@ class _Allocates:
 
 
 class _AllGather(_Allocates):
-    """An all-gather that is recorded; it begins after the computation issued so far if nothing may overlap."""
+    """A recorded all-gather. Without overlap it begins after the computation that has been issued."""
 
     def __call__(
         self,
@@ -245,7 +263,7 @@ class _AllGather(_Allocates):
 
 
 class _Work(dist.Work):
-    """A recorded collective as FSDP2 waits for one."""
+    """A recorded collective in the form for which FSDP2 waits."""
 
     def __init__(self, pending: Pending) -> None:
         super().__init__()
@@ -257,7 +275,7 @@ class _Work(dist.Work):
 
 
 class _ReduceScatter(_Allocates):
-    """A reduce-scatter that is recorded; computation waits for it if nothing may overlap."""
+    """A recorded reduce-scatter. Without overlap computation waits for it."""
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         self.strategy.waited()
@@ -277,14 +295,15 @@ class _ReduceScatter(_Allocates):
         self.strategy.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
         if self.compute is not None and not self.strategy.overlap:
             reducing = torch.cuda.current_stream()
-            with on(self.compute):
+            with use_stream(self.compute):
                 self.strategy.computed()
                 self.compute.wait_stream(reducing)
                 self.strategy.waited()
 
 
 class _Replication:
-    """Hybrid sharding: the shard's gradient is summed over micro-batches, then over the other hosts, once."""
+    """The all-reduce of hybrid sharding. Gradients of shards are summed over micro-batches, and then over the
+    hosts."""
 
     def __init__(self, strategy: Zero3) -> None:
         self.strategy = strategy

@@ -1,4 +1,4 @@
-"""Which modules are split, and how: rules by type, so that models know nothing of it."""
+"""Splits the modules of a model by rules for their types, so that models contain no parallelism code."""
 
 from __future__ import annotations
 
@@ -29,27 +29,31 @@ from wirecost.train.recorder import Recorder
 
 @dataclass(frozen=True)
 class Splitter:
-    """What rules need: this rank's shards and the ranks it works with."""
+    """Replaces submodules of a module by their parallel forms."""
 
     shards: Shards
     ranks: TensorRanks
 
     def columns(self, module: nn.Module, *names: str, entered: bool = False) -> None:
+        """Splits linears by the columns of x W^T. See `ColumnLinear` for `entered`."""
         for name in names:
             setattr(module, name, ColumnLinear(getattr(module, name), self.shards, self.ranks, entered=entered))
 
     def rows(self, module: nn.Module, name: str) -> None:
+        """Splits a linear by its inputs."""
         setattr(module, name, RowLinear(getattr(module, name), self.shards, self.ranks))
 
     def heads(self, module: nn.Module, *names: str) -> None:
-        """Counts of heads become this rank's."""
+        """Divides numbers of heads by the number of ranks."""
         for name in names:
             setattr(module, name, getattr(module, name) // self.ranks.size)
 
     def tokens(self, module: nn.Module) -> None:
+        """Splits the embedding of the tokens by the vocabulary."""
         module.tokens = VocabularyEmbedding(module.tokens, self.shards, self.ranks)  # type: ignore[arg-type]
 
     def sliced(self, module: nn.Module, name: str) -> None:
+        """With sequence parallelism, restricts an embedding to this rank's slice of the sequence."""
         if self.ranks.sequence:
             setattr(module, name, SlicedEmbedding(getattr(module, name), self.ranks))
 
@@ -78,7 +82,7 @@ def _mlp(mlp: MLP, split: Splitter) -> None:
 
 
 def _gated_mlp(mlp: GatedMLP, split: Splitter) -> None:
-    # Both take the same input, which need not move twice.
+    # Both linears have the same input, which is thus communicated only once.
     mlp.register_forward_pre_hook(lambda _, inputs: (enter(inputs[0], split.ranks),))
     split.columns(mlp, "gate", "up", entered=True)
     split.rows(mlp, "down")
@@ -86,7 +90,7 @@ def _gated_mlp(mlp: GatedMLP, split: Splitter) -> None:
 
 def _relative_bias(bias: RelativeBias, split: Splitter) -> None:
     assert isinstance(bias.weight, nn.Parameter)
-    bias.weight = split.shards.of(bias.weight, 1)
+    bias.weight = split.shards.shard(bias.weight, 1)
 
 
 def _embedding(unit: GPTEmbedding | BERTEmbedding, split: Splitter) -> None:
@@ -106,8 +110,10 @@ def _head(unit: GPTHead | T5Head | LlamaHead, split: Splitter) -> None:
 
 
 def _bert_head(unit: BERTHead, split: Splitter) -> None:
-    """Masked positions and the first one may lie in any slice: the head sees the whole sequence, and all ranks
-    compute alike what comes before the vocabulary."""
+    """Splits BERT's head by the vocabulary. All ranks compute the layers before it for the whole sequence.
+
+    The masked positions may lie in any slice of the sequence.
+    """
     whole = TensorRanks(split.ranks.communicator, sequence=False, overlap=split.ranks.overlap)
     if split.ranks.sequence:
         unit.register_forward_pre_hook(
@@ -138,7 +144,7 @@ RULES: dict[type[nn.Module], Callable[[Any, Splitter], None]] = {
 
 
 def apply_tensor_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> None:
-    """Splits a whole model in place; every rank of the tensor group keeps its part."""
+    """Splits a whole model in place. Every rank of the tensor group keeps its part."""
     if groups.tensor.size == 1:
         return
     ranks = TensorRanks(

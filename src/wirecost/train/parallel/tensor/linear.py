@@ -1,4 +1,4 @@
-"""Linears whose weight is split over the ranks by columns or by rows (Shoeybi et al. 2019, section 3)."""
+"""Linear layers whose weight is split over the ranks by columns or by rows (Shoeybi et al. 2019, section 3)."""
 
 from __future__ import annotations
 
@@ -9,48 +9,55 @@ from torch import nn
 from torch.nn import functional
 
 from wirecost.train.communicator import DONE
-from wirecost.train.models.vocabulary import aligned
+from wirecost.train.models.vocabulary import padded
 from wirecost.train.parallel.base import uncompiled
 from wirecost.train.parallel.tensor.ranks import TensorRanks, flat
 from wirecost.train.parallel.tensor.shards import Shards, mark_partial
 
 
 class _Column(torch.autograd.Function):
-    """x W^T + b for a shard of W's rows and of b, or without b and with `more` rows of zeros. With sequence
-    parallelism the slice of `x` is kept, and gathered again in backward (Korthikanti et al. 2022, section
-    4.2.2)."""
+    """x W^T + b for this rank's shard of W's rows and of b. Without b, W may get `padding` rows of zeros.
+
+    With sequence parallelism, the slice of `x` is kept, and backward gathers it again (Korthikanti et al. 2022,
+    section 4.2.2).
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, ranks: TensorRanks, more: int
+        ctx: Any,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        ranks: TensorRanks,
+        padding: int,
     ) -> torch.Tensor:
         ctx.ranks = ranks
-        ctx.more = more
+        ctx.padding = padding
         ctx.biased = bias is not None
         ctx.save_for_backward(x, weight)
         whole = ranks.whole(ranks.gather(x)[0]) if ranks.sequence else x
-        return functional.linear(whole, aligned(weight, more), bias)
+        return functional.linear(whole, padded(weight, padding), bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
         ranks: TensorRanks = ctx.ranks
         spread, gathering = ranks.gather(x, asynchronous=ranks.overlap) if ranks.sequence else (x, DONE)
-        of_x = gradient @ aligned(weight, ctx.more)
+        x_gradient = gradient @ padded(weight, ctx.padding)
         if ranks.sequence:
             ranks.wait(gathering)
             x = ranks.whole(spread)
-            of_x, summing = ranks.scatter_sum(of_x, asynchronous=ranks.overlap)
+            x_gradient, summing = ranks.scatter_sum(x_gradient, asynchronous=ranks.overlap)
         else:
-            summing = ranks.sum(of_x, asynchronous=ranks.overlap)
-        of_weight = (flat(gradient).t() @ flat(x))[: len(weight)]
-        of_bias = flat(gradient).sum(0) if ctx.biased else None
+            summing = ranks.sum(x_gradient, asynchronous=ranks.overlap)
+        weight_gradient = (flat(gradient).t() @ flat(x))[: len(weight)]
+        bias_gradient = flat(gradient).sum(0) if ctx.biased else None
         ranks.wait(summing)
-        return of_x, of_weight, of_bias, None, None
+        return x_gradient, weight_gradient, bias_gradient, None, None
 
 
 class _Row(torch.autograd.Function):
-    """The sum over the ranks of x W^T for a shard of W's columns and the ranks' own `x`, and b, which all have."""
+    """The sum over the ranks of x W^T, plus b. Each rank has its part of `x` and of W's columns, and all of b."""
 
     @staticmethod
     def forward(
@@ -69,35 +76,59 @@ class _Row(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         x, weight = ctx.saved_tensors
-        of_bias = flat(gradient).sum(0) if ctx.biased else None  # of this rank's slice of the sequence, if any
+        # With sequence parallelism this is the part of this rank's slice of the sequence.
+        bias_gradient = flat(gradient).sum(0) if ctx.biased else None
         if ctx.ranks.sequence:
             gradient = ctx.ranks.whole(ctx.ranks.gather(gradient)[0])
-        return gradient @ weight, flat(gradient).t() @ flat(x), of_bias, None
+        return gradient @ weight, flat(gradient).t() @ flat(x), bias_gradient, None
 
 
 @uncompiled
 def column_linear(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, ranks: TensorRanks, more: int = 0
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, ranks: TensorRanks, padding: int = 0
 ) -> torch.Tensor:
-    """(..., inputs), whole or a slice of the sequence, to (..., this rank's outputs and `more` zeros)."""
-    return _Column.apply(x, weight, bias, ranks, more)  # type: ignore[return-value]
+    """Computes this rank's outputs of a linear that is split by columns.
+
+    Args:
+        x: (batch, sequence, inputs), or with sequence parallelism this rank's slice of the sequence.
+        weight, bias: this rank's shards, (outputs, inputs) and (outputs,).
+        padding: number of zeros to add to the outputs. It needs `bias` to be None.
+
+    Returns:
+        (batch, sequence, outputs + padding).
+    """
+    return _Column.apply(x, weight, bias, ranks, padding)  # type: ignore[return-value]
 
 
 @uncompiled
 def row_linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, ranks: TensorRanks
 ) -> torch.Tensor:
-    """(..., this rank's inputs) to (..., outputs), whole or a slice of the sequence."""
+    """Computes a linear that is split by rows.
+
+    Args:
+        x: this rank's inputs, (batch, sequence, inputs).
+        weight: this rank's shard, (outputs, inputs).
+        bias: the whole bias, (outputs,), or None.
+
+    Returns:
+        (batch, sequence, outputs), or with sequence parallelism this rank's slice of the sequence.
+    """
     return _Row.apply(x, weight, bias, ranks)  # type: ignore[return-value]
 
 
 class ColumnLinear(nn.Module):
-    """`entered`: the input has been through `ranks.enter` (several linears share it), so nothing moves here."""
+    """A linear layer that is split by columns.
+
+    Args:
+        entered: whether the input has passed through `ranks.enter`, because several linears share it. Then this
+            module doesn't communicate.
+    """
 
     def __init__(self, linear: nn.Linear, shards: Shards, ranks: TensorRanks, *, entered: bool = False) -> None:
         super().__init__()
-        self.weight = shards.of(linear.weight, 0)
-        self.bias = None if linear.bias is None else shards.of(linear.bias, 0)
+        self.weight = shards.shard(linear.weight, 0)
+        self.bias = None if linear.bias is None else shards.shard(linear.bias, 0)
         self.ranks = ranks
         self.entered = entered
 
@@ -108,9 +139,11 @@ class ColumnLinear(nn.Module):
 
 
 class RowLinear(nn.Module):
+    """A linear layer that is split by rows."""
+
     def __init__(self, linear: nn.Linear, shards: Shards, ranks: TensorRanks) -> None:
         super().__init__()
-        self.weight = shards.of(linear.weight, 1)
+        self.weight = shards.shard(linear.weight, 1)
         self.bias = linear.bias
         self.ranks = ranks
         if ranks.sequence:

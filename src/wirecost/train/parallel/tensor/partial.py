@@ -1,4 +1,4 @@
-"""Gradients of which each tensor-parallel rank has a part (Megatron-LM's `allreduce_layernorm_grads`)."""
+"""Sums gradients of which each tensor-parallel rank has a part (Megatron-LM's `allreduce_layernorm_grads`)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from wirecost.train.communicator import Communicator
 
 
 class PartialGradients:
-    """With sequence parallelism norms, positions and the biases of row-parallel linears see a slice of the
-    sequence. Their gradients are summed over the tensor group once an iteration, in one all-reduce, after the
-    data-parallel strategy is done: sums commute, and ranks of a tensor group hold the same pieces."""
+    """Gradients of parameters that process only a slice of the sequence.
+
+    With sequence parallelism these are norms, positions, and the biases of row-parallel linears. Their
+    gradients are summed over the tensor group once per iteration, in one all-reduce after the data-parallel
+    synchronization. Sums commute, and the ranks of a tensor group hold the same pieces.
+    """
 
     def __init__(self, communicator: Communicator) -> None:
         self.communicator = communicator
 
     def sum(self, pieces: Iterable[tuple[nn.Parameter, torch.Tensor]]) -> None:
-        """In place, in phase GRAD_SYNC. Args as `DataParallelStrategy.gradient_pieces` gives them."""
+        """Sums the gradients in place, in phase GRAD_SYNC. See `DataParallelStrategy.gradient_pieces` for
+        `pieces`."""
         if self.communicator.size == 1:
             return
         partial = [piece for parameter, piece in pieces if getattr(parameter, "tensor_partial", False)]

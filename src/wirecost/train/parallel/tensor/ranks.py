@@ -1,4 +1,4 @@
-"""What tensor-parallel ranks do together: sums, and with sequence parallelism gathers and scatters."""
+"""The communication of tensor-parallel ranks: sums, and with sequence parallelism gathers and scatters."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ PHASE = Phase.TENSOR_PARALLEL
 class TensorRanks:
     """The tensor group.
 
-    `sequence`: between the parallel parts each rank has a slice of the sequence, (batch, sequence / n, hidden).
-    `overlap`: in backward, a linear's communication runs while its other gradient is computed.
+    Attributes:
+        sequence: whether each rank has only a slice of the sequence between the parallel parts, (batch,
+            sequence / n, hidden).
+        overlap: whether a linear's communication in backward runs while its other gradient is computed.
     """
 
     communicator: Communicator
@@ -36,16 +38,19 @@ class TensorRanks:
         return self.communicator.group.index
 
     def sum(self, x: torch.Tensor, *, asynchronous: bool = False) -> Pending:
-        """In place."""
+        """Sums `x` over the ranks, in place."""
         return self.communicator.all_reduce(x, phase=PHASE, asynchronous=asynchronous)
 
     def maximum(self, x: torch.Tensor) -> None:
-        """In place."""
+        """Takes the maximum of `x` over the ranks, in place."""
         self.communicator.all_reduce(x, op=dist.ReduceOp.MAX, phase=PHASE)
 
     def gather(self, x: torch.Tensor, *, asynchronous: bool = False) -> tuple[torch.Tensor, Pending]:
-        """The whole sequence from slices (batch, sequence / n, ...); as `spread`, to be put in order by `whole`
-        once the gather is done."""
+        """Gathers the slices of a sequence, (batch, sequence / n, ...).
+
+        Returns:
+            The slices, (n, batch, sequence / n, ...), which `whole` puts in order after the gather has ended.
+        """
         spread = x.new_empty((self.size, *x.shape))
         return spread, self.communicator.all_gather(
             spread.view(-1), x.contiguous().view(-1), phase=PHASE, asynchronous=asynchronous
@@ -53,11 +58,12 @@ class TensorRanks:
 
     @staticmethod
     def whole(spread: torch.Tensor) -> torch.Tensor:
-        """(n, batch, sequence / n, ...) as (batch, sequence, ...); no copy for one sequence."""
+        """Returns slices, (n, batch, sequence / n, ...), as (batch, sequence, ...). A batch of 1 isn't copied."""
         return spread.transpose(0, 1).flatten(1, 2)
 
     def scatter_sum(self, x: torch.Tensor, *, asynchronous: bool = False) -> tuple[torch.Tensor, Pending]:
-        """This rank's slice of the sum of (batch, sequence, ...), once the reduce-scatter is done."""
+        """Returns this rank's slice of the sum of `x`, (batch, sequence, ...). It is valid after the
+        reduce-scatter."""
         spread = x.unflatten(1, (self.size, -1)).transpose(0, 1).contiguous()
         part = torch.empty_like(spread[0])
         return part, self.communicator.reduce_scatter(
@@ -65,15 +71,16 @@ class TensorRanks:
         )
 
     def slice(self, x: torch.Tensor, dim: int = 1) -> torch.Tensor:
-        """This rank's slice of the sequence."""
+        """Returns this rank's slice of the sequence, which is dimension `dim` of `x`."""
         return x.chunk(self.size, dim)[self.index]
 
     def wait(self, *pending: Pending) -> None:
+        """Waits for collectives."""
         wait_all(pending, self.communicator.recorder, PHASE)
 
 
 class _Sum(torch.autograd.Function):
-    """Sums over the ranks; with sequence parallelism each keeps its slice of the sum."""
+    """The sum over the ranks. With sequence parallelism each rank keeps its slice of the sum."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, ranks: TensorRanks, sequence: bool) -> torch.Tensor:
@@ -92,8 +99,10 @@ class _Sum(torch.autograd.Function):
 
 
 class _Enter(torch.autograd.Function):
-    """What every rank has, or with sequence parallelism has a slice of, becomes the input of parallel parts:
-    its gradient is the sum of theirs."""
+    """The input of parallel parts. Every rank has it, or with sequence parallelism a slice of it.
+
+    Its gradient is the sum of the gradients of the ranks.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
@@ -110,7 +119,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Whole(torch.autograd.Function):
-    """The whole sequence from the ranks' slices, for what every rank computes alike."""
+    """The whole sequence from the ranks' slices, for computations that every rank repeats."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
@@ -122,30 +131,37 @@ class _Whole(torch.autograd.Function):
         return ctx.ranks.slice(gradient), None
 
 
-# Collectives are opaque to `torch.compile`: what lies between them is compiled.
+# torch.compile doesn't trace collectives. It compiles the parts between them.
 @uncompiled
 def sum_over_ranks(x: torch.Tensor, ranks: TensorRanks, *, sequence: bool) -> torch.Tensor:
+    """Returns the sum of `x` over the ranks, or with `sequence` this rank's slice of it."""
     return _Sum.apply(x, ranks, sequence)  # type: ignore[return-value]
 
 
 @uncompiled
 def enter(x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
+    """Returns the input of parallel parts, (batch, sequence, hidden), from `x` that every rank has.
+
+    With sequence parallelism `x` is this rank's slice. Backward sums the gradients of the ranks.
+    """
     return _Enter.apply(x, ranks)  # type: ignore[return-value]
 
 
 @uncompiled
 def whole_sequence(x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
+    """Returns the whole sequence, (batch, sequence, hidden), from the ranks' slices."""
     return _Whole.apply(x, ranks)  # type: ignore[return-value]
 
 
 @uncompiled
 @torch.no_grad()
 def maximum_over_ranks(x: torch.Tensor, ranks: TensorRanks) -> torch.Tensor:
+    """Returns the maximum of `x` over the ranks, without a gradient."""
     x = x.detach().clone()
     ranks.maximum(x)
     return x
 
 
 def flat(x: torch.Tensor) -> torch.Tensor:
-    """(rows, last dimension)."""
+    """Returns `x`, (..., columns), as (rows, columns)."""
     return x.reshape(-1, x.shape[-1])

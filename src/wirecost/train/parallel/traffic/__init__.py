@@ -1,4 +1,4 @@
-"""What gradients are turned into for the wire of the data-parallel group, and back."""
+"""The formats in which gradients are sent over the data-parallel group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["WIRE_DTYPES", "Traffic", "traffic_for"]
 def traffic_for(
     plan: Plan, communicator: Communicator, buckets: Sequence[Bucket], device: torch.device
 ) -> Traffic:
-    """The all-reduce of `buckets` that a plan names; a single rank sends nothing and loses nothing."""
+    """Returns the all-reduce of `buckets` in the format that a plan names. A single rank doesn't compress
+    gradients."""
     if communicator.size == 1 or plan.gradient_traffic is GradientTraffic.NATIVE:
         return Native(communicator)
     if plan.gradient_traffic is GradientTraffic.INT8:

@@ -1,4 +1,4 @@
-"""What a bucketed all-reduce asks of the format on the wire."""
+"""The interface of a format in which gradients are sent."""
 
 from __future__ import annotations
 
@@ -11,14 +11,22 @@ from wirecost.train.parallel.chains import Chain
 
 
 class Traffic(Protocol):
-    """`rounds`: collectives one after another for one bucket."""
+    """An all-reduce of buckets in some format.
+
+    Attributes:
+        rounds: number of dependent collectives for one bucket.
+    """
 
     rounds: int
 
     def all_reduce(self, flat: torch.Tensor, bucket: Bucket) -> Chain:
-        """`flat`, this rank's gradients of a bucket, becomes their sum over the group (as the wire lets it)."""
+        """Sums gradients over the group in place, with the accuracy of the format.
+
+        Args:
+            flat: this rank's gradients of the bucket, (bucket.size,).
+        """
         ...
 
     def carried(self) -> dict[str, torch.Tensor]:
-        """What this rank takes over from one iteration to the next, by name: part of a checkpoint."""
+        """Returns this rank's state between iterations, by name, as a part of checkpoints."""
         ...

@@ -1,4 +1,4 @@
-"""Gradients as they are, or rounded to 16 bits, which also is the format that the network sums in."""
+"""Gradients in their own dtype, or rounded to 16 bits. The collective sums them in the dtype that is sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wirecost.train.parallel.chains import Chain
 
 
 class Native:
-    """An all-reduce of the buffer itself."""
+    """An all-reduce of the gradients in their own dtype."""
 
     rounds = 1
 
@@ -25,7 +25,10 @@ class Native:
 
 
 class Cast:
-    """Half the bytes of FP32. The loss is divided by the ranks before backward, so that sums don't grow."""
+    """An all-reduce of gradients rounded to 16 bits, which halves the bytes of FP32.
+
+    Sums don't grow with the number of ranks, because the loss is divided by it before backward.
+    """
 
     rounds = 1
 

@@ -1,8 +1,9 @@
-"""Gradients in 8 bits, with one scale for each block of elements.
+"""Gradients in 8 bits with one scale for each block of elements.
 
-No network sums such numbers, so the all-reduce is an all-to-all and an all-gather, as in ZeRO++ (Wang et al. 2023,
-arXiv:2306.10209, section 4.3) and Dettmers 2016 (arXiv:1511.04561): every rank sends each other one its part,
-sums what it gets in FP32, and sends the sum to all. A number is rounded twice.
+Collectives can't sum this format. The all-reduce therefore consists of an all-to-all and an all-gather, as in
+ZeRO++ (Wang et al. 2023, arXiv:2306.10209, section 4.3) and in Dettmers 2016 (arXiv:1511.04561). Every rank
+sends each other rank its part, sums the received parts in FP32, and sends the sum to all ranks. Each number is
+rounded twice.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from wirecost.train.parallel.buckets import Bucket
 from wirecost.train.parallel.chains import Chain
 
 BLOCK = 256
-"""Elements that share an FP32 scale: 4 bytes on 256."""
+"""Number of elements that share an FP32 scale, which adds 4 bytes to 256."""
 
 
 class BlockInt8:
-    """For N elements over n ranks, parts of c = N/n rounded up to whole blocks: an all-to-all and an all-gather,
-    each with S = n (c + 4 c / 256) bytes."""
+    """An all-reduce in 8 bits, as an all-to-all and an all-gather with S = n (c + 4 c / 256) bytes each.
+
+    For N elements over n ranks, c is N/n rounded up to whole blocks.
+    """
 
     rounds = 2
 
@@ -43,11 +46,14 @@ class BlockInt8:
 
 
 def encode(values: torch.Tensor) -> torch.Tensor:
-    """(rows, columns), whole blocks in a row -> uint8 (rows, columns + 4 bytes for each block's scale)."""
+    """Encodes values, (rows, columns), to uint8, (rows, columns + 4 columns / BLOCK), which includes the scales.
+
+    The number of columns must be a multiple of `BLOCK`.
+    """
     rows, columns = values.shape
     blocks = values.float().view(rows, columns // BLOCK, BLOCK)
     scales = blocks.abs().amax(2, keepdim=True) / 127
-    # A block of zeros has scale 0; infinities and NaN come out of `decode` as NaN.
+    # A block of zeros has scale 0. `decode` returns infinities and NaN as NaN.
     numbers = torch.where(scales > 0, blocks / scales, 0).round().to(torch.int8)
     return torch.cat(
         [numbers.view(torch.uint8).view(rows, columns), scales.view(torch.uint8).view(rows, -1)], dim=1
@@ -55,7 +61,7 @@ def encode(values: torch.Tensor) -> torch.Tensor:
 
 
 def decode(message: torch.Tensor) -> torch.Tensor:
-    """The reverse of `encode`, in FP32."""
+    """Decodes the result of `encode` to FP32."""
     rows, width = message.shape
     columns = width * BLOCK // (BLOCK + 4)
     numbers = message[:, :columns].contiguous().view(torch.int8).view(rows, -1, BLOCK)

@@ -1,7 +1,8 @@
-"""PowerSGD: gradients as low-rank factors, with error feedback (Vogels et al. 2019, arXiv:1905.13727).
+"""PowerSGD: gradients as low-rank factors with error feedback (Vogels et al. 2019, arXiv:1905.13727).
 
-A gradient matrix M (rows x columns) is sent as P = M Q and, P made orthonormal, Q = M^T P: one step of subspace
-iteration from the last iteration's Q. What P Q^T misses is added to the next iteration's gradient.
+A gradient matrix M (rows x columns) is sent as P = M Q, and then, with P made orthonormal, as Q = M^T P. This
+is one step of subspace iteration from the last iteration's Q. The error of P Q^T is added to the next
+iteration's gradient.
 """
 
 from __future__ import annotations
@@ -19,22 +20,29 @@ from wirecost.train.parallel.chains import Chain
 
 @dataclass
 class Matrices:
-    """A bucket's parameters of one shape: where they start, and their factor Q, (matrices, columns, rank)."""
+    """The parameters of one shape in a bucket.
+
+    Attributes:
+        starts: the first element of each parameter in the bucket.
+        q: the factors Q, (matrices, columns, rank).
+    """
 
     rows: int
     columns: int
     starts: list[int]
     q: torch.Tensor
 
-    def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """(matrices, rows, columns) out of the bucket's flat tensor: a copy."""
+    def read(self, flat: torch.Tensor) -> torch.Tensor:
+        """Returns a copy of the matrices in a bucket's flat tensor, (matrices, rows, columns)."""
         return torch.stack(self._parts(flat)).view(-1, self.rows, self.columns)
 
     def write(self, flat: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes matrices, (matrices, rows, columns), to a bucket's flat tensor."""
         for part, value in zip(self._parts(flat), values, strict=True):
             part.copy_(value.flatten())
 
     def write_if(self, condition: torch.Tensor, flat: torch.Tensor, values: torch.Tensor) -> None:
+        """Writes matrices as `write` does, if a boolean scalar on the device is true."""
         for part, value in zip(self._parts(flat), values, strict=True):
             part.copy_(torch.where(condition, value.flatten(), part))
 
@@ -45,14 +53,24 @@ class Matrices:
 
 @dataclass
 class BucketState:
+    """The state of one bucket.
+
+    Attributes:
+        plain: (start, end) of each parameter that low rank wouldn't make smaller. They are sent uncompressed.
+        error: the error that is added to the next gradient, (bucket.size,), FP32.
+    """
+
     matrices: list[Matrices]
-    plain: list[tuple[int, int]]  # (start, end) of what low rank would not make smaller
-    error: torch.Tensor  # of the bucket's size, FP32
+    plain: list[tuple[int, int]]
+    error: torch.Tensor
 
 
 class PowerSGD:
-    """Two all-reduces for each bucket, in FP32: of every P and of what is sent as it is (vectors), then of
-    every Q. Gradients that overflow leave no trace in the error and in Q: that step is skipped."""
+    """An all-reduce of low-rank factors, as two FP32 all-reduces for each bucket.
+
+    The first one sums all P and the uncompressed parameters, and the second one sums all Q. Gradients that
+    overflow change neither the error nor Q, because their step is skipped.
+    """
 
     rounds = 2
 
@@ -64,19 +82,19 @@ class PowerSGD:
         self.states = [self._state(bucket, device) for bucket in buckets]
 
     def carried(self) -> dict[str, torch.Tensor]:
-        """Every bucket's error, which is this rank's own, and Q, which all ranks have."""
-        found = {}
+        """Returns the error of each bucket, which differs between ranks, and its Q, which doesn't."""
+        tensors = {}
         for number, state in enumerate(self.states):
-            found[f"{number}.error"] = state.error
-            found |= {f"{number}.{m.rows}x{m.columns}.q": m.q for m in state.matrices}
-        return found
+            tensors[f"{number}.error"] = state.error
+            tensors |= {f"{number}.{m.rows}x{m.columns}.q": m.q for m in state.matrices}
+        return tensors
 
     def all_reduce(self, flat: torch.Tensor, bucket: Bucket) -> Chain:
         state = self.states[bucket.index]
-        wanted = flat.float() + state.error
-        originals = [m.of(wanted) for m in state.matrices]
+        corrected = flat.float() + state.error
+        originals = [m.read(corrected) for m in state.matrices]
         factors = [original @ m.q for original, m in zip(originals, state.matrices, strict=True)]
-        first = torch.cat([*(p.flatten() for p in factors), *(wanted[a:b] for a, b in state.plain)])
+        first = torch.cat([*(p.flatten() for p in factors), *(corrected[a:b] for a, b in state.plain)])
         yield self.communicator.all_reduce(first, asynchronous=True)
 
         sizes = [p.numel() for p in factors] + [b - a for a, b in state.plain]
@@ -85,7 +103,7 @@ class PowerSGD:
             flat[start:end] = part
         if not factors:
             return
-        # The sum is finite on all ranks or on none.
+        # The sum is the same on all ranks, so it is finite on all ranks or on none.
         finite = torch.isfinite(first).all()
         factors = [orthonormal(part.view_as(p)) for part, p in zip(parts, factors, strict=False)]
         own = [original.mT @ p for original, p in zip(originals, factors, strict=True)]
@@ -109,7 +127,7 @@ class PowerSGD:
                 by_shape[rows, columns].append(start)
             else:
                 plain.append((start, start + parameter.numel()))
-        # The same on every rank: the factors are summed.
+        # The initial Q must be the same on every rank, because the factors P are summed.
         draw = torch.Generator().manual_seed(bucket.index)
         matrices = [
             Matrices(
@@ -124,13 +142,16 @@ class PowerSGD:
 
 
 def orthonormal(columns: torch.Tensor) -> torch.Tensor:
-    """Gram-Schmidt over the last dimension of (..., rows, rank); a column that depends on those before it comes
-    out near zero. (A QR decomposition would make a GPU's host wait.)"""
-    done: list[torch.Tensor] = []
+    """Orthonormalises columns, (..., rows, rank), by the Gram-Schmidt process.
+
+    A column that depends linearly on earlier ones becomes almost zero. A QR decomposition isn't used, because
+    it makes the host wait for a GPU.
+    """
+    basis: list[torch.Tensor] = []
     for column in columns.unbind(-1):
         length = column.norm(dim=-1, keepdim=True)
-        left = column
-        for other in done:
-            left = left - (other * left).sum(-1, keepdim=True) * other
-        done.append(left / (left.norm(dim=-1, keepdim=True) + 1e-6 * length + 1e-30))
-    return torch.stack(done, dim=-1)
+        rest = column
+        for vector in basis:
+            rest = rest - (vector * rest).sum(-1, keepdim=True) * vector
+        basis.append(rest / (rest.norm(dim=-1, keepdim=True) + 1e-6 * length + 1e-30))
+    return torch.stack(basis, dim=-1)

@@ -1,15 +1,15 @@
-"""Plans that the engine can't run, alone, with a workload or as an experiment."""
+"""Checks whether the engine can run a plan alone, with a workload, and in an experiment."""
 
 from __future__ import annotations
 
 from wirecost.spec import DataParallel, Experiment, GradientTraffic, PipelineSchedule, Plan, Recompute, Workload
 from wirecost.spec.workload import nearest_multiples
-from wirecost.train.refusals.context import uncuttable
-from wirecost.train.refusals.tensor import indivisible
+from wirecost.train.checks.context import check_context_parallel
+from wirecost.train.checks.tensor import check_tensor_parallel
 
 
-def unsupported(plan: Plan) -> str | None:
-    """Why the engine can't run a plan with any workload, or None."""
+def check_plan(plan: Plan) -> str | None:
+    """Returns why the engine can't run a plan with any workload, or None if it can."""
     if plan.expert_parallel != 1:
         return f"plan '{plan.name}': the engine runs expert_parallel 1, not {plan.expert_parallel}"
     if plan.matrix_precision is not None:
@@ -18,16 +18,16 @@ def unsupported(plan: Plan) -> str | None:
             f"{plan.matrix_precision}; leave matrix_precision out (predictions take it)"
         )
     if plan.sequence_parallel and plan.tensor_parallel == 1:
-        return f"plan '{plan.name}': sequence_parallel goes with tensor_parallel 2 or more, not 1; leave it out"
+        return f"plan '{plan.name}': sequence_parallel needs tensor_parallel 2 or more, not 1; leave it out"
     if plan.recompute is Recompute.SELECTIVE and plan.context_parallel > 1:
         return (
-            f"plan '{plan.name}': recompute selective goes with context_parallel 1: attention would gather keys "
-            "and values again; use recompute full or none"
+            f"plan '{plan.name}': recompute selective needs context_parallel 1, because attention would gather "
+            "keys and values again; use recompute full or none"
         )
-    return _pipeline(plan) or _data_parallel(plan)
+    return _check_pipeline(plan) or _check_data_parallel(plan)
 
 
-def _pipeline(plan: Plan) -> str | None:
+def _check_pipeline(plan: Plan) -> str | None:
     interleaved = plan.pipeline_schedule is PipelineSchedule.INTERLEAVED
     if plan.virtual_stages > 1 and (plan.pipeline_parallel == 1 or not interleaved):
         return (
@@ -50,7 +50,7 @@ def _pipeline(plan: Plan) -> str | None:
 SHARDED = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
 
 
-def _data_parallel(plan: Plan) -> str | None:
+def _check_data_parallel(plan: Plan) -> str | None:
     if plan.sharding_group == "node" and plan.data_parallel not in SHARDED:
         return (
             f"plan '{plan.name}': sharding_group node needs something to shard: data_parallel "
@@ -65,12 +65,19 @@ def _data_parallel(plan: Plan) -> str | None:
     return None
 
 
-def mismatch(workload: Workload, plan: Plan) -> str | None:
-    """Why the engine can't run a workload with a plan, or None; both can be run by themselves."""
-    return indivisible(workload, plan) or uncuttable(workload, plan) or _uneven_stages(workload, plan)
+def check_combination(workload: Workload, plan: Plan) -> str | None:
+    """Returns why the engine can't run a workload with a plan, or None if it can.
+
+    The workload passes `check_workload`, and the plan passes `check_plan`.
+    """
+    return (
+        check_tensor_parallel(workload, plan)
+        or check_context_parallel(workload, plan)
+        or _check_stages(workload, plan)
+    )
 
 
-def _uneven_stages(workload: Workload, plan: Plan) -> str | None:
+def _check_stages(workload: Workload, plan: Plan) -> str | None:
     stages = plan.pipeline_parallel * plan.virtual_stages
     layers = workload.layers + (workload.decoder_layers or 0)
     if layers % stages:
@@ -81,8 +88,11 @@ def _uneven_stages(workload: Workload, plan: Plan) -> str | None:
     return None
 
 
-def misfit(experiment: Experiment) -> str | None:
-    """Why the engine can't run an experiment, or None; its workload and plan can be run together."""
+def check_experiment(experiment: Experiment) -> str | None:
+    """Returns why the engine can't run an experiment, or None if it can.
+
+    The experiment's workload and plan pass `check_combination`.
+    """
     plan = experiment.plan
     if plan.pipeline_schedule is PipelineSchedule.INTERLEAVED and experiment.accumulation % plan.pipeline_parallel:
         return (

@@ -1,4 +1,4 @@
-"""What doesn't divide over tensor-parallel ranks."""
+"""Checks whether a workload divides over tensor-parallel ranks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from wirecost.spec import Plan, Workload
 from wirecost.spec.workload import nearest_multiples
 
 
-def indivisible(workload: Workload, plan: Plan) -> str | None:
-    """Why tensor or sequence parallelism can't split a workload, or None. The vocabulary is padded instead."""
+def check_tensor_parallel(workload: Workload, plan: Plan) -> str | None:
+    """Returns why tensor or sequence parallelism can't split a workload, or None if it can.
+
+    The vocabulary needn't divide, because it is padded.
+    """
     ranks = plan.tensor_parallel
     counts = {"heads": workload.heads, "kv_heads": workload.key_value_heads, "ffn_hidden": workload.ffn}
     for name, count in counts.items():
@@ -18,15 +21,15 @@ def indivisible(workload: Workload, plan: Plan) -> str | None:
             )
     if not plan.sequence_parallel:
         return None
-    each = ranks * plan.context_parallel
+    slices = ranks * plan.context_parallel
     lengths = {
         "sequence_length": workload.sequence_length,
         "decoder_sequence_length": workload.decoder_sequence_length,
     }
     for name, length in lengths.items():
-        if length and length % each:
+        if length and length % slices:
             return (
                 f"workload '{workload.name}' with plan '{plan.name}': {name} {length} does not divide over "
-                f"{each} slices of sequence parallelism; nearest that does: {nearest_multiples(length, each)}"
+                f"{slices} slices of sequence parallelism; nearest that does: {nearest_multiples(length, slices)}"
             )
     return None

@@ -1,4 +1,4 @@
-"""Sequences that context parallelism can't cut."""
+"""Checks whether context parallelism can split the sequences of a workload."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from wirecost.spec import Family, Plan, Workload
 from wirecost.spec.workload import nearest_multiples
 
 
-def uncuttable(workload: Workload, plan: Plan) -> str | None:
-    """Why context parallelism can't cut a workload's sequences, or None."""
+def check_context_parallel(workload: Workload, plan: Plan) -> str | None:
+    """Returns why context parallelism can't split a workload's sequences, or None if it can."""
     if plan.context_parallel == 1:
         return None
     where = f"workload '{workload.name}' with plan '{plan.name}'"
     if workload.family is not Family.GPT:
         return (
-            f"{where}: context_parallel cuts causal sequences, so family gpt, not {workload.family}; "
+            f"{where}: context_parallel splits causal sequences, so it needs family gpt, not {workload.family}; "
             "use tensor_parallel with sequence_parallel"
         )
     chunks = 2 * plan.context_parallel

@@ -10,9 +10,9 @@ pytest.importorskip("torch")
 
 from support.parity import MICRO_BATCH, WORKLOADS, experiment
 from wirecost.spec import Family, Plan
+from wirecost.train.checks import check_combination, check_experiment, check_plan
 from wirecost.train.models import build_model
 from wirecost.train.parallel.stages import stage_of_units
-from wirecost.train.refusals import misfit, mismatch, unsupported
 
 INTERLEAVED = {"pipeline_parallel": 2, "pipeline_schedule": "interleaved", "virtual_stages": 2}
 
@@ -31,24 +31,26 @@ def plan(**settings: Any) -> Plan:
     ],
 )
 def test_plans(settings: dict[str, Any], says: str) -> None:
-    assert says in (unsupported(plan(**settings)) or "")
+    assert says in (check_plan(plan(**settings)) or "")
 
 
 def test_layers_that_do_not_divide() -> None:
     workload = WORKLOADS[Family.GPT]
     assert "4 layers of workload 'gpt' do not divide over 3 pipeline stages; nearest that do: 3 or 6" in (
-        mismatch(workload, plan(pipeline_parallel=3)) or ""
+        check_combination(workload, plan(pipeline_parallel=3)) or ""
     )
-    assert mismatch(workload, plan(**INTERLEAVED)) is None
-    assert mismatch(WORKLOADS[Family.T5], plan(pipeline_parallel=4)) is None
+    assert check_combination(workload, plan(**INTERLEAVED)) is None
+    assert check_combination(WORKLOADS[Family.T5], plan(pipeline_parallel=4)) is None
 
 
 def test_micro_batches_of_interleaved() -> None:
     workload = WORKLOADS[Family.GPT]
-    reason = misfit(experiment(plan(**INTERLEAVED), workload, 2, global_batch=9 * MICRO_BATCH))
+    reason = check_experiment(experiment(plan(**INTERLEAVED), workload, 2, global_batch=9 * MICRO_BATCH))
     assert "gives 9; nearest that do: 8 or 10" in (reason or "")
-    assert misfit(experiment(plan(**INTERLEAVED), workload, 2)) is None
-    assert misfit(experiment(plan(pipeline_parallel=2), workload, 2, global_batch=9 * MICRO_BATCH)) is None
+    assert check_experiment(experiment(plan(**INTERLEAVED), workload, 2)) is None
+    assert (
+        check_experiment(experiment(plan(pipeline_parallel=2), workload, 2, global_batch=9 * MICRO_BATCH)) is None
+    )
 
 
 def test_layers_are_shared_out_evenly_and_the_rest_goes_to_the_ends() -> None:

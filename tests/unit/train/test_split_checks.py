@@ -5,14 +5,14 @@ import pytest
 pytest.importorskip("torch")
 
 from wirecost.spec import Plan, Workload
-from wirecost.train.refusals import mismatch, unsupported
+from wirecost.train.checks import check_combination, check_plan
 
 GPT = Workload(name="w", layers=2, hidden=48, heads=6, ffn_hidden=100, vocab_size=101, sequence_length=20)
 
 
 def refused(**plan: object) -> str | None:
     made = Plan.model_validate({"name": "p", **plan})
-    return unsupported(made) or mismatch(GPT, made)
+    return check_plan(made) or check_combination(GPT, made)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def refused(**plan: object) -> str | None:
             {"tensor_parallel": 3},
             "ffn_hidden 100 does not divide over tensor_parallel 3; nearest that does: 99 or 102",
         ),
-        ({"sequence_parallel": True}, "sequence_parallel goes with tensor_parallel 2 or more, not 1"),
+        ({"sequence_parallel": True}, "sequence_parallel needs tensor_parallel 2 or more, not 1"),
         ({"context_parallel": 4}, "sequence_length 20 does not divide over 8 chunks"),
         ({"context_parallel": 4}, "nearest that does: 16 or 24"),
         (
@@ -44,4 +44,4 @@ def test_a_vocabulary_need_not_divide() -> None:
 
 def test_context_parallelism_is_for_causal_sequences() -> None:
     bert = GPT.model_copy(update={"family": "bert"})
-    assert "use tensor_parallel" in (mismatch(bert, Plan(name="p", context_parallel=2)) or "")
+    assert "use tensor_parallel" in (check_combination(bert, Plan(name="p", context_parallel=2)) or "")

@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 from wirecost.errors import SpecError
 from wirecost.spec import DataParallel, GradientTraffic, Plan, Study, validate
+from wirecost.train.checks import check_plan
 from wirecost.train.grid import rank_grid
-from wirecost.train.refusals import unsupported
 
 
 @pytest.mark.parametrize("data_parallel", [DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3])
@@ -17,14 +17,14 @@ from wirecost.train.refusals import unsupported
 def test_reduce_scattered_gradients_are_not_compressed_to_what_cannot_be_summed(
     data_parallel: DataParallel, traffic: GradientTraffic
 ) -> None:
-    reason = unsupported(Plan(name="p", data_parallel=data_parallel, gradient_traffic=traffic))
+    reason = check_plan(Plan(name="p", data_parallel=data_parallel, gradient_traffic=traffic))
     assert reason is not None
     assert f"{data_parallel} reduce-scatters gradients" in reason
     assert "use data_parallel all_reduce or ddp" in reason
 
 
 def test_sharding_within_a_node_needs_something_to_shard() -> None:
-    reason = unsupported(Plan(name="p", data_parallel=DataParallel.DDP, sharding_group="node"))
+    reason = check_plan(Plan(name="p", data_parallel=DataParallel.DDP, sharding_group="node"))
     assert reason is not None
     assert "sharding_group node needs something to shard: data_parallel zero1, zero2, zero3, not ddp" in reason
 
