@@ -1,4 +1,4 @@
-"""What to run, as plain validated data: Workload, Plan, Cluster, Network, Experiment, Study."""
+"""Specifications as plain validated data: Workload, Plan, Cluster, Network, Experiment, Study."""
 
 from wirecost.spec.cluster import GPU, Cluster, Cores, Link, gpu
 from wirecost.spec.experiment import Data, Device, Experiment, LossScaling, Optimizer, Periodic, Scaling

@@ -1,4 +1,5 @@
-"""What every specification shares: strict, frozen, with refusals that name the key and what is allowed."""
+"""The base class of all specifications: strict, immutable, and with errors that name the key and what is
+allowed."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from wirecost.errors import deprecated, one_of
 
 
 class Spec(BaseModel):
-    """Plain validated data. Unknown keys are refused with the nearest known one."""
+    """Plain validated data. The error for an unknown key names the nearest known one."""
 
-    # Built when first used: a command that needs three specifications should not wait for all of them.
+    # Models are built when they are first used, because a command needs only some of them.
     model_config = ConfigDict(
         frozen=True, extra="forbid", str_strip_whitespace=True, allow_inf_nan=False, defer_build=True
     )
     deprecated_keys: ClassVar[dict[str, str]] = {}
-    """Keys that people wrote before they were renamed, each with today's key; accepted with a warning."""
+    """Former names of keys in users' files, each with the present name. They are accepted with a warning."""
     former_keys: ClassVar[dict[str, str]] = {}
-    """Keys that wirecost itself wrote before they were renamed, each with today's key."""
+    """Former names of keys in files that wirecost writes, each with the present name. They are accepted."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Cluster: GPUs, nodes and the links inside and between them, each value with its source."""
+"""Clusters: GPUs, nodes, and the links inside and between nodes, each with its source."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ def _link(value: Any) -> Any:
 
 
 class GPU(Spec):
-    """One accelerator (or the processor that ranks train on): datasheet figures, and what of them is reached.
+    """An accelerator, or the CPU that ranks train on: values of its datasheet, and calibrated efficiencies.
 
-    `peak_flops` is dense, per number format, in FLOP/s. `matrix_efficiency` is the share of the peak that large
-    matrix products reach, `matrix_traffic` how many times a product's operands and result cross the memory at
-    `memory_bandwidth_Bps` on top of that (small and thin products are slower), and `memory_efficiency` the share
-    of the memory bandwidth that element-wise kernels reach. `power_throttle` is how much longer products take
-    where nothing but products runs, since clocks fall at the power limit; `attention_efficiency` is how fused
-    attention kernels do on this GPU relative to an A100 (the first to have them tuned). These are calibrated
-    (`wirecost calibrate`).
+    `wirecost calibrate` determines the values from `matrix_efficiency` to `attention_efficiency`.
+
+    Attributes:
+        memory_bandwidth_Bps: bandwidth of the memory in bytes/s.
+        peak_flops: dense peak in FLOP/s for each number format.
+        matrix_efficiency: fraction of the peak that large matrix products reach.
+        matrix_traffic: how many times the operands and the result of a product cross the memory, in addition to
+            the time at the peak. It makes small and thin products slower.
+        memory_efficiency: fraction of the memory bandwidth that element-wise kernels reach.
+        power_throttle: fraction by which products take longer if nothing else runs, because clocks fall at the
+            power limit.
+        attention_efficiency: efficiency of fused attention kernels relative to that on an A100, for which they
+            were tuned first.
     """
 
     name: str
@@ -47,14 +53,18 @@ class GPU(Spec):
 
 
 class Link(Spec):
-    """A link's nominal rate per GPU (inside a node) or per NIC (between nodes), in one direction; `interface_rate`
-    where the interface states another one, which NCCL then goes by (a veth pair states 10 Gb/s).
+    """A link inside a node or between nodes. Unset values are those of `wirecost.model.collectives`.
 
-    `efficiency` is the share of the nominal rate that large messages reach, `latency` a collective's fixed cost,
-    `latency_per_step` what each further rank on a ring (or level of a tree) adds, and `half_rate` the message
-    size whose time is twice that at full rate. `shared_efficiency` is what is left of a node's rate where several
-    rings that each hold several of its GPUs cross the same NICs. Unset values are those of
-    `wirecost.model.collectives`.
+    Attributes:
+        rate: nominal rate in one direction, per GPU inside a node and per NIC between nodes.
+        interface_rate: the rate that the interface reports, if it differs. NCCL uses this one. A veth pair reports
+            10 Gb/s.
+        latency: fixed time of a collective.
+        latency_per_step: time for each further rank on a ring, or each level of a tree.
+        efficiency: fraction of the nominal rate that large messages reach.
+        half_rate_bytes: message size that takes twice its time at full rate.
+        shared_efficiency: fraction of a node's rate that remains if several rings, each with several of its
+            GPUs, cross the same NICs.
     """
 
     name: str
@@ -70,11 +80,15 @@ class Link(Spec):
 
 
 class Cores(Spec):
-    """Processor cores that ranks compute on, and share.
+    """CPU cores on which ranks compute, and which they share.
 
-    The device's figures are those of one rank with `threads` threads. `shared_by` says which ranks share the
-    `count` cores: those of a node, or `all` where hosts are emulated on one machine. `serial` is the share of a
-    rank's compute that more threads don't speed up (Amdahl 1967, doi 10.1145/1465482.1465560).
+    Attributes:
+        count: number of cores.
+        threads: number of threads of one rank to which the values of the device apply.
+        shared_by: the ranks that share the cores: those of a `node`, or `all` if hosts are emulated on one
+            machine.
+        serial: fraction of a rank's computation that further threads don't accelerate (Amdahl 1967,
+            doi 10.1145/1465482.1465560).
     """
 
     count: PositiveInt
@@ -85,6 +99,8 @@ class Cores(Spec):
 
 
 class Cluster(Spec):
+    """A cluster of equal nodes. `gpu` is a GPU or the name of a preset."""
+
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     description: str = ""
     gpu: GPU | str
@@ -106,32 +122,33 @@ class Cluster(Spec):
 
     @property
     def gpus(self) -> int:
+        """Number of GPUs."""
         return self.gpus_per_node * self.nodes
 
     @property
     def accelerator(self) -> GPU:
-        """The GPU's data, looked up where `gpu` is a name."""
+        """The GPU itself, also if `gpu` is a name."""
         return gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu
 
     @property
     def node_rate_Bps(self) -> float:
-        """What all NICs of one node carry together, in one direction, at their nominal rate."""
+        """Nominal rate of all NICs of one node together in one direction, in bytes/s."""
         return self.inter_node.rate * self.nics_per_node / 8
 
 
 @lru_cache
 def gpu(name: str) -> GPU:
-    """A GPU preset by name or alias, whatever the case.
+    """Returns the GPU preset with a name or an alias, ignoring case.
 
     Raises:
-        ValueError: for an unknown one, with those that are there.
+        ValueError: if there is none. The message lists the presets.
     """
-    wanted = name.strip().lower()
+    lower_name = name.strip().lower()
     for known in names("gpu"):
-        if wanted == known.lower():
+        if lower_name == known.lower():
             return GPU.model_validate(named("gpu", known))
     for known in names("gpu"):
         candidate = GPU.model_validate(named("gpu", known))
-        if wanted in (alias.lower() for alias in candidate.aliases):
+        if lower_name in (alias.lower() for alias in candidate.aliases):
             return candidate
     raise ValueError(one_of("gpu", name, names("gpu")))

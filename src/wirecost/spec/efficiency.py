@@ -1,4 +1,4 @@
-"""Network efficiency: what collectives really take on a cluster's network, fitted to measurements."""
+"""Network efficiency: the times of collectives on a cluster's network, fitted to measurements."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from wirecost.spec.base import Spec
 
 
 class Segment(Spec):
-    """From `from_bytes` on a collective of total size S takes `intercept_ns` + S / `bandwidth_Bps`.
+    """A range of sizes, which starts at `from_bytes`. In it a collective of S bytes takes intercept + S /
+    bandwidth.
 
-    Hockney's model (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994) on one range
-    of sizes. Only the first segment's intercept is a latency; a later one's is where its line would begin, and
-    can be below 0.
+    This is Hockney's model (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994).
+    Only the intercept of the first segment is a latency. That of a later segment is the extrapolation to 0
+    bytes, and can be negative.
     """
 
     from_bytes: NonNegativeInt
@@ -28,10 +29,15 @@ class Interval(Spec):
 
 
 class CollectiveEfficiency(Spec):
-    """One collective over one shape of group: `ranks` on `hosts`, `groups` such groups at once.
+    """The times of one collective in groups of one shape.
 
-    `latency_ns` and `bus_bandwidth_Bps` sum it up: the first segment's intercept, and the bus bandwidth that the
-    last segment tends to. `error` is the median relative error on sizes left out, one at a time.
+    Attributes:
+        ranks, hosts: numbers of ranks and hosts of a group.
+        groups: number of groups that communicate at the same time.
+        latency_ns: intercept of the first segment.
+        bus_bandwidth_Bps: bus bandwidth to which the last segment converges for large sizes.
+        error: median relative error of leave-one-out predictions over the sizes.
+        points: number of measurements.
     """
 
     collective: str
@@ -53,22 +59,26 @@ class CollectiveEfficiency(Spec):
     def _ordered(self) -> CollectiveEfficiency:
         starts = [s.from_bytes for s in self.segments]
         if starts[0] != 0 or starts != sorted(set(starts)):
-            raise ValueError("segments begin at 0 bytes and each further one at a larger size")
+            raise ValueError("segments start at 0 bytes, and each further one at a larger size")
         return self
 
     @property
     def key(self) -> tuple[str, int, int | None, int]:
+        """The collective and the shape of the group: (collective, ranks, hosts, groups)."""
         return self.collective, self.ranks, self.hosts, self.groups
 
     def time_ns(self, size_bytes: float) -> float:
-        """One message's time; beyond the largest size measured the last line goes on."""
-        at = max((s for s in self.segments if s.from_bytes <= size_bytes), key=lambda s: s.from_bytes)
-        return at.intercept_ns + size_bytes / at.bandwidth_Bps * 1e9
+        """Returns the time for S bytes in nanoseconds. Larger sizes than the measured ones are extrapolated."""
+        segment = max((s for s in self.segments if s.from_bytes <= size_bytes), key=lambda s: s.from_bytes)
+        return segment.intercept_ns + size_bytes / segment.bandwidth_Bps * 1e9
 
 
 class RankLatency(Spec):
-    """Latency over the number of ranks n: `base_ns` + `step_ns` x (n - 1) on a ring, or x log2(n) on a tree
-    (whichever of the two the measurements prefer)."""
+    """Latency as a function of the number of ranks n.
+
+    It is `base_ns` + `step_ns` x (n - 1) on a ring, and `base_ns` + `step_ns` x log2(n) on a tree. `shape` is
+    the one that fits the measurements better.
+    """
 
     collective: str
     shape: str = Field(pattern="^(ring|tree)$")
@@ -78,13 +88,14 @@ class RankLatency(Spec):
     rank_counts: tuple[PositiveInt, ...]
 
     def latency_ns(self, ranks: int) -> float:
+        """Returns the latency over `ranks` ranks in nanoseconds."""
         import math
 
         return self.base_ns + self.step_ns * (ranks - 1 if self.shape == "ring" else math.log2(ranks))
 
 
 class NetworkEfficiency(Spec):
-    """What was fitted for a cluster; `emulated` where the network was."""
+    """The fitted times of a cluster's network. `emulated` says whether the network was emulated."""
 
     network: str | None = None
     emulated: bool | None = None
@@ -92,15 +103,15 @@ class NetworkEfficiency(Spec):
     latency_over_ranks: tuple[RankLatency, ...] = ()
 
     def merged(self, newer: NetworkEfficiency) -> NetworkEfficiency:
-        """This with the newer one's entries in place of those for the same collective and group shape."""
-        kept = {c.key: c for c in self.collectives} | {c.key: c for c in newer.collectives}
+        """Returns a copy in which newer entries replace those for the same collective and group shape."""
+        collectives = {c.key: c for c in self.collectives} | {c.key: c for c in newer.collectives}
         ranks = {r.collective: r for r in self.latency_over_ranks}
         ranks |= {r.collective: r for r in newer.latency_over_ranks}
         return NetworkEfficiency(
             network=newer.network or self.network,
             emulated=newer.emulated if newer.emulated is not None else self.emulated,
             collectives=tuple(
-                sorted(kept.values(), key=lambda c: (c.collective, c.ranks, c.hosts or 0, c.groups))
+                sorted(collectives.values(), key=lambda c: (c.collective, c.ranks, c.hosts or 0, c.groups))
             ),
             latency_over_ranks=tuple(ranks.values()),
         )

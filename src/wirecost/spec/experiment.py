@@ -1,4 +1,4 @@
-"""Experiment: one cell of a study, everything that is needed to run it again."""
+"""Experiments: one run of a study, with everything that is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from wirecost.spec.workload import Workload, nearest_multiples
 from wirecost.units import Seconds, TimeS
 
 MAX_EMULATED_HOSTS = 64
-"""What one bridge and one machine's memory bear in practice; each host is at least one training process."""
+"""Largest number of hosts that a bridge and a machine's memory support in practice. Each host runs at least one
+training process."""
 
 
 MAX_TIMEOUT_S = 30 * 24 * 3600
-"""A month: longer is a mistake, and far longer overflows the process group's clock."""
+"""Largest timeout: a month. Longer ones are mistakes, and much longer ones overflow the process group's clock."""
 
 
 def _timeout(value: Seconds) -> Seconds:
@@ -31,8 +32,8 @@ def _timeout(value: Seconds) -> Seconds:
 
 
 ProfileIterations = Annotated[int, Field(ge=0, le=100)]
-"""Iterations under torch.profiler after the measured ones. A trace holds every operator and kernel: more than this
-is a mistake, and fills the disk."""
+"""Number of iterations under torch.profiler after the measured ones. A trace contains every operator and
+kernel, so more iterations fill the disk."""
 
 Timeout = Annotated[TimeS, AfterValidator(_timeout)]
 
@@ -44,26 +45,29 @@ def _min_time(value: Seconds) -> Seconds:
 
 
 MinTime = Annotated[TimeS, AfterValidator(_min_time)]
-"""How long is measured at least: where `iterations` take less, more of them are."""
+"""Minimum measuring time. Iterations are added to `iterations` until it is reached."""
 
 
 class Scaling(StrEnum):
-    STRONG = "strong"  # the global batch stays, each rank's share shrinks
-    WEAK = "weak"  # the micro-batch stays, the global batch grows
+    """How the batch depends on the number of ranks."""
+
+    STRONG = "strong"  # the global batch is constant, and each rank's share shrinks
+    WEAK = "weak"  # the micro-batch is constant, and the global batch grows
 
 
 class Device(StrEnum):
-    """What a rank computes on; `cuda` communicates over NCCL, `cpu` over gloo."""
+    """The device on which ranks compute. `cuda` communicates with NCCL, and `cpu` with gloo."""
 
     CPU = "cpu"
     CUDA = "cuda"
 
 
 class Data(Spec):
-    """The text and the tokenizer.
+    """The training text and the tokenizer.
 
-    `corpus`: `python-docs` (the language reference that every CPython carries) or the path of a text file.
-    `tokenizer`: `bpe`, a byte-level BPE trained on that text to the workload's vocabulary, or `gpt2`.
+    Attributes:
+        corpus: `python-docs` (the language reference that every CPython ships) or the path of a text file.
+        tokenizer: `bpe`, a byte-level BPE that is trained on the text with the workload's vocabulary, or `gpt2`.
     """
 
     corpus: str = "python-docs"
@@ -71,8 +75,11 @@ class Data(Spec):
 
 
 class LossScaling(Spec):
-    """Dynamic loss scaling for fp16 (Micikevicius et al. 2018, 3.2): halved on overflow, whose step is skipped,
-    doubled after `window` steps without one."""
+    """Dynamic loss scaling for FP16 (Micikevicius et al. 2018, section 3.2).
+
+    After an overflow the scale is halved, and the step is skipped. After `window` steps without an overflow the
+    scale is doubled.
+    """
 
     initial: float = Field(default=2.0**16, ge=1)
     window: PositiveInt = 1000
@@ -80,9 +87,10 @@ class LossScaling(Spec):
 
 
 class Optimizer(Spec):
-    """AdamW (Loshchilov & Hutter 2019) with the usual language model betas.
+    """AdamW (Loshchilov & Hutter 2019) with the usual betas for language models.
 
-    `gradient_clipping` is the largest global norm of the gradients (Pascanu et al. 2013); None clips nothing.
+    Attributes:
+        gradient_clipping: largest global norm of the gradients (Pascanu et al. 2013). None disables clipping.
     """
 
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -95,15 +103,20 @@ class Optimizer(Spec):
 
 
 class Periodic(Spec):
-    """What happens between iterations, every so many of them; 0 is never."""
+    """Tasks between iterations.
+
+    Attributes:
+        checkpoint_every, validate_every: numbers of iterations between two tasks. 0 disables a task.
+        validation_batches: number of global batches of text that isn't used for training.
+    """
 
     checkpoint_every: NonNegativeInt = 0
     validate_every: NonNegativeInt = 0
-    validation_batches: PositiveInt = 4  # global batches of text that isn't trained on
+    validation_batches: PositiveInt = 4
 
 
 class Experiment(Spec):
-    """A workload under a plan on hosts over a network. A rank is one process; batches count sequences."""
+    """A workload with a plan, on hosts that a network connects. A rank is one process. Batches count sequences."""
 
     former_keys = {"fabric": "network"}
 
@@ -147,37 +160,42 @@ class Experiment(Spec):
 
     @property
     def ranks(self) -> int:
+        """Number of ranks."""
         return self.hosts * self.ranks_per_host
 
     @property
     def data_parallel_degree(self) -> int:
+        """Number of replicas of the model."""
         return self.ranks // self.plan.model_parallel
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches that each rank accumulates per iteration."""
+        """Number of micro-batches that each rank accumulates per iteration."""
         return self.global_batch // (self.micro_batch * self.data_parallel_degree)
 
     @property
     def tokens_per_iteration(self) -> int:
+        """Number of tokens in the global batch."""
         return self.global_batch * self.workload.sequence_length
 
     @property
     def digest(self) -> str:
-        """Changes when anything about the experiment does: 10 hex digits of SHA-256 over its canonical JSON.
-        However long it is measured, it is the same experiment."""
+        """The first 10 hexadecimal digits of the SHA-256 of the experiment's canonical JSON.
+
+        It identifies the experiment. The measuring time `min_time` isn't part of it.
+        """
         content = self.model_dump(mode="json", exclude={"min_time"})
-        # Results from before the key was renamed are this experiment's.
+        # Results from before the key was renamed keep their digest.
         content["fabric"] = content.pop("network")
         if not self.profile_iterations:
-            # Results from before there was such a setting are this experiment's.
+            # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property
     def slug(self) -> str:
-        """A directory name that a person can read and no two different experiments share."""
+        """A readable directory name that is unique to the experiment."""
         readable = "_".join(
             [
                 self.workload.name,

@@ -1,7 +1,7 @@
-"""Workloads from a Hugging Face `config.json`.
+"""Imports workloads from a Hugging Face `config.json`.
 
-A configuration is foreign text: it is read as data only, and what a workload can't say is refused, not guessed.
-Keys and defaults are those of the `transformers` configuration classes of each model type.
+The file is read as data only. A configuration that a workload can't describe is an error. Keys and defaults are
+those of the `transformers` configuration class of each model type.
 """
 
 from __future__ import annotations
@@ -16,28 +16,33 @@ from wirecost.errors import one_of
 
 MAX_BYTES = 1 << 20
 LARGEST = 10**9
-"""No dimension of a model is beyond this."""
+"""Largest accepted dimension of a model."""
 
 
 class Config:
-    """A configuration's values, each checked as it is read. Raises ValueError in one line that names the key."""
+    """The values of a configuration. Its methods check a value and return it.
+
+    Raises:
+        ValueError: if a value is missing or invalid. The message is one line and names the key.
+    """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.data = data
 
     def whole(self, key: str, *others: str, default: int | None = None) -> int:
-        """A positive whole number under `key` or an older name of it; null is left out."""
-        found = next((k for k in (key, *others) if self.data.get(k) is not None), None)
-        if found is None:
+        """Returns the positive integer under `key` or one of its older names. null counts as missing."""
+        present_key = next((k for k in (key, *others) if self.data.get(k) is not None), None)
+        if present_key is None:
             if default is None:
                 raise ValueError(f"{key}: is missing")
             return default
-        value = self.data[found]
+        value = self.data[present_key]
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
-            raise ValueError(f"{found}: should be a whole number from 1 to {LARGEST}, not {_shown(value)}")
+            raise ValueError(f"{present_key}: should be a whole number from 1 to {LARGEST}, not {_shown(value)}")
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
+        """Returns the boolean under `key`. null counts as missing."""
         value = self.data.get(key)
         if value is None:
             return default
@@ -46,11 +51,11 @@ class Config:
         return value
 
     def only(self, key: str, *allowed: Any) -> Any:
-        """The value, which is one of `allowed`; the first of them where it is left out."""
+        """Returns the value under `key`, which must be one of `allowed`. A missing value is the first of them."""
         value = self.data.get(key)
         if value is None:
             return allowed[0]
-        # 1 == True, but they are not the same setting.
+        # 1 == True, but they are different settings.
         if not any(type(value) is type(a) and value == a for a in allowed):
             raise ValueError(
                 f"{key}: {_shown(value)} can't be described; only {' or '.join(map(_shown, allowed))}"
@@ -72,7 +77,7 @@ def _gpt2(c: Config) -> dict[str, Any]:
 
 
 def _common(c: Config) -> dict[str, Any]:
-    """The dimensions under the names that most model types give them."""
+    """Returns the dimensions under the names that most model types use."""
     return {
         "layers": c.whole("num_hidden_layers"),
         "hidden": c.whole("hidden_size"),
@@ -167,7 +172,7 @@ TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,
-    "qwen2": _llama,  # its query, key and value biases (0.01 % of the parameters) are left out
+    "qwen2": _llama,  # without the biases of queries, keys and values (0.01 % of the parameters)
     "qwen3": lambda c: {**_llama(c), "head_dim": c.whole("head_dim", default=128)},
     "qwen3_moe": _qwen3_moe,
     "t5": _t5,
@@ -175,11 +180,14 @@ TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
 
 
 def imported(value: Any) -> dict[str, Any] | None:
-    """A workload's data where `value` is the path of a `.json` file, or a mapping with that path under `config`,
-    whose other keys come before the file's; None where it is neither.
+    """Returns the data of a workload from a configuration file, or None if `value` doesn't name one.
+
+    Args:
+        value: the path of a `.json` file, or a mapping with that path under `config`. Other keys of the mapping
+            override those of the file.
 
     Raises:
-        ValueError: in one line, for a file that can't be read or described.
+        ValueError: if the file can't be read, or a workload can't describe it. The message is one line.
     """
     changes: dict[str, Any] = {}
     if isinstance(value, Mapping) and "config" in value:
@@ -193,19 +201,19 @@ def imported(value: Any) -> dict[str, Any] | None:
     data = _read(path)
     kind = data.get("model_type")
     if not isinstance(kind, str):
-        raise ValueError(f"{path}: model_type: is missing, so that this is no Hugging Face model configuration")
+        raise ValueError(f"{path}: model_type: is missing, so this isn't a Hugging Face model configuration")
     if kind not in TYPES:
         raise ValueError(f"{path}: {one_of('model_type', kind[:60], TYPES)}")
     try:
-        found = TYPES[kind](Config(data))
+        dimensions = TYPES[kind](Config(data))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return {"name": _name(path, kind), "source": f"{kind} config.json", **found, **changes}
+    return {"name": _name(path, kind), "source": f"{kind} config.json", **dimensions, **changes}
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if not path.is_file():  # a pipe or a device may never end
+        if not path.is_file():  # reading a pipe or a device may never end
             raise ValueError(f"{path}: no such file")
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -213,12 +221,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         if "null byte" in str(error):
-            raise ValueError(f"{str(path)!r} is no path") from error
+            raise ValueError(f"{str(path)!r} is not a path") from error
         raise
     if len(raw) > MAX_BYTES:
-        raise ValueError(f"{path}: longer than {MAX_BYTES >> 20} MiB, which no configuration is")
+        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which is too large for a configuration")
     try:
-        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_without_twins, parse_constant=_no_constant)
+        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not readable as JSON: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(data, dict):
@@ -226,24 +234,25 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for key, value in pairs:
         if key in data:
-            raise ValueError(f"the key {_shown(key)} stands there twice")
+            raise ValueError(f"the key {_shown(key)} appears twice")
         data[key] = value
     return data
 
 
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a number")
 
 
 def _name(path: Path, kind: str) -> str:
-    """The file's name, or its folder's where it is called config.json as usual."""
-    given = path.stem if path.stem != "config" else path.absolute().parent.name
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", given).lstrip("-._+")[:60] or kind
+    """Returns a workload's name from the file's name, or from that of its folder if the file is config.json."""
+    base = path.stem if path.stem != "config" else path.absolute().parent.name
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", base).lstrip("-._+")[:60] or kind
 
 
 def _shown(value: Any) -> str:
+    """Returns a value for messages, shortened and in ASCII."""
     return ascii(value)[:60] if not isinstance(value, bool | None) else json.dumps(value)

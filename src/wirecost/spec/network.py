@@ -1,4 +1,4 @@
-"""Network: the network between hosts, and how to get it: natively, or emulated by shaping a link."""
+"""Networks between hosts, which exist natively or are emulated by shaping links."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from wirecost.spec.base import Spec
 from wirecost.units import BitsPerSecond, Rate, TimeS, format_rate_bps
 
 MIN_RATE_BPS = 64e3
-"""Below this the shaper's smallest bucket (64 KiB) is more than eight seconds of the rate, and shapes nothing."""
+"""Lowest emulated rate. At lower rates the shaper's smallest bucket (64 KiB) lasts longer than eight seconds,
+in which nothing is shaped."""
 
 
 class Emulation(Spec):
-    """Every emulated host gets a link of `rate` in each direction (none: as fast as the machine goes).
+    """The link of every emulated host.
 
-    `delay` is one-way and needs the kernel's netem. NCCL opens `socket_threads` x `sockets_per_thread`
-    connections between two hosts (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD); one alone is too slow for a
-    fast network.
+    Attributes:
+        rate: rate in each direction. None is the speed of the machine.
+        delay: one-way delay, which needs the kernel's netem.
+        socket_threads, sockets_per_thread: NCCL opens `socket_threads` x `sockets_per_thread` connections
+            between two hosts (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD). One connection is too slow for a
+            fast network.
     """
 
     rate: Rate | None = None
@@ -31,23 +35,26 @@ class Emulation(Spec):
     def _can_be_measured(cls, rate: BitsPerSecond | None) -> BitsPerSecond | None:
         if rate is not None and rate < MIN_RATE_BPS:
             raise ValueError(
-                f"{format_rate_bps(rate)} is slower than links are emulated; "
+                f"{format_rate_bps(rate)} is too slow for an emulated link; "
                 f"at least {format_rate_bps(MIN_RATE_BPS)}"
             )
         return rate
 
 
 class Native(Spec):
-    """A network that exists: the interface and environment that make NCCL or gloo use it."""
+    """A native network: the interface and the environment variables that make NCCL or gloo use it."""
 
     interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}$")
     environment: dict[str, str] = {}
 
 
 class Network(Spec):
-    """A network by name. Where it has both, the emulation is used on one machine and the native form on a
-    cluster. `inside` is a network inside one host (NVLink, shared memory): all ranks are placed there.
-    `transport` is what NCCL must report using natively; a run that used another says so.
+    """A network.
+
+    Attributes:
+        emulate, native: the emulation is used on one machine, and the native form on a cluster.
+        inside: whether the network is inside one host (NVLink, shared memory). All ranks are then on one host.
+        transport: the transport that NCCL must report with the native form. A run with another one reports that.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")

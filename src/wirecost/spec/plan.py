@@ -1,4 +1,4 @@
-"""Plan: how the model is spread over ranks, and in which precision. Batch sizes belong to the experiment."""
+"""Plans: how a model is distributed over ranks, and in which precision. Batch sizes belong to experiments."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from wirecost.spec.base import Spec
 
 
 class DataParallel(StrEnum):
-    """How gradients (and with ZeRO, state) are kept equal over the data-parallel group."""
+    """How the replicas of the data-parallel group are kept equal, and what is sharded over it."""
 
-    ALL_REDUCE = "all_reduce"  # one flat buffer after backward, nothing overlaps (study A)
-    DDP = "ddp"  # PyTorch's bucketed all-reduce, overlapped with backward
-    ZERO1 = "zero1"  # optimizer state sharded: reduce-scatter gradients, all-gather parameters
-    ZERO2 = "zero2"  # and gradients sharded
-    ZERO3 = "zero3"  # and parameters sharded (FSDP)
+    ALL_REDUCE = "all_reduce"  # one flat buffer after backward, without overlap
+    DDP = "ddp"  # PyTorch's bucketed all-reduce, which overlaps with backward
+    ZERO1 = "zero1"  # sharded optimizer state: reduce-scatter of gradients, all-gather of parameters
+    ZERO2 = "zero2"  # sharded gradients as well
+    ZERO3 = "zero3"  # sharded parameters as well (FSDP)
 
 
 class Precision(StrEnum):
-    """`fp32` throughout; `bf16`/`fp16`: parameters and gradients in 16 bits, FP32 master weights in Adam."""
+    """The precision of training.
+
+    `bf16` and `fp16` have 16-bit parameters and gradients, and FP32 master weights in Adam.
+    """
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -29,11 +32,12 @@ class Precision(StrEnum):
 
     @property
     def bytes_per_element(self) -> int:
+        """Size of a parameter or a gradient in bytes."""
         return 4 if self is Precision.FP32 else 2
 
 
 class MatrixPrecision(StrEnum):
-    """Number formats in which a GPU multiplies matrices; a datasheet names one peak for each."""
+    """Number formats in which a GPU multiplies matrices. A datasheet has a peak for each of them."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -43,19 +47,23 @@ class MatrixPrecision(StrEnum):
 
 
 class Recompute(StrEnum):
+    """Which activations backward recomputes."""
+
     NONE = "none"
-    SELECTIVE = "selective"
-    FULL = "full"
+    SELECTIVE = "selective"  # those of attention
+    FULL = "full"  # those of whole layers
 
 
 class PipelineSchedule(StrEnum):
+    """The order of forwards and backwards on the ranks of a pipeline."""
+
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
     INTERLEAVED = "interleaved"
 
 
 class GradientTraffic(StrEnum):
-    """What gradients are turned into for the wire of the data-parallel group; sums are kept in `precision`."""
+    """The format in which gradients are sent over the data-parallel group. Sums are kept in `precision`."""
 
     NATIVE = "native"
     FP16 = "fp16"
@@ -65,14 +73,18 @@ class GradientTraffic(StrEnum):
 
 
 class RankOrder(StrEnum):
-    """Which parallelism takes neighbouring ranks, the leftmost first; hosts hold neighbouring ranks."""
+    """The order of the parallel dimensions over the ranks. The leftmost one has neighbouring ranks, as hosts
+    have."""
 
-    TENSOR_FIRST = "tp-cp-dp-pp"  # tensor parallel inside hosts, pipeline across them (Megatron-LM's)
-    PIPELINE_FIRST = "pp-dp-cp-tp"  # the reverse
+    TENSOR_FIRST = "tp-cp-dp-pp"  # tensor parallelism inside hosts, pipelines across hosts, as in Megatron-LM
+    PIPELINE_FIRST = "pp-dp-cp-tp"  # the reverse order
 
 
 class Plan(Spec):
-    """Degrees multiply to the world size with the data-parallel degree left over."""
+    """How a model is distributed over ranks.
+
+    The data-parallel degree isn't set. It is the number of ranks divided by the product of the other degrees.
+    """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     data_parallel: DataParallel = DataParallel.ALL_REDUCE
@@ -85,10 +97,10 @@ class Plan(Spec):
     context_parallel: PositiveInt = 1
     expert_parallel: PositiveInt = 1
     precision: Precision = Precision.FP32
-    matrix_precision: MatrixPrecision | None = None  # the layers' matrix products, where lower than `precision`
+    matrix_precision: MatrixPrecision | None = None  # of the layers' matrix products, if lower than `precision`
     recompute: Recompute = Recompute.NONE
-    overlap: bool = True  # collectives run while computation does, where they can
-    bucket_bytes: PositiveInt = 25 * 2**20  # of gradients, where they are sent in buckets
+    overlap: bool = True  # whether collectives run during computation if possible
+    bucket_bytes: PositiveInt = 25 * 2**20  # size of a bucket of gradients
     gradient_traffic: GradientTraffic = GradientTraffic.NATIVE
     powersgd_rank: PositiveInt = 4
     rank_order: RankOrder = RankOrder.TENSOR_FIRST
@@ -96,5 +108,5 @@ class Plan(Spec):
 
     @property
     def model_parallel(self) -> int:
-        """Ranks that hold one copy of the model: tensor x pipeline x context degrees."""
+        """Number of ranks with one copy of the model: tensor x pipeline x context degrees."""
         return self.tensor_parallel * self.pipeline_parallel * self.context_parallel

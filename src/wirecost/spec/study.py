@@ -1,4 +1,4 @@
-"""Study: a matrix of workloads x networks x plans x scaling x hosts, expanded into experiments."""
+"""Studies: a matrix of workloads x networks x plans x scaling x hosts, which is expanded to experiments."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from wirecost.spec.workload import Workload, nearest_multiples
 from wirecost.units import Seconds
 
 MAX_EXPERIMENTS = 10_000
-"""Beyond this a matrix is a typing error."""
+"""Largest number of experiments of a study. A larger matrix is a mistake."""
 
 
 def _host_shape(value: object) -> object:
-    """As written: 4, or `2x2` for hosts x ranks on each."""
+    """Validates a number of hosts, or text of the form `2x2` for hosts x ranks on each host."""
     if isinstance(value, str):
         if not re.fullmatch(r"[1-9]\d{0,5}x[1-9]\d{0,5}", value):
             raise ValueError(f"'{value}' should be a number of hosts, or hosts x ranks on each, like 2x2")
@@ -41,11 +41,12 @@ def _host_shape(value: object) -> object:
 
 
 HostShape = Annotated[int | str, BeforeValidator(_host_shape)]
-"""Hosts with the study's `ranks_per_host`, or with their own."""
+"""Number of hosts with the study's `ranks_per_host`, or text of the form `2x2` with the ranks on each host."""
 
 
 class ScalingRule(Spec):
-    """`strong` with a `global_batch`, or `weak` with a `micro_batch`; hosts override the study's."""
+    """A scaling rule: `strong` with a `global_batch`, or `weak` with a `micro_batch`. `hosts` override the
+    study's."""
 
     kind: Scaling
     global_batch: PositiveInt | None = None
@@ -61,10 +62,10 @@ class ScalingRule(Spec):
         return self
 
     def batches(self, data_parallel_degree: int) -> tuple[int, int]:
-        """(global_batch, micro_batch) at a data-parallel degree.
+        """Returns (global_batch, micro_batch) at a data-parallel degree.
 
         Raises:
-            ValueError: if the global batch does not divide.
+            ValueError: if the global batch does not divide over the ranks.
         """
         if self.kind is Scaling.WEAK:
             assert self.micro_batch is not None
@@ -87,6 +88,12 @@ PlanEntry = Annotated[Plan, BeforeValidator(lambda v: named("plan", v))]
 
 
 class Study(Spec):
+    """A matrix of experiments, and the settings that they share.
+
+    Attributes:
+        benchmark: whether each network is benchmarked before models are trained over it.
+    """
+
     deprecated_keys = {"fabrics": "networks"}
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -108,15 +115,14 @@ class Study(Spec):
     profile_iterations: ProfileIterations = 0
     timeout: Timeout = Seconds(600)
     benchmark: bool = True
-    """Whether each network is benchmarked before anything is trained over it."""
 
     @model_validator(mode="after")
     def _expands(self) -> Study:
         for key in ("workloads", "networks", "plans"):
             names = [entry.name for entry in getattr(self, key)]
-            twice = {n for n in names if names.count(n) > 1}
-            if twice:
-                raise ValueError(f"{key}: '{min(twice)}' stands there twice; give each entry its own name")
+            repeated = {n for n in names if names.count(n) > 1}
+            if repeated:
+                raise ValueError(f"{key}: '{min(repeated)}' appears twice; give each entry its own name")
         count = (
             len(self.workloads) * len(self.networks) * len(self.plans)
             * sum(len(rule.hosts or self.hosts) for rule in self.scaling)
@@ -127,32 +133,36 @@ class Study(Spec):
         return self
 
     def experiments(self) -> list[Experiment]:
-        """Every cell of the matrix once, in the study's order.
+        """Returns the distinct experiments of the matrix in the study's order.
 
         Raises:
-            ValueError: if a cell can't be (a batch that does not divide, too many hosts), naming its key.
+            ValueError: if an experiment is invalid, for example because a batch does not divide. The message
+                names the key.
         """
-        cells: dict[str, Experiment] = {}
+        experiments: dict[str, Experiment] = {}
         for number, rule in enumerate(self.scaling):
             for workload in self.workloads:
                 for plan in self.plans:
                     for hosts in rule.hosts or self.hosts:
                         for network in self.networks:
                             where = f"scaling[{number}] with {hosts} hosts"
-                            cell = self._cell(where, rule, hosts, workload=workload, plan=plan, network=network)
-                            cells.setdefault(cell.digest, cell)
-        return list(cells.values())
+                            experiment = self._experiment(
+                                where, rule, hosts, workload=workload, plan=plan, network=network
+                            )
+                            experiments.setdefault(experiment.digest, experiment)
+        return list(experiments.values())
 
     def _shape(self, shape: HostShape) -> tuple[int, int]:
-        """(hosts, ranks on each)."""
+        """Returns (hosts, ranks on each host)."""
         if isinstance(shape, int):
             return shape, self.ranks_per_host
         hosts, _, per_host = shape.partition("x")
         return int(hosts), int(per_host)
 
-    def _cell(
+    def _experiment(
         self, where: str, rule: ScalingRule, shape: HostShape, *, workload: Workload, plan: Plan, network: Network
     ) -> Experiment:
+        """Returns one experiment of the matrix. `where` names its place in error messages."""
         hosts, per_host = self._shape(shape)
         ranks = hosts * per_host
         shared: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Workload: the model that is trained. It knows nothing of parallelism, batch or hardware."""
+"""Workloads: the models that are trained, without parallelism, batch sizes or hardware."""
 
 from __future__ import annotations
 
@@ -11,24 +11,32 @@ from wirecost.spec.base import Spec
 
 
 class Family(StrEnum):
+    """The kind of a transformer: decoder (gpt), encoder (bert), or both (t5)."""
+
     GPT = "gpt"
     BERT = "bert"
     T5 = "t5"
 
 
 SPECIAL_TOKENS = {Family.GPT: 0, Family.BERT: 3, Family.T5: 101}
-"""Ids at the vocabulary's end that no text has: BERT's [CLS], [SEP] and [MASK] (Devlin et al. 2018); T5's start
-and 100 sentinels (Raffel et al. 2019, section 3.1.4)."""
+"""Number of token ids at the end of the vocabulary that text doesn't contain. BERT has [CLS], [SEP] and [MASK]
+(Devlin et al. 2018), and T5 a start token and 100 sentinels (Raffel et al. 2019, section 3.1.4)."""
 
 
 class MixtureOfExperts(Spec):
-    """Every layer's MLP becomes `experts` MLPs, of which each token visits `top_k`."""
+    """A mixture of experts: each layer has `experts` MLPs instead of one, and each token uses `top_k` of them.
+
+    Attributes:
+        expert_ffn_hidden: width of an expert. None is the workload's `ffn_hidden`.
+        shared_experts: number of further experts of the same width that every token uses.
+        dense_layers: number of first layers with one MLP of the workload's `ffn_hidden`.
+    """
 
     experts: PositiveInt
     top_k: PositiveInt
     expert_ffn_hidden: PositiveInt | None = None
-    shared_experts: NonNegativeInt = 0  # that every token visits, as wide as the others
-    dense_layers: NonNegativeInt = 0  # first layers that keep one MLP of the workload's ffn_hidden
+    shared_experts: NonNegativeInt = 0
+    dense_layers: NonNegativeInt = 0
 
     @model_validator(mode="after")
     def _enough_experts(self) -> MixtureOfExperts:
@@ -38,11 +46,16 @@ class MixtureOfExperts(Spec):
 
 
 class Workload(Spec):
-    """A transformer by its dimensions.
+    """The dimensions of a transformer.
 
-    `layers` counts decoder layers for gpt and encoder layers for bert and t5; t5 adds `decoder_layers`.
-    `vocab_size` is the embedding's height, padding included. `kv_heads` below `heads` is grouped-query
-    attention. `ffn_hidden` defaults to 4 x hidden, `head_dim` to hidden / heads.
+    Attributes:
+        layers: number of decoder layers for gpt, and of encoder layers for bert and t5.
+        decoder_layers: number of decoder layers for t5.
+        kv_heads: number of heads for keys and values. With fewer than `heads`, attention is grouped-query
+            attention.
+        head_dim: size of a head. None is hidden / heads.
+        ffn_hidden: width of the MLP. None is 4 x hidden.
+        vocab_size: number of rows of the embedding, with padding.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -85,10 +98,12 @@ class Workload(Spec):
 
     @property
     def key_value_heads(self) -> int:
+        """Number of heads for keys and values."""
         return self.kv_heads or self.heads
 
     @property
     def ffn(self) -> int:
+        """Width of the MLP."""
         return self.ffn_hidden or 4 * self.hidden
 
     @property
@@ -98,20 +113,21 @@ class Workload(Spec):
 
     @property
     def decoder_sequence(self) -> int:
-        """Tokens that the decoder reads, for t5."""
+        """Number of tokens that the decoder of t5 reads."""
         return self.decoder_sequence_length or self.sequence_length
 
     @property
     def text_vocabulary(self) -> int:
-        """Ids that text may have; above them lie the family's special tokens."""
+        """Number of token ids that text may contain. The family's special tokens follow them."""
         return self.vocab_size - SPECIAL_TOKENS[self.family]
 
     @property
     def head_size(self) -> int:
+        """Size of a head."""
         return self.head_dim or self.hidden // self.heads
 
 
 def nearest_multiples(value: int, divisor: int) -> str:
-    """The multiples of `divisor` on both sides of `value`, for messages: '12 or 16'."""
+    """Returns the multiples of `divisor` below and above `value` for a message, as '12 or 16'."""
     below = value // divisor * divisor
     return f"{below} or {below + divisor}" if below else str(divisor)

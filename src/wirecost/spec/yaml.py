@@ -1,4 +1,4 @@
-"""YAML in and out: safe, strict about duplicate keys, and with errors that name the place."""
+"""Reads and writes specifications as YAML: safely, without duplicate keys, and with errors that name the place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wirecost.errors import SpecError, one_of
 
 MAX_BYTES = 1 << 20
 MAX_ALIASES = 200
-"""A specification is a page or two of text: more is a mistake or an attack (aliases that multiply)."""
+"""Largest number of YAML aliases. More of them are a mistake, or an attack by nested aliases."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[Any] = set()
+        keys: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
@@ -40,15 +40,15 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(
                     problem=f"the key {key!r} is not text", problem_mark=key_node.start_mark
                 )
-            if key in seen:
+            if key in keys:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key '{key}' stands there twice", problem_mark=key_node.start_mark
+                    problem=f"the key '{key}' appears twice", problem_mark=key_node.start_mark
                 )
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1 reads `1:30` as 90 and `on` as true; a specification means what it shows.
+# YAML 1.1 reads `1:30` as 90 and `on` as true. In a specification both are text.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in rules if tag in {
         "tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge",
@@ -59,13 +59,16 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|fa
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
-    """One mapping from YAML text. `where` names the file in errors.
+    """Parses a mapping from YAML text.
+
+    Args:
+        where: names the file in error messages.
 
     Raises:
-        SpecError: with line and column, if it isn't YAML, isn't a mapping, or repeats a key.
+        SpecError: if the text isn't YAML, isn't a mapping, or repeats a key. The message names line and column.
     """
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise SpecError(f"{where}: longer than {MAX_BYTES >> 20} MiB, which no specification is")
+        raise SpecError(f"{where}: larger than {MAX_BYTES >> 20} MiB, which is too large for a specification")
     try:
         data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader, made stricter
     except yaml.MarkedYAMLError as error:
@@ -83,7 +86,8 @@ def load(model: type[M], path: Path) -> M:
     """Reads and validates one specification.
 
     Raises:
-        SpecError: one line that names file, key and what is allowed.
+        SpecError: if the file can't be read or is invalid. The message is one line with the file, the key and
+            what is allowed.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -97,7 +101,14 @@ def load(model: type[M], path: Path) -> M:
 
 
 def validate(model: type[M], data: Any, where: str) -> M:
-    """Validates data against a specification; see `load` for what it raises."""
+    """Validates data as a specification.
+
+    Args:
+        where: names the file in error messages.
+
+    Raises:
+        SpecError: see `load`.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -107,13 +118,14 @@ def validate(model: type[M], data: Any, where: str) -> M:
 
 
 def _first_line(error: ValidationError, where: str) -> str:
-    found = error.errors()
-    # A list whose only entry is wrong counts as too short on top: one mistake, not two.
+    """Returns a one-line message with the first problem of a validation, and the number of the others."""
+    details = error.errors()
+    # pydantic reports a list whose only entry is invalid as too short as well. This is one mistake.
     problems = [
         p
-        for p in found
+        for p in details
         if p["type"] != "too_short"
-        or not any(o["loc"] != p["loc"] and o["loc"][: len(p["loc"])] == p["loc"] for o in found)
+        or not any(o["loc"] != p["loc"] and o["loc"][: len(p["loc"])] == p["loc"] for o in details)
     ]
     first = problems[0]
     key = ""
@@ -134,6 +146,6 @@ def _first_line(error: ValidationError, where: str) -> str:
 
 
 def to_yaml(spec: BaseModel) -> str:
-    """A specification as YAML that `load` reads back to an equal one."""
+    """Returns a specification as YAML, from which `load` reads an equal one."""
     data = spec.model_dump(mode="json", exclude_none=True)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)

@@ -207,7 +207,7 @@ scaling: [{{kind: strong, global_batch: 16}}]
     [
         ({"model_type": "rwkv"}, "unknown model_type 'rwkv'; allowed: bert, gpt2, gpt_neox, llama, "),
         ({"model_type": "lama"}, "unknown model_type 'lama' (did you mean 'llama'?)"),
-        ({"model_type": None}, "model_type: is missing, so that this is no Hugging Face model configuration"),
+        ({"model_type": None}, "model_type: is missing, so this isn't a Hugging Face model configuration"),
         ({"model_type": ["llama"]}, "model_type: is missing"),
         ({"hidden_size": None}, "hidden_size: is missing"),
         ({"hidden_size": "4096"}, "hidden_size: should be a whole number from 1 to 1000000000, not '4096'"),
@@ -238,11 +238,11 @@ def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None
         (b"", "not readable as JSON"),
         (b"[1]", "expected keys with values, found list"),
         (b"\xff{}", "not readable as JSON"),
-        (b'{"model_type": "llama", "model_type": "bert"}', "the key 'model_type' stands there twice"),
-        (b'{"hidden_size": NaN}', "NaN is no number"),
+        (b'{"model_type": "llama", "model_type": "bert"}', "the key 'model_type' appears twice"),
+        (b'{"hidden_size": NaN}', "NaN is not a number"),
         (b'{"a": ' + b"[" * 200_000, "not readable as JSON"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not readable as JSON"),
-        (b" " * (2 << 20), "longer than 1 MiB"),
+        (b" " * (2 << 20), "larger than 1 MiB"),
     ],
 )
 def test_files_that_are_no_configuration(content: bytes, message: str, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_paths_that_are_no_file(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path, tmp_path / "pipe.json"):
         with pytest.raises(ValueError, match="no such file"):
             imported({"config": str(path)})
-    with pytest.raises(ValueError, match=r"is no path|no such file"):
+    with pytest.raises(ValueError, match=r"is not a path|no such file"):
         imported("a\0b.json")
     with pytest.raises(ValueError, match="config: should be the path"):
         imported({"config": ["x"]})

@@ -1,4 +1,4 @@
-"""Named presets: one YAML file each, in the folder of their kind."""
+"""Named presets. Each is a YAML file in the folder of its kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = {
 
 @lru_cache
 def names(kind: str) -> tuple[str, ...]:
-    """The presets of a kind ('workload', 'network', 'plan', 'cluster', 'gpu', 'link', 'stack', 'study')."""
+    """Returns the names of the presets of a kind, which is a key of `KINDS`."""
     folder = files(__name__) / KINDS[kind]
     if not folder.is_dir():
         return ()
@@ -35,28 +35,32 @@ def names(kind: str) -> tuple[str, ...]:
 
 @lru_cache
 def text(kind: str, name: str) -> str:
-    """A preset's YAML as it ships."""
+    """Returns the YAML text of a preset."""
     return (files(__name__) / KINDS[kind] / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 @lru_cache
 def _data(kind: str, name: str) -> dict[str, Any]:
-    own = text(kind, name)
-    return _fast(own) or parse_yaml(own, f"preset {kind} {name}")
+    preset = text(kind, name)
+    return _parse_fast(preset) or parse_yaml(preset, f"preset {kind} {name}")
 
 
-def _fast(own: str) -> dict[str, Any] | None:
-    """Presets are our own text: libyaml reads them ten times as fast, where PyYAML was built with it."""
+def _parse_fast(preset: str) -> dict[str, Any] | None:
+    """Parses a preset with libyaml, which is ten times as fast. Returns None if PyYAML was built without it.
+
+    The checks of `parse_yaml` aren't needed, because presets are part of the package.
+    """
     loader = getattr(yaml, "CSafeLoader", None)
-    return yaml.load(own, loader) if loader else None  # noqa: S506 - a safe loader
+    return yaml.load(preset, loader) if loader else None  # noqa: S506 - a safe loader
 
 
 def named(kind: str, value: Any) -> Any:
-    """A preset's data where `value` names one, else `value` itself. A workload may also be a Hugging Face
-    `config.json` (see `spec.huggingface`).
+    """Returns the data of a preset if `value` is text, and otherwise `value` itself.
+
+    A workload may also be the path of a Hugging Face `config.json` (see `wirecost.spec.huggingface`).
 
     Raises:
-        ValueError: for a name that no preset has, with those that are there; for a file that can't be read.
+        ValueError: if no preset has the name, or if the file can't be read. The message lists the presets.
     """
     if kind == "workload" and (data := imported(value)) is not None:
         return data
