@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from wirecost.breakdown import Breakdown
 from wirecost.errors import WirecostError
+from wirecost.reading import open_file, read_result
 
 _HEAD_BYTES = 1 << 16
 
@@ -22,13 +23,14 @@ def load_breakdown(given: str) -> Breakdown:
     head = b""
     try:
         if path.is_file():
-            with path.open("rb") as file:
+            with open_file(path, pipes=False) as file:
                 head = file.read(_HEAD_BYTES)
-    except OSError as error:
+    except OSError as error:  # a name longer than the file system takes
         raise WirecostError(f"{given[:80]}: can't be read: {error.strerror or error}") from error
     if b'"schema_version"' in head and b'"source"' in head and b'"traceEvents"' not in head:
         try:
-            return Breakdown.model_validate_json(path.read_bytes())
+            data = read_result(path)
+            return Breakdown.model_validate_json(data)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the file"

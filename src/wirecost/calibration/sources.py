@@ -14,8 +14,9 @@ from wirecost.breakdown import Breakdown, Source
 from wirecost.calibration.network import FITTED_OPS, Bench, Measured
 from wirecost.calibration.observed import Observed, from_engine, from_trace
 from wirecost.collectives.result import Row
-from wirecost.errors import SpecError
+from wirecost.errors import SpecError, WirecostError
 from wirecost.load import load_breakdown
+from wirecost.reading import read_bytes
 from wirecost.spec import Experiment, Plan, Workload, load
 from wirecost.units import parse_rate_bps
 
@@ -95,12 +96,14 @@ def _from_experiment(directory: Path, found: Found) -> None:
 
 
 def _add(experiment: Experiment, breakdown: Breakdown, directory: Path, found: Found) -> None:
+    path = directory / "environment.json"
     try:
-        environment: dict[str, Any] = json.loads((directory / "environment.json").read_bytes())
-    except FileNotFoundError:
-        environment = {}
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{directory / 'environment.json'}: can't be read as JSON") from error
+        text = read_bytes(path, most_bytes=MAX_BYTES, pipes=False, error=SpecError) if path.exists() else b"{}"
+        environment: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: can't be read as JSON") from error
+    if not isinstance(environment, dict):
+        raise SpecError(f"{path}: isn't a description of an environment")
     run = from_engine(experiment, breakdown, environment, directory.name)
     if run is None:
         found.skipped.append(f"{directory.name}: compute and communication overlap or mix in it")
@@ -145,10 +148,8 @@ def read_bench(path: Path) -> Bench | None:
     if path.suffix != ".json" or not path.is_file():
         return None
     try:
-        if path.stat().st_size > MAX_BYTES:
-            return None
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = json.loads(read_bytes(path, most_bytes=MAX_BYTES, pipes=False, error=SpecError))
+    except (WirecostError, ValueError, RecursionError):
         return None
     if not isinstance(data, dict) or "rows" not in data or "fits" not in data:
         return None

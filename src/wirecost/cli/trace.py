@@ -93,7 +93,9 @@ def _print(traces: TraceSet, format_: str, output: Path | None, table: str) -> N
         for path in write_tables(traces, output, format_):
             typer.echo(f"wrote {path}", err=True)
     elif format_ == "csv":
-        typer.echo(traces.table(table).write_csv(), nl=False)
+        from wirecost.csv_text import frame_to_csv
+
+        typer.echo(frame_to_csv(traces.table(table)), nl=False)
     elif output is None:
         from wirecost.cli.trace_view import show
 

@@ -15,9 +15,10 @@ from wirecost.collectives.operations import BARRIER, COLLECTIVES
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.errors import SpecError
+from wirecost.reading import read_text
 from wirecost.spec.cluster import Cluster
 from wirecost.spec.efficiency import CollectiveEfficiency, Interval, NetworkEfficiency, RankLatency, Segment
-from wirecost.spec.yaml import load, parse_yaml, validate
+from wirecost.spec.yaml import MAX_BYTES, load, parse_yaml, validate
 
 MIN_RANK_COUNTS = 3
 """A line over the number of ranks has two parameters."""
@@ -180,7 +181,7 @@ def write_to_cluster(path: Path, found: NetworkEfficiency) -> None:
     block = yaml.safe_dump(
         {KEY: merged.model_dump(mode="json", exclude_none=True)}, sort_keys=False, allow_unicode=True, width=100
     )
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path, most_bytes=MAX_BYTES, what="cluster", pipes=False, error=SpecError)
     # A top-level key's block goes on until the next line that begins with something else.
     text = re.sub(
         rf"^{KEY}:.*\n(?:[ \t-].*\n|\s*\n)*", "", text + ("" if text.endswith("\n") else "\n"), flags=re.M

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,9 @@ from wirecost.corpus.text import read_text
 from wirecost.corpus.tokenizer import make_tokenizer
 from wirecost.errors import SpecError
 
+_BATCH_CHARACTERS = 1 << 22
+_LONGEST_PARAGRAPH = 1 << 20
+"""Characters. A paragraph is encoded in one call, which holds an object for each of them."""
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 
 
@@ -30,9 +34,9 @@ def prepare_tokens(corpus: str, tokenizer: str, vocab_size: int, folder: Path) -
     if target.exists():
         return target
     made = make_tokenizer(tokenizer, text, vocab_size)
-    # Paragraph by paragraph: one call over the whole text would hold an object a character.
-    encoded = made.encode_batch(text.split("\n\n"))
     dtype = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    # A token's description takes 100 bytes and more: it is not kept for the whole text.
+    encoded = (one for paragraphs in _batches(text) for one in made.encode_batch(paragraphs))
     ids = np.concatenate([np.asarray(e.ids, dtype=dtype) for e in encoded if e.ids])
     folder.mkdir(parents=True, exist_ok=True)
     target.with_suffix(".tokenizer.json").write_text(made.to_str(pretty=True), encoding="utf-8")
@@ -45,6 +49,20 @@ def prepare_tokens(corpus: str, tokenizer: str, vocab_size: int, folder: Path) -
         os.fsync(file.fileno())
     partial.rename(target)
     return target
+
+
+def _batches(text: str) -> Iterator[list[str]]:
+    """Yields lists of the text's paragraphs with about `_BATCH_CHARACTERS`, none above `_LONGEST_PARAGRAPH`."""
+    batch: list[str] = []
+    characters = 0
+    for paragraph in text.split("\n\n"):
+        for start in range(0, len(paragraph), _LONGEST_PARAGRAPH):
+            batch.append(paragraph[start : start + _LONGEST_PARAGRAPH])
+            characters += len(batch[-1])
+            if characters >= _BATCH_CHARACTERS:
+                yield batch
+                batch, characters = [], 0
+    yield batch
 
 
 def load_tokens(path: Path, length: int) -> Tokens:

@@ -18,6 +18,7 @@ from wirecost.ncclog.grammar import (
     parse_nodes,
     parse_prefix,
 )
+from wirecost.ncclog.prefilter import Prefilter, last_two_words, without_long_numbers
 from wirecost.ncclog.result import Verdict
 from wirecost.ncclog.state import LogState, Thread
 
@@ -73,6 +74,7 @@ class LogReader:
         self._in_source = False
         self._parsed: dict[bytes, Edge | None] = {}
         self._left_out: set[bytes] = set()  # keys of connection lines that came when there were enough edges
+        self._prefilter = Prefilter(self._threads, self._left_out, _MESSAGES)
 
     def feed(self, chunk: bytes) -> None:
         """The next bytes of the current source, cut anywhere."""
@@ -88,7 +90,7 @@ class LogReader:
         body, newline, self._rest = data.rpartition(b"\n")
         if newline:
             if any(word in body for word in _TELLING):
-                self._take(body.split(b"\n"))
+                self._sift(body)
             else:
                 self.lines += body.count(b"\n") + 1
         if len(self._rest) > _LONGEST_LINE_BYTES:
@@ -103,7 +105,7 @@ class LogReader:
         """The current file or stream is over; its last line may lack its end."""
         if self._rest:
             self.lines += 1
-            self._slow(self._rest, cut=True)
+            self._slow(without_long_numbers(self._rest), cut=True)
         self._rest = b""
         self._in_source = False
         self._anonymous = None
@@ -121,6 +123,15 @@ class LogReader:
             self._in_source = True
             self.sources += 1
 
+    def _sift(self, body: bytes) -> None:
+        """Takes those of the whole lines in `body` that may say something new."""
+        taken, dismissed = 0, self._prefilter.dismissed
+        for lines in self._prefilter.sift(body):
+            taken += len(lines)
+            self._take(lines)
+        self.lines += body.count(b"\n") + 1 - taken
+        self.nccl_lines += self._prefilter.dismissed - dismissed
+
     def _take(self, lines: list[bytes]) -> None:
         threads = self._threads
         others = 0
@@ -137,7 +148,7 @@ class LogReader:
                 if word in (b"Chan", b"Ring"):
                     thread = threads.get(line[:at])
                     if thread is None:  # a launcher's prefix or a time stamp comes first
-                        thread = threads.get(_last_two_words(line[:at]))
+                        thread = threads.get(last_two_words(line[:at]))
                     rest_at = at + (21 if word == b"Chan" else 18)  # behind "Channel NN" or "Ring NN"
                     rest = line[rest_at:]
                     if thread is None or b" NCCL " in rest:
@@ -251,7 +262,7 @@ class LogReader:
             thread.seen.add(key)  # ring order, or topology
 
     def _thread(self, head: bytes) -> Thread:
-        key = _last_two_words(head)
+        key = last_two_words(head)
         thread = self._threads.get(key)
         if thread is not None:
             return thread
@@ -281,8 +292,3 @@ class LogReader:
 
 
 _cached_init = lru_cache(maxsize=20_000)(parse_init)
-
-
-def _last_two_words(head: bytes) -> bytes:
-    """ "host:pid:tid [device]" of what precedes " NCCL INFO"."""
-    return head[head.rfind(b" ", 0, max(head.rfind(b" "), 0)) + 1 :]

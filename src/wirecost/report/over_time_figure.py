@@ -204,12 +204,12 @@ def write_recording_figure(recording: Path, folder: Path) -> list[Path]:
         WirecostError: if it can't be read, or shows no traffic.
         StoreError: if the folder can't be written.
     """
-    from wirecost.counters.monitor import read_recording
+    from wirecost.counters.monitor import iterate_recording
     from wirecost.errors import WirecostError
     from wirecost.report.figures import write_charts
     from wirecost.study.over_time import series_of
 
-    series = series_of(read_recording(recording))
+    series = series_of(iterate_recording(recording))
     if not series:
         raise WirecostError(f"{recording}: no device in it moved a MiB, so there is nothing to draw")
     over_time = NetworkOverTime(series, (), ())

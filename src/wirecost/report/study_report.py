@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown, Phase, Ratio, ratio_of_medians
+from wirecost.reading import read_result
 from wirecost.report.cells import Cell, Scale, to_cells
 from wirecost.spec import DataParallel, GradientTraffic
 from wirecost.study import Result, Status, Store
@@ -341,7 +342,8 @@ def _environment(result: Result) -> dict[str, object]:
 
     path = result.directory / "environment.json"
     try:
-        found = json.loads(path.read_bytes()) if path.exists() else {}
+        text = read_result(path, StoreError) if path.exists() else b"{}"
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: can't be read as JSON: {error}") from error
     if not isinstance(found, dict) or not isinstance(found.get("packages", {}), dict):

@@ -20,6 +20,7 @@ from wirecost.collectives.operations import COLLECTIVES
 from wirecost.collectives.request import Backend, BenchRequest, Mode
 from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.errors import WirecostError
+from wirecost.reading import read_result
 from wirecost.spec import Device, Experiment
 from wirecost.spec.network import Network
 from wirecost.study.environment import describe_environment
@@ -156,8 +157,9 @@ def why_not(store: Store, site: Site) -> str | None:
     """Why a site has no benchmark; None if it has one, or none was tried."""
     path = _folder(store, site) / "failed.json"
     try:
-        found = json.loads(path.read_bytes()) if path.exists() else None
-    except (OSError, ValueError, RecursionError) as error:
+        text = read_result(path, StoreError) if path.exists() else b"null"
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: can't be read: {error}") from error
     return str(found.get("reason")) if isinstance(found, dict) else None
 

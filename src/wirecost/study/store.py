@@ -39,6 +39,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wirecost.breakdown import Breakdown, OutOfMemory
 from wirecost.errors import DeprecatedWarning, WirecostError
+from wirecost.reading import read_result
 from wirecost.spec import Experiment, Study, load, to_yaml
 
 PARTIAL = ".partial-"
@@ -208,9 +209,9 @@ def read_json(model: type[M], path: Path) -> M:
         StoreError: naming the file.
     """
     try:
-        return model.model_validate_json(path.read_bytes())
-    except OSError as error:
-        reason = str(error.strerror)
+        return model.model_validate_json(read_result(path))
+    except WirecostError as error:
+        reason = str(error).removeprefix(f"{path}: ")
     except ValidationError as error:
         first = error.errors()[0]
         reason = ": ".join([*map(str, first["loc"]), first["msg"]])[:200]

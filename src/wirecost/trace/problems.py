@@ -15,6 +15,8 @@ MESSAGES = {
     "broken_event": "broken events left out: not valid JSON",
     "broken_metadata": "broken places outside the events; what stood there is unknown",
     "bytes_unknown": "collectives carry no sizes: their bytes are unknown",
+    "clock_jump": "events left out: more than an hour away from all others, or days long: the clock jumped, or "
+    "their times are damaged",
     "clocks_not_aligned": "collectives end on one rank before they start on another: the ranks' clocks disagree, "
     "so the shortest duration bounds the transfer",
     "compressed_data_broken": "places where the compressed stream is damaged or cut off: what follows is missing",
@@ -65,6 +67,7 @@ LOSSES = frozenset(
         "bad_time",
         "broken_event",
         "broken_metadata",
+        "clock_jump",
         "compressed_data_broken",
         "cut_off",
         "data_after_end",

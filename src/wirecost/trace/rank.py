@@ -17,6 +17,7 @@ from wirecost.trace.calls import Calls, IterationParts, build_calls
 from wirecost.trace.classify import KERNEL, Classifier, operation
 from wirecost.trace.events import Collector
 from wirecost.trace.identity import distributed_info, rank_by_name
+from wirecost.trace.jumps import without_jumps
 from wirecost.trace.numbers import LIMIT_NS
 from wirecost.trace.problems import Problem, Problems
 from wirecost.trace.recorded import Call, Columns, Recorded
@@ -81,13 +82,16 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
         problems = Problems()
         recorded, count = _recorded(path, classifier, problems, progress, wanted(options.window))
         return [_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)]
-    from wirecost.trace.nsys import processes, read_nsys
+    from wirecost.trace.nsys import Export
 
     found = []
-    for process in processes(path):
-        problems = Problems()
-        recorded, count = read_nsys(path, classifier, problems, process)
-        found.append(_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems))
+    with Export(path) as export:
+        for process in export.processes():
+            problems = Problems()
+            recorded, count = export.recorded(classifier, problems, process)
+            found.append(
+                _rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)
+            )
     if len(found) > 1:
         # The file's name is of the node then, not of a rank.
         for number, trace in enumerate(found):
@@ -140,6 +144,7 @@ def _rank(
     classifier: Classifier,
     problems: Problems,
 ) -> RankTrace:
+    recorded = without_jumps(recorded, problems)
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"
     if rank is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Parts
+from wirecost.csv_text import frame_to_csv
 from wirecost.errors import one_of
 from wirecost.trace.source import TraceError
 
@@ -188,7 +189,7 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
             path = folder / f"{name}.{kind}"
             table = frame(s, name)
             if kind == "csv":
-                table.write_csv(path)
+                path.write_text(frame_to_csv(table), encoding="utf-8")
             else:
                 table.write_parquet(path)
             written.append(path)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from wirecost.collectives.readers import nccl_json, nccl_text, osu, own_json
 from wirecost.collectives.readers.base import Reading, ResultFileError
+from wirecost.reading import read_text
 
 __all__ = ["Reading", "ResultFileError", "read_results"]
 
@@ -22,12 +23,9 @@ def read_results(path: Path, *, ranks: int | None = None) -> Reading:
     Raises:
         ResultFileError: one line that names the file and what is wrong with it.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ResultFileError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no benchmark's output is")
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ResultFileError(f"{path}: {error.strerror}") from error
+    text = read_text(
+        path, most_bytes=MAX_BYTES, what="benchmark's output", errors="replace", error=ResultFileError
+    )
     return parse_results(text, str(path), ranks=ranks)
 
 
