@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from wirecost.reading import open_file
-from wirecost.trace.classify import COPY, FILL, KERNEL, Classifier, operation
+from wirecost.trace.categories import COPY, FILL, KERNEL
+from wirecost.trace.classify import Classifier
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS
+from wirecost.trace.operations import operation
 from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import Annotation, Call, Columns, Recorded
 from wirecost.trace.source import TraceError
