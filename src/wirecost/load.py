@@ -17,9 +17,11 @@ def load_breakdown(given: str) -> Breakdown:
     """A breakdown's JSON file, or traces (a file, a directory, a glob).
 
     Raises:
-        WirecostError: one line, if it is neither.
+        WirecostError: one line, if it is neither, or a study's result that is damaged.
     """
     path = Path(given)
+    if path.name == "breakdown.json" and (path.parent / "status.json").is_file():
+        return _of_study(path.parent)
     head = b""
     try:
         if path.is_file():
@@ -38,3 +40,18 @@ def load_breakdown(given: str) -> Breakdown:
     from wirecost.trace import read
 
     return read(given).breakdown
+
+
+def _of_study(directory: Path) -> Breakdown:
+    from wirecost.study.manifest import DamageError
+    from wirecost.study.result import read_result
+
+    try:
+        result = read_result(directory)
+    except DamageError as error:
+        raise WirecostError(
+            f"{directory}: {error}; run it again with: wirecost study run --resume --repair"
+        ) from error
+    if result.breakdown is None:
+        raise WirecostError(f"{directory}: has no breakdown: the experiment ended as {result.outcome.status}")
+    return result.breakdown

@@ -68,22 +68,34 @@ def gather(paths: Sequence[Path], told: Told, *, ranks: int | None = None) -> Fo
 
 def _from_store(root: Path, found: Found, ranks: int | None) -> None:
     from wirecost.study import Store
+    from wirecost.study.manifest import CheckedFiles, DamageError
 
-    results = Store(root).results()
+    contents = Store(root).contents()
+    found.skipped += [f"{root}: left out: {remark}" for remark in contents.remarks()]
     other = 0
-    for result in results:
+    for result in contents.results:
         if ranks is not None and result.experiment.ranks != ranks:
             other += 1
             continue
         if result.breakdown is None:
             found.skipped.append(f"{result.directory.name}: {result.outcome.status}")
             continue
-        _add(result.experiment, result.breakdown, result.directory, found)
+        try:
+            _add(result.experiment, result.breakdown, result.directory, found)
+        except SpecError as error:
+            found.skipped.append(f"{result.directory.name}: {error}")
     if other:
         found.skipped.append(f"{root}: {other} runs of other than {ranks} ranks")
     # A study benchmarks its networks before it trains over them.
-    benches = [read_bench(path) for path in sorted(root.glob("networks/*/bench.json"))]
-    found.benches += [b for b in benches if b is not None and ranks in (None, b.hosts * b.ranks_per_host)]
+    for path in sorted(root.glob("networks/*/bench.json")):
+        try:
+            CheckedFiles(path.parent, path.parent.name).read(path.name)
+            bench = read_bench(path)
+        except (DamageError, SpecError) as error:
+            found.skipped.append(f"{path.parent}: left out: {error}")
+            continue
+        if bench is not None and ranks in (None, bench.hosts * bench.ranks_per_host):
+            found.benches.append(bench)
 
 
 def _from_experiment(directory: Path, found: Found) -> None:
@@ -92,7 +104,8 @@ def _from_experiment(directory: Path, found: Found) -> None:
         raise SpecError(
             f"{directory}: holds no result (there is no breakdown.json): the experiment did not finish"
         )
-    _add(load(Experiment, directory / "experiment.yaml"), load_breakdown(str(path)), directory, found)
+    breakdown = load_breakdown(str(path))
+    _add(load(Experiment, directory / "experiment.yaml"), breakdown, directory, found)
 
 
 def _add(experiment: Experiment, breakdown: Breakdown, directory: Path, found: Found) -> None:

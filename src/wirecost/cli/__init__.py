@@ -26,7 +26,8 @@ import typer
 from wirecost import reading
 from wirecost._version import __version__
 from wirecost.cli.signals import EndingSignal, ending_signals
-from wirecost.errors import DeprecatedWarning, WirecostError
+from wirecost.errors import WirecostError
+from wirecost.storage import FAULTS
 from wirecost.text import printable
 
 COMMANDS = (
@@ -92,12 +93,15 @@ def main(argv: list[str] | None = None) -> None:
         _run(argv, ending)
 
 
+_PYTHONS_OWN = warnings.showwarning
+
+
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Prints what was renamed as one line; other warnings are Python's to print."""
-    if issubclass(category, DeprecatedWarning):
+    """Prints a warning of wirecost as one line, without the place in the code; others are Python's to print."""
+    if category.__module__.startswith("wirecost."):
         _tell(str(message))
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
+        _PYTHONS_OWN(message, category, *place)
 
 
 def _run(argv: list[str] | None, ending: EndingSignal) -> None:
@@ -107,8 +111,7 @@ def _run(argv: list[str] | None, ending: EndingSignal) -> None:
         # A library turns KeyboardInterrupt into a silent exit code, another into an error of its own.
         if ending.number is None and not (isinstance(error, SystemExit) and error.code == 128 + signal.SIGINT):
             raise
-        with suppress(OSError):  # after SIGHUP there may be no terminal to write to
-            _tell(ending.message)
+        _tell(ending.message)
         sys.exit(ending.exit_code)
 
 
@@ -121,7 +124,7 @@ def _run_command(argv: list[str] | None) -> None:
     except OSError as error:
         if error.errno == errno.ENOMEM:
             _tell(_out_of_memory())
-        elif error.errno == errno.ENOSPC:
+        elif error.errno in FAULTS:
             _tell(f"can't write the output: {error.strerror}")
         else:
             raise
@@ -132,7 +135,9 @@ def _run_command(argv: list[str] | None) -> None:
 
 
 def _tell(line: str) -> None:
-    typer.echo(f"wirecost: {printable(line)}", err=True)
+    # Standard error may lie on a full disk, or on a terminal that is gone: the exit code remains.
+    with suppress(OSError):
+        typer.echo(f"wirecost: {printable(line)}", err=True)
 
 
 def _out_of_memory() -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.emulation.network import open_network
 from wirecost.errors import WirecostError
 from wirecost.launch.ranks import End, Ending, Ranks, count_lines
+from wirecost.storage import exit_code_of, write_file
 
 
 def run_cell(directory: Path, worker: Sequence[str]) -> Ending:
@@ -84,10 +86,15 @@ def main(argv: Sequence[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     for name in argv[:at]:
         directory = Path(name)
-        ending = run_cell(directory, argv[at + 1 :])
-        partial_file = directory / ".ending.json"
-        partial_file.write_text(json.dumps(vars(ending)))
-        partial_file.rename(directory / "ending.json")
+        try:
+            ending = run_cell(directory, argv[at + 1 :])
+            write_file(directory / "ending.json", json.dumps(vars(ending)))
+        except Exception as error:
+            if (code := exit_code_of(error)) is None:
+                raise
+            with suppress(OSError):  # the log may be what can't be written
+                traceback.print_exc()
+            return code
     return 0
 
 

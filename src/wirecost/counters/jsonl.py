@@ -10,6 +10,7 @@ from pathlib import Path
 from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
 from wirecost.reading import open_file
+from wirecost.storage import StorageError, fault_of
 
 _LONGEST_LINE_BYTES = 1 << 16  # a row takes some hundreds
 _NAMES = tuple(Row.__dataclass_fields__)
@@ -18,7 +19,11 @@ _FLUSH_EVERY_NS = 1_000_000_000  # what a crash loses at most
 
 class JsonlWriter:
     """Writes rows to a file, flushed once a second. `sparse` leaves out what isn't known instead of writing null:
-    less than half the bytes. Raises WirecostError where it can't be written."""
+    less than half the bytes.
+
+    Raises:
+        WirecostError: where it can't be written; a StorageError where that lies in the storage.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
         import msgspec
@@ -48,6 +53,9 @@ class JsonlWriter:
             raise self._error(error) from None
 
     def _error(self, error: OSError) -> WirecostError:
+        fault = fault_of(error)
+        if fault is not None:
+            return StorageError(self._path, fault)
         return WirecostError(f"can't write '{self._path}': {error.strerror or error}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -16,6 +17,7 @@ from typing import NoReturn
 from wirecost.errors import WirecostError
 from wirecost.launch.memory import is_out_of_memory, out_of_memory
 from wirecost.launch.processes import name_process
+from wirecost.storage import exit_code_of, fault_of, path_of
 
 EXIT_FAILED = 3
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
@@ -32,21 +34,32 @@ def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> NoReturn:
     try:
         body(directory, rank)
     except BaseException as error:  # noqa: BLE001 - whatever ends a rank is reported with its traceback
-        report_failure(directory, rank, error)
-        leave(EXIT_FAILED)
+        code = exit_code_of(error)
+        try:
+            report_failure(directory, rank, error)
+        except Exception as unreported:  # noqa: BLE001 - what the report can't say, the exit code may
+            code = code or exit_code_of(unreported)
+        leave(code or EXIT_FAILED)
     leave(0)
 
 
 def leave(code: int) -> NoReturn:
-    """Straight out: interpreter shutdown can hang or abort in the threads of a library (gloo's, torch's)."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Ends the process at once: interpreter shutdown can hang or abort in the threads of a library (gloo's,
+    torch's). A log that can't be written changes the exit code to that fault's."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            code = exit_code_of(error) or code
     os._exit(code)
 
 
 def classify(error: BaseException) -> str:
-    """`oom`, `diverged`, `refused` (a user can mend it), `lost_peer` (another rank went away first) or `error`."""
+    """`storage` (see `wirecost.storage`), `oom`, `diverged`, `refused` (a user can mend it), `lost_peer` (another
+    rank went away first) or `error`."""
     text = str(error)
+    if fault_of(error) is not None:
+        return "storage"
     if is_out_of_memory(error):
         return "oom"
     if isinstance(error, WirecostError):
@@ -60,7 +73,8 @@ def classify(error: BaseException) -> str:
 
 def report_failure(directory: Path, rank: int, error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
-    sys.stderr.write(text)
+    with contextlib.suppress(OSError):  # the report holds it too
+        sys.stderr.write(text)
     folder = directory / "failures"
     folder.mkdir(exist_ok=True)
     first = str(error).strip().splitlines()[0] if str(error).strip() else ""
@@ -76,6 +90,8 @@ def report_failure(directory: Path, rank: int, error: BaseException) -> None:
     }
     if kind == "oom":
         failure["memory"] = out_of_memory(error).model_dump(mode="json")
+    if kind == "storage":
+        failure["path"] = path_of(error)
     partial = folder / f".rank-{rank}.json"
     partial.write_text(json.dumps(failure))
     partial.rename(folder / f"rank-{rank}.json")

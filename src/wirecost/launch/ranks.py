@@ -25,6 +25,7 @@ from wirecost.launch.processes import END_S, die_with_parent, mapped_shared_memo
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 from wirecost.launch.waiting import slowest_rank
 from wirecost.spec.network import Network
+from wirecost.storage import StorageError, fault_of_exit
 
 MASTER_PORT = 29500
 PORTS_TRIED = 100
@@ -156,6 +157,9 @@ class Ranks:
 
         `LATE` names the rank that the others wait for as `rank`, None if that can't be told; the caller says what
         that means.
+
+        Raises:
+            StorageError: if a rank could not write or read a file: that is no end of the job's own.
         """
         elapsed = ElapsedTime()
         stalls = StallWatch(disk_may_be_slow=disk_may_be_slow)
@@ -183,6 +187,9 @@ class Ranks:
         end = time.monotonic() + GRACE_S
         while time.monotonic() < end and any(p.poll() is None for p in self.processes):
             time.sleep(POLL_S)
+        for process in self.processes:
+            if fault := fault_of_exit(process.returncode):
+                raise StorageError(self._fault_path(), fault)
         told = [
             json.loads(path.read_bytes()) for path in sorted((self.directory / "failures").glob("rank-*.json"))
         ]
@@ -214,6 +221,10 @@ class Ranks:
             memory = _most([OutOfMemory.model_validate(f.get("memory", {})) for f in told if f["kind"] == "oom"])
             reason = f"{reason}; {memory.words}"
         return Ending(end_kind, reason, first["rank"], first["traceback"], self._log_tail(first["rank"]), memory)
+
+    def _fault_path(self) -> object:
+        """The file that a rank could not write or read; the directory where no report of that could be written."""
+        return next(iter(storage_paths(self.directory)), self.directory)
 
     def _why_killed(self, number: int) -> tuple[End, str]:
         if number != signal.SIGKILL:
@@ -253,6 +264,17 @@ def _enter_bound(parent: int, enter: Callable[[], object] | None) -> None:
     die_with_parent(parent)
     if enter:
         enter()
+
+
+def storage_paths(directory: Path) -> list[str]:
+    """Files that the ranks of a job could not write or read, by their reports as far as these could be written."""
+    found = []
+    for path in sorted((directory / "failures").glob("rank-*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            failure = json.loads(path.read_bytes())
+            if isinstance(failure, dict) and failure.get("kind") == "storage" and failure.get("path"):
+                found.append(str(failure["path"]))
+    return found
 
 
 def _most(told: Sequence[OutOfMemory]) -> OutOfMemory:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
+
+from wirecost.storage import check_writable, fault_of, naming
 
 
 def profile_window(count: int, iterate: Callable[[int], object], device: torch.device, path: Path) -> None:
@@ -16,6 +20,9 @@ def profile_window(count: int, iterate: Callable[[int], object], device: torch.d
 
     Every rank is to call it at once: the iterations communicate. A trace that can't be written is said in the
     rank's log, and is then missing: the measured iterations are none the worse for it.
+
+    Raises:
+        OSError, StorageError: where that lies in the storage.
     """
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
@@ -27,8 +34,35 @@ def profile_window(count: int, iterate: Callable[[int], object], device: torch.d
             # After the last one it stops recording, for which it waits until the device has done all.
             profiler.step()
     try:
-        path.parent.mkdir(exist_ok=True)
-        profiler.export_chrome_trace(str(path))
+        _write(profiler, path)
     except OSError as error:
         path.unlink(missing_ok=True)
+        if fault_of(error) is not None:
+            raise
         sys.stderr.write(f"{path}: the profiled window can't be written: {error}\n")
+
+
+def _write(profiler: profile, path: Path) -> None:
+    """Exports beside `path` and compresses from there. That it couldn't write, the profiler says in the log alone,
+    and its own way to a compressed file would leave an empty one."""
+    path.parent.mkdir(exist_ok=True)
+    plain = path.with_suffix("")
+    try:
+        profiler.export_chrome_trace(str(plain))
+        if not _is_whole(plain):
+            check_writable(path.parent)
+            raise OSError("the profiler wrote none, or only a part of it")
+        with naming(path), plain.open("rb") as source, gzip.open(path, "wb", compresslevel=6) as target:
+            shutil.copyfileobj(source, target)
+    finally:
+        for leftover in (plain, plain.with_name(f"{plain.name}.tmp")):
+            leftover.unlink(missing_ok=True)
+
+
+def _is_whole(trace: Path) -> bool:
+    """Whether a trace's JSON reaches to its end."""
+    if not trace.exists():
+        return False
+    with trace.open("rb") as file:
+        file.seek(max(0, trace.stat().st_size - 64))
+        return file.read().rstrip().endswith(b"}")

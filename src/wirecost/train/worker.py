@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from wirecost.launch.rank import run_as_rank
 from wirecost.launch.rendezvous import meet
+from wirecost.storage import LineFile, naming, write_file
 
 if TYPE_CHECKING:
     from wirecost.breakdown import PeakMemory
@@ -79,7 +80,7 @@ def run_rank(directory: Path, rank: int) -> None:
     checkpoints = directory / "checkpoints"
     trace = directory / "traces" / f"rank-{rank}.json.gz"
     peaked = partial(_keep, directory / "memory" / f"rank-{rank}.json")
-    with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
+    with LineFile(directory / "samples" / f"rank-{rank}.jsonl") as samples:
         for done in train(
             experiment, tokens, device, checkpoints=checkpoints, trace=trace, built=_spare, peaked=peaked
         ):
@@ -99,7 +100,7 @@ def run_rank(directory: Path, rank: int) -> None:
                 "kept_pace": sample.kept_pace,
                 "communications": [vars(c) for c in sample.communications],
             }
-            samples.write(json.dumps(line) + "\n")
+            samples.write(json.dumps(line))
     dist.barrier()
     if rank == 0 and checkpoints.exists():
         # They were written for what writing them costs; a study's results keep no weights.
@@ -117,12 +118,12 @@ def _spare(_: Engine) -> None:
 
 def _keep(path: Path, peak: PeakMemory) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(peak.model_dump_json(indent=1))
+    write_file(path, peak.model_dump_json(indent=1))
 
 
 def _note(path: Path, event: TrainedEvent) -> None:
     path.parent.mkdir(exist_ok=True)
-    with path.open("a") as events:
+    with naming(path), path.open("a") as events:
         events.write(json.dumps(vars(event)) + "\n")
 
 
