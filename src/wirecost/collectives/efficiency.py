@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from wirecost.collectives.fit import Fit, FitRefusedError, fit
-from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.collectives.operations import BARRIER, bus_factor
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.errors import SpecError
@@ -46,7 +46,7 @@ class Fitted:
 
     @property
     def factor(self) -> float:
-        return COLLECTIVES[self.collective].bus_factor(self.ranks)
+        return bus_factor(self.collective, self.ranks) or 1.0
 
 
 def fit_rows(
@@ -68,7 +68,7 @@ def fit_rows(
         usable = [r for r in chosen if not r.unshaped]
         points = tuple((r.size_bytes, r.p50_ns if medians and r.p50_ns else r.time_ns) for r in usable)
         try:
-            factor = COLLECTIVES[collective].bus_factor(ranks)
+            factor = bus_factor(collective, ranks) or 1.0
             least_slope = factor * 8e9 / link_bps if link_bps else 0.0
             sizes, times = [size for size, _ in points], [time for _, time in points]
             result, refusal = fit(sizes, times, least_slope=least_slope), None

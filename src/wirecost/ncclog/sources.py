@@ -13,6 +13,7 @@ from wirecost.decompression import HEAD_BYTES, DamagedError, decompress, is_comp
 from wirecost.errors import WirecostError
 from wirecost.ncclog.reader import LogReader
 from wirecost.ncclog.result import Verdict
+from wirecost.ncclog.wrapping import is_text
 from wirecost.reading import open_file
 
 _CHUNK_BYTES = 1 << 20
@@ -73,7 +74,7 @@ def _pump(reader: LogReader, stream: BinaryIO, name: str, *, skip_binary: bool =
     chunks = decompress(head, stream, name) if is_compressed(head) else _plain(head, stream)
     try:
         for number, chunk in enumerate(chunks):
-            if number == 0 and skip_binary and b"\0" in chunk[:65536]:
+            if number == 0 and skip_binary and not is_text(chunk[:65536]):
                 reader.skipped.append(name)
                 break
             reader.feed(chunk)
