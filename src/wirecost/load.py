@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from wirecost.breakdown import Breakdown
 from wirecost.errors import WirecostError
+from wirecost.reading import open_file, read_result
 
 _HEAD_BYTES = 1 << 16
 
@@ -16,19 +17,22 @@ def load_breakdown(given: str) -> Breakdown:
     """A breakdown's JSON file, or traces (a file, a directory, a glob).
 
     Raises:
-        WirecostError: one line, if it is neither.
+        WirecostError: one line, if it is neither, or a study's result that is damaged.
     """
     path = Path(given)
+    if path.name == "breakdown.json" and (path.parent / "status.json").is_file():
+        return _of_study(path.parent)
     head = b""
     try:
         if path.is_file():
-            with path.open("rb") as file:
+            with open_file(path, pipes=False) as file:
                 head = file.read(_HEAD_BYTES)
-    except OSError as error:
+    except OSError as error:  # a name longer than the file system takes
         raise WirecostError(f"{given[:80]}: can't be read: {error.strerror or error}") from error
     if b'"schema_version"' in head and b'"source"' in head and b'"traceEvents"' not in head:
         try:
-            return Breakdown.model_validate_json(path.read_bytes())
+            data = read_result(path)
+            return Breakdown.model_validate_json(data)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the file"
@@ -36,3 +40,18 @@ def load_breakdown(given: str) -> Breakdown:
     from wirecost.trace import read
 
     return read(given).breakdown
+
+
+def _of_study(directory: Path) -> Breakdown:
+    from wirecost.study.manifest import DamageError
+    from wirecost.study.result import read_result
+
+    try:
+        result = read_result(directory)
+    except DamageError as error:
+        raise WirecostError(
+            f"{directory}: {error}; run it again with: wirecost study run --resume --repair"
+        ) from error
+    if result.breakdown is None:
+        raise WirecostError(f"{directory}: has no breakdown: the experiment ended as {result.outcome.status}")
+    return result.breakdown

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from wirecost.breakdown import Breakdown, Collective, Iteration, NetworkRecord, Parts, Phase, ResultWarning, Source
 from wirecost.spec import Experiment, Study, parse_yaml, validate
 from wirecost.study import Status, Store
+from wirecost.study.manifest import write_manifest
 from wirecost.study.store import Outcome
 
 STUDY = """\
@@ -83,3 +85,9 @@ def invented_store(root: Path, *, outcomes: dict[int, Outcome] | None = None, te
             done = outcome.status is Status.DONE
             store.publish(experiment, outcome, invented_breakdown(experiment) if done else None)
     return store
+
+
+def replace_breakdown(directory: Path, data: dict[str, Any]) -> None:
+    """Another breakdown in a finished experiment, as if it had been published so."""
+    (directory / "breakdown.json").write_text(json.dumps(data))
+    write_manifest(directory, directory.name)

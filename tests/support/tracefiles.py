@@ -9,6 +9,7 @@ import itertools
 import json
 import random
 import re
+import statistics
 import sys
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -183,7 +184,7 @@ _DEVICE = dict.fromkeys(("kernel", "Kernel", "mtia_ccp_events"), "k") | dict.fro
 
 
 _HOST = ("user_annotation", "cpu_op", "Operator")
-_NCCL = re.compile(r"\bnccl(Kernel|[A-Z]\w*[Kk]ernel)")
+_NCCL = re.compile(r"(?<![a-z0-9])nccl\w*kernel|all_?reduce|all_?gather", re.IGNORECASE)
 
 
 @dataclass
@@ -192,7 +193,7 @@ class Opinion:
 
     doubts: list[str] = field(default_factory=list)
     whole: dict[str, int] | None = None
-    steps: dict[str, dict[str, int]] = field(default_factory=dict)
+    steps: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)  # by where their windows come from
     calls: list[tuple[int, int]] = field(default_factory=list)
     bytes: int = 0
 
@@ -239,6 +240,8 @@ def opinion(text: bytes) -> Opinion:
     if not isinstance(events, list):
         raise ValueError("no list of events")
     device: dict[str, tuple[int, int, str]] = {}
+    launched: dict[str, tuple[int, int, int, bool]] = {}  # start, end, correlation, whether on the kernels' stream
+    begun: dict[int, list[tuple[int, object]]] = {}  # by correlation: when, and in which process
     steps: dict[str, list[tuple[int, int]]] = {}
     old_steps: dict[str, list[tuple[int, int]]] = {}
     annotated = False
@@ -255,14 +258,22 @@ def opinion(text: bytes) -> Opinion:
                 found.doubts.append(f"unsound {cat}")
                 continue
             if cat in _DEVICE:
-                kind = "c" if _DEVICE[cat] == "k" and _NCCL.search(re.split("[(<]", name)[0]) else _DEVICE[cat]
+                kind = "c" if _DEVICE[cat] == "k" and _communicates(name, event.get("args")) else _DEVICE[cat]
                 key = json.dumps([cat, name, event.get("pid"), event.get("tid"), event.get("args")], default=str)
                 if kind == "c" and f"{span} {key}" not in device:
                     found.bytes += _size(event.get("args"))
                 device[f"{span} {key}"] = (*span, kind)
+                launched[f"{span} {key}"] = (*span, _correlation(event), kind == "k" and event.get("tid") == 7)
             elif _step(name):
                 into = gpu if cat.startswith("gpu") else steps if cat == "user_annotation" else old_steps
                 into.setdefault(name, []).append(span)
+        elif (
+            cat in ("cuda_runtime", "cuda_driver")
+            and event.get("ph") == "X"
+            and _span(event)
+            and _correlation(event) >= 0
+        ):
+            begun.setdefault(_correlation(event), []).append((_span(event)[0], event.get("pid")))  # pyright: ignore
         elif cat is None and event.get("ph") == "X":
             found.doubts.append("no category")
     steps = steps if annotated else old_steps
@@ -271,9 +282,73 @@ def opinion(text: bytes) -> Opinion:
     timed = [w for w in work if w[1] > w[0]]
     if timed:
         found.whole = parts(min(s for s, _, _ in timed), max(e for _, e, _ in timed), work)
-        for step, spans in (steps | gpu).items():
-            found.steps[step] = parts(min(s for s, _ in spans), max(e for _, e in spans), work)
+        for source, listed in (("cpu_step", steps), ("gpu_step", gpu)):
+            whole = {step: (min(s for s, _ in spans), max(e for _, e in spans)) for step, spans in listed.items()}
+            found.steps[source] = {step: parts(*span, work) for step, span in whole.items()}
+            if source == "cpu_step":
+                windows = launched_windows(whole, list(launched.values()), begun)
+                found.steps["launches"] = {step: parts(*span, work) for step, span in windows.items()}
     return found
+
+
+def launched_windows(
+    steps: dict[str, tuple[int, int]],
+    device: list[tuple[int, int, int, bool]],
+    begun: dict[int, list[tuple[int, object]]],
+) -> dict[str, tuple[int, int]]:
+    """From the first device event launched in a step to the first launched in the next; empty where it can't be told."""
+    order = sorted(steps, key=lambda name: (steps[name][0], name))
+    inside: dict[str, list[tuple[int, int, bool]]] = {name: [] for name in order}
+    unknown = []
+    for start, end, correlation, main in device:
+        times = begun.get(correlation, [])
+        if not times or len({json.dumps(pid, default=str) for _, pid in times}) > 1:
+            unknown.append(start)
+            continue
+        at = min(t for t, _ in times)
+        before = [name for name in order if steps[name][0] <= at]
+        if before and not (before[-1] == order[-1] and at > steps[order[-1]][1]):
+            inside[before[-1]].append((start, end, main))
+    if not any(inside.values()):
+        return {}
+    if any(steps[n][0] <= s < steps[n][1] for n in order if not inside[n] for s in unknown):
+        return {}
+    first = {n: min(s for s, _, _ in inside[n]) for n in order if inside[n]}
+    last = {n: max(e for _, e, _ in inside[n]) for n in order if inside[n]}
+    mains = {n: [(s, e) for s, e, main in inside[n] if main] for n in order}
+    if len(order) > 1 and all(mains.values()):
+        lead = sorted(max(0, max(e for _, e in mains[a]) - first[b]) for a, b in itertools.pairwise(order))
+        step = sorted(first[b] - first[a] for a, b in itertools.pairwise(order))
+        if statistics.median(lead) > 0.01 * statistics.median(step):
+            first = {n: min(s for s, _ in mains[n]) for n in order}
+    windows = {}
+    for number, name in enumerate(order):
+        if name not in first:
+            continue
+        following = [n for n in order[number + 1 :] if n in first]
+        until = order.index(following[0]) if following else number
+        paused = any(
+            steps[b][0] - steps[a][1] > 0.1 * (steps[a][1] - steps[a][0])
+            for a, b in itertools.pairwise(order[number : until + 1])
+        )
+        end = first[following[0]] if following else last[name]
+        windows[name] = (first[name], max(first[name], min(end, last[name]) if paused else end))
+    return windows
+
+
+def _communicates(name: str, args: object) -> bool:
+    if isinstance(args, dict) and isinstance(args.get("Collective name"), str) and args["Collective name"]:
+        # What a collective launches beside its transfer runs on one GPU alone.
+        return re.search("gemm|elementwise|^void at::|^triton_", name) is None
+    return not name.startswith("triton_") and _NCCL.search(re.split("[(<]", name)[0]) is not None
+
+
+def _correlation(event: dict[str, Any]) -> int:
+    args = event.get("args")
+    found = args.get("correlation") if isinstance(args, dict) else None
+    if isinstance(found, str) and found.isascii() and found.isdigit():
+        found = int(found)
+    return found if type(found) is int and 0 <= found < 10**18 else -1
 
 
 def _step(name: object) -> bool:

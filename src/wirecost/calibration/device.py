@@ -13,11 +13,11 @@ from wirecost.calibration.observed import NOISE, Observed
 from wirecost.calibration.seen import seen_spread, seen_workloads
 from wirecost.errors import SpecError
 from wirecost.model.batch import stacked_layout, stacked_shape
+from wirecost.model.columns import CannotExpressError
 from wirecost.model.inputs import Machine
 from wirecost.model.iteration import iterate
 from wirecost.model.machine import build, stack_named
 from wirecost.model.parameters import shape_of
-from wirecost.model.row_workload import CannotExpressError
 from wirecost.model.rows import find_gpu
 from wirecost.model.setup import Setup, layout_of, setup
 from wirecost.spec import GPU, Cluster, Cores, Link, MatrixPrecision, Precision, Stack, gpu

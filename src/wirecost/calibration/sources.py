@@ -14,8 +14,9 @@ from wirecost.breakdown import Breakdown, Source
 from wirecost.calibration.network import FITTED_OPS, Bench, Measured
 from wirecost.calibration.observed import Observed, from_engine, from_trace
 from wirecost.collectives.result import Row
-from wirecost.errors import SpecError
+from wirecost.errors import SpecError, WirecostError
 from wirecost.load import load_breakdown
+from wirecost.reading import read_bytes
 from wirecost.spec import Experiment, Plan, Workload, load
 from wirecost.units import parse_rate_bps
 
@@ -67,22 +68,34 @@ def gather(paths: Sequence[Path], told: Told, *, ranks: int | None = None) -> Fo
 
 def _from_store(root: Path, found: Found, ranks: int | None) -> None:
     from wirecost.study import Store
+    from wirecost.study.manifest import CheckedFiles, DamageError
 
-    results = Store(root).results()
+    contents = Store(root).contents()
+    found.skipped += [f"{root}: left out: {remark}" for remark in contents.remarks()]
     other = 0
-    for result in results:
+    for result in contents.results:
         if ranks is not None and result.experiment.ranks != ranks:
             other += 1
             continue
         if result.breakdown is None:
             found.skipped.append(f"{result.directory.name}: {result.outcome.status}")
             continue
-        _add(result.experiment, result.breakdown, result.directory, found)
+        try:
+            _add(result.experiment, result.breakdown, result.directory, found)
+        except SpecError as error:
+            found.skipped.append(f"{result.directory.name}: {error}")
     if other:
         found.skipped.append(f"{root}: {other} runs of other than {ranks} ranks")
     # A study benchmarks its networks before it trains over them.
-    benches = [read_bench(path) for path in sorted(root.glob("networks/*/bench.json"))]
-    found.benches += [b for b in benches if b is not None and ranks in (None, b.hosts * b.ranks_per_host)]
+    for path in sorted(root.glob("networks/*/bench.json")):
+        try:
+            CheckedFiles(path.parent, path.parent.name).read(path.name)
+            bench = read_bench(path)
+        except (DamageError, SpecError) as error:
+            found.skipped.append(f"{path.parent}: left out: {error}")
+            continue
+        if bench is not None and ranks in (None, bench.hosts * bench.ranks_per_host):
+            found.benches.append(bench)
 
 
 def _from_experiment(directory: Path, found: Found) -> None:
@@ -91,16 +104,19 @@ def _from_experiment(directory: Path, found: Found) -> None:
         raise SpecError(
             f"{directory}: holds no result (there is no breakdown.json): the experiment did not finish"
         )
-    _add(load(Experiment, directory / "experiment.yaml"), load_breakdown(str(path)), directory, found)
+    breakdown = load_breakdown(str(path))
+    _add(load(Experiment, directory / "experiment.yaml"), breakdown, directory, found)
 
 
 def _add(experiment: Experiment, breakdown: Breakdown, directory: Path, found: Found) -> None:
+    path = directory / "environment.json"
     try:
-        environment: dict[str, Any] = json.loads((directory / "environment.json").read_bytes())
-    except FileNotFoundError:
-        environment = {}
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{directory / 'environment.json'}: can't be read as JSON") from error
+        text = read_bytes(path, most_bytes=MAX_BYTES, pipes=False, error=SpecError) if path.exists() else b"{}"
+        environment: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: can't be read as JSON") from error
+    if not isinstance(environment, dict):
+        raise SpecError(f"{path}: isn't a description of an environment")
     run = from_engine(experiment, breakdown, environment, directory.name)
     if run is None:
         found.skipped.append(f"{directory.name}: compute and communication overlap or mix in it")
@@ -145,10 +161,8 @@ def read_bench(path: Path) -> Bench | None:
     if path.suffix != ".json" or not path.is_file():
         return None
     try:
-        if path.stat().st_size > MAX_BYTES:
-            return None
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = json.loads(read_bytes(path, most_bytes=MAX_BYTES, pipes=False, error=SpecError))
+    except (WirecostError, ValueError, RecursionError):
         return None
     if not isinstance(data, dict) or "rows" not in data or "fits" not in data:
         return None

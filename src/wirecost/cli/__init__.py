@@ -10,6 +10,7 @@ import errno
 import gc
 import importlib
 import os
+import resource
 import signal
 import sys
 import warnings
@@ -22,9 +23,11 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 import typer
 
+from wirecost import reading
 from wirecost._version import __version__
 from wirecost.cli.signals import EndingSignal, ending_signals
-from wirecost.errors import DeprecatedWarning, WirecostError
+from wirecost.errors import WirecostError
+from wirecost.storage import FAULTS
 from wirecost.text import printable
 
 COMMANDS = (
@@ -85,16 +88,20 @@ def main(argv: list[str] | None = None) -> None:
     # Starting makes many objects that all stay: looking among them for garbage takes a sixth of the time.
     gc.set_threshold(50_000, 20, 20)
     warnings.showwarning = _show_warning
+    reading.notify = _tell
     with ending_signals() as ending:
         _run(argv, ending)
 
 
+_PYTHONS_OWN = warnings.showwarning
+
+
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Prints what was renamed as one line; other warnings are Python's to print."""
-    if issubclass(category, DeprecatedWarning):
-        typer.echo(f"wirecost: {printable(str(message))}", err=True)
+    """Prints a warning of wirecost as one line, without the place in the code; others are Python's to print."""
+    if category.__module__.startswith("wirecost."):
+        _tell(str(message))
     else:
-        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
+        _PYTHONS_OWN(message, category, *place)
 
 
 def _run(argv: list[str] | None, ending: EndingSignal) -> None:
@@ -104,8 +111,7 @@ def _run(argv: list[str] | None, ending: EndingSignal) -> None:
         # A library turns KeyboardInterrupt into a silent exit code, another into an error of its own.
         if ending.number is None and not (isinstance(error, SystemExit) and error.code == 128 + signal.SIGINT):
             raise
-        with suppress(OSError):  # after SIGHUP there may be no terminal to write to
-            typer.echo(f"wirecost: {ending.message}", err=True)
+        _tell(ending.message)
         sys.exit(ending.exit_code)
 
 
@@ -113,10 +119,29 @@ def _run_command(argv: list[str] | None) -> None:
     try:
         application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
     except WirecostError as error:
-        typer.echo(f"wirecost: {printable(str(error))}", err=True)
+        _tell(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno == errno.ENOMEM:
+            _tell(_out_of_memory())
+        elif error.errno in FAULTS:
+            _tell(f"can't write the output: {error.strerror}")
+        else:
             raise
-        typer.echo(f"wirecost: can't write the output: {error.strerror}", err=True)
         sys.exit(1)
+    except MemoryError:
+        _tell(_out_of_memory())
+        sys.exit(1)
+
+
+def _tell(line: str) -> None:
+    # Standard error may lie on a full disk, or on a terminal that is gone: the exit code remains.
+    with suppress(OSError):
+        typer.echo(f"wirecost: {printable(line)}", err=True)
+
+
+def _out_of_memory() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return "out of memory"
+    return f"out of memory: the address space is limited to {limit >> 20} MiB (ulimit -v); raise the limit"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import TracebackType
 
@@ -13,15 +12,15 @@ from wirecost.collectives import table
 from wirecost.collectives.bench import run_bench
 from wirecost.collectives.document import Document, fit_entries
 from wirecost.collectives.efficiency import Fitted, efficiency, fit_rows, write_to_cluster
+from wirecost.collectives.expectation import LinkShare, compare_with_links
+from wirecost.collectives.hardware import Hardware, of_cluster, of_request
 from wirecost.collectives.joined import run_joined
 from wirecost.collectives.launcher import World
 from wirecost.collectives.operations import BARRIER
-from wirecost.collectives.readers import read_results
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.errors import SpecError, WirecostError
 from wirecost.spec import Cluster, load
-from wirecost.text import printable
 
 
 class LiveTable:
@@ -31,8 +30,9 @@ class LiveTable:
         quiet: keep the rows, print none of them.
     """
 
-    def __init__(self, request: BenchRequest, *, quiet: bool = False) -> None:
-        self.request, self.quiet = request, quiet
+    def __init__(self, request: BenchRequest, hardware: Hardware | None = None, *, quiet: bool = False) -> None:
+        self.request, self.hardware, self.quiet = request, hardware, quiet
+        self.links: list[LinkShare] = []
         self.network = BenchNetwork(name=None, emulated=None)
         self.rows: list[Row] = []
         self._held: list[Row] = []
@@ -92,6 +92,33 @@ class LiveTable:
         mine = [r for r in self.rows if r.collective == collective]
         for line in table.footer(mine, collective, checked=self.request.check):
             self._echo(line)
+        share = link_share(mine, self.request, self.hardware)
+        self.links += [share] if share is not None else []
+        for line in table.share_lines(share):
+            self._echo(line)
+
+
+def link_share(rows: list[Row], request: BenchRequest, hardware: Hardware | None) -> LinkShare | None:
+    """A measured table's bandwidth beside what its links give; None where no link joins the ranks."""
+    if hardware is None and request.hosts == 1 and request.backend is not Backend.NCCL:
+        return None
+    spans = {len({rank // request.ranks_per_host for rank in group}) for group in request.groups}
+    span = spans.pop() if len(spans) == 1 else None
+    return compare_with_links(rows, hardware, hosts=request.hosts, groups=len(request.groups), span=span)
+
+
+def hardware_named(name: str | None) -> Hardware | None:
+    """Returns the links of a cluster that a preset's name or a YAML file describes; None for no name.
+
+    Raises:
+        SpecError: for a name that no preset has, or a file that can't be read.
+    """
+    from wirecost.model.load import one
+
+    if name is None:
+        return None
+    cluster = one("cluster", name)
+    return of_cluster(cluster, f"cluster {cluster.name}")
 
 
 def check_outputs(plot: Path | None, cluster: Path | None) -> None:
@@ -109,14 +136,21 @@ def check_outputs(plot: Path | None, cluster: Path | None) -> None:
 
 
 def run_and_print(
-    request: BenchRequest, world: World | None = None, *, as_json: bool, plot: Path | None, cluster: Path | None
+    request: BenchRequest,
+    world: World | None = None,
+    *,
+    as_json: bool,
+    plot: Path | None,
+    cluster: Path | None,
+    hardware: str | None = None,
 ) -> bool:
     """Whether every result was right. Nothing is fitted into files, drawn or kept of a run with wrong ones; of one
     that breaks off, what was measured is printed all the same. Of a launcher's ranks the first prints."""
     from wirecost.study.environment import describe_environment
 
     silent = world is not None and world.rank != 0
-    live = LiveTable(request, quiet=as_json or silent)
+    named = hardware_named(hardware)
+    live = LiveTable(request, named or of_request(request), quiet=as_json or silent)
 
     def found(ended: str | None) -> list[Fitted]:
         fitted = fit_rows(
@@ -133,6 +167,7 @@ def run_and_print(
                 ended=ended,
                 rows=tuple(live.rows),
                 fits=fit_entries(fitted),
+                links=tuple(live.links),
             )
             typer.echo(whole.model_dump_json(indent=1))
         return fitted
@@ -164,52 +199,13 @@ def run_and_print(
         for line in table.fit_lines(fitted):
             typer.echo(line)
     title = f"{table.network_line(live.network)}; {request.backend}"
-    _write(fitted, plot, cluster, title=title, source="wirecost bench", hosts=request.hosts, network=live.network)
+    write_files(
+        fitted, plot, cluster, title=title, source="wirecost bench", hosts=request.hosts, network=live.network
+    )
     return True
 
 
-def read_and_print(
-    paths: list[Path], ranks: int | None, *, as_json: bool, plot: Path | None, cluster: Path | None
-) -> None:
-    """Other tools' results, in the same table, fitted the same way."""
-    readings = [read_results(path, ranks=ranks) for path in paths]
-    rows = [row for reading in readings for row in reading.rows]
-    groups = {r.groups for r in readings}
-    if len(groups) > 1:
-        raise SpecError("--read: results of one group and of several at once can't be fitted together")
-    fitted = fit_rows(rows, groups=groups.pop())
-    if as_json:
-        content = {
-            "format_version": 1,
-            "read": [{"path": r.source, "hosts": r.hosts, "ignored": r.ignored} for r in readings],
-            "rows": [row.model_dump(mode="json") for row in rows],
-            "fits": [entry.model_dump(mode="json") for entry in fit_entries(fitted)],
-        }
-        typer.echo(json.dumps(content, indent=1))
-    else:
-        for line in table.read_table(rows):
-            typer.echo(line)
-        for line in table.fit_lines(fitted):
-            typer.echo(line)
-    for reading in readings:
-        if reading.ignored:
-            typer.echo(
-                f"wirecost: {printable(reading.source)}: {reading.ignored} lines can't be read",
-                err=True,
-            )
-    hosts = {r.hosts for r in readings}
-    _write(
-        fitted,
-        plot,
-        cluster,
-        title=f"read from {', '.join(p.name for p in paths)}"[:120],
-        source=f"read from {', '.join(p.name for p in paths)}"[:200],
-        hosts=hosts.pop() if len(hosts) == 1 else None,
-        network=None,
-    )
-
-
-def _write(
+def write_files(
     fitted: list[Fitted],
     plot: Path | None,
     cluster: Path | None,

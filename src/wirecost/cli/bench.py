@@ -77,6 +77,15 @@ def bench(
     cluster: Annotated[
         Path | None, typer.Option(help="Write the fit into this cluster's YAML as its network efficiency.")
     ] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLUSTER",
+            help="Hold bandwidths against the links of this cluster: a preset or a YAML file.  [default: what the "
+            "machine reports, or the GPU's name tells]",
+            show_default=False,
+        ),
+    ] = None,
     output_format: Annotated[str, typer.Option("--format", metavar="table|json", help="What to print.")] = "table",
 ) -> None:
     """Measure what a network gives, per collective, size and group, with nccl-tests' options and columns.
@@ -85,7 +94,7 @@ def bench(
     """
     import os
 
-    from wirecost.cli._bench_output import check_outputs, read_and_print, run_and_print
+    from wirecost.cli._bench_output import check_outputs, run_and_print
     from wirecost.collectives.launcher import find_world
     from wirecost.errors import SpecError, WirecostError, deprecated, one_of
 
@@ -97,7 +106,11 @@ def bench(
         raise SpecError(f"--format: {one_of('format', output_format, FORMATS)}")
     as_json = output_format == "json"
     if read:
-        read_and_print(read, ranks, as_json=as_json, plot=plot, cluster=cluster)
+        from wirecost.cli._bench_read import read_and_print
+
+        right = read_and_print(read, ranks, as_json=as_json, plot=plot, cluster=cluster, hardware=hardware)
+        if not right:
+            raise typer.Exit(1)
         return
     from wirecost.collectives.joined import RankError
     from wirecost.collectives.options import request_from
@@ -126,7 +139,7 @@ def bench(
             graph=bool(graph),
             world=world,
         )
-        right = run_and_print(request, world, as_json=as_json, plot=plot, cluster=cluster)
+        right = run_and_print(request, world, as_json=as_json, plot=plot, cluster=cluster, hardware=hardware)
     except WirecostError as error:
         # What all ranks refuse, one of them says.
         if world is None or world.rank == 0 or isinstance(error, RankError):

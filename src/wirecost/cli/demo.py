@@ -38,7 +38,7 @@ def demo(
             for experiment in study.experiments():
                 store.forget(experiment)
     with StudyProgress() as progress:
-        results = run_study(study, folder, resume=True, progress=progress)
+        results = run_study(study, folder, resume=True, repair=True, progress=progress)
     read = read_report(folder)
     print_report(read)
     write_figures(read, folder / "figures")

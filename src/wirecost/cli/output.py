@@ -8,6 +8,8 @@ from typing import Any
 
 from wirecost.errors import SpecError, one_of
 
+MOST_CHARACTERS = 300
+"""Of a cell or a title; names are shorter."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -29,7 +31,8 @@ def safe(value: object) -> str:
     """Text for a terminal: no control characters, no rich markup."""
     from rich.markup import escape
 
-    return escape(_CONTROL.sub("?", str(value)))
+    text = str(value)
+    return escape(_CONTROL.sub("?", text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."))
 
 
 def table(title: str, head: Sequence[str], body: Sequence[Sequence[object]]) -> Any:

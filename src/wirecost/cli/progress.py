@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from wirecost.spec import Experiment
 from wirecost.study import Status
-from wirecost.study.store import Outcome
+from wirecost.study.store import Damaged, Outcome
 from wirecost.text import printable
 from wirecost.units import format_duration_s
 
@@ -40,6 +41,8 @@ class StudyProgress:
         self.task: TaskID | None = None
         self.experiments = 0
         self.number = 0
+        self.left_out: list[Damaged] = []
+        """Results of the study's experiments that are damaged and not run again."""
 
     def __enter__(self) -> StudyProgress:
         self.bar.start()
@@ -49,6 +52,14 @@ class StudyProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.bar.stop()
+
+    def damaged(self, found: Damaged, planned: bool, again: bool) -> None:
+        if planned and not again:
+            self.left_out.append(found)
+        what = "run again" if again else "left out; --resume --repair runs it again"
+        if not planned:
+            what = f"left out; it is no experiment of this study: delete {found.directory} if nobody needs it"
+        self._say(f"damaged: {found.name}: {printable(found.reason)}; {what}")
 
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None:
         self.experiments = experiments
@@ -81,7 +92,9 @@ class StudyProgress:
         self._say(line)
 
     def _say(self, line: str) -> None:
-        self.console.print(line, markup=False, soft_wrap=True)
+        # A study goes on where nobody can watch it: the terminal is gone, or the log's disk is full.
+        with contextlib.suppress(OSError):
+            self.console.print(line, markup=False, soft_wrap=True)
 
 
 def _short(e: Experiment) -> str:

@@ -44,6 +44,9 @@ def run(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="With --resume: run failed and skipped experiments again.")
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="With --resume: run experiments again whose results are damaged.")
+    ] = False,
     budget: Annotated[
         str | None,
         typer.Option(help="Time for this run, as in '20 min': what doesn't fit is left for --resume."),
@@ -68,6 +71,8 @@ def run(
             budget_s = parse_time_s(budget)
         except ValueError as error:
             raise SpecError(f"--budget: {error}") from error
+    if repair and not resume:
+        raise SpecError("--repair goes with --resume: it runs damaged results of an earlier run again")
     loaded = load_study(study)
     if dry_run:
         check_runnable(loaded)
@@ -78,19 +83,28 @@ def run(
     try:
         with StudyProgress() as progress:
             results = run_study(
-                loaded, folder, resume=resume, retry_failed=retry_failed, budget_s=budget_s, progress=progress
+                loaded,
+                folder,
+                resume=resume,
+                retry_failed=retry_failed,
+                repair=repair,
+                budget_s=budget_s,
+                progress=progress,
             )
     except KeyboardInterrupt:
         typer.echo(f"Finished experiments are kept in {folder}; --resume goes on with the others.", err=True)
         raise
     planned = len(loaded.experiments())
-    if left := planned - len(results):
+    if left := planned - len(results) - len(progress.left_out):
         typer.echo(f"{left} of {planned} experiments did not fit into {budget}: go on with --resume", err=True)
+    if progress.left_out:
+        message = f"{len(progress.left_out)} of {planned} left out as damaged: --resume --repair runs them again"
+        typer.echo(message, err=True)
     if not results:
-        return
-    print_report(read_report(folder))
+        raise typer.Exit(1 if progress.left_out else 0)
+    print_report(read_report(folder, damaged=progress.left_out))
     typer.echo(f"\nResults: {folder}\nFigures and page: wirecost report {quote(str(folder))} --html report.html")
     if skipped := sum(r.outcome.status is Status.SKIPPED for r in results):
         typer.echo(f"{skipped} skipped, for the reasons above: --resume --retry-failed tries them again", err=True)
-    if any(r.outcome.status is Status.FAILED for r in results):
+    if progress.left_out or any(r.outcome.status is Status.FAILED for r in results):
         raise typer.Exit(1)

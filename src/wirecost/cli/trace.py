@@ -16,7 +16,13 @@ from wirecost.errors import WirecostError, one_of
 if TYPE_CHECKING:
     from wirecost.trace import TraceSet
 
+_MOST_CELLS = 2_000_000  # of a rank's time line in a Perfetto file
 _FORMATS = ("table", "json", "csv", "parquet")
+# `trace.tables.NAMES`, which `--help` doesn't import.
+_TABLES = (
+    "ranks", "iterations", "collectives", "calls", "skew", "stragglers", "imbalance", "exposed", "comm_parts",
+    "clocks", "kernels", "losses", "diagnostics",
+)  # fmt: skip
 
 
 def trace(
@@ -37,15 +43,35 @@ def trace(
         ),
     ] = None,
     table: Annotated[
-        str, typer.Option(help="Which table csv prints: ranks, iterations, collectives, calls, skew, ...")
-    ] = "iterations",
-    html: Annotated[Path | None, typer.Option(help="Also write a time line to zoom in, as one HTML file.")] = None,
+        list[str] | None,
+        typer.Option(
+            help=f"Print this table instead of the answer: {', '.join(_TABLES)}. May be repeated.", metavar="NAME"
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Also write one HTML file: the answer, the ranks, a time line to zoom and search."),
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the traces with breakdown, waits and causes as further tracks, for ui.perfetto.dev "
+            "(compressed where the name ends in .gz)."
+        ),
+    ] = None,
     breakdown: Annotated[
         Path | None, typer.Option(help="Also write the breakdown as JSON, for compare and reports.")
     ] = None,
     window: Annotated[
-        str, typer.Option(help="Where iterations come from: auto, gpu, cpu (profiler steps), whole, name:REGEX.")
+        str,
+        typer.Option(
+            help="Where iterations come from: auto, launches, gpu, cpu (profiler steps), whole, name:REGEX."
+        ),
     ] = "auto",
+    step_time: Annotated[
+        str | None,
+        typer.Option(help="The job's own step time without the profiler ('238 ms'): says what the profiler adds."),
+    ] = None,
     comm_pattern: Annotated[
         list[str] | None, typer.Option(help="Regular expression of event names that are communication too.")
     ] = None,
@@ -62,51 +88,83 @@ def trace(
         raise WirecostError(one_of("format", format_, _FORMATS))
     if format_ == "parquet" and output is None:
         raise WirecostError("parquet is binary: say where with --output FOLDER")
-    from wirecost.trace import read
+    names = table or []
+    if names:
+        from wirecost.trace.tables import table_name
 
+        names = [table_name(name) for name in names]
+        if format_ == "csv" and len(names) > 1:
+            raise WirecostError("csv prints one table at a time: name one --table, or a folder with --output")
+    from wirecost.trace import read
+    from wirecost.trace.outputs import write_text
+
+    step_time_ns = _step_time_ns(step_time)
     with _progress() as advance:
         traces = read(
             paths, window=window, comm_patterns=comm_pattern or (), ranks=rank or (), jobs=jobs,
-            timeline=html is not None, progress=advance,
+            timeline=_MOST_CELLS if perfetto is not None else html is not None, step_time_ns=step_time_ns,
+            progress=advance,
         )  # fmt: skip
-    _print(traces, format_, output, table)
+    # Files first: what reads the output may stop reading (`| head`).
     if html is not None:
         from wirecost.trace.html import write_html
 
         write_html(traces, html)
         typer.echo(f"wrote {html}", err=True)
+    if perfetto is not None:
+        from wirecost.trace.perfetto import write_perfetto
+
+        write_perfetto(traces, perfetto)
+        typer.echo(f"wrote {perfetto}", err=True)
     if breakdown is not None:
-        _write(breakdown, traces.breakdown.model_dump_json(indent=1))
+        write_text(traces, breakdown, traces.breakdown.model_dump_json(indent=1))
         typer.echo(f"wrote {breakdown}", err=True)
+    _print(traces, format_, output, names)
 
 
-def _print(traces: TraceSet, format_: str, output: Path | None, table: str) -> None:
+def _step_time_ns(text: str | None) -> int | None:
+    from wirecost.units import parse_time_s
+
+    if text is None:
+        return None
+    try:
+        step_time_ns = round(parse_time_s(text) * 1e9)
+    except ValueError as error:
+        raise WirecostError(f"--step-time: {error}") from error
+    if step_time_ns <= 0:
+        raise WirecostError(f"--step-time: a step takes longer than '{text}'")
+    return step_time_ns
+
+
+def _print(traces: TraceSet, format_: str, output: Path | None, names: list[str]) -> None:
     if format_ == "json":
-        text = json.dumps(traces.to_dict(), indent=1, allow_nan=False)
+        from wirecost.trace.outputs import write_text
+        from wirecost.trace.tables import rows_of
+
+        value = {name: rows_of(traces, name)[1] for name in names} if names else traces.to_dict()
+        text = json.dumps(value, indent=1, allow_nan=False)
         if output is None:
             typer.echo(text)
         else:
-            _write(output, text + "\n")
+            write_text(traces, output, text + "\n")
     elif format_ in ("csv", "parquet") and output is not None:
         from wirecost.trace.tables import write_tables
 
         for path in write_tables(traces, output, format_):
             typer.echo(f"wrote {path}", err=True)
     elif format_ == "csv":
-        typer.echo(traces.table(table).write_csv(), nl=False)
-    elif output is None:
-        from wirecost.cli.trace_view import show
+        from wirecost.csv_text import frame_to_csv
 
-        show(traces)
+        typer.echo(frame_to_csv(traces.table(names[0] if names else "iterations")), nl=False)
+    elif output is None:
+        from wirecost.cli.trace_view import show, show_tables
+
+        if names:
+            show_tables(traces, names)
+        else:
+            show(traces)
     else:
         raise WirecostError("--output takes --format json, csv or parquet")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise WirecostError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager

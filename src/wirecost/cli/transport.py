@@ -89,7 +89,7 @@ def _print(verdict: Verdict) -> None:
                 Text("" if c is previous else c.id or "not named"),
                 Text("" if c is previous else f"{c.ranks_seen}/{c.nranks or '?'}"),
                 Text(_hosts(p.hosts, p.where.value)),
-                Text(p.verdict.value),
+                Text(p.verdict.value + (" (failed)" if p.failed else "")),
                 Text(", ".join(p.networks) + (f" on {', '.join(p.interfaces)}" if p.interfaces else "")),
                 Text(p.gpudirect.value if p.gpudirect else "-"),
                 str(p.edges),
@@ -104,4 +104,6 @@ def _print(verdict: Verdict) -> None:
 
 def _hosts(hosts: tuple[str | None, str | None], where: str) -> str:
     a, b = (h or "?" for h in hosts)
+    if a == b != "?" and where == "between-hosts":
+        return f"{a} - switches"  # in-network reduction
     return f"inside {b}" if where == "inside-host" else f"{a} - {b}" if b != "?" or a != "?" else "? - ?"

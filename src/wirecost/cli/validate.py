@@ -71,13 +71,16 @@ def _study(store: Path, predictions: Path | None, calibration: Path | None, form
     from wirecost.study import Store
     from wirecost.study.held_against import hold_against
     from wirecost.study.predicted import predict_study, read_predictions
+    from wirecost.text import printable
 
     if (predictions is None) == (calibration is None):
         raise SpecError(
             "a study is held against --predictions DIR (`wirecost predict --study`), or --calibration DIR"
         )
     kept = Store(store)
-    results = kept.results()
+    contents = kept.contents()
+    for remark in contents.remarks():
+        typer.echo(f"left out: {printable(remark)}", err=True)
     if predictions is not None:
         said = read_predictions(predictions)
     else:
@@ -86,7 +89,7 @@ def _study(store: Path, predictions: Path | None, calibration: Path | None, form
         assert calibration is not None
         cells = predict_study(kept.study(), read(calibration))
         said = {cell.experiment.slug: cell.prediction.breakdown for cell in cells if cell.prediction}
-    held = hold_against(results, said)
+    held = hold_against(contents.results, said, {d.name: d.reason for d in contents.damaged})
     if format == "json":
         typer.echo(json.dumps(held.as_json(), allow_nan=False))
     else:

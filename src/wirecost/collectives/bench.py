@@ -16,9 +16,11 @@ from wirecost.collectives.result import BenchNetwork, Row, combine
 from wirecost.emulation.probe import LinkMeasurement
 from wirecost.errors import MissingExtraError, UnsupportedError, WirecostError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
+from wirecost.launch.ranks import storage_paths
 from wirecost.launch.result import JobStatus
 from wirecost.launch.supervision import await_end
 from wirecost.ncclog import not_as_asked, read_logs
+from wirecost.storage import StorageError, fault_of_exit
 from wirecost.temporary import temporary_directory
 
 POLL_S = 0.05
@@ -71,7 +73,11 @@ def run_each(
     worker: Sequence[str] = (),
 ) -> None:
     """Measures one after the other with PyTorch loaded once, and calls one of the two with each request's number;
-    what goes wrong with one leaves the others."""
+    what goes wrong with one leaves the others.
+
+    Raises:
+        StorageError, OSError: if the temporary directory can't be written, which would fail the others, too.
+    """
     for emulated in (False, True):
         with ExitStack() as stack:
             left: dict[int, _Reader] = {}
@@ -102,6 +108,8 @@ def _run_some(
         try:
             reader.read()
             reader.judge(ended)
+        except StorageError:
+            raise  # what the network gives isn't known by that
         except WirecostError as error:
             on_failed(number, error)
         else:
@@ -230,7 +238,7 @@ class _Reader:
                     self.on_row(row)
 
     def judge(self, ended: int | str) -> None:
-        """Raises UnsupportedError or BenchError unless all ranks ended well.
+        """Raises UnsupportedError, StorageError or BenchError unless all ranks ended well.
 
         Args:
             ended: exit code of the benchmark's process, or why it would never end.
@@ -238,6 +246,8 @@ class _Reader:
         if not self.ended:
             if isinstance(ended, str):
                 raise BenchError(f"the benchmark {ended}")
+            if fault := fault_of_exit(ended):
+                raise StorageError(next(iter(storage_paths(self.directory)), self.directory), fault)
             tail = self.log.read_text(errors="replace").strip().splitlines()
             last = tail[-1] if tail else "no output"
             if ended == EXIT_REFUSED:

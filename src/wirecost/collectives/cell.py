@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from wirecost.emulation.network import open_network
 from wirecost.errors import WirecostError
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
+from wirecost.storage import exit_code_of, write_file
 
 
 def run_cell(directory: Path, worker: Sequence[str]) -> JobResult:
@@ -85,10 +87,15 @@ def main(argv: Sequence[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     for name in argv[:at]:
         directory = Path(name)
-        result = run_cell(directory, argv[at + 1 :])
-        partial_file = directory / ".ending.json"
-        partial_file.write_text(json.dumps(vars(result)))
-        partial_file.rename(directory / "ending.json")
+        try:
+            result = run_cell(directory, argv[at + 1 :])
+            write_file(directory / "ending.json", json.dumps(vars(result)))
+        except Exception as error:
+            if (code := exit_code_of(error)) is None:
+                raise
+            with suppress(OSError):  # the log may be what can't be written
+                traceback.print_exc()
+            return code
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from wirecost.collectives.efficiency import Fitted
+from wirecost.collectives.expectation import LinkShare
 from wirecost.collectives.request import BenchRequest, Mode
 from wirecost.collectives.result import BenchNetwork, Row
 
@@ -34,7 +35,8 @@ class FitEntry(BaseModel):
 
 
 class Document(BaseModel):
-    """`ended` says why a benchmark ended before all was measured; None if it didn't."""
+    """`ended` says why a benchmark ended before all was measured; None if it didn't. `links` are the tables' best
+    bandwidths beside what the links give."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,6 +47,7 @@ class Document(BaseModel):
     ended: str | None = None
     rows: tuple[Row, ...]
     fits: tuple[FitEntry, ...]
+    links: tuple[LinkShare, ...] = ()
 
 
 def fit_entries(fitted: Sequence[Fitted]) -> tuple[FitEntry, ...]:

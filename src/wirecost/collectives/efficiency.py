@@ -11,13 +11,14 @@ from pathlib import Path
 import yaml
 
 from wirecost.collectives.fit import Fit, FitRefusedError, fit
-from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.collectives.operations import BARRIER, bus_factor
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.errors import SpecError
+from wirecost.reading import read_text
 from wirecost.spec.cluster import Cluster
 from wirecost.spec.efficiency import CollectiveEfficiency, Interval, NetworkEfficiency, RankLatency, Segment
-from wirecost.spec.yaml import load, parse_yaml, validate
+from wirecost.spec.yaml import MAX_BYTES, load, parse_yaml, validate
 
 MIN_RANK_COUNTS = 3
 """A line over the number of ranks has two parameters."""
@@ -45,7 +46,7 @@ class Fitted:
 
     @property
     def factor(self) -> float:
-        return COLLECTIVES[self.collective].bus_factor(self.ranks)
+        return bus_factor(self.collective, self.ranks) or 1.0
 
 
 def fit_rows(
@@ -67,7 +68,7 @@ def fit_rows(
         usable = [r for r in chosen if not r.unshaped]
         points = tuple((r.size_bytes, r.p50_ns if medians and r.p50_ns else r.time_ns) for r in usable)
         try:
-            factor = COLLECTIVES[collective].bus_factor(ranks)
+            factor = bus_factor(collective, ranks) or 1.0
             least_slope = factor * 8e9 / link_bps if link_bps else 0.0
             sizes, times = [size for size, _ in points], [time for _, time in points]
             result, refusal = fit(sizes, times, least_slope=least_slope), None
@@ -180,7 +181,7 @@ def write_to_cluster(path: Path, found: NetworkEfficiency) -> None:
     block = yaml.safe_dump(
         {KEY: merged.model_dump(mode="json", exclude_none=True)}, sort_keys=False, allow_unicode=True, width=100
     )
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path, most_bytes=MAX_BYTES, what="cluster", pipes=False, error=SpecError)
     # A top-level key's block goes on until the next line that begins with something else.
     text = re.sub(
         rf"^{KEY}:.*\n(?:[ \t-].*\n|\s*\n)*", "", text + ("" if text.endswith("\n") else "\n"), flags=re.M

@@ -189,6 +189,18 @@ COLLECTIVES = {
     )
 }
 
+READ_ONLY = frozenset({"gather", "scatter"})
+"""Collectives that others' results are read of, but that are not measured here."""
+
+
+def bus_factor(collective: str, ranks: int) -> float | None:
+    """busbw / algbw over `ranks` ranks (nccl-tests, doc/PERFORMANCE.md); None for a collective without a size."""
+    if collective in READ_ONLY:
+        return (ranks - 1) / ranks
+    entry = COLLECTIVES.get(collective)
+    return entry.bus_factor(ranks) if entry is not None else None
+
+
 BARRIER = "barrier"
 """Has no size, so it is no entry: the driver times `Communicator.barrier`."""
 

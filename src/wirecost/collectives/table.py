@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from wirecost._version import __version__
 from wirecost.collectives.efficiency import Fitted
+from wirecost.collectives.expectation import LinkShare
 from wirecost.collectives.operations import BARRIER, COLLECTIVES
+from wirecost.collectives.readers.base import Table
 from wirecost.collectives.request import BenchRequest, Mode
 from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.text import printable
@@ -157,14 +159,41 @@ def _percentiles(row: Row) -> str:
     return f"{times}  n {row.messages or '?'}{spread}"
 
 
-def read_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Rows that another tool measured."""
-    for name, ranks in dict.fromkeys((r.collective, r.ranks) for r in rows):
-        mine = [r for r in rows if (r.collective, r.ranks) == (name, ranks)]
-        yield f"# wirecost {__version__} bench: {name} over unknown, {ranks} ranks, read"
-        if name == BARRIER:
-            yield f"# barrier: {format_ns(mine[0].time_ns, 3)}"
-            continue
-        yield from columns()
-        for size in dict.fromkeys(r.size_bytes for r in mine):
-            yield line([r for r in mine if r.size_bytes == size])
+def share_lines(share: LinkShare | None) -> Iterator[str]:
+    """How a table's bandwidth compares with what its links give and what NCCL expects of them."""
+    if share is None:
+        return
+    busbw = f"{share.busbw_Bps * 1e-9:.4g} GB/s of bus bandwidth ({format_size_bytes(share.size_bytes)})"
+    if share.links_Bps is None or share.share is None:
+        yield f"# links: {busbw}; {printable(share.unknown or 'not known')}"
+        return
+    links = f"{share.links_Bps * 1e-9:.4g} GB/s that {share.links}"
+    line = f"# links: {busbw} are {100 * share.share:.0f} % of the {links}"
+    if share.expected_Bps is not None and share.expected_share is not None:
+        expected = f"{share.expected_Bps * 1e-9:.4g} GB/s that NCCL's own model expects of {share.algorithm}"
+        line += f", {100 * share.expected_share:.0f} % of the {expected}"
+    yield f"{line} ({printable(share.source or '')})"
+    if share.share > 1.0:
+        yield "#   more than 100 %: not everything crosses these links, since nodes or switches reduce first"
+    if share.cause is not None:
+        yield f"#   far below; the usual cause: {share.cause}"
+
+
+def read_table(table: Table) -> Iterator[str]:
+    """A table that another tool measured."""
+    rows = table.rows
+    name, ranks = table.collective, table.ranks
+    groups = f"{table.groups} groups of {ranks} ranks" if table.groups > 1 else f"{ranks} ranks"
+    yield f"# wirecost {__version__} bench: {name} over unknown, {groups}, read"
+    if name == BARRIER:
+        yield f"# barrier: {format_ns(rows[0].time_ns, 3)}"
+        return
+    yield from columns()
+    # A size that was measured several times (cycles) has several lines.
+    seen: dict[tuple[int, Mode], int] = {}
+    lines: dict[tuple[int, int], list[Row]] = {}
+    for row in rows:
+        cycle = seen[row.size_bytes, row.mode] = seen.get((row.size_bytes, row.mode), 0) + 1
+        lines.setdefault((cycle, row.size_bytes), []).append(row)
+    for same in lines.values():
+        yield line(same)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wirecost.errors import SpecError, UnsupportedError
+from wirecost import reading
+from wirecost.errors import SpecError, UnsupportedError, WirecostError
 
 PYTHON_DOCS = "python-docs"
+MAX_BYTES = 512 << 20
 
 
 def read_text(corpus: str) -> str:
@@ -23,18 +25,19 @@ def read_text(corpus: str) -> str:
     if corpus == PYTHON_DOCS:
         return _python_docs()
     path = Path(corpus)
+    if "\0" in corpus:
+        raise SpecError(f"data.corpus: {corpus!r} is not a path")
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise SpecError(
-            f"data.corpus: no such file '{corpus}'; give a text file's path or '{PYTHON_DOCS}'"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"data.corpus: {corpus} is not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise SpecError(f"data.corpus: {corpus}: {error.strerror}") from error
-    except ValueError as error:
-        raise SpecError(f"data.corpus: {corpus!r} is not a path ({error})") from error
+        if not path.exists():
+            raise SpecError(f"data.corpus: no such file '{corpus}'; give a text file's path or '{PYTHON_DOCS}'")
+        # Pipes are refused, because a pipe can be read only once, and the text is needed more than once.
+        text = reading.read_text(path, most_bytes=MAX_BYTES, what="corpus for a measurement", pipes=False)
+    except OSError as error:  # the name is too long for the file system
+        raise SpecError(f"data.corpus: {corpus[:80]}: {error.strerror}") from error
+    except SpecError:
+        raise
+    except WirecostError as error:
+        raise SpecError(f"data.corpus: {error}") from error
     if not text.strip():
         raise SpecError(f"data.corpus: {corpus} holds no text")
     return text

@@ -9,14 +9,21 @@ from pathlib import Path
 
 from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
+from wirecost.reading import open_file
+from wirecost.storage import StorageError, fault_of
 
+_LONGEST_LINE_BYTES = 1 << 16  # a row takes some hundreds
 _NAMES = tuple(Row.__dataclass_fields__)
 _FLUSH_EVERY_NS = 1_000_000_000  # what a crash loses at most
 
 
 class JsonlWriter:
     """Writes rows to a file, flushed once a second. `sparse` leaves out what isn't known instead of writing null:
-    less than half the bytes. Raises WirecostError where it can't be written."""
+    less than half the bytes.
+
+    Raises:
+        WirecostError: where it can't be written; a StorageError where that lies in the storage.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
         import msgspec
@@ -46,6 +53,9 @@ class JsonlWriter:
             raise self._error(error) from None
 
     def _error(self, error: OSError) -> WirecostError:
+        fault = fault_of(error)
+        if fault is not None:
+            return StorageError(self._path, fault)
         return WirecostError(f"can't write '{self._path}': {error.strerror or error}")
 
 
@@ -61,14 +71,13 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Row]:
     import msgspec
 
     decode = msgspec.json.Decoder(Row).decode
-    try:
-        with Path(path).open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield decode(line)
-                except msgspec.MsgspecError as error:
-                    if not line.endswith(b"\n"):
-                        return
-                    raise WirecostError(f"'{os.fspath(path)}' line {number} is no sample: {error}") from None
-    except OSError as error:
-        raise WirecostError(f"can't read '{os.fspath(path)}': {error.strerror or error}") from None
+    with open_file(Path(path)) as file:
+        number = 0
+        while line := file.readline(_LONGEST_LINE_BYTES):
+            number += 1
+            try:
+                yield decode(line)
+            except msgspec.MsgspecError as error:
+                if not line.endswith(b"\n") and len(line) < _LONGEST_LINE_BYTES:
+                    return
+                raise WirecostError(f"'{os.fspath(path)}' line {number} is no sample: {error}") from None

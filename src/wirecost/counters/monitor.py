@@ -42,14 +42,23 @@ def writer_for(path: str | os.PathLike[str]) -> Sink:
 
 
 def read_recording(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of a file that a monitor wrote, by the ending of its name. Raises WirecostError."""
+    """Returns the rows of a file that a monitor wrote, see `iterate_recording`."""
+    return list(iterate_recording(path))
+
+
+def iterate_recording(path: str | os.PathLike[str]) -> Iterator[Row]:
+    """Yields the rows of a file that a monitor wrote. The ending of its name says the format.
+
+    Raises:
+        WirecostError: for another ending, and for a file that can't be read or holds something else.
+    """
     suffix = Path(path).suffix
     if suffix == ".jsonl":
-        return list(read_jsonl(path))
+        return read_jsonl(path)
     if suffix == ".parquet":
-        from wirecost.counters.parquet import read_parquet
+        from wirecost.counters.parquet import iterate_parquet
 
-        return read_parquet(path)
+        return iterate_parquet(path)
     raise WirecostError(f"can't tell the format of '{os.fspath(path)}': a recording ends in .jsonl or .parquet")
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from wirecost.counters.jsonl import JsonlWriter
 from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
+from wirecost.reading import open_file
 
+MOST_ROWS = 100_000_000
+"""Ten devices, ten times a second, for eleven days."""
+_BATCH_ROWS = 100_000
 _INTEGERS = ("t_ns", "unix_ns", "rx_bytes", "tx_bytes", "late_ns", "rx_packets", "tx_packets")
 _FLOATS = ("rx_Bps", "tx_Bps", "link_Bps", "softirq_cores", "softirq_busiest_core", "net_rx_per_s", "net_tx_per_s")
 
@@ -46,13 +50,34 @@ class ParquetWriter:
 
 
 def read_parquet(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of a file that ParquetWriter wrote. Raises WirecostError where it holds something else."""
+    """Returns the rows of a file that ParquetWriter wrote, see `iterate_parquet`."""
+    return list(iterate_parquet(path))
+
+
+def iterate_parquet(path: str | os.PathLike[str]) -> Iterator[Row]:
+    """Yields the rows of a file that ParquetWriter wrote.
+
+    Raises:
+        WirecostError: where it holds something else, or more than `MOST_ROWS` rows.
+    """
     import polars as pl
 
+    types = {name: _type(pl, name) for name in Row.__dataclass_fields__}
+    with open_file(Path(path), pipes=False):
+        pass  # no device, directory or socket
     try:
-        return [Row(**row) for row in pl.read_parquet(Path(path)).iter_rows(named=True)]
-    except (OSError, TypeError, pl.exceptions.PolarsError) as error:
-        first = str(error).strip().splitlines()[0]
+        table = pl.scan_parquet(Path(path))
+        if table.collect_schema() != types:
+            raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: it has other columns")
+        count = int(table.select(pl.len()).collect().item())
+        # The format lets a small file claim any number of rows.
+        if count > MOST_ROWS:
+            raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: {count} rows, over {MOST_ROWS}")
+        for start in range(0, count, _BATCH_ROWS):
+            for row in table.slice(start, _BATCH_ROWS).collect().iter_rows(named=True):
+                yield Row(**row)
+    except (OSError, TypeError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
         raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: {first}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -16,6 +17,7 @@ from typing import NoReturn
 from wirecost.errors import WirecostError
 from wirecost.launch.memory import is_out_of_memory, out_of_memory
 from wirecost.launch.processes import name_process
+from wirecost.storage import exit_code_of, fault_of, path_of
 
 EXIT_FAILED = 3
 OUT_OF_MEMORY = "out_of_memory"
@@ -36,26 +38,37 @@ def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> NoReturn:
     try:
         body(directory, rank)
     except BaseException as error:  # noqa: BLE001 - every error that ends a rank is reported with its traceback
-        report_failure(directory, rank, error)
-        leave(EXIT_FAILED)
+        code = exit_code_of(error)
+        try:
+            report_failure(directory, rank, error)
+        except Exception as unreported:  # noqa: BLE001 - the exit code may say why the report can't be written
+            code = code or exit_code_of(unreported)
+        leave(code or EXIT_FAILED)
     leave(0)
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process without the interpreter's shutdown, which can hang or abort in threads of gloo or
-    PyTorch."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Ends the process without the interpreter's shutdown, which can hang or abort in threads of gloo or PyTorch.
+
+    If the log can't be written because the storage fails, the exit code is that of the fault.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            code = exit_code_of(error) or code
     os._exit(code)
 
 
 def classify(error: BaseException) -> str:
     """Returns the kind of an error that ended a rank.
 
-    The kinds are `out_of_memory`, `diverged`, `refused` (the user can correct it), `lost_peer` (another rank ended
-    first) and `error`.
+    The kinds are `storage` (see `wirecost.storage`), `out_of_memory`, `diverged`, `refused` (the user can
+    correct it), `lost_peer` (another rank ended first) and `error`.
     """
     text = str(error)
+    if fault_of(error) is not None:
+        return "storage"
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
     if isinstance(error, WirecostError):
@@ -70,7 +83,8 @@ def classify(error: BaseException) -> str:
 def report_failure(directory: Path, rank: int, error: BaseException) -> None:
     """Prints an error with its traceback, and writes both to `directory`/failures/rank-R.json for the launcher."""
     text = "".join(traceback.format_exception(error))
-    sys.stderr.write(text)
+    with contextlib.suppress(OSError):  # the report holds it too
+        sys.stderr.write(text)
     folder = directory / "failures"
     folder.mkdir(exist_ok=True)
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
@@ -86,6 +100,8 @@ def report_failure(directory: Path, rank: int, error: BaseException) -> None:
     }
     if kind == OUT_OF_MEMORY:
         failure["memory"] = out_of_memory(error).model_dump(mode="json")
+    if kind == "storage":
+        failure["path"] = path_of(error)
     partial = folder / f".rank-{rank}.json"
     partial.write_text(json.dumps(failure))
     partial.rename(folder / f"rank-{rank}.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 from wirecost.launch.waiting import slowest_rank
 from wirecost.spec.network import Network
+from wirecost.storage import StorageError, fault_of_exit
 
 MASTER_PORT = 29500
 GRACE_S = 2.0
@@ -137,6 +139,9 @@ class Ranks:
 
         Returns:
             The result. With `TIMED_OUT` the caller supplies the reason.
+
+        Raises:
+            StorageError: if a rank could not write or read a file. Such a job has no result.
         """
         elapsed = ElapsedTime()
         stalls = StallWatch(disk_may_be_slow=disk_may_be_slow)
@@ -165,6 +170,9 @@ class Ranks:
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline and any(p.poll() is None for p in self.processes):
             time.sleep(POLL_S)
+        for process in self.processes:
+            if fault := fault_of_exit(process.returncode):
+                raise StorageError(self._fault_path(), fault)
         failures = [
             json.loads(path.read_bytes()) for path in sorted((self.directory / "failures").glob("rank-*.json"))
         ]
@@ -190,6 +198,11 @@ class Ranks:
             )
             reason = f"{reason}; {memory.words}"
         return JobResult(status, reason, cause["rank"], cause["traceback"], self._log_tail(cause["rank"]), memory)
+
+    def _fault_path(self) -> object:
+        """Returns the file that a rank could not write or read, or the job's directory if no rank could report
+        it."""
+        return next(iter(storage_paths(self.directory)), self.directory)
 
     def _killed(self, rank: int) -> JobResult:
         """Returns the result of a job in which a signal killed `rank`."""
@@ -250,6 +263,20 @@ def _enter_bound(parent: int, enter: Callable[[], object] | None) -> None:
     die_with_parent(parent)
     if enter:
         enter()
+
+
+def storage_paths(directory: Path) -> list[str]:
+    """Returns the files that the ranks of a job could not write or read, according to their failure reports.
+
+    Reports that couldn't be written completely are skipped.
+    """
+    paths = []
+    for report in sorted((directory / "failures").glob("rank-*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            failure = json.loads(report.read_bytes())
+            if isinstance(failure, dict) and failure.get("kind") == "storage" and failure.get("path"):
+                paths.append(str(failure["path"]))
+    return paths
 
 
 def _largest(reports: Sequence[OutOfMemory]) -> OutOfMemory:

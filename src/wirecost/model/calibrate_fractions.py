@@ -9,9 +9,9 @@ import numpy as np
 
 from wirecost.errors import SpecError
 from wirecost.model.calibrate import Fit
+from wirecost.model.columns import CannotExpressError
 from wirecost.model.inputs import Machine
 from wirecost.model.properties import FREE, machine_with, split_property, start_value
-from wirecost.model.row_workload import CannotExpressError
 from wirecost.model.rows import MachineKey
 from wirecost.model.study_table import STACK, FractionRow, fraction_row, predict_fraction
 from wirecost.spec import Cluster, MatrixPrecision

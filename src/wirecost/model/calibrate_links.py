@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,9 +10,9 @@ import numpy as np
 
 from wirecost.errors import SpecError
 from wirecost.model.collectives import all_reduce_s, gather_s, group, link_numbers
+from wirecost.model.columns import CannotExpressError, number
 from wirecost.model.inputs import Machine
 from wirecost.model.machine import build, stack_named
-from wirecost.model.row_workload import CannotExpressError, number
 from wirecost.model.rows import INTER_LINKS, INTRA_DEFAULT, INTRA_LINKS, find_gpu
 from wirecost.spec import Link, MatrixPrecision
 from wirecost.spec.presets import named
@@ -52,17 +53,20 @@ def is_benchmark(columns: set[str]) -> bool:
 
 
 def sample_of(row: Mapping[str, str | None]) -> Sample | None:
-    """One row of a benchmark table; None where it is no collective that links can be fitted to."""
+    """One row of a benchmark table; None where it is no collective that links can be fitted to.
+
+    Raises:
+        CannotExpressError: for a number that can't be, or an unknown GPU.
+    """
     collective = (row.get("collective") or "all_reduce").lower().replace("allreduce", "all_reduce")
     known = next((k for k in ("all_reduce", "all_gather", "reduce_scatter") if k in collective), None)
-    try:
-        size, time = number(row, "size_bytes"), number(row, "time_us")
-        gpus, nodes = number(row, "gpus") or number(row, "n_gpus"), number(row, "nodes") or 1.0
-        device = find_gpu(row.get("gpu") or "A100")
-    except CannotExpressError:
-        return None
+    size, time = number(row, "size_bytes"), number(row, "time_us")
+    gpus, nodes = number(row, "gpus") or number(row, "n_gpus"), number(row, "nodes") or 1.0
+    device = find_gpu(row.get("gpu") or "A100")
     if known is None or not size or not time or not gpus or gpus < 2 or size < SMALLEST_BYTES:
         return None
+    if nodes > gpus:
+        raise CannotExpressError(f"nodes is {nodes:.0f}, more than its {gpus:.0f} GPUs")
     text = (row.get("interconnect") or "").lower()
     if nodes > 1:
         link = next((preset for word, preset in INTER_LINKS if word in text), "slingshot-10")
@@ -104,7 +108,11 @@ def fit_links(table: Sequence[Mapping[str, str | None]]) -> list[LinkFit]:
     Raises:
         SpecError: where no row is a collective that can be fitted.
     """
-    samples = [s for s in map(sample_of, table) if s is not None]
+    samples = []
+    for row in table:
+        with contextlib.suppress(CannotExpressError):
+            if (sample := sample_of(row)) is not None:
+                samples.append(sample)
     if not samples:
         raise SpecError(
             "no row is an all-reduce, all-gather or reduce-scatter of 64 kB or more on two or more GPUs"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from wirecost.errors import SpecError
-from wirecost.spec import Cluster, Link, Plan, Stack, Workload, parse_yaml, validate
+from wirecost.spec import Cluster, Link, Plan, Stack, Workload, read_yaml, validate
 from wirecost.spec.presets import named
 from wirecost.units import BitsPerSecond, parse_rate_bps
 
@@ -24,12 +24,7 @@ def one(kind: str, given: str, **changes: Any) -> Any:
     """
     path = Path(given)
     if path.suffix in (".yaml", ".yml"):
-        try:
-            data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
-        except FileNotFoundError as error:
-            raise SpecError(f"{path}: no such file") from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"{path}: can't be read as UTF-8 text") from error
+        data = read_yaml(path)
         where = str(path)
         data.setdefault("name", path.stem)
     else:

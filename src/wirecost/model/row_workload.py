@@ -6,36 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from wirecost.errors import WirecostError
+from wirecost.model.columns import CannotExpressError, number, whole
 from wirecost.model.parameters import count
 from wirecost.spec import Workload
 from wirecost.spec.presets import named, names
 
 GATED = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "yi-", "internlm", "phi-3")
 DEFAULT_SEQUENCE = 2048
-
-
-class CannotExpressError(WirecostError):
-    """A row that the model can't express; the message is the reason."""
-
-
-def number(row: Mapping[str, str | None], key: str) -> float | None:
-    """A column's number; None where it is empty. Raises CannotExpressError for text or what no count can be."""
-    text = (row.get(key) or "").strip()
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise CannotExpressError(f"{key} is not a number: {text[:40]!r}") from error
-    if not 0 <= value < 1e18:
-        raise CannotExpressError(f"{key} is {text[:40]}, which can't be")
-    return value
-
-
-def whole(row: Mapping[str, str | None], key: str, default: int) -> int:
-    value = number(row, key)
-    return default if not value else round(value)
 
 
 def _preset_for(row: Mapping[str, str | None], layers: int, hidden: int) -> Workload | None:

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from wirecost.model.columns import CannotExpressError, number, whole
 from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout, Shape
 from wirecost.model.machine import pick_stack
 from wirecost.model.parameters import shape_of
-from wirecost.model.row_workload import CannotExpressError, number, whole, workload_of
+from wirecost.model.row_workload import workload_of
 from wirecost.spec import GPU, Link, MatrixPrecision, Stack, gpu
 from wirecost.spec.presets import named, names
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wirecost.errors import SpecError
 from wirecost.model.properties import split_property
-from wirecost.spec import Link, parse_yaml
+from wirecost.spec import Link, read_yaml
 from wirecost.spec.presets import KINDS
 from wirecost.units import Seconds
 
@@ -90,12 +90,7 @@ def read_calibration(path: Path) -> tuple[dict[str, float], float | None]:
     Raises:
         SpecError: for a file that isn't one, or a property that isn't.
     """
-    try:
-        data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError as error:
-        raise SpecError(f"{path}: no such file") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: can't be read as UTF-8 text") from error
+    data = read_yaml(path)
     values = data.get("values")
     if not isinstance(values, dict):
         raise SpecError(f"{path}: values: is missing; a calibration file has values by property")

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wirecost.model.columns import CannotExpressError, number
 from wirecost.model.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, Layout, Machine, Shape
 from wirecost.model.iteration import iterate, iterate_memory
 from wirecost.model.machine import machine_of, stack_named
 from wirecost.model.parameters import shape_of
-from wirecost.model.row_workload import CannotExpressError, number
 from wirecost.spec import Cluster, Precision, Workload
 from wirecost.spec.presets import named, names
 

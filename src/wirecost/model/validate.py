@@ -14,10 +14,11 @@ import numpy as np
 from wirecost.errors import SpecError
 from wirecost.model.batch import machine_for, predict_rows
 from wirecost.model.calibrate_links import LinkFit, fit_links, is_benchmark, predict_benchmark, sample_of
+from wirecost.model.columns import CannotExpressError
 from wirecost.model.inputs import Machine
-from wirecost.model.row_workload import CannotExpressError
 from wirecost.model.rows import Configuration, MachineKey, configuration
 from wirecost.model.study_table import FractionRow, fraction_row, predict_fraction
+from wirecost.reading import read_text
 
 MAX_BYTES = 64 << 20
 BY = ("link", "gpu", "model", "n_gpus", "tp", "pp", "dp", "mbs", "sharding", "act_recompute", "seq", "precision")
@@ -112,16 +113,9 @@ def read_table(path: Path) -> list[dict[str, str | None]]:
     Raises:
         SpecError: if the file can't be read, isn't CSV text, or lacks every column that a table must have.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SpecError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no table of measurements is")
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        raise SpecError(f"{path}: no such file") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}") from error
+    text = read_text(
+        path, most_bytes=MAX_BYTES, what="table of measurements", encoding="utf-8-sig", error=SpecError
+    )
     if "\0" in text:
         raise SpecError(f"{path}: holds NUL bytes: not a CSV table")
     try:
@@ -204,6 +198,9 @@ def _validate_seconds(
     predicted, rows = predict_rows(rows, machine)
     results = []
     for row, value in zip(rows, predicted, strict=True):
+        if not (np.isfinite(value) and value > 0):
+            skipped.append({"id": row.id, "reason": "its numbers together give no finite time"})
+            continue
         wide = spread(row) if spread else spread_of(row)
         measured = row.measured_s or 0.0
         results.append(
@@ -227,7 +224,11 @@ def _validate_benchmarks(table: Sequence[Mapping[str, str | None]], fits: Sequen
     results, skipped = [], []
     for index, row in enumerate(table, start=1):
         identity = (row.get("id") or "").strip() or f"row {index}"
-        one = sample_of(row)
+        try:
+            one = sample_of(row)
+        except CannotExpressError as error:
+            skipped.append({"id": identity, "reason": str(error)})
+            continue
         if one is None:
             reason = "no all-reduce, all-gather or reduce-scatter of 64 kB or more with its size, time and GPUs"
             skipped.append({"id": identity, "reason": reason})

@@ -20,6 +20,7 @@ class Communicator:
     host_of: dict[int, str | None] = field(default_factory=dict)  # None: contradictory or cut off
     nodes: int | None = None
     names_not_unique: bool = False
+    gpus: set[tuple[str, str]] = field(default_factory=set)  # (host, device) of the ranks whose host is known
 
     def hosts(self) -> list[str]:
         return sorted({h for h in self.host_of.values() if h is not None})
@@ -77,6 +78,10 @@ def _leftovers(state: LogState, known: list[Communicator]) -> list[Communicator]
         for device, edges in process.loose_edges.items():
             for edge in edges:
                 fits = [home[id(m)] for m in state.candidates(process, device, edge)]
+                fits = [c for c in fits if _peers_fit(c, process, edge)] or fits
+                if len(fits) == 1:
+                    fits[0].edges.append((process, edge))
+                    continue
                 key = (edge.nranks, *sorted({id(c) for c in fits}))
                 if key not in groups:
                     groups[key] = Communicator(None, edge.nranks)
@@ -90,6 +95,20 @@ def _leftovers(state: LogState, known: list[Communicator]) -> list[Communicator]
         nodes = {c.nodes for c in choices[key]}
         communicator.nodes = nodes.pop() if len(nodes) == 1 else None
     return list(groups.values())
+
+
+def _peers_fit(communicator: Communicator, process: Process, edge: Edge) -> bool:
+    """Whether an edge's ranks may be those of a communicator: on the GPUs that the line names, and peer access and
+    shared memory on one host."""
+    for rank, device in ((edge.sender, edge.sender_device), (edge.receiver, edge.receiver_device)):
+        members = [m for m in communicator.members if m.rank == rank]
+        if members and not any(m.is_on(device) for m in members):
+            return False
+        hosts = {m.process.host_identity for m in members}
+        inside = edge.kind == "SHM" or (edge.kind == "P2P" and not edge.network.startswith("MNNVL"))
+        if inside and hosts and None not in hosts and process.host_identity not in hosts:
+            return False
+    return True
 
 
 def _place(communicator: Communicator) -> None:
@@ -107,6 +126,10 @@ def _place(communicator: Communicator) -> None:
             devices.setdefault(rank, own)
     for rank, hosts in places.items():
         communicator.host_of[rank] = next(iter(hosts)) if len(hosts) == 1 else None
+    for _, edge in communicator.edges:
+        for rank, device in ((edge.sender, edge.sender_device), (edge.receiver, edge.receiver_device)):
+            if device is not None and (host := communicator.host_of.get(rank)) is not None:
+                communicator.gpus.add((host, device))
     if _one_name_for_several_hosts(communicator, devices):
         communicator.names_not_unique = True
         communicator.host_of = dict.fromkeys(communicator.host_of)

@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wirecost.ncclog import remarks, unknown
+from wirecost.ncclog.attempts import Attempts, attempts_of
 from wirecost.ncclog.communicators import Communicator, communicators_of
-from wirecost.ncclog.grammar import Edge
-from wirecost.ncclog.plugins import Wire, is_ipoib, provider_kind, wire_of
+from wirecost.ncclog.edges import (
+    Judged,
+    JudgedEdge,
+    deciding_edges,
+    gpudirect_of,
+    judge_edge,
+    transport_of,
+)
+from wirecost.ncclog.failures import Concerns, Failure
+from wirecost.ncclog.plugins import Wire, wire_of
 from wirecost.ncclog.result import (
     CommunicatorVerdict,
-    GpuDirect,
     PairVerdict,
     Transport,
     Verdict,
     Where,
 )
-from wirecost.ncclog.state import Process
 
 if TYPE_CHECKING:
     from wirecost.ncclog.reader import LogReader
-
-# Inside a host the slowest kind of edge bounds a ring, so that it names the host; slowest first.
-_SLOWEST_FIRST = (
-    Transport.UNKNOWN,
-    Transport.TCP,
-    Transport.IPOIB,
-    Transport.EFA,
-    Transport.RDMA,
-    Transport.RDMA_GDR,
-    Transport.SHM,
-    Transport.P2P,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class JudgedEdge:
-    """An edge line with everything that the rest of the log says about it."""
-
-    edge: Edge
-    process: Process
-    hosts: tuple[str | None, str | None]
-    where: Where
-    base: Transport  # RDMA for any RDMA edge; whether GPUDirect is on follows from all edges together
-    interface: str | None
+    from wirecost.ncclog.state import LogState
 
 
 def judge(reader: LogReader) -> Verdict:
@@ -55,18 +39,17 @@ def judge(reader: LogReader) -> Verdict:
     if len(providers) == 1:  # what all processes that say it agree on goes for those that don't
         for process in state.processes.values():
             process.provider = process.provider or next(iter(providers))
-    judged = [(c, [_judge_edge(c, p, e) for p, e in c.edges]) for c in communicators_of(state)]
+    judged = [(c, [judge_edge(c, p, e) for p, e in c.edges]) for c in communicators_of(state)]
+    if state.failures and not state.completed_before:
+        judged = [(c, _with_failures(state, c, edges)) for c, edges in judged]
     verdicts = tuple(_communicator(c, edges) for c, edges in judged)
-    every = [e for _, edges in judged for e in edges]
-    verdict = transport_of(every)
-    reason = None
-    if verdict is Transport.UNKNOWN:
-        reason = unknown.why_unknown(reader, every)
+    attempts = attempts_of(state)
+    verdict, reason = _of_all(reader, judged, attempts)
     return Verdict(
         verdict=verdict,
         reason=reason,
         communicators=verdicts,
-        warnings=tuple(remarks.warnings_of(reader, judged, verdicts, verdict)),
+        warnings=tuple(remarks.warnings_of(reader, judged, verdicts, verdict, attempts)),
         nccl_versions=tuple(state.versions),
         lines=reader.lines,
         nccl_lines=reader.nccl_lines,
@@ -75,116 +58,98 @@ def judge(reader: LogReader) -> Verdict:
     )
 
 
-def transport_of(edges: list[JudgedEdge]) -> Transport:
-    """Of the edges between hosts where there are any, else of those inside: the verdict's rule."""
-    between = [e for e in edges if e.where is not Where.INSIDE]
-    kinds = {final_kind(group) for group in _by_base(between or edges).values()}
-    if not kinds:
-        return Transport.UNKNOWN
-    if not between:
-        return min(kinds, key=_SLOWEST_FIRST.index)
-    return kinds.pop() if len(kinds) == 1 else Transport.MIXED
+def _of_all(reader: LogReader, judged: Judged, attempts: Attempts) -> tuple[Transport, str | None]:
+    """The verdict on the whole log, and the reason of an unknown one."""
+    every = [e for _, edges in judged for e in edges]
+    deciding = deciding_edges(every)
+    failed = [e for e in deciding if e.failure is not None]
+    if failed and (len(failed) == len(deciding) or any(attempts.is_last(e.process) for e in failed)):
+        return Transport.UNKNOWN, unknown.why_failed(failed)
+    verdict = transport_of([e for e in every if e.failure is None] if failed else every)
+    if verdict is Transport.UNKNOWN:
+        return verdict, unknown.why_unknown(reader, every)
+    if verdict in (Transport.P2P, Transport.SHM) and all(e.where is Where.INSIDE for e in every):
+        if reader.state.unread_network_lines:
+            return Transport.UNKNOWN, unknown.why_unread(reader.state.unread_network_lines, verdict)
+        unexplained = [c for c, edges in judged if nodes_unexplained(c, edges) > 1]
+        if unexplained:
+            return Transport.UNKNOWN, unknown.why_nodes(unexplained[0], nodes_of(unexplained[0]), verdict)
+    return verdict, None
 
 
-def final_kind(edges: list[JudgedEdge]) -> Transport:
-    """The transport of edges that share a base."""
-    base = edges[0].base
-    if base is not Transport.RDMA:
-        return base
-    match gpudirect_of(edges):
-        case GpuDirect.BOTH:
-            return Transport.RDMA_GDR
-        case GpuDirect.DIFFERS:
-            return Transport.MIXED
-        case _:
-            return Transport.RDMA
+def nodes_of(communicator: Communicator) -> int:
+    """On how many nodes a communicator's ranks are: by NCCL's own count, else by the hosts in the log.
+
+    Hosts that peer access or shared memory joins are one node, whatever they are called.
+    """
+    if communicator.nodes is not None:
+        return communicator.nodes
+    node = {host: host for host in communicator.hosts()}
+
+    def root(host: str) -> str:
+        while node[host] != host:
+            host = node[host]
+        return host
+
+    for _, edge in communicator.edges:
+        a, b = communicator.host_of.get(edge.sender), communicator.host_of.get(edge.receiver)
+        if edge.kind in ("P2P", "SHM") and a is not None and b is not None:
+            node[root(a)] = root(b)
+    return len({root(host) for host in node})
 
 
-def gpudirect_of(edges: list[JudgedEdge]) -> GpuDirect:
-    """GPUDirect on both ends, one, or none. An end that no line speaks of follows the other; a line that may have
-    lost its end counts only where nothing else is known. "On one end only" takes a rank or an edge that shows both
-    ends; else the ranks just differ."""
-    sides = {
-        side: {e.edge.gdr for e in edges if e.edge.side == side and e.edge.gdr is not None}
-        for side in ("send", "receive")
-    }
-    send, receive = sides["send"], sides["receive"]
-    if len(send) > 1 or len(receive) > 1:
-        return GpuDirect.DIFFERS
-    if send and receive and send != receive:
-        shown = {
-            side: {place for e in edges if e.edge.side == side for place in _places(e.edge)}
-            for side in ("send", "receive")
-        }
-        if not shown["send"] & shown["receive"]:
-            return GpuDirect.DIFFERS
-        return GpuDirect.RECEIVE_ONLY if True in receive else GpuDirect.SEND_ONLY
-    return GpuDirect.BOTH if True in send | receive else GpuDirect.NONE
+def nodes_unexplained(communicator: Communicator, edges: list[JudgedEdge]) -> int:
+    """How many nodes a communicator has where no edge of it leaves one; 0 where one does."""
+    return 0 if any(e.where is not Where.INSIDE for e in edges) else nodes_of(communicator)
 
 
-def _places(edge: Edge) -> tuple[object, object]:
-    return ("rank", edge.local_rank), ("edge", edge.sender, edge.receiver)
-
-
-def _by_base(edges: list[JudgedEdge]) -> dict[Transport, list[JudgedEdge]]:
-    groups: dict[Transport, list[JudgedEdge]] = defaultdict(list)
+def _with_failures(state: LogState, communicator: Communicator, edges: list[JudgedEdge]) -> list[JudgedEdge]:
+    """The edges, each with the failure that takes its proof away: one rank that fails ends its communicators."""
+    order = {id(process): k for k, process in enumerate(state.processes.values())}
+    processes = {id(m.process): m.process for m in communicator.members}
+    processes |= {id(e.process): e.process for e in edges}
+    pointers = {(id(m.process), m.comm) for m in communicator.members}
+    deciding = {id(e) for e in deciding_edges(edges)}
+    found = []
     for edge in edges:
-        groups[edge.base].append(edge)
-    return groups
+        failure = next(
+            (
+                f
+                for f in state.failures
+                if _takes_proof(f, edge, deciding=id(edge) in deciding)
+                and (
+                    any(order[k] < f.processes_before for k in processes)
+                    if f.process is None
+                    else id(f.process) in processes and (f.comm is None or (id(f.process), f.comm) in pointers)
+                )
+            ),
+            None,
+        )
+        found.append(edge if failure is None else replace(edge, failure=failure))
+    return found
 
 
-def _judge_edge(communicator: Communicator, process: Process, edge: Edge) -> JudgedEdge:
-    host = communicator.host_of
-    ends = (host.get(edge.sender), host.get(edge.receiver))
-    # A wrong guess about one's own host is impossible: the line's prefix names it, where host names mean anything.
-    if not communicator.names_not_unique and process.host_identity is not None:
-        mine = process.host_identity
-        ends = (ends[0], mine) if edge.side == "receive" else (mine, ends[1])
-    return JudgedEdge(edge, process, ends, _where(communicator, edge, ends), *_base(process, edge))
-
-
-def _where(communicator: Communicator, edge: Edge, ends: tuple[str | None, str | None]) -> Where:
-    if edge.kind == "COLLNET":
-        return Where.BETWEEN  # in-network reduction happens in switches
-    if edge.kind == "SHM" or (edge.kind == "P2P" and not edge.network.startswith("MNNVL")):
-        return Where.INSIDE
-    if ends[0] is not None and ends[1] is not None:
-        return Where.INSIDE if ends[0] == ends[1] else Where.BETWEEN
-    if communicator.nodes == 1:
-        return Where.INSIDE
-    return Where.INSIDE if edge.kind == "P2P" else Where.PRESUMED
-
-
-def _base(process: Process, edge: Edge) -> tuple[Transport, str | None]:
-    if edge.kind == "P2P":
-        return Transport.P2P, None
-    if edge.kind == "SHM":
-        return Transport.SHM, None
-    wire = wire_of(edge.network)
-    if wire is Wire.LIBFABRIC:
-        kind = provider_kind(process.provider) if process.provider else "efa"
-        return {"efa": Transport.EFA, "rdma": Transport.RDMA, "tcp": Transport.TCP}.get(
-            kind or "", Transport.UNKNOWN
-        ), None
-    if wire is Wire.TCP:
-        interface = _interface(process, edge)
-        return (Transport.IPOIB if interface and is_ipoib(interface) else Transport.TCP), interface
-    # GPUDirect RDMA on the edge proves RDMA whatever the plugin is called.
-    return (Transport.RDMA if wire is Wire.RDMA or edge.gdr else Transport.UNKNOWN), None
-
-
-def _interface(process: Process, edge: Edge) -> str | None:
-    """A socket device's interface: from NCCL's list, else from NCCL_SOCKET_IFNAME where that allows only one."""
-    if edge.net_device is not None and edge.net_device in process.interfaces:
-        return process.interfaces[edge.net_device]
-    asked = process.environment.get("NCCL_SOCKET_IFNAME", "")
-    if not process.interfaces and asked and not asked.startswith("^") and "," not in asked:
-        return asked.removeprefix("=")
-    return None
+def _takes_proof(failure: Failure, edge: JudgedEdge, *, deciding: bool) -> bool:
+    match failure.concerns:
+        case Concerns.RDMA:
+            return edge.base is Transport.RDMA
+        case Concerns.SOCKETS:
+            return edge.base in (Transport.TCP, Transport.IPOIB)
+        case Concerns.LIBFABRIC:
+            return edge.edge.kind == "NET" and wire_of(edge.edge.network) is Wire.LIBFABRIC
+        case _:
+            return deciding
 
 
 def _communicator(communicator: Communicator, edges: list[JudgedEdge]) -> CommunicatorVerdict:
-    verdict = transport_of(edges)
+    verdict, reason = transport_of(edges), None
+    failed = [e for e in deciding_edges(edges) if e.failure is not None]
+    if failed:
+        verdict, reason = Transport.UNKNOWN, unknown.why_failed(failed)
+    elif verdict is Transport.UNKNOWN:
+        reason = unknown.why_communicator_unknown(communicator, edges)
+    elif (nodes := nodes_unexplained(communicator, edges)) > 1 and verdict in (Transport.P2P, Transport.SHM):
+        verdict, reason = Transport.UNKNOWN, unknown.why_nodes(communicator, nodes, verdict)
     selected: list[str] = []
     for member in communicator.members:
         selected += [s for s in member.selected if s not in selected]
@@ -195,7 +160,7 @@ def _communicator(communicator: Communicator, edges: list[JudgedEdge]) -> Commun
         nodes=communicator.nodes,
         hosts=tuple(communicator.hosts()),
         verdict=verdict,
-        reason=unknown.why_communicator_unknown(communicator, edges) if verdict is Transport.UNKNOWN else None,
+        reason=reason,
         selected=tuple(selected),
         pairs=_pairs(edges),
     )
@@ -218,6 +183,7 @@ def _pairs(edges: list[JudgedEdge]) -> tuple[PairVerdict, ...]:
                 interfaces=tuple(sorted({e.interface for e in group if e.interface})),
                 gpudirect=gpudirect_of(rdma) if rdma else None,
                 edges=len({(e.edge.sender, e.edge.receiver, e.edge.connection) for e in group}),
+                failed=any(e.failure is not None for e in group),
             )
         )
     return tuple(found)

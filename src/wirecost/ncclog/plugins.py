@@ -15,10 +15,11 @@ class Wire(StrEnum):
 
 
 # Names as plugins print them in `NET/<name>/<dev>`; versions ("_v8") and case are ignored. Sources: NCCL
-# (IB, Socket), nccl-rdma-sharp-plugins (IBext, UCX, SHARP), aws-ofi-nccl (AWS Libfabric, Libfabric; OFI in HPE's
-# build), Google (FastSocket, GPUDirectTCPX, FasTrak, gIB).
+# (IB, Socket), nccl-rdma-sharp-plugins (IBext, UCX, SHARP), RCCL (IB-ROCM, IB-CAST), aws-ofi-nccl (AWS Libfabric,
+# Libfabric; OFI in HPE's build), Google (FastSocket, GPUDirectTCPX, FasTrak, gIB). What isn't documented to run on
+# one wire only stays out: it depends on the plugin.
 _WIRES = (
-    (re.compile(r"ib(ext)?|gib|ucx.*|sharp|roce|rocex?|.*rdma.*", re.I), Wire.RDMA),
+    (re.compile(r"ib(ext)?|ib-(rocm|cast)|gib|ucx.*|sharp|roce|rocex?|.*rdma.*", re.I), Wire.RDMA),
     (re.compile(r"socket|fastsocket|gpudirecttcpx.*|fastrak|tcp.*", re.I), Wire.TCP),
     (re.compile(r"aws libfabric|libfabric|ofi", re.I), Wire.LIBFABRIC),
 )
@@ -46,9 +47,12 @@ def provider_kind(provider: str) -> str | None:
     return "tcp" if core in _TCP_PROVIDERS else None
 
 
+_IPOIB = re.compile(r"ib|.*[-_.]ib(?=\d|[ps]\d|$)|(?:bond|team|br|vlan)ib\d", re.I)
+
+
 def is_ipoib(interface: str) -> bool:
-    """IPoIB interfaces are called ib0, ibp12s0, ibs85f0, ib0.8001, ib-bond0."""
-    return interface.startswith("ib")
+    """Whether an interface's name is one of IPoIB's: ib0, ibp12s0, ibs85f0, ib0.8001, ib-bond0, bond-ib0."""
+    return _IPOIB.match(interface) is not None
 
 
 _VIRTUAL = re.compile(

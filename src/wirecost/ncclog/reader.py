@@ -6,42 +6,48 @@ cheapest test that can dismiss it (a substring search, a set lookup) and only wh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from wirecost.ncclog.facts import take_fact
+from wirecost.ncclog.facts import take_abort, take_fact
 from wirecost.ncclog.grammar import (
     Edge,
+    Piece,
+    messages,
+    names_network,
     parse_edge,
     parse_init,
     parse_nodes,
     parse_prefix,
+    text,
 )
+from wirecost.ncclog.prefilter import Prefilter, last_two_words, without_long_numbers
 from wirecost.ncclog.result import Verdict
 from wirecost.ncclog.state import LogState, Thread
+from wirecost.ncclog.wrapping import Decoder, peel, plain_record, without_colours
 
-_ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LONGEST_LINE_BYTES = 1 << 16  # NCCL's own buffer is 4 KiB; longer "lines" are not text
+_LONGEST_KEPT_BYTES = 400
 _MOST_KEYS = 100_000
 _MOST_SEEN = 50_000
 _MOST_FACTS = 500  # a thread; bounds that only a hostile log reaches
-_INFO = b"NCCL INFO "
+_INFO, _WARN = b"NCCL INFO ", b"NCCL WARN "
 # First four bytes of the messages that are read, besides the two that the fast path takes.
 _MESSAGES = frozenset(
     (
         b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"[Ran", b"Usin", b"NET/", b"Assi", b"NCCL", b"RCCL", b"GPU ",
-        b"Fail", b"P2P ",
+        b"Fail", b"P2P ", b"Coun", b"Comm", b"tran", b"init", b"boot",
+        b"grou",
     )
 )  # fmt: skip
 # Those of them that are true once and for all: the same words again say nothing new.
-_FACTS = frozenset((b"NET/", b"NCCL", b"RCCL", b"GPU ", b"Fail", b"P2P "))
+_FACTS = frozenset(
+    (b"NET/", b"NCCL", b"RCCL", b"GPU ", b"Fail", b"P2P ", b"Coun", b"Comm", b"tran", b"init", b"boot", b"grou")
+)
 # Where a pasted fragment may start when even "NCCL INFO" was cut off.
 _FRAGMENTS = frozenset((b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"Usin", b"NET/", b"GPU ", b"RCCL"))
 # A block of text with none of these says nothing about transports.
-_TELLING = (b"CCL ", b" via ", b"NET/", b"Using ", b"Init ", b"GPU Direct")
-_DOCKER = b'{"log":"'  # docker's json-file driver wraps each line
-_PREFIXED = re.compile(rb"([^\s:]+):\d+:\d+ \[-?\d+\] NCCL (?:INFO|WARN) ")
+_TELLING = (b"CCL", b" via ", b"NET/", b"Using ", b"Init ", b"GPU Direct")
 
 
 class LogReader:
@@ -69,26 +75,30 @@ class LogReader:
         self._hosts: set[bytes] = set()
         self._host_lengths: set[int] = set()
         self._anonymous: Thread | None = None
-        self._rest = b""
+        self._rest, self._torn = b"", Piece(b"")
+        self._decoder = Decoder()
         self._in_source = False
-        self._parsed: dict[bytes, Edge | None] = {}
+        self._parsed: dict[bytes, tuple[Edge, int] | None] = {}
+        self._torn = Piece(b"")  # a connection line that another message broke into; its rest may follow
+        self._decoder = Decoder()
         self._left_out: set[bytes] = set()  # keys of connection lines that came when there were enough edges
+        self._prefilter = Prefilter(self._threads, self._left_out, _MESSAGES)
+        self._suffix = b""  # what a wrapper appended to the last connection line
 
     def feed(self, chunk: bytes) -> None:
         """The next bytes of the current source, cut anywhere."""
         self._begin_source()
         self.bytes += len(chunk)
+        chunk = self._decoder.feed(chunk)
         if b"\0" in chunk:  # much faster than counting none
             self.binary_bytes += chunk.count(b"\0")
-        data = self._rest + chunk
-        if b"\x1b" in data:
-            data = _ANSI.sub(b"", data)
+        data = without_colours(self._rest + chunk)
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # Windows' line end; a progress bar's line
         body, newline, self._rest = data.rpartition(b"\n")
         if newline:
             if any(word in body for word in _TELLING):
-                self._take(body.split(b"\n"))
+                self._sift(body)
             else:
                 self.lines += body.count(b"\n") + 1
         if len(self._rest) > _LONGEST_LINE_BYTES:
@@ -101,10 +111,12 @@ class LogReader:
 
     def end_source(self) -> None:
         """The current file or stream is over; its last line may lack its end."""
+        self._rest += self._decoder.end()
         if self._rest:
             self.lines += 1
-            self._slow(self._rest, cut=True)
-        self._rest = b""
+            self._slow(without_long_numbers(self._rest), cut=True)
+        self._rest, self._torn = b"", Piece(b"")
+        self._decoder = Decoder()
         self._in_source = False
         self._anonymous = None
 
@@ -121,6 +133,15 @@ class LogReader:
             self._in_source = True
             self.sources += 1
 
+    def _sift(self, body: bytes) -> None:
+        """Takes those of the whole lines in `body` that may say something new."""
+        taken, dismissed = 0, self._prefilter.dismissed
+        for lines in self._prefilter.sift(body):
+            taken += len(lines)
+            self._take(lines)
+        self.lines += body.count(b"\n") + 1 - taken
+        self.nccl_lines += self._prefilter.dismissed - dismissed
+
     def _take(self, lines: list[bytes]) -> None:
         threads = self._threads
         others = 0
@@ -128,16 +149,25 @@ class LogReader:
         # what its thread has said. The same connection on another channel says nothing new, and threads mostly
         # print many lines in a row.
         head, rest_at, seen = b"\n", 0, set[bytes]()  # no line holds a line end
-        for line in lines:
-            if line.startswith(head) and line[rest_at:] in seen:
+        for raw in lines:
+            if raw.startswith(head) and raw[rest_at:] in seen:
                 continue
+            line = raw
             at = line.find(b" NCCL INFO ")
+            if at >= 0 and line[:1] == b"{" and (message := plain_record(line)) is not None:
+                line, at = message, message.find(b" NCCL INFO ")
+                if line.startswith(head) and line[rest_at:] in seen:
+                    continue
             if at >= 0:
+                if self._suffix and line.endswith(self._suffix):
+                    line = line[: -len(self._suffix)]
+                    if line.startswith(head) and line[rest_at:] in seen:
+                        continue
                 word = line[at + 11 : at + 15]
                 if word in (b"Chan", b"Ring"):
                     thread = threads.get(line[:at])
                     if thread is None:  # a launcher's prefix or a time stamp comes first
-                        thread = threads.get(_last_two_words(line[:at]))
+                        thread = threads.get(last_two_words(line[:at]))
                     rest_at = at + (21 if word == b"Chan" else 18)  # behind "Channel NN" or "Ring NN"
                     rest = line[rest_at:]
                     if thread is None or b" NCCL " in rest:
@@ -146,8 +176,11 @@ class LogReader:
                     else:
                         head, seen = line[: rest_at - 2], self._left_out or thread.seen
                         if rest not in seen and rest not in thread.seen:
-                            self._connection(thread, line[at + 11 :], cut=False)
-                elif word in _FACTS:
+                            if b"\\" in rest or b"&" in rest:  # something in it is spelled out
+                                self._slow(line)
+                            else:
+                                self._connection(thread, line[at + 11 :], cut=False)
+                elif word in _FACTS or word[:1] == b"/":  # RCCL gives whole paths
                     thread = threads.get(line[:at])
                     if thread is None or line[at + 11 :] not in thread.facts_seen:
                         self._slow(line)
@@ -163,55 +196,65 @@ class LogReader:
                 self._slow(line)
             else:
                 others += 1
-                if line[:4] in _FRAGMENTS or b" via " in line:
+                if line[:4] in _FRAGMENTS or b" via " in line or b"CCL" in line:
                     self._slow(line)
         self.lines += len(lines)
         self.nccl_lines += len(lines) - others
 
     def _slow(self, line: bytes, *, cut: bool = False) -> None:
-        """A line that may hold something new. Lines of several processes can run together in one."""
-        if line.startswith(_DOCKER):
-            line = line[len(_DOCKER) :].partition(b'\\n"')[0].partition(b'","stream"')[0]
-        if line.count(b" NCCL ") > 1 and len(starts := self._starts(line)) > 1:
-            self.cut_lines += 1
-            bounds = [0, *starts[1:], len(line)]
-            for i in range(len(bounds) - 1):
-                self._message(line[bounds[i] : bounds[i + 1]], cut=cut or i < len(bounds) - 2)
-        else:
-            self._message(line, cut=cut)
+        """A line that may hold something new, with whatever was put around it. Lines of several processes can run
+        together in one."""
+        before = self.cut_lines
+        pieces: list[Piece] = []
+        for part in peel(line):
+            pieces += (
+                messages(part, self._hosts, self._host_lengths) if part.count(b" NCCL ") > 1 else [Piece(part)]
+            )
+        torn_apart = any(piece.torn for piece in pieces)
+        pieces[-1] = pieces[-1]._replace(torn=cut)
+        for piece in pieces:
+            self._message(piece)
+        self.cut_lines = min(before + 1, self.cut_lines + torn_apart)
 
-    def _starts(self, line: bytes) -> list[int]:
-        """Where each message in a line starts. A host name glued to the message before it ("NET/IB/0beta") is
-        found where the log names that host elsewhere too; else the host isn't known."""
-        starts: list[int] = []
-        for m in _PREFIXED.finditer(line):
-            known = [n for n in self._host_lengths if m[1][-n:] in self._hosts]
-            starts.append(m.end(1) - max(known, default=0) if starts else m.start(1))
-        return starts
-
-    def _message(self, line: bytes, *, cut: bool) -> None:
-        head, info, tail = line.partition(_INFO)
+    def _message(self, piece: Piece) -> None:
+        head, info, tail = piece.text.partition(_INFO)
         if not info:
-            head, info, tail = line.partition(b"NCCL WARN ")
+            head, info, tail = piece.text.partition(_WARN)
         if not info:
-            head, tail = b"", self._fragment(line)
-        head = head.rstrip()
-        thread = self._thread(head)
+            if self._torn.text and self._mended(piece.text):
+                return
+            head, tail = b"", self._fragment(piece.text)
+        thread = self._thread(head.rstrip(), piece.host_ends)
         start = tail[:4]
         if start in (b"Chan", b"Ring", b"Coll"):
-            self._connection(thread, tail, cut=cut)
+            if not self._connection(thread, tail, cut=piece.torn) and piece.torn and info:
+                self._torn = piece
         elif start in (b"comm", b"nccl", b"[Ran"):
             if (init := _cached_init(tail)) is not None:
                 self.state.add_init(thread, init)
-            elif (nodes := parse_nodes(tail)) is not None:
-                for member in thread.process.memberships:
-                    if member.comm == nodes.comm and member.rank == nodes.rank:
-                        member.nodes = nodes.nodes
+            elif not take_abort(self.state, thread, tail) and (nodes := parse_nodes(tail)) is not None:
+                member = thread.process.latest.get((nodes.comm, nodes.rank))
+                if member is not None:
+                    member.nodes = nodes.nodes
         elif tail not in thread.facts_seen:
             # A selection belongs to the communicator of the moment; anything else is true once and for all.
             if len(thread.facts_seen) < _MOST_FACTS and start not in (b"Usin", b"Assi"):
                 thread.facts_seen.add(tail)
-            take_fact(self.state, thread, tail)
+            take_fact(self.state, thread, tail, warning=info == _WARN, plain=not info)
+
+    def _mended(self, rest: bytes) -> bool:
+        """Whether a line is the rest of a connection line that another message broke into; it is taken, then."""
+        torn = self._torn
+        head, _, tail = torn.text.partition(_INFO)
+        for lost in range(torn.glued, -1, -1):  # of the bytes that may be the other message's host
+            whole = tail[: len(tail) - lost] + rest
+            if parse_edge(whole) is not None:
+                self._torn = Piece(b"")
+                self.cut_lines += 1
+                self.state.unread_network_lines -= names_network(tail)
+                self._connection(self._thread(head.rstrip(), torn.host_ends), whole, cut=False)
+                return True
+        return False
 
     @staticmethod
     def _fragment(line: bytes) -> bytes:
@@ -223,37 +266,48 @@ class LogReader:
                 return line[at:]
         return line
 
-    def _connection(self, thread: Thread, tail: bytes, *, cut: bool) -> None:
+    def _connection(self, thread: Thread, tail: bytes, *, cut: bool) -> bool:
+        """Takes a connection line; False where it can't be read."""
         key = tail[10:] if tail[:8] == b"Channel " else tail[7:]  # behind "Channel NN", "Ring NN" or "CollNet"
         if not cut and key in thread.seen:
-            return
+            return True
         if self.state.is_full_for(tail):
             if len(self._left_out) >= _MOST_SEEN:
                 self._left_out.clear()
             self._left_out.add(key)
-            return
+            return True
         if not cut and tail in self._parsed:
-            edge = self._parsed[tail]
+            parsed = self._parsed[tail]
         else:
-            edge = parse_edge(tail, cut=cut)
-            if not cut:
+            parsed = parse_edge(tail, cut=cut)
+            if not cut and len(tail) < _LONGEST_KEPT_BYTES:
                 if len(self._parsed) >= _MOST_SEEN:
                     self._parsed.clear()
-                self._parsed[tail] = edge
-        if edge is not None:
+                self._parsed[tail] = parsed
+        if parsed is not None:
+            edge, end = parsed
             # The channel number has two digits up to 99 ("%02d"), so that the key is the same for all of those.
+            # What a wrapper appends is no part of it, and often the same on the next line.
             if not cut and self.state.edges_left_out == 0:
-                thread.seen.add(key)
+                thread.seen.add(key[: end - len(tail) or None])
+                self._suffix = (
+                    tail[end:] if tail[end : end + 1].isspace() and len(tail) < _LONGEST_KEPT_BYTES else b""
+                )
             self.state.add_edge(thread, edge)
-        elif tail.count(b" -> ") == 1:  # "Ring 00 : 7 -> 0 -> 1" is topology, not a connection
+            return True
+        if tail.count(b" -> ") == 1 or tail.startswith(
+            b"CollNet"
+        ):  # "Ring 00 : 7 -> 0 -> 1" is topology, not a connection
             self.cut_lines += 1
+            self.state.unread_network_lines += names_network(tail)
         elif not cut and len(thread.seen) < _MOST_SEEN:
             thread.seen.add(key)  # ring order, or topology
+        return False
 
-    def _thread(self, head: bytes) -> Thread:
-        key = _last_two_words(head)
+    def _thread(self, head: bytes, host_ends: bytes = b"") -> Thread:
+        key = last_two_words(head)
         thread = self._threads.get(key)
-        if thread is not None:
+        if thread is not None and not host_ends:
             return thread
         prefix = parse_prefix(head)
         if prefix is None:
@@ -261,11 +315,9 @@ class LogReader:
                 process = self.state.process(None, None, self.sources)
                 self._anonymous = Thread(process, None, anonymous=True)
             return self._anonymous
-        process = self.state.process(prefix.host, prefix.pid, self.sources)
+        process = self.state.process(prefix.host, prefix.pid, self.sources, text(host_ends))
         if not key.endswith(b"]"):
-            return Thread(
-                process, prefix.device
-            )  # a WARN line's head ends in file:line; it carries no connections
+            return Thread(process, prefix.device)  # a WARN line ends in file:line; it carries no connections
         if prefix.host is not None and len(self._hosts) < 10_000:
             self._hosts.add(prefix.host.encode())
             self._host_lengths.add(len(prefix.host.encode()))
@@ -275,14 +327,9 @@ class LogReader:
         if thread is None:
             thread = Thread(process, prefix.device, place=place)
             process.threads.append(thread)
-        if len(self._threads) < _MOST_KEYS:
+        if not host_ends and len(self._threads) < _MOST_KEYS:
             self._threads[key] = thread
         return thread
 
 
 _cached_init = lru_cache(maxsize=20_000)(parse_init)
-
-
-def _last_two_words(head: bytes) -> bytes:
-    """ "host:pid:tid [device]" of what precedes " NCCL INFO"."""
-    return head[head.rfind(b" ", 0, max(head.rfind(b" "), 0)) + 1 :]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from wirecost.ncclog.attempts import Attempts
 from wirecost.ncclog.communicators import Communicator
 from wirecost.ncclog.remarks_between import (
     environment_of,
@@ -14,10 +15,17 @@ from wirecost.ncclog.remarks_between import (
     networks_of,
     sockets,
 )
+from wirecost.ncclog.remarks_job import (
+    devices,
+    failures,
+    in_network_reduction,
+    several_attempts,
+    versions,
+)
 from wirecost.ncclog.result import CommunicatorVerdict, LogWarning, Transport, Where
 
 if TYPE_CHECKING:
-    from wirecost.ncclog.judge import JudgedEdge
+    from wirecost.ncclog.edges import JudgedEdge
     from wirecost.ncclog.reader import LogReader
     from wirecost.ncclog.state import LogState
 
@@ -27,15 +35,21 @@ def warnings_of(
     judged: list[tuple[Communicator, list[JudgedEdge]]],
     verdicts: tuple[CommunicatorVerdict, ...],
     verdict: Transport,
+    attempts: Attempts,
 ) -> Iterator[LogWarning]:
     """All remarks, the gravest first."""
     every = [e for _, edges in judged for e in edges]
     between = [e for e in every if e.where is not Where.INSIDE]
     inside = [e for e in every if e.where is Where.INSIDE]
     state = reader.state
+    yield from failures(state, every)
+    yield from several_attempts(attempts, every)
+    yield from versions(state)
     yield from mixed(between, verdict)
     yield from sockets(state, between + [e for e in inside if e.edge.kind == "NET"])
     yield from gpudirect(state, between)
+    yield from devices(state, between)
+    yield from in_network_reduction(every)
     yield from libfabric(every)
     yield from _inside(state, inside)
     yield from _communicators(verdicts, between)
@@ -132,6 +146,12 @@ def _reading(reader: LogReader, judged: list[tuple[Communicator, list[JudgedEdge
             f"{loose} edges can belong to more than one communicator, or to one whose Init line is "
             f"missing; they are "
             "listed apart",
+        )
+    if reader.state.unread_network_lines:
+        yield LogWarning(
+            "network_lines_unread",
+            f"{reader.state.unread_network_lines} connection lines of a network can't be read; the verdict is "
+            "that of the others",
         )
     if reader.cut_lines:
         yield LogWarning(

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from wirecost.ncclog.edges import gpudirect_of
 from wirecost.ncclog.plugins import Wire, is_ipoib, is_virtual, provider_kind, wire_of
 from wirecost.ncclog.result import GpuDirect, LogWarning, Transport, Where
 
 if TYPE_CHECKING:
-    from wirecost.ncclog.judge import JudgedEdge
+    from wirecost.ncclog.edges import JudgedEdge
     from wirecost.ncclog.state import LogState
 
 _SHOW = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH"
@@ -107,8 +108,6 @@ def _why_sockets(state: LogState) -> Iterator[LogWarning]:
 
 
 def gpudirect(state: LogState, between: list[JudgedEdge]) -> Iterator[LogWarning]:
-    from wirecost.ncclog.judge import gpudirect_of
-
     wired = [e for e in between if e.base in (Transport.RDMA, Transport.EFA)]
     if not wired:
         return

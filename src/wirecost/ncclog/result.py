@@ -58,6 +58,7 @@ class PairVerdict:
     interfaces: tuple[str, ...]  # of sockets, where the log names them
     gpudirect: GpuDirect | None  # None where it doesn't apply (sockets, inside a host)
     edges: int  # distinct (sender, receiver, connection index)
+    failed: bool = False  # it was set up, and the log says that connecting failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ def _communicator_json(c: CommunicatorVerdict) -> dict[str, Any]:
                 "interfaces": list(p.interfaces),
                 "gpudirect": p.gpudirect.value if p.gpudirect else None,
                 "edges": p.edges,
+                "failed": p.failed,
             }
             for p in c.pairs
         ],

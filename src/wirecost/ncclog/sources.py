@@ -9,20 +9,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from wirecost.decompression import HEAD_BYTES, DamagedError, decompress, is_compressed
 from wirecost.errors import WirecostError
 from wirecost.ncclog.reader import LogReader
 from wirecost.ncclog.result import Verdict
+from wirecost.ncclog.wrapping import is_text
+from wirecost.reading import open_file
 
 _CHUNK_BYTES = 1 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Verdict:
     """Reads logs and says which transport their job used.
 
-    `paths`: files (plain, gzip or zstd, told by content), directories (all text files in them, at any depth), or
-    "-" for standard input. Logs of many ranks are one job's. Memory stays bounded whatever their size.
+    `paths`: files and pipes (plain, gzip, zstd, xz or bzip2, told by content), directories (all text files in
+    them, at any depth), or "-" for standard input. Logs of many ranks are one job's. Memory stays bounded whatever
+    their size, and so does what a compressed one may become.
     Raises WirecostError where a path can't be read; a log that says nothing gives verdict `unknown` and a reason.
     """
     reader = LogReader()
@@ -53,85 +55,35 @@ def _files(directory: Path) -> list[Path]:
         folders.sort()
         for name in sorted(names):
             path = Path(root) / name
-            if stat.S_ISREG(path.stat(follow_symlinks=True).st_mode if path.exists() else 0):
+            # An empty file says nothing, and those of the kernel, which claim to be empty, may never end.
+            status = path.stat() if path.exists() else None
+            if status is not None and stat.S_ISREG(status.st_mode) and status.st_size > 0:
                 found.append(path)
     return found
 
 
 def _read_file(reader: LogReader, path: Path, *, in_directory: bool) -> None:
-    try:
-        with path.open("rb") as file:
-            _pump(reader, cast(BinaryIO, file), str(path), skip_binary=in_directory)
-    except OSError as error:
-        raise WirecostError(f"can't read log '{path}': {error.strerror or error}") from None
+    if not in_directory and not path.exists():
+        raise WirecostError(f"can't read log '{path}': No such file or directory")
+    with open_file(path) as file:
+        _pump(reader, file, str(path), skip_binary=in_directory)
 
 
 def _pump(reader: LogReader, stream: BinaryIO, name: str, *, skip_binary: bool = False) -> None:
-    head = stream.read(len(_ZSTD_MAGIC))
-    if head.startswith(_GZIP_MAGIC):
-        chunks = _gunzip(head, stream)
-    elif head == _ZSTD_MAGIC:
-        chunks = _unzstd(head, stream)
-    else:
-        chunks = _plain(head, stream)
+    head = stream.read(HEAD_BYTES)
+    chunks = decompress(head, stream, name) if is_compressed(head) else _plain(head, stream)
     try:
         for number, chunk in enumerate(chunks):
-            if number == 0 and skip_binary and b"\0" in chunk[:65536]:
+            if number == 0 and skip_binary and not is_text(chunk[:65536]):
                 reader.skipped.append(name)
                 break
             reader.feed(chunk)
-    except _CutError:
+    except DamagedError:
         reader.unreadable.append(name)
     reader.end_source()
-
-
-class _CutError(Exception):
-    """A compressed source ends early or is damaged; everything before it has been handed over."""
 
 
 def _plain(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     while data := head + stream.read(_CHUNK_BYTES):
         head = b""
         yield data
-
-
-def _gunzip(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    """The members of a gzip stream, one after the other."""
-    from isal import isal_zlib
-
-    member = isal_zlib.decompressobj(wbits=31)  # 15 bits of window, and 16: a gzip header
-    pending = head
-    try:
-        while data := pending or stream.read(_CHUNK_BYTES // 4):
-            if member.eof:
-                if not data.startswith(_GZIP_MAGIC):
-                    return  # padding after the last member
-                member = isal_zlib.decompressobj(wbits=31)
-            # Bounded, so that a tiny file can't ask for gigabytes at once.
-            if text := member.decompress(data, _CHUNK_BYTES * 4):
-                yield text
-            pending = member.unused_data if member.eof else member.unconsumed_tail
-    except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues] (typed as an instance)
-        raise _CutError from None
-    if not member.eof:
-        raise _CutError
-
-
-def _unzstd(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    import zstandard
-
-    def fresh() -> zstandard.ZstdDecompressionObj:
-        return zstandard.ZstdDecompressor().decompressobj()
-
-    frame, pending = fresh(), head
-    try:
-        while data := pending or stream.read(_CHUNK_BYTES // 4):
-            if frame.eof:
-                frame = fresh()
-            if text := frame.decompress(data):
-                yield text
-            pending = frame.unused_data if frame.eof else b""
-    except zstandard.ZstdError:
-        raise _CutError from None
-    if not frame.eof:
-        raise _CutError

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from wirecost.ncclog.failures import Failure
 from wirecost.ncclog.grammar import Edge, InitLine
 
 # Above this, further edges count only if their kind of connection is new, so that memory stays bounded whatever is
@@ -28,6 +29,7 @@ class Membership:
     nranks: int
     order: int  # how many-th of its size in this process, from 0
     device: int
+    nvml_device: int | None = None
     bus_id: str | None = None
     comm_id: str | None = None
     split: str | None = None
@@ -37,6 +39,12 @@ class Membership:
     seen: set[bytes] = field(default_factory=set)  # raw lines understood while it was set up
     complete: bool = False
 
+    def is_on(self, device: str | None) -> bool:
+        """Whether the rank may be on the GPU of a connection line: an index of NVML's, or a bus id before 2.18."""
+        known = {str(self.nvml_device)} if self.nvml_device is not None else set()
+        known |= {self.bus_id} if self.bus_id is not None else set()
+        return device is None or self.nvml_device is None or device in known
+
 
 @dataclass(slots=True, eq=False)
 class Process:
@@ -45,7 +53,10 @@ class Process:
     host: str | None
     pid: int | None
     source: int
+    host_ends: str = ""  # text whose end is the host, where `host` isn't known
     memberships: list[Membership] = field(default_factory=list)
+    latest: dict[tuple[str, int], Membership] = field(default_factory=dict)  # by pointer and rank
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # (ranks, rank) -> how many communicators
     loose_edges: dict[int | None, set[Edge]] = field(default_factory=dict)  # by device of the prefix
     selected: list[str] = field(default_factory=list)
     interfaces: dict[int, str] = field(default_factory=dict)  # NET/Socket's device number -> interface
@@ -54,6 +65,17 @@ class Process:
     provider: str | None = None  # libfabric's
     threads: list[Thread] = field(default_factory=list)
     shows_start: bool = False  # Init START lines, from 2.17
+    last_warning: str = ""
+
+    def adopt(self, other: Process) -> None:
+        """Takes over everything that another record of the same process holds."""
+        self.threads += other.threads
+        self.memberships += other.memberships
+        self.latest |= other.latest
+        for device, edges in other.loose_edges.items():
+            self.loose_edges.setdefault(device, set()).update(edges)
+        for part in (*other.threads, *other.memberships):
+            part.process = self
 
     @property
     def host_identity(self) -> str | None:
@@ -92,15 +114,20 @@ class LogState:
         self.gdr_refusals: dict[str, int] = {}  # NCCL's own words -> how often
         self.p2p_refusals = 0
         self.ib_devices: set[str] = set()
+        self.unopened: set[tuple[str | None, str]] = set()  # (host, RDMA device that NCCL couldn't open)
+        self.failures: list[Failure] = []
+        self.completed_before = False  # a collective had been completed when one failed
+        self.unread_network_lines = 0
         self.edges = 0
         self.edges_left_out = 0
         self._late_kinds: set[bytes] = set()
 
-    def process(self, host: str | None, pid: int | None, source: int) -> Process:
-        key: object = ("cut", source) if pid is None else (host, pid)
+    def process(self, host: str | None, pid: int | None, source: int, host_ends: str = "") -> Process:
+        """The process of a line. `host_ends` is text whose end is its host, where that isn't known."""
+        key: object = ("cut", source) if pid is None else (host, pid, host_ends)
         found = self.processes.get(key)
         if found is None:
-            found = self.processes[key] = Process(host, pid, source)
+            found = self.processes[key] = Process(host, pid, source, host_ends)
         return found
 
     def is_full_for(self, tail: bytes) -> bool:
@@ -130,16 +157,16 @@ class LogState:
     def add_init(self, thread: Thread, line: InitLine) -> None:
         process = thread.process
         process.shows_start |= not line.complete
-        member = next(
-            (m for m in reversed(process.memberships) if m.comm == line.comm and m.rank == line.rank), None
-        )
+        member = process.latest.get((line.comm, line.rank))
         # A pointer is used again after a communicator was destroyed; its START line then shows a new one.
         if member is None or (
             not line.complete and (member.nranks, member.comm_id) != (line.nranks, line.comm_id)
         ):
-            order = sum(m.nranks == line.nranks and m.rank == line.rank for m in process.memberships)
+            order = process.sizes.get((line.nranks, line.rank), 0)
+            process.sizes[line.nranks, line.rank] = order + 1
             member = Membership(process, line.comm, line.rank, line.nranks, order, line.cuda_device)
             process.memberships.append(member)
+            process.latest[line.comm, line.rank] = member
             # Up to 2.16 only the COMPLETE line exists and closes what its thread printed before.
             if line.complete and not thread.anonymous:
                 fits = {e for e in thread.pending if e.local_rank == line.rank and _within(e, line.nranks)}
@@ -147,6 +174,7 @@ class LogState:
                 thread.pending -= fits
                 member.selected, process.selected = process.selected, []
         member.bus_id = line.bus_id or member.bus_id
+        member.nvml_device = member.nvml_device if line.nvml_device is None else line.nvml_device
         member.comm_id = line.comm_id or member.comm_id
         member.split = line.split or member.split
         if not thread.anonymous:
@@ -171,6 +199,7 @@ class LogState:
 
     def finish(self) -> None:
         """After the last line: what no Init line claimed goes to the process, then to the membership that fits."""
+        self._name_processes()
         for process in self.processes.values():
             for thread in process.threads:
                 self._set_aside(thread)
@@ -180,6 +209,18 @@ class LogState:
                     if len(fits) == 1:
                         fits[0].edges.add(edge)
                         edges.discard(edge)
+
+    def _name_processes(self) -> None:
+        """Gives what a process printed into another one's line to it, where other lines name it."""
+        by_pid: dict[int | None, list[Process]] = {}
+        for process in self.processes.values():
+            if process.host is not None:
+                by_pid.setdefault(process.pid, []).append(process)
+        for key, process in list(self.processes.items()):
+            named = [p for p in by_pid.get(process.pid, ()) if p.host and process.host_ends.endswith(p.host)]
+            if process.host is None and process.host_ends and len(named) == 1:
+                named[0].adopt(process)
+                del self.processes[key]
 
     @staticmethod
     def candidates(process: Process, device: int | None, edge: Edge) -> list[Membership]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from wirecost.ncclog.communicators import Communicator
 from wirecost.ncclog.remarks_between import networks_of
+from wirecost.ncclog.result import Transport
 
 if TYPE_CHECKING:
-    from wirecost.ncclog.judge import JudgedEdge
+    from wirecost.ncclog.edges import JudgedEdge
     from wirecost.ncclog.reader import LogReader
     from wirecost.ncclog.state import LogState
 
@@ -16,10 +17,45 @@ if TYPE_CHECKING:
 def why_communicator_unknown(communicator: Communicator, edges: list[JudgedEdge]) -> str:
     """One line for a communicator without a verdict."""
     if edges:
-        return f"unknown because what {networks_of(edges)} runs on is not known"
+        return f"unknown because what {networks_of(edges)} runs on depends on the plugin"
     if communicator.nranks == 1:
         return "unknown because it has one rank and needs no transport"
     return "unknown because the log holds no connection line of it ('Channel ... via ...')"
+
+
+def why_failed(failed: list[JudgedEdge]) -> str:
+    """Why connections that the log shows being set up prove no use."""
+    failure = failed[0].failure
+    assert failure is not None
+    names = networks_of(failed)
+    direct = " with GPUDirect" if all(e.edge.gdr for e in failed) else ""
+    where = f" on {failure.host}" if failure.host else ""
+    return (
+        f"unknown because {names}{direct} was set up and then failed: {failure.words}{where}; "
+        "the connection lines prove no use"
+    )
+
+
+def why_unread(lines: int, inside: Transport) -> str:
+    """Why a log whose readable edges all stay inside a host has no verdict."""
+    return (
+        f"unknown because {lines} connection lines of a network can't be read; the {inside.value} edges inside "
+        "hosts that can be read don't say what joins the hosts"
+    )
+
+
+def why_nodes(communicator: Communicator, nodes: int, inside: Transport) -> str:
+    """Why a communicator of several nodes, whose edges in the log all stay inside one, has no verdict."""
+    name = f"communicator {communicator.id}" if communicator.id else "a communicator"
+    edges = (
+        f"its edges in the log ({inside.value}) stay inside a node"
+        if communicator.edges
+        else "the log holds none of its connections"
+    )
+    return (
+        f"unknown because {name} has {nodes} nodes and {edges}: what joins them isn't in the log. Collect every "
+        "rank's log until after the first collective (NCCL_DEBUG_FILE=nccl.%h.%p.log)"
+    )
 
 
 def why_unknown(reader: LogReader, edges: list[JudgedEdge]) -> str:
@@ -27,7 +63,8 @@ def why_unknown(reader: LogReader, edges: list[JudgedEdge]) -> str:
     state = reader.state
     if edges:
         return (
-            f"unknown because what {networks_of(edges)} runs on is not known here; see the plugin's documentation"
+            f"unknown because what {networks_of(edges)} runs on depends on the plugin, whose wire is not known "
+            "here; see its documentation and its own lines in the log"
         )
     if reader.bytes == 0:
         return "unknown because the input is empty"

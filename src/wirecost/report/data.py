@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase, Spread
+from wirecost.csv_text import frame_to_csv
 from wirecost.report.cells import Cell
 from wirecost.report.compression import compressions, losses, sent_bytes
 from wirecost.report.memory import peak_of
@@ -97,7 +98,7 @@ def to_frame(report: StudyReport) -> pl.DataFrame:
 
 
 def to_csv(report: StudyReport) -> str:
-    return to_frame(report).write_csv()
+    return frame_to_csv(to_frame(report))
 
 
 def to_json(report: StudyReport) -> str:

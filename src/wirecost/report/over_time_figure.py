@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from wirecost.study.over_time import NetworkOverTime, Series
 
 if TYPE_CHECKING:
+    from wirecost.report.cells import Cell
     from wirecost.report.study_report import StudyReport
 
 MOST_DEVICES = 4
@@ -38,10 +40,8 @@ class Row:
 def study_rows(report: StudyReport) -> list[Row]:
     """Every network of each workload and plan, at the scale with the most ranks that was counted there.
 
-    Raises:
-        StoreError: if a run's counters can't be read.
+    A run whose counters can't be read is left out, with a DamagedResultWarning.
     """
-    from wirecost.study.over_time import read_over_time
 
     rows = []
     for plan in report.plans:
@@ -50,7 +50,7 @@ def study_rows(report: StudyReport) -> list[Row]:
                 found = []
                 for network in report.networks:
                     cell = report.cell(workload, network, plan, scale)
-                    over_time = read_over_time(cell.result.directory) if cell and cell.breakdown else None
+                    over_time = _over_time(cell) if cell and cell.breakdown else None
                     if cell is None or over_time is None or not over_time.series:
                         continue
                     known = cell.breakdown.network if cell.breakdown else None
@@ -60,6 +60,17 @@ def study_rows(report: StudyReport) -> list[Row]:
                     rows += found
                     break
     return rows
+
+
+def _over_time(cell: Cell) -> NetworkOverTime | None:
+    from wirecost.study.over_time import read_over_time
+    from wirecost.study.store import DamagedResultWarning, StoreError
+
+    try:
+        return read_over_time(cell.result.directory)
+    except StoreError as error:
+        warnings.warn(f"not drawn: {error}", DamagedResultWarning, stacklevel=2)
+        return None
 
 
 def over_time_chart(rows: Sequence[Row], title: str) -> Any:
@@ -204,12 +215,12 @@ def write_recording_figure(recording: Path, folder: Path) -> list[Path]:
         WirecostError: if it can't be read, or shows no traffic.
         StoreError: if the folder can't be written.
     """
-    from wirecost.counters.monitor import read_recording
+    from wirecost.counters.monitor import iterate_recording
     from wirecost.errors import WirecostError
     from wirecost.report.figures import write_charts
     from wirecost.study.over_time import series_of
 
-    series = series_of(read_recording(recording))
+    series = series_of(iterate_recording(recording))
     if not series:
         raise WirecostError(f"{recording}: no device in it moved a MiB, so there is nothing to draw")
     over_time = NetworkOverTime(series, (), ())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -12,11 +13,14 @@ from wirecost.breakdown import Breakdown, Phase, Ratio, ratio_of_medians
 from wirecost.report.cells import Cell, Scale, to_cells
 from wirecost.spec import DataParallel, GradientTraffic
 from wirecost.study import Result, Status, Store
+from wirecost.study.manifest import read_regular
 from wirecost.study.matched import Matched
 from wirecost.study.networks import Site, read_benchmark, sites, why_not
-from wirecost.study.store import Outcome, StoreError
+from wirecost.study.store import Damaged, Outcome, StoreError
 from wirecost.units import format_rate_bps
 
+MOST_NAMED = 20
+"""Damaged results beyond this number are counted."""
 MANY = 4
 """More experiments than this that end for one reason are not named one by one."""
 
@@ -131,6 +135,8 @@ class StudyReport:
     not_shown: int = 0
     """Results that lie here and belong to no experiment of the study as last run."""
     benchmarks: tuple[Benchmarked, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What lies here and can't be used, a line each: the result's name and why."""
 
     @property
     def plans(self) -> tuple[str, ...]:
@@ -227,7 +233,15 @@ class StudyReport:
         if self.not_shown:
             message = "results of an earlier version of the study lie here too; they are kept and not shown"
             found.append(("earlier_study", message, self.not_shown))
-        return found
+        return found + [("damaged", message, 1) for message in self._left_out()]
+
+    def _left_out(self) -> list[str]:
+        named = [f"left out: {line}" for line in self.left_out[:MOST_NAMED]]
+        if len(self.left_out) > MOST_NAMED:
+            named.append(f"left out: {len(self.left_out) - MOST_NAMED} more")
+        if named:
+            named[-1] += "; wirecost study run --resume --repair runs damaged results again"
+        return named
 
     def unfinished(self) -> list[Unfinished]:
         """Cells that failed or were skipped, or ran out of memory; many with one reason are one entry, with the
@@ -259,22 +273,27 @@ class StudyReport:
         return [p for p in Phase if p in seen]
 
 
-def read_report(directory: Path, predictions: Mapping[str, Breakdown] | None = None) -> StudyReport:
+def read_report(
+    directory: Path, predictions: Mapping[str, Breakdown] | None = None, *, damaged: Sequence[Damaged] = ()
+) -> StudyReport:
     """Reads a study's directory.
 
     Args:
         predictions: predicted breakdowns by the experiment's slug; the study's cells that were not run are then
             there, too.
+        damaged: results known to be damaged, from reading more of them than is read here.
 
     Raises:
-        StoreError: if it holds no results, or a broken one.
+        StoreError: if it holds no results that can be used; damaged ones are left out and said.
     """
     store = Store(directory)
+    contents = store.contents().without(damaged)
     said = Matched(predictions or {})
-    found = results = store.results()
-    if (directory / "study.yaml").exists():
+    found = results = list(contents.results)
+    not_shown = 0
+    if contents.study is not None:
         # A study that was edited and run again must not mix with what it was before.
-        planned = {e.slug: e for e in store.study().experiments()}
+        planned = {e.slug: e for e in contents.study.experiments()}
         results = [r for r in found if r.directory.name in planned]
         ran = {r.directory.name for r in results}
         not_shown = len(found) - len(results)
@@ -283,8 +302,12 @@ def read_report(directory: Path, predictions: Mapping[str, Breakdown] | None = N
             for slug, e in planned.items()
             if slug not in ran and said.of(slug) is not None
         ]
-    else:
-        not_shown = 0
+    if not results and contents.damaged:
+        first = contents.damaged[0]
+        raise StoreError(
+            f"{directory}: none of its results can be used: {len(contents.damaged)} are damaged, first "
+            f"{first.name} ({first.reason}); run them again with: wirecost study run --resume --repair"
+        )
     if not found or not results:
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
@@ -292,17 +315,21 @@ def read_report(directory: Path, predictions: Mapping[str, Breakdown] | None = N
     cells = to_cells(results, said)
     if predictions and not any(c.predicted for c in cells):
         raise StoreError(f"{directory}: none of its cells was predicted: were they predicted from the same study?")
-    name = store.study().name if (directory / "study.yaml").exists() else directory.name
+    name = contents.study.name if contents.study else directory.name
     networks = _by_speed(cells)
     benchmarks = _benchmarks(store, cells, networks)
-    return StudyReport(name, cells, networks, _environment(results[0]), not_shown, benchmarks)
+    remarks = tuple(contents.remarks())
+    return StudyReport(name, cells, networks, _environment(results), not_shown, benchmarks, remarks)
 
 
 def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:
     found = []
     names = {Site.of(c.result.experiment).slug: c.network for c in cells}
     for site in sites(c.result.experiment for c in cells):
-        document, failure = read_benchmark(store, site), why_not(store, site)
+        try:
+            document, failure = read_benchmark(store, site), why_not(store, site)
+        except StoreError as error:
+            document, failure = None, str(error)
         fit = next(iter(document.fits), None) if document else None
         largest = max(document.rows, key=lambda r: r.size_bytes) if document and document.rows else None
         if largest or failure:
@@ -336,17 +363,16 @@ def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
     return tuple(sorted(groups, key=lambda n: (rate(n, groups[n]), n)))
 
 
-def _environment(result: Result) -> dict[str, object]:
-    import json
-
-    path = result.directory / "environment.json"
-    try:
-        found = json.loads(path.read_bytes()) if path.exists() else {}
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: can't be read as JSON: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("packages", {}), dict):
-        raise StoreError(f"{path}: isn't a description of an environment")
-    return found
+def _environment(results: Iterable[Result]) -> dict[str, object]:
+    """The first result's that has one; empty where none has."""
+    for result in results:
+        try:
+            found = json.loads(read_regular(result.directory / "environment.json"))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and isinstance(found.get("packages", {}), dict):
+            return found
+    return {}
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

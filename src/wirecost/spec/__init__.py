@@ -16,7 +16,7 @@ from wirecost.spec.plan import (
 from wirecost.spec.stack import Stack
 from wirecost.spec.study import ScalingRule, Study
 from wirecost.spec.workload import Family, MixtureOfExperts, Workload
-from wirecost.spec.yaml import load, parse_yaml, to_yaml, validate
+from wirecost.spec.yaml import load, parse_yaml, read_yaml, to_yaml, validate
 
 __all__ = [
     "GPU",
@@ -50,6 +50,7 @@ __all__ = [
     "gpu",
     "load",
     "parse_yaml",
+    "read_yaml",
     "to_yaml",
     "validate",
 ]

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from wirecost.errors import one_of
+from wirecost.errors import WirecostError, one_of
+from wirecost.reading import read_bytes
 
 MAX_BYTES = 1 << 20
 LARGEST = 10**9
@@ -212,19 +213,12 @@ def imported(value: Any) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
     try:
-        if not path.is_file():  # reading a pipe or a device may never end
-            raise ValueError(f"{path}: no such file")
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        if "null byte" in str(error):
-            raise ValueError(f"{str(path)!r} is not a path") from error
-        raise
-    if len(raw) > MAX_BYTES:
-        raise ValueError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which is too large for a configuration")
+        raw = read_bytes(path, most_bytes=MAX_BYTES, what="configuration", pipes=False)
+    except WirecostError as error:
+        raise ValueError(str(error)) from error
     try:
         data = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

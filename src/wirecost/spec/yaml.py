@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from wirecost.errors import SpecError, one_of
+from wirecost.reading import read_text
 
 MAX_BYTES = 1 << 20
 MAX_ALIASES = 200
@@ -89,15 +90,17 @@ def load(model: type[M], path: Path) -> M:
         SpecError: if the file can't be read or is invalid. The message is one line with the file, the key and
             what is allowed.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise SpecError(f"{path}: no such file") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise SpecError(f"{path}: {error.strerror}") from error
-    return validate(model, parse_yaml(text, str(path)), str(path))
+    return validate(model, read_yaml(path), str(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Reads a mapping from a YAML file.
+
+    Raises:
+        SpecError: if the file can't be read as UTF-8 text, and as in `parse_yaml`.
+    """
+    text = read_text(path, most_bytes=MAX_BYTES, what="specification", error=SpecError)
+    return parse_yaml(text, str(path))
 
 
 def validate(model: type[M], data: Any, where: str) -> M:

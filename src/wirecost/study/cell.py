@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from wirecost.errors import WirecostError
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobStatus
 from wirecost.spec import Device, Experiment
+from wirecost.storage import exit_code_of, write_file
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
 from wirecost.train.worker import preload as preload_rank
@@ -128,10 +130,14 @@ def preload() -> None:
 
 def main(argv: Sequence[str]) -> int:
     directory = Path(argv[0])
-    outcome = run_cell(directory, argv[1:])
-    partial = directory / ".outcome.json"
-    partial.write_text(outcome.model_dump_json())
-    partial.rename(directory / "outcome.json")
+    try:
+        write_file(directory / "outcome.json", run_cell(directory, argv[1:]).model_dump_json())
+    except Exception as error:
+        if (code := exit_code_of(error)) is None:
+            raise
+        with suppress(OSError):  # the log may be what can't be written
+            traceback.print_exc()
+        return code
     return 0
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from wirecost.reading import read_result
 from wirecost.study.store import StoreError
 
 FOLDER = "events"
@@ -79,10 +80,8 @@ def event_spans(by_rank: dict[int, tuple[Event, ...]]) -> tuple[EventSpan, ...]:
 
 def _read(path: Path) -> list[Event]:
     events = []
-    try:
-        lines = path.read_bytes().splitlines(keepends=True)
-    except OSError as error:
-        raise StoreError(f"{path}: can't be read: {error.strerror}") from error
+    text = read_result(path, StoreError)
+    lines = text.splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
         try:
             events.append(Event.model_validate_json(line))

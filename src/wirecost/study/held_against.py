@@ -108,8 +108,18 @@ class Held:
         }
 
 
-def hold_against(results: Sequence[Result], predictions: Mapping[str, Breakdown]) -> Held:
-    """Raises SpecError where no measured cell has a prediction."""
+def hold_against(
+    results: Sequence[Result], predictions: Mapping[str, Breakdown], damaged: Mapping[str, str] | None = None
+) -> Held:
+    """Compares what was measured with what was predicted.
+
+    Args:
+        damaged: the reason for each measured cell that can't be used, by its name.
+
+    Raises:
+        SpecError: where no measured cell has a prediction.
+    """
+    damaged = damaged or {}
     matched = Matched(predictions)
     cells, left_out, seen = [], [], set()
     spreads: dict[str, tuple[float, float]] = {}
@@ -129,6 +139,8 @@ def hold_against(results: Sequence[Result], predictions: Mapping[str, Breakdown]
             continue
         spreads[slug] = (time.q1 * 1e-9, time.q3 * 1e-9)
         cells.append(_cell(result.experiment, result.breakdown, predicted))
+    left_out += [(slug, f"measured, but damaged: {reason}") for slug, reason in damaged.items()]
+    seen |= {without_digest(slug) for slug in damaged}
     left_out += [(slug, "predicted, but not measured") for slug in predictions if without_digest(slug) not in seen]
     if not cells:
         raise SpecError("no measured cell of this study has a prediction: were they made from the same study?")

@@ -2,12 +2,14 @@
 
 STORE/networks/SLUG/bench.json       what `wirecost bench --format json` prints, sizes chosen to be quick
 STORE/networks/SLUG/failed.json      why there is no benchmark
+STORE/networks/SLUG/manifest.json    whose these are, and their SHA-256
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,9 +24,12 @@ from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.errors import WirecostError
 from wirecost.spec import Device, Experiment
 from wirecost.spec.network import Network
+from wirecost.storage import write_file
 from wirecost.study.environment import describe_environment
-from wirecost.study.store import Store, StoreError, read_json, write_file
+from wirecost.study.manifest import CheckedFiles, DamageError, read_regular, write_manifest
+from wirecost.study.store import Store, StoreError, remove
 
+BENCHMARK = "bench.json"
 COLLECTIVE = "all_reduce"
 LARGEST_S = 0.04
 """How long the largest message may take on a shaped link: with its warm-up and check there are about ten."""
@@ -49,6 +54,11 @@ class Site:
     @staticmethod
     def of(experiment: Experiment) -> Site:
         return Site(experiment.network, experiment.hosts, experiment.ranks_per_host, experiment.device)
+
+    @staticmethod
+    def of_request(request: BenchRequest) -> Site:
+        device = Device.CUDA if request.backend is Backend.NCCL else Device.CPU
+        return Site(request.network, request.hosts, request.ranks_per_host, device)
 
     @property
     def ranks(self) -> int:
@@ -103,13 +113,17 @@ def benchmark(
     *,
     worker: Sequence[str] = (),
 ) -> None:
-    """Benchmarks those that the store has none of yet; whatever goes wrong with one is kept as its reason.
+    """Benchmarks those that the store has no sound benchmark of yet; whatever goes wrong with one is kept as its
+    reason.
 
     Args:
         measured: told of each that was tried, and why it failed.
         worker: another command for a rank, called with the benchmark's directory.
+
+    Raises:
+        StorageError, OSError: if a file can't be written, which says nothing about the network.
     """
-    missing = [site for site in wanted if not (_folder(store, site) / "bench.json").exists()]
+    missing = [site for site in wanted if not _is_benchmarked(store, site)]
 
     def done(number: int, network: BenchNetwork, rows: list[Row]) -> None:
         site = missing[number]
@@ -127,40 +141,62 @@ def benchmark(
                 fit_rows(rows, medians=request.backend is not Backend.NCCL, link_bps=request.link_bps)
             ),
         )
-        folder = _folder(store, site)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / "bench.json", document.model_dump_json(indent=1))
-        (folder / "failed.json").unlink(missing_ok=True)
+        folder = _emptied(store, site)
+        write_file(folder / BENCHMARK, document.model_dump_json(indent=1))
+        write_manifest(folder, site.slug)
         measured(site, None)
 
     def failed(number: int, error: WirecostError) -> None:
-        folder = _folder(store, missing[number])
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = _emptied(store, missing[number])
         write_file(folder / "failed.json", json.dumps({"reason": str(error)}))
         measured(missing[number], str(error))
 
     run_each([site.request() for site in missing], done, failed, worker=worker)
 
 
+def _is_benchmarked(store: Store, site: Site) -> bool:
+    try:
+        return read_benchmark(store, site) is not None
+    except StoreError:
+        return False
+
+
 def read_benchmark(store: Store, site: Site) -> Document | None:
     """What was measured of a site; None if nothing was.
 
     Raises:
-        StoreError: naming the file, if it can't be read.
+        StoreError: naming the file, if it is damaged or another site's.
     """
-    path = _folder(store, site) / "bench.json"
-    return read_json(Document, path) if path.exists() else None
+    folder = _folder(store, site)
+    if not os.path.lexists(folder / BENCHMARK):
+        return None
+    try:
+        document = CheckedFiles(folder, site.slug).parse(BENCHMARK, Document)
+    except DamageError as error:
+        raise StoreError(f"{folder}: {error}; a run with --resume measures it again") from error
+    if document.request is None or Site.of_request(document.request) != site:
+        raise StoreError(f"{folder}: {BENCHMARK} is of another network; a run with --resume measures it again")
+    return document
 
 
 def why_not(store: Store, site: Site) -> str | None:
     """Why a site has no benchmark; None if it has one, or none was tried."""
     path = _folder(store, site) / "failed.json"
+    if not os.path.lexists(path):
+        return None
     try:
-        found = json.loads(path.read_bytes()) if path.exists() else None
-    except (OSError, ValueError, RecursionError) as error:
-        raise StoreError(f"{path}: can't be read: {error}") from error
-    return str(found.get("reason")) if isinstance(found, dict) else None
+        failure = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError):
+        failure = None
+    return str(failure["reason"]) if isinstance(failure, dict) and "reason" in failure else f"{path} is damaged"
 
 
 def _folder(store: Store, site: Site) -> Path:
     return store.root / "networks" / site.slug
+
+
+def _emptied(store: Store, site: Site) -> Path:
+    folder = _folder(store, site)
+    remove(folder)
+    folder.mkdir(parents=True)
+    return folder

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 from wirecost.counters.jsonl import read_jsonl
 from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
+from wirecost.reading import read_result
 from wirecost.study.events import EventSpan, event_spans, read_events
 from wirecost.study.record_counters import COUNTERS
 from wirecost.study.store import StoreError
 
 WIRED = ("ethernet", "infiniband", "nvlink")
 """Kinds of devices that have byte counters."""
+MOST_DEVICES = 10_000
 IDLE_BYTES = 1 << 20
 """A device that moved less over a whole run took no part in it."""
 
@@ -108,31 +111,52 @@ def read_over_time(directory: Path) -> NetworkOverTime | None:
     if not path.exists():
         return None
     try:
-        series = series_of(list(read_jsonl(path)))
+        series = series_of(read_jsonl(path))
     except WirecostError as error:
         raise StoreError(str(error)) from error
     events = event_spans(read_events(directory))
     return NetworkOverTime(series, _iterations(directory / "samples", events), events)
 
 
-def series_of(rows: Sequence[Row]) -> tuple[Series, ...]:
+class _Totals:
+    """One device's samples while they are read: 24 bytes each, so that a recording of days fits in memory."""
+
+    def __init__(self) -> None:
+        self.t_ns, self.rx_bytes, self.tx_bytes = (array("q") for _ in range(3))
+        self.link_Bps: float | None = None
+
+
+def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
     """The devices with byte counters that moved more than `IDLE_BYTES`, in order of name; the loopback only where
-    nothing else did."""
-    by_device: dict[tuple[str, str], list[Row]] = {}
+    nothing else did.
+
+    Raises:
+        WirecostError: for more than `MOST_DEVICES` devices, or a count beyond 64 bits.
+    """
+    by_device: dict[tuple[str, str], _Totals] = {}
     for row in rows:
         if row.kind in WIRED and row.rx_bytes is not None and row.tx_bytes is not None:
-            by_device.setdefault((row.kind, row.device), []).append(row)
+            if len(by_device) > MOST_DEVICES:
+                raise WirecostError(f"more than {MOST_DEVICES} devices in one recording")
+            totals = by_device.setdefault((row.kind, row.device), _Totals())
+            try:
+                totals.t_ns.append(row.t_ns)
+                totals.rx_bytes.append(row.rx_bytes)
+                totals.tx_bytes.append(row.tx_bytes)
+            except OverflowError as error:
+                raise WirecostError(f"a sample of {row.device[:40]} has a number beyond 64 bits") from error
+            totals.link_Bps = row.link_Bps
     found = [
         Series(
             kind,
             device,
-            np.array([r.t_ns for r in of], dtype=np.int64),
-            np.array([r.rx_bytes for r in of], dtype=np.int64),
-            np.array([r.tx_bytes for r in of], dtype=np.int64),
-            of[-1].link_Bps,
+            np.array(of.t_ns, dtype=np.int64),
+            np.array(of.rx_bytes, dtype=np.int64),
+            np.array(of.tx_bytes, dtype=np.int64),
+            of.link_Bps,
         )
         for (kind, device), of in by_device.items()
-        if len(of) > 1 and max(of[-1].rx_bytes or 0, of[-1].tx_bytes or 0) > IDLE_BYTES
+        if len(of.t_ns) > 1 and max(of.rx_bytes[-1], of.tx_bytes[-1]) > IDLE_BYTES
     ]
     real = [s for s in found if s.device != "lo"] or found
     return tuple(sorted(real, key=lambda s: (s.kind, len(s.device), s.device)))
@@ -162,8 +186,9 @@ def _iterations(folder: Path, events: Sequence[EventSpan]) -> tuple[IterationSpa
     by_rank = []
     for path in sorted(folder.glob("rank-*.jsonl")):
         try:
-            by_rank.append([decode(line) for line in path.read_bytes().splitlines()])
-        except (OSError, msgspec.MsgspecError) as error:
+            text = read_result(path, StoreError)
+            by_rank.append([decode(line) for line in text.splitlines()])
+        except msgspec.MsgspecError as error:
             raise StoreError(f"{path}: can't be read as samples: {error}") from error
     found = []
     for of in zip(*by_rank, strict=False):

@@ -22,6 +22,7 @@ from wirecost.errors import SpecError, WirecostError
 from wirecost.model.nccl import VETH_BPS
 from wirecost.model.predict import Prediction, predict
 from wirecost.model.setup import setup
+from wirecost.reading import read_result
 from wirecost.spec import Cluster, Experiment, Link, Network, Stack, Study, to_yaml
 from wirecost.units import BitsPerSecond, format_rate_bps
 
@@ -183,10 +184,11 @@ def read_predictions(folder: Path) -> dict[str, Breakdown]:
         )
     found = {}
     try:
-        index = json.loads((folder / INDEX).read_bytes())
+        index = json.loads(read_result(folder / INDEX, SpecError))
         for slug in index["predicted"]:
             path = folder / f"{Path(str(slug)).name}.json"
-            found[str(slug)] = Breakdown.model_validate_json(path.read_bytes())
-    except (OSError, ValueError, ValidationError, KeyError, TypeError) as error:
+            text = read_result(path, SpecError)
+            found[str(slug)] = Breakdown.model_validate_json(text)
+    except (RecursionError, ValueError, ValidationError, KeyError, TypeError) as error:
         raise SpecError(f"{folder}: damaged predictions: {' '.join(str(error).split())[:160]}") from error
     return found

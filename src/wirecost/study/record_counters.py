@@ -15,6 +15,7 @@ from wirecost.counters.softirq import SoftirqSource
 from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.errors import WirecostError
 from wirecost.spec import Device
+from wirecost.storage import StorageError
 
 COUNTERS = "counters.jsonl"
 EVERY_NS = 100_000_000
@@ -25,7 +26,10 @@ def recorded_counters(directory: Path, device: Device, hosts: EmulatedHosts | No
     """Counts from entering to leaving; `start` the sampler once every process that must be forked has been.
 
     Emulated hosts are counted at their switch, which sees all of them; otherwise this machine's interfaces are.
-    What ends the recording early doesn't end the run: it is told on stderr.
+    What ends the recording early doesn't end the run, and is said on stderr.
+
+    Raises:
+        StorageError: if the counters can't be written: nothing else of the run could be, either.
     """
     sampler = Sampler(
         every_ns=EVERY_NS,
@@ -40,6 +44,8 @@ def recorded_counters(directory: Path, device: Device, hosts: EmulatedHosts | No
     finally:
         try:
             sampler.stop()
+        except StorageError:
+            raise
         except WirecostError as error:
             print(f"counters: the recording ended early: {error}", file=sys.stderr)
 

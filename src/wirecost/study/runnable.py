@@ -6,7 +6,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from functools import partial
 
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
@@ -76,7 +75,8 @@ def gpus_here() -> int:
 
 
 def _check_isolation() -> None:
-    with tempfile.TemporaryFile() as output:
+    # Memory, not a file: whether a disk is full doesn't matter yet.
+    with open(os.memfd_create("wirecost-isolation"), "w+b") as output:  # noqa: PTH123 - a descriptor, not a path
         with Isolated([sys.executable, "-c", ""], network=True, output=output) as trial:
             code = trial.wait(60)
         output.seek(0)

@@ -6,27 +6,25 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Protocol
 
-from pydantic import ValidationError
-
-from wirecost.breakdown import Breakdown, ResultWarning
+from wirecost.breakdown import ResultWarning
 from wirecost.errors import SpecError, one_of
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
-from wirecost.launch.ranks import LOG_LINES
 from wirecost.launch.supervision import await_end
-from wirecost.spec import Data, Device, Experiment, Study, Workload, load, validate
+from wirecost.spec import Device, Experiment, Study, load, validate
 from wirecost.spec.presets import named, names
-from wirecost.study.collect import collect
+from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
+from wirecost.study.judge import judge
 from wirecost.study.networks import Site, benchmark, sites, why_not
 from wirecost.study.runnable import check_runnable, gpus_here, too_few_gpus
-from wirecost.study.store import Outcome, Result, Status, Store, StoreError
+from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
 SET_UP_S = 300.0
@@ -35,8 +33,10 @@ CELL = "wirecost.study.cell"
 
 
 class Progress(Protocol):
-    """Who wants to know how a study goes on; `left_s` is the estimated time to its end."""
+    """Who wants to know how a study goes on; `left_s` is the estimated time to its end. A damaged result may be
+    of an experiment of this study (`planned`), and may be run again."""
 
+    def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
     def experiment_started(self, number: int, experiment: Experiment) -> None: ...
@@ -47,6 +47,7 @@ class Progress(Protocol):
 class Silent:
     """Progress that nobody watches."""
 
+    def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
     def experiment_started(self, number: int, experiment: Experiment) -> None: ...
@@ -60,38 +61,44 @@ def run_study(
     *,
     resume: bool = False,
     retry_failed: bool = False,
+    repair: bool = False,
     budget_s: float | None = None,
     progress: Progress | None = None,
     worker: Sequence[str] = (),
 ) -> list[Result]:
-    """Runs every experiment of a study that the store at `out` does not hold yet; returns all of the study's.
-    Before them, a short benchmark of each network that the store has none of (`Study.benchmark`).
+    """Runs every experiment of a study that the store at `out` does not hold yet; returns all of the study's that
+    can be used. Before them, a short benchmark of each network that the store has none of (`Study.benchmark`).
 
     Args:
         resume: go on in a store that holds results already.
         retry_failed: run failed and skipped experiments again instead of keeping them.
+        repair: run experiments again whose results are damaged, instead of leaving them out.
         budget_s: start no experiment that would probably end later than this many seconds from now; what is left
             is for another run with `resume`.
         worker: another command for a rank, called with the experiment's directory.
 
     Raises:
-        SpecError, UnsupportedError, StoreError: before anything is started.
+        SpecError, UnsupportedError: before anything is started.
+        StoreError: before anything is started, or when the storage fails. Nothing is recorded of the experiment
+            that met the fault, and another run with `resume` goes on.
     """
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
     experiments = study.experiments()
     check_runnable(study)
     store = Store(out)
-    if not resume and store.experiments.is_dir() and any(store.experiments.iterdir()):
+    if not resume and store.is_used():
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
     with ExitStack() as stack:
         stack.enter_context(store.locked())
         store.sweep()
-        _prepare_corpus(study, store.corpus)
         store.save_study(study)
-        todo = [e for e in experiments if _to_run(store, e, retry_failed)]
+        planned = {e.slug for e in experiments}
+        kept, damaged = _kept(store, planned, retry_failed, repair, progress)
+        todo = [e for e in experiments if e.slug not in kept | damaged]
+        tokens = _prepare_corpus(study, store.corpus)
         time_left = TimeLeft()
-        progress.study_started(len(experiments), len(experiments) - len(todo), time_left.total(todo))
+        progress.study_started(len(experiments), len(planned & kept), time_left.total(todo))
         gpus = gpus_here() if study.device is Device.CUDA else None
         if study.benchmark:
             here = [e for e in todo if gpus is None or e.ranks <= gpus]
@@ -100,38 +107,49 @@ def run_study(
         for number, experiment in enumerate(todo):
             if deadline is not None and time.monotonic() + time_left.seconds(experiment) > deadline:
                 break
-            progress.experiment_started(len(experiments) - len(todo) + number, experiment)
+            progress.experiment_started(len(planned & kept) + number, experiment)
             watch = _Watch(progress, experiment, todo[number + 1 :], time_left)
             if gpus is not None and experiment.ranks > gpus:
                 outcome = _skip(store, experiment, too_few_gpus(experiment.ranks, gpus))
             else:
-                outcome = _run_one(store, experiment, cells, watch)
+                outcome = _run_one(store, experiment, cells, watch, tokens[experiment.workload.text_vocabulary])
             if outcome.status is Status.DONE and outcome.seconds is not None:
                 time_left.learn(experiment, outcome.seconds)
             progress.experiment_finished(experiment, outcome)
-        mine = {e.slug for e in experiments}
-        return [r for r in store.results() if r.directory.name in mine]
+        return [r for r in store.contents().results if r.directory.name in planned - damaged]
 
 
-def _prepare_corpus(study: Study, folder: Path) -> None:
-    """Tokenizes for every workload."""
-    from wirecost.corpus import load_tokens
+def _kept(
+    store: Store, planned: Collection[str], retry_failed: bool, repair: bool, progress: Progress
+) -> tuple[set[str], set[str]]:
+    """Names of results that are kept, and of damaged ones that are not run again. Every file of the store is read
+    for it: a study doesn't go on from what is damaged without saying so."""
+    contents = store.contents(every_byte=True)
+    for found in contents.damaged:
+        progress.damaged(found, found.name in planned, repair and found.name in planned)
+    kept: set[str] = set()
+    again = {Status.FAILED, Status.SKIPPED} if retry_failed else set()
+    for result in contents.results:
+        outcome = result.outcome
+        # Earlier versions recorded a full disk as an experiment that failed.
+        faulty = outcome.status is Status.FAILED and outcome.reason is not None and tells_of_fault(outcome.reason)
+        if outcome.status not in again and not faulty:
+            kept.add(result.directory.name)
+    return kept, set() if repair else {found.name for found in contents.damaged}
+
+
+def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
+    """Token files for every workload, by the size of its text's vocabulary."""
+    from wirecost.corpus import load_tokens, prepare_tokens
     from wirecost.train.texts import text_length
 
+    paths: dict[int, Path] = {}
     for workload in study.workloads:
-        load_tokens(_tokens(study.data, workload, folder), text_length(workload))
-
-
-def _tokens(data: Data, workload: Workload, folder: Path) -> Path:
-    from wirecost.corpus import prepare_tokens
-
-    return prepare_tokens(data.corpus, data.tokenizer, workload.text_vocabulary, folder)
-
-
-def _to_run(store: Store, experiment: Experiment, retry_failed: bool) -> bool:
-    if not store.is_finished(experiment):
-        return True
-    return retry_failed and store.outcome(experiment).status in (Status.FAILED, Status.SKIPPED)
+        size = workload.text_vocabulary
+        if size not in paths:
+            paths[size] = prepare_tokens(study.data.corpus, study.data.tokenizer, size, folder)
+        load_tokens(paths[size], text_length(workload))
+    return paths
 
 
 class _Watch:
@@ -196,19 +214,31 @@ class _Cells:
             self._preloaded.close()
 
 
-def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch) -> Outcome:
+def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path) -> Outcome:
+    """Runs and publishes an experiment.
+
+    Raises:
+        StorageError, StoreError, OSError: if a file can't be written or read, by whomever; nothing is published.
+    """
+    try:
+        return _run_and_publish(store, experiment, cells, watch, tokens)
+    except (StorageError, OSError):
+        store.discard(experiment)  # it is no use to anybody, and takes room
+        raise
+
+
+def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path) -> Outcome:
     directory = store.begin(experiment)
     environment = describe_environment()
-    (directory / "environment.json").write_text(json.dumps(environment, indent=1))
-    path = _tokens(experiment.data, experiment.workload, store.corpus)
-    (directory / "tokens.json").write_text(json.dumps({"path": str(path.resolve())}))
+    write_file(directory / "environment.json", json.dumps(environment, indent=1))
+    write_file(directory / "tokens.json", json.dumps({"path": str(tokens.resolve())}))
     log_path = directory / "logs" / "cell.log"
     started = time.monotonic()
     emulated = experiment.network.emulate is not None
     with log_path.open("wb") as log, cells.start(directory, network=emulated, output=log) as cell:
         ended = await_end(
             cell,
-            lambda: watch.look(directory / "samples" / "rank-0.jsonl"),
+            lambda: _look(watch, directory, store),
             every_s=POLL_S,
             limit_s=float(experiment.timeout) + SET_UP_S,
             server=lambda: cells.server,
@@ -216,7 +246,7 @@ def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch)
     if isinstance(ended, str):
         outcome, breakdown = Outcome(status=Status.FAILED, reason=f"the experiment {ended}"), None
     else:
-        outcome, breakdown = _judge(experiment, directory, ended, environment["cores"])
+        outcome, breakdown = judge(experiment, directory, ended, environment["cores"])
     if breakdown and (why := why_not(store, Site.of(experiment))):
         message = f"the benchmark of {experiment.network.name} before training failed: {why}"
         doubt = ResultWarning(code="network_not_benchmarked", message=message)
@@ -228,32 +258,23 @@ def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch)
     return outcome
 
 
+def _look(watch: _Watch, directory: Path, store: Store) -> None:
+    """Reports progress, and notices a full disk: whoever has no room may not be able to report it.
+
+    Raises:
+        StorageError: if the store's file system has no room or is read-only.
+    """
+    watch.look(directory / "samples" / "rank-0.jsonl")
+    check_room(store.root)
+
+
 def _skip(store: Store, experiment: Experiment, reason: str) -> Outcome:
     directory = store.begin(experiment)
-    (directory / "environment.json").write_text(json.dumps(describe_environment(), indent=1))
+    write_file(directory / "environment.json", json.dumps(describe_environment(), indent=1))
     (directory / "experiment.json").unlink()
     outcome = Outcome(status=Status.SKIPPED, reason=reason)
     store.publish(experiment, outcome, None)
     return outcome
-
-
-def _judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tuple[Outcome, Breakdown | None]:
-    path = directory / "outcome.json"
-    if not path.exists():
-        tail = (directory / "logs" / "cell.log").read_text(errors="replace").splitlines()[-LOG_LINES:]
-        said = f": {tail[-1].strip()[:300]}" if tail else ""
-        return Outcome(
-            status=Status.FAILED,
-            reason=f"the experiment's process ended with exit code {code} before its ranks did{said}",
-            log_tail=tuple(tail),
-        ), None
-    outcome = Outcome.model_validate_json(path.read_bytes())
-    if outcome.status is not Status.DONE:
-        return outcome, None
-    try:
-        return outcome, collect(experiment, directory, cores)
-    except (ValueError, ValidationError, OSError) as error:
-        return Outcome(status=Status.FAILED, reason=f"its samples can't be read: {error}"), None
 
 
 def default_out(study: Study) -> Path:

@@ -16,6 +16,7 @@
         logs/rank-R.log, cell.log    what the processes printed
         breakdown.json               the result (only when done)
         status.json                  done, oom, failed or skipped, with the reason
+        manifest.json                whose files these are, their sizes and SHA-256 (wirecost.study.manifest)
 
 An experiment is built in a directory whose name starts with `.partial-` and renamed when it is finished, so
 a study killed at any moment has lost no finished experiment and holds no half one.
@@ -23,59 +24,62 @@ a study killed at any moment has lost no finished experiment and holds no half o
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
+import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from wirecost.breakdown import Breakdown, OutOfMemory
-from wirecost.errors import DeprecatedWarning, WirecostError
-from wirecost.spec import Experiment, Study, load, to_yaml
+from wirecost.breakdown import Breakdown
+from wirecost.errors import DeprecatedWarning, SpecError, WirecostError
+from wirecost.spec import Experiment, Study, parse_yaml, to_yaml, validate
+from wirecost.storage import StorageError, fault_of, path_of, sync_directory, write_file
+from wirecost.study.manifest import MANIFEST, DamageError, read_regular, write_manifest
+from wirecost.study.result import (
+    BREAKDOWN,
+    EXPERIMENT,
+    FORMAT_VERSION,
+    STATUS,
+    Damaged,
+    Outcome,
+    Result,
+    Status,
+    read_result,
+)
 
 PARTIAL = ".partial-"
 
-M = TypeVar("M", bound=BaseModel)
-
-
-class Status(StrEnum):
-    DONE = "done"
-    OOM = "oom"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-class Outcome(BaseModel):
-    """How an experiment ended. `log_tail` holds the last lines of the log that tells most; `memory` is there when
-    memory ran out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    status: Status
-    reason: str | None = None
-    rank: int | None = None
-    traceback: str | None = None
-    log_tail: tuple[str, ...] = ()
-    seconds: float | None = None
-    memory: OutOfMemory | None = None
+__all__ = ["Contents", "Damaged", "Outcome", "Result", "Status", "Store", "StoreError"]
 
 
 @dataclass(frozen=True)
-class Result:
-    """A finished experiment as the store holds it; `breakdown` is there when `outcome` is done."""
+class Contents:
+    """Everything in a store, in the study's order where the study has it. `study` is None where there is none that
+    can be read; `study_problem` says why it can't."""
 
-    experiment: Experiment
-    outcome: Outcome
-    breakdown: Breakdown | None
-    directory: Path
+    results: tuple[Result, ...]
+    damaged: tuple[Damaged, ...]
+    study: Study | None
+    study_problem: str | None = None
+
+    def without(self, damaged: Iterable[Damaged]) -> Contents:
+        """The same where these results are known to be damaged."""
+        named = {d.name: d for d in (*damaged, *self.damaged)}
+        results = tuple(r for r in self.results if r.directory.name not in named)
+        return replace(self, results=results, damaged=tuple(named.values()))
+
+    def remarks(self) -> list[str]:
+        """One line for each thing that can't be used and is left out."""
+        problems = [self.study_problem] if self.study_problem else []
+        return problems + [f"{d.name}: {d.reason}" for d in self.damaged]
+
+
+class DamagedResultWarning(UserWarning):
+    """A result that is left out because it is damaged."""
 
 
 class StoreError(WirecostError):
@@ -95,73 +99,120 @@ class Store:
         """Holds the store for one run.
 
         Raises:
-            StoreError: if another run holds it, or it can't be written, then or meanwhile.
+            StoreError: if another run holds it, or it can't be written or read, then or meanwhile.
         """
         try:
             self.experiments.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / ".lock").open("a+")
+            lock = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise StoreError(f"{self.root}: can't be written: {error.strerror}") from error
-        with lock:
+            fault = fault_of(error)
+            remedy = f"; {fault.remedy}" if fault else ""
+            raise StoreError(f"{error.filename}: can't be written: {error.strerror}{remedy}") from error
+        try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StoreError(f"{self.root}: another run is writing here; wait for it or use --out") from error
+            except OSError as error:
+                raise StoreError(
+                    f"{self.root}: can't be locked: {error.strerror}; choose another --out"
+                ) from error
             try:
                 yield
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            except (OSError, StorageError) as error:
+                message = self._message(error)
+                if message is None:
                     raise
-                raise StoreError(
-                    f"{error.filename or self.root}: can't be written: {error.strerror}; finished experiments "
-                    "are kept, make room and go on with --resume"
-                ) from error
+                raise StoreError(f"{message}, then go on with --resume (finished experiments are kept)") from error
+        finally:
+            os.close(lock)
+
+    def _message(self, error: OSError | StorageError) -> str | None:
+        """What happened and what to do; None for an error that concerns neither the storage nor this store."""
+        if isinstance(error, StorageError):
+            return str(error)
+        path, fault = path_of(error), fault_of(error)
+        if fault is not None:
+            return str(StorageError(path or self.root, fault))
+        if path is not None and Path(path).absolute().is_relative_to(self.root.absolute()):
+            remedy = "give yourself the right to it" if isinstance(error, PermissionError) else "move it away"
+            return f"{path}: can't be used: {error.strerror or error}; {remedy}"
+        return None
+
+    def is_used(self) -> bool:
+        """Whether an earlier run left anything here. Raises StoreError if that can't be known."""
+        try:
+            return bool(os.listdir(self.experiments))  # noqa: PTH208
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreError(f"{self.experiments}: can't be read ({error.strerror})") from error
 
     def save_study(self, study: Study) -> None:
         write_file(self.root / "study.yaml", to_yaml(study))
 
     def study(self) -> Study:
         """Raises SpecError or StoreError if the directory holds no study."""
-        if not (self.root / "study.yaml").exists():
+        path = self.root / "study.yaml"
+        if not self._has_study():
             raise StoreError(f"{self.root}: no study was run here (there is no study.yaml)")
+        try:
+            text = read_regular(path).decode()
+        except OSError as error:
+            raise StoreError(f"{path}: can't be read ({error.strerror or error})") from error
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{path}: is not UTF-8 text") from error
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecatedWarning)  # nobody writes this file by hand
-            return load(Study, self.root / "study.yaml")
+            return validate(Study, parse_yaml(text, str(path)), str(path))
+
+    def _has_study(self) -> bool:
+        return os.path.lexists(self.root / "study.yaml")
 
     def is_finished(self, experiment: Experiment) -> bool:
-        return (self.experiments / experiment.slug / "status.json").exists()
-
-    def outcome(self, experiment: Experiment) -> Outcome:
-        """Raises StoreError, naming the file, if it can't be read."""
-        return read_json(Outcome, self.experiments / experiment.slug / "status.json")
+        return (self.experiments / experiment.slug / STATUS).exists()
 
     def sweep(self) -> None:
-        """Removes what an earlier run left half done. Only under the lock."""
+        """Removes what an earlier run left half done. Only under the lock.
+
+        Raises:
+            StoreError: naming what can't be removed.
+        """
         for path in self.experiments.glob(f"{PARTIAL}*"):
-            shutil.rmtree(path)
+            remove(path)
 
     def begin(self, experiment: Experiment) -> Path:
-        """An empty directory to run an experiment in."""
+        """An empty directory to run an experiment in. Raises StoreError or OSError."""
         path = self.experiments / f"{PARTIAL}{experiment.slug}"
-        if path.exists():
-            shutil.rmtree(path)
+        remove(path)
         for part in ("samples", "logs"):
             (path / part).mkdir(parents=True)
-        write_file(path / "experiment.yaml", to_yaml(experiment))
+        write_file(path / EXPERIMENT, to_yaml(experiment))
         write_file(path / "experiment.json", experiment.model_dump_json())
         return path
 
     def publish(self, experiment: Experiment, outcome: Outcome, breakdown: Breakdown | None) -> Path:
-        """Makes an experiment finished, at once and durably."""
+        """Makes an experiment finished, at once and durably.
+
+        Raises:
+            OSError: naming a file that can't be written; the experiment is then not finished.
+        """
         partial = self.experiments / f"{PARTIAL}{experiment.slug}"
         final = self.experiments / experiment.slug
         if breakdown is not None:
-            write_file(partial / "breakdown.json", breakdown.model_dump_json(indent=1))
-        write_file(partial / "status.json", outcome.model_dump_json(indent=1))
+            write_file(partial / BREAKDOWN, breakdown.model_dump_json(indent=1))
+        outcome = outcome.model_copy(update={"format_version": FORMAT_VERSION})
+        write_file(partial / STATUS, outcome.model_dump_json(indent=1))
+        write_manifest(partial, experiment.slug)
         with self._replaced(experiment):
             partial.rename(final)
-            _sync(self.experiments)
+            sync_directory(self.experiments)
         return final
+
+    def discard(self, experiment: Experiment) -> None:
+        """Removes what there is of an unfinished experiment, as far as that can be done."""
+        with suppress(StoreError):
+            remove(self.experiments / f"{PARTIAL}{experiment.slug}")
 
     def forget(self, experiment: Experiment) -> None:
         """Removes an experiment's result, if there is one. Only under the lock."""
@@ -175,64 +226,85 @@ class Store:
         with suppress(FileNotFoundError):
             (self.experiments / experiment.slug).rename(old)
         yield
-        if old.exists():
-            shutil.rmtree(old)
+        remove(old)
 
     def results(self) -> list[Result]:
-        """Every finished experiment, in the study's order where the study has it.
+        """Every finished experiment that can be used, in the study's order where the study has it; what can't be
+        used is warned of (DamagedResultWarning). `contents` gives both as data.
 
         Raises:
-            StoreError: naming the file, if one can't be read.
+            StoreError: if no study was run here.
         """
-        if not self.experiments.is_dir():
-            raise StoreError(f"{self.root}: no study was run here (there is no 'experiments' directory)")
-        order = {e.slug: n for n, e in enumerate(self.study().experiments())} if self._has_study() else {}
-        found = [self._read(p.parent) for p in self.experiments.glob("[!.]*/status.json")]
-        return sorted(found, key=lambda r: (order.get(r.directory.name, len(order)), r.directory.name))
+        contents = self.contents()
+        for remark in contents.remarks():
+            warnings.warn(f"{self.root}: left out: {remark}", DamagedResultWarning, stacklevel=2)
+        return list(contents.results)
 
-    def _has_study(self) -> bool:
-        return (self.root / "study.yaml").exists()
+    def contents(self, *, every_byte: bool = False) -> Contents:
+        """Every finished experiment, and what lies here and can't be used.
 
-    def _read(self, directory: Path) -> Result:
-        outcome = read_json(Outcome, directory / "status.json")
-        experiment = load(Experiment, directory / "experiment.yaml")
-        done = outcome.status is Status.DONE
-        breakdown = read_json(Breakdown, directory / "breakdown.json") if done else None
-        return Result(experiment, outcome, breakdown, directory)
+        Args:
+            every_byte: see `read_result`.
+
+        Raises:
+            StoreError: if no study was run here.
+        """
+        study, problem = None, None
+        try:
+            study = self.study() if self._has_study() else None
+        except (SpecError, StoreError) as error:
+            problem = str(error)
+        order = {e.slug: n for n, e in enumerate(study.experiments())} if study else {}
+        results: list[Result] = []
+        damaged: list[Damaged] = []
+        for directory in self._places(order):
+            try:
+                results.append(read_result(directory, directory.name, every_byte=every_byte))
+            except DamageError as error:
+                damaged.append(Damaged(directory, str(error)))
+
+        def place(found: Result | Damaged) -> tuple[int, str]:
+            return order.get(found.directory.name, len(order)), found.directory.name
+
+        return Contents(tuple(sorted(results, key=place)), tuple(sorted(damaged, key=place)), study, problem)
+
+    def _places(self, planned: Collection[str]) -> list[Path]:
+        """What is, or should be, the directory of a finished experiment: by its name, or by what it holds."""
+        try:
+            names = [name for name in os.listdir(self.experiments) if not name.startswith(".")]  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise StoreError(
+                f"{self.root}: no study was run here (there is no 'experiments' directory)"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"{self.experiments}: can't be read ({error.strerror})") from error
+        return [p for name in names if (p := self.experiments / name).name in planned or _holds_result(p)]
 
 
-def read_json(model: type[M], path: Path) -> M:
-    """A result's file, checked.
+def _holds_result(path: Path) -> bool:
+    try:
+        return not {STATUS, MANIFEST, EXPERIMENT}.isdisjoint(os.listdir(path))  # noqa: PTH208
+    except PermissionError:
+        return True  # nobody knows; whoever reads it will say so
+    except OSError:
+        return False
+
+
+def remove(path: Path) -> None:
+    """Removes whatever lies at a path, if anything does.
 
     Raises:
-        StoreError: naming the file.
+        StoreError: naming what can't be removed.
     """
     try:
-        return model.model_validate_json(path.read_bytes())
+        if stat.S_ISDIR(path.lstat().st_mode):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except FileNotFoundError:
+        pass
     except OSError as error:
-        reason = str(error.strerror)
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = ": ".join([*map(str, first["loc"]), first["msg"]])[:200]
-    raise StoreError(
-        f"{path}: can't be read as a result ({reason}); to run this experiment again, delete "
-        f"{path.parent} and use --resume"
-    )
-
-
-def write_file(path: Path, text: str) -> None:
-    """Replaces a file in one step, durably."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        raise StoreError(
+            f"{path}: is left of an earlier run and can't be deleted: {error.filename or path}: {error.strerror}; "
+            "delete it, or have its owner do so, then go on with --resume"
+        ) from error

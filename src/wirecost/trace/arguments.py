@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from wirecost.trace.classify import UNKNOWN, operation, total_bytes
+from wirecost.trace.operations import UNKNOWN, operation, total_bytes
 from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import UNKNOWN_GROUP, Call
 
+_MOST_RANKS = 10_000_000
 _MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
 
 
@@ -25,7 +26,8 @@ class _Args(msgspec.Struct, gc=False):
     description: Any = msgspec.field(default=None, name="Process Group Description")
     members: Any = msgspec.field(default=None, name="Process Group Ranks")
     sequence: Any = msgspec.field(default=None, name="Seq")
-    external_id: Any = msgspec.field(default=None, name="External id")
+    source: Any = msgspec.field(default=None, name="Src Rank")
+    destination: Any = msgspec.field(default=None, name="Dst Rank")
 
 
 def _members(value: object) -> str:
@@ -42,23 +44,33 @@ class Arguments:
         self._problems = problems
         self._decode = msgspec.json.Decoder(_Args).decode
 
-    def call(self, raw: bytes, name: str) -> tuple[Call, object]:
-        """(the call, the id that joins it to its description) of a kernel from its arguments and name."""
-        if not raw:
-            return Call(op=operation(name)), None
-        try:
-            args = self._decode(raw)
-        except (msgspec.MsgspecError, RecursionError):
-            self._problems.add("bad_argument")
-            return Call(op=operation(name)), None
-        external = args.external_id if isinstance(args.external_id, int) else None
-        call = self._described(args)
+    def call(self, raw: bytes, name: str) -> Call:
+        """The call that a kernel's arguments and name describe."""
+        args = self._args(raw)
+        call = self._described(args) if args is not None else None
         if call is None:
-            return Call(op=operation(name)), external
+            return Call(op=operation(name))
         if call.op == UNKNOWN:
             call.op = operation(name)
             call.op_source = "name"
-        return call, external
+        return call
+
+    def description(self, raw: bytes) -> Call | None:
+        """The call that a host event's arguments describe; None where they describe none."""
+        try:
+            args = self._decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        return self._described(args)
+
+    def _args(self, raw: bytes) -> _Args | None:
+        if not raw:
+            return None
+        try:
+            return self._decode(raw)
+        except (msgspec.MsgspecError, RecursionError):
+            self._problems.add("bad_argument")
+            return None
 
     def _described(self, args: _Args) -> Call | None:
         """The call that arguments describe; None where they describe none."""
@@ -76,7 +88,28 @@ class Arguments:
         group = args.group if isinstance(args.group, str) and args.group else UNKNOWN_GROUP
         if isinstance(args.description, str) and args.description not in ("", "undefined", group):
             group = f"{group} ({args.description})"
-        return Call(op, group, _members(args.members), size, total, dtype, sequence, "args")
+        peers = self._peers(op, args)
+        return Call(op, group, _members(args.members), size, total, dtype, sequence, "args", peers)
+
+    def _peers(self, op: str, args: _Args) -> tuple[tuple[int, int], ...]:
+        """The (source, destination) of a send or receive, global ranks; -1 is the rank itself.
+
+        PyTorch writes the other end alone, `Dst Rank` of a send and `Src Rank` of a receive.
+        """
+        source, destination = args.source, args.destination
+        if op not in ("send", "recv") or (source is None and destination is None):
+            return ()
+        ends = [self._rank(end) for end in (source, destination)]
+        return () if None in ends else ((ends[0], ends[1]),)  # pyright: ignore[reportReturnType]
+
+    @staticmethod
+    def _rank(value: object) -> int | None:
+        """A rank as number or text; -1 where none is written, None where it can't be one."""
+        if value is None:
+            return -1
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+            value = int(value)
+        return value if type(value) is int and 0 <= value < _MOST_RANKS else None
 
     def _count(self, value: object) -> int | None:
         if value is None:
@@ -85,12 +118,3 @@ class Arguments:
             return value
         self._problems.add("bad_argument")
         return None
-
-    def description(self, raw: bytes) -> tuple[object, Call] | None:
-        """(joining id, call) of a host event that describes a collective; None where it describes none."""
-        try:
-            args = self._decode(raw)
-        except (msgspec.MsgspecError, RecursionError):
-            return None
-        call = self._described(args) if isinstance(args.external_id, int) else None
-        return None if call is None else (args.external_id, call)

@@ -9,9 +9,11 @@ import numpy as np
 
 from wirecost.breakdown import Parts
 from wirecost.breakdown.intervals import Intervals, measure_before, subtract
-from wirecost.trace.classify import KERNEL, UNKNOWN, operation
+from wirecost.trace.categories import KERNEL
+from wirecost.trace.evidence import is_vague
+from wirecost.trace.operations import UNKNOWN, operation
 from wirecost.trace.problems import Problems
-from wirecost.trace.recorded import Annotation, Call, Columns, Int64, Recorded
+from wirecost.trace.recorded import Annotation, Call, Columns, HostRange, Int64, Recorded
 from wirecost.trace.windows import Window
 
 
@@ -43,6 +45,12 @@ class Calls(msgspec.Struct):
     groups: list[str]
     members: list[str]  # of each group, as the trace writes them; empty where it doesn't
     kernels: list[str]
+    stream: Int64
+    own_start_ns: Int64  # from when on a call's exposed instants are its own, and not an earlier one's
+    exposed: Int64  # (n, 2): when communication runs and compute doesn't, sorted and disjoint
+    peers: dict[
+        int, list[tuple[int, int]]
+    ] = {}  # by row, the messages of a send or receive: (source, destination)
     inferred: bool = False  # operations by the order of the CPU annotations
 
     def __len__(self) -> int:
@@ -61,7 +69,7 @@ def build_calls(
     calls = [columns.calls[int(row)] for row in rows]
     start, end = columns.start_ns[rows], columns.end_ns[rows]
     _by_gpu_annotation(calls, columns, rows, recorded.gpu_annotations)
-    inferred = _by_order(calls, start, recorded.cpu_annotations)
+    inferred = _by_order(calls, start, [r for r in recorded.host_ranges if r.annotation])
     problems.add("annotation_op_inferred", inferred)
     problems.add("bytes_unknown", sum(c.bytes is None and c.op != "barrier" for c in calls))
     # An instant counts for the call that started first: what a call adds to the union of those before it.
@@ -87,6 +95,10 @@ def build_calls(
         groups=[g for g, _ in groups[1]],
         members=[m for _, m in groups[1]],
         kernels=kernels,
+        stream=columns.stream[rows],
+        own_start_ns=own_start,
+        exposed=exposed.copy(),
+        peers={number: list(call.peers) for number, call in enumerate(calls) if call.peers},
         inferred=bool(inferred),
     )
 
@@ -129,10 +141,6 @@ def _neighbours(columns: Columns, start: Int64, end: Int64) -> tuple[Int64, Int6
     )
 
 
-def _vague(call: Call) -> bool:
-    return call.op_source == "name" and call.op in (UNKNOWN, "send_recv")
-
-
 def _by_gpu_annotation(calls: list[Call], columns: Columns, rows: Int64, annotations: list[Annotation]) -> None:
     """Takes the operation of a vague call from the communication annotation around it on its own stream."""
     around: dict[int, list[Annotation]] = {}
@@ -142,21 +150,22 @@ def _by_gpu_annotation(calls: list[Call], columns: Columns, rows: Int64, annotat
     starts = {s: np.array([a.start_ns for a in found], dtype=np.int64) for s, found in around.items()}
     for call, row in zip(calls, rows, strict=True):
         stream = int(columns.stream[row])
-        if not _vague(call) or stream not in around:
+        if not is_vague(call) or stream not in around:
             continue
         at = int(np.searchsorted(starts[stream], columns.start_ns[row], side="right")) - 1
         if at >= 0 and around[stream][at].end_ns >= columns.end_ns[row]:
             call.op, call.op_source = operation(around[stream][at].name), "annotation"
 
 
-def _by_order(calls: list[Call], start: Int64, annotations: list[Annotation]) -> int:
+def _by_order(calls: list[Call], start: Int64, annotations: list[HostRange]) -> int:
     """Point-to-point kernels stand for all-to-alls, sends and coalesced calls alike; where the CPU annotated
     as many communications as there are calls, none of which starts before its annotation and all others of
     which agree, the annotations tell. Gives how many were told so."""
-    if not any(_vague(c) for c in calls):
+    if not any(is_vague(c) for c in calls):
         return 0
-    asked = [operation(a.name) for a in annotations if ":" in a.name and operation(a.name) != UNKNOWN]
-    times = [a.start_ns for a in annotations if ":" in a.name and operation(a.name) != UNKNOWN]
+    annotations = sorted(annotations, key=lambda a: (a.start_ns, -a.end_ns, a.name))
+    asked = [operation(a.name) for a in annotations if operation(a.name) != UNKNOWN]
+    times = [a.start_ns for a in annotations if operation(a.name) != UNKNOWN]
     if len(asked) != len(calls) or any(t > s for t, s in zip(times, start, strict=True)):
         return 0
     pairwise = ("all_to_all", "send", "recv", "send_recv", "gather", "scatter")
@@ -165,7 +174,7 @@ def _by_order(calls: list[Call], start: Int64, annotations: list[Annotation]) ->
             return 0
     told = 0
     for call, op in zip(calls, asked, strict=True):
-        if _vague(call) and call.op != op:
+        if is_vague(call) and call.op != op:
             call.op, call.op_source = op, "annotation"
             told += 1
     return told

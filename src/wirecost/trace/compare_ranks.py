@@ -1,4 +1,4 @@
-"""What differs between ranks: who comes late and what it costs, who computes more, what stays exposed where."""
+"""What differs between ranks: who computes more, what stays exposed where."""
 
 from __future__ import annotations
 
@@ -8,22 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from wirecost.trace.match import Matched
 from wirecost.trace.rank import RankTrace
-
-
-class Straggler(msgspec.Struct):
-    """How often a rank came last to the collectives it took part in, without the first after the start.
-
-    `cost_ns` is what the others waited for it, summed over them and its late arrivals; `delay_ns` how much later
-    than the next-to-last it came, summed: what the job would gain if it came with the others.
-    """
-
-    rank: int
-    late: int
-    collectives: int
-    cost_ns: int
-    delay_ns: int
 
 
 class Imbalance(msgspec.Struct):
@@ -58,23 +43,6 @@ class Exposed(msgspec.Struct):
     worst_rank: int
     after: str | None
     before: str | None
-
-
-def stragglers(matched: Sequence[Matched]) -> list[Straggler]:
-    """Most costly first. Ranks that were never last are listed too."""
-    found: dict[int, Straggler] = {}
-    for m in matched:
-        if m.first:
-            continue
-        for rank in m.ranks:
-            entry = found.setdefault(rank, Straggler(rank, 0, 0, 0, 0))
-            entry.collectives += 1
-        if m.cost_ns > 0:
-            entry = found[m.last_rank]
-            entry.late += 1
-            entry.cost_ns += m.cost_ns
-            entry.delay_ns += m.delay_ns
-    return sorted(found.values(), key=lambda s: (-s.cost_ns, s.rank))
 
 
 def complete(traces: Sequence[RankTrace]) -> list[list[int]]:

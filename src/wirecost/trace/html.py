@@ -1,4 +1,4 @@
-"""The time line as one HTML file: all ranks stacked, zoomable, exposed communication marked; works offline."""
+"""The page: the answer, the ranks by category, and a time line to zoom, search and sum up; works offline."""
 
 from __future__ import annotations
 
@@ -7,55 +7,69 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wirecost._version import __version__
-from wirecost.breakdown.intervals import Intervals
-from wirecost.trace.source import TraceError
+from wirecost.trace.outputs import write_text
+from wirecost.trace.page_data import page_data
+from wirecost.trace.page_tables import bars, findings, legend, tables
 
 if TYPE_CHECKING:
-    from wirecost.trace.match import Int64
-    from wirecost.trace.rank import RankTrace
     from wirecost.trace.result import TraceSet
 
-# Calls that a rank's tooltips know: the longest; a page with all calls of a long trace would be too large to open.
-_MAX_CALLS = 2000
+_SCRIPTS = ("model.js", "draw.js", "controls.js", "search.js")
 
 
 def write_html(traces: TraceSet, path: Path) -> None:
     """Writes the page. `traces` must have been read with `timeline=True`.
 
     Raises:
-        TraceError: where there is nothing to draw, or the file can't be written.
+        TraceError: where there is nothing to draw, or the file can't be written, or it is one of the traces.
     """
-    try:
-        path.write_text(render_html(traces), encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise TraceError(f"{path}: can't be written: {error.strerror or error}") from error
+    write_text(traces, path, render_html(traces))
 
 
 def render_html(traces: TraceSet) -> str:
-    """The page as text. Everything that comes from a trace is data in it: escaped, and only ever shown as text."""
+    """The page as text. Everything that comes from a trace is data in it: escaped, and only ever shown as text.
+
+    Raises:
+        TraceError: where there is no time line to draw.
+    """
     import jinja2
 
-    drawn = [(t, w) for t, w in zip(traces.traces, traces.waits, strict=True) if t.timeline is not None]
-    if not drawn:
-        raise TraceError("no time line to draw: no device events, or read without timeline=True")
-    common = all(t.absolute_clock for t, _ in drawn) or len(drawn) == 1
-    zero = min(_first(t) for t, _ in drawn)
-    names: dict[str, int] = {}
-    ranks = [_rank(t, w, zero if common else _first(t), names) for t, w in drawn]
-    data = {"ranks": ranks, "names": list(names), "end": max(r["end"] for r in ranks)}
-    note = ""
-    if not common:
-        note = "The ranks' clocks have no common base: each rank starts at its own zero. "
-    if any(t.timeline is not None and t.timeline.gap_ns for t, _ in drawn):
-        gap = max(t.timeline.gap_ns for t, _ in drawn if t.timeline is not None)
-        note += f"Drawn with gaps shorter than {gap} ns closed; the numbers above are exact. "
-    template = (resources.files("wirecost.trace") / "timeline.html").read_text(encoding="utf-8")
+    data, clock, note = page_data(traces)
+    answer = traces.answer
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(template).render(
-        summary=traces.summary, data=_script_json(data), note=note, version=__version__
+    return environment.from_string(_file("page.html")).render(
+        title=traces.breakdown.title,
+        headline=_headline(answer.cause),
+        answer=[line for line in answer.lines if line[0] != "Cause"],
+        warnings=traces.warnings,
+        bars=bars(traces),
+        legend=legend(traces),
+        bars_note=_bars_note(traces),
+        findings=findings(traces, clock),
+        tables=tables(traces),
+        data=_script_json(data),
+        note=note,
+        version=__version__,
+        css=_file("page.css"),
+        js="\n".join(_file(name) for name in _SCRIPTS),
+    )
+
+
+def _file(name: str) -> str:
+    return (resources.files("wirecost.trace") / "page" / name).read_text(encoding="utf-8")
+
+
+def _headline(cause: str) -> str:
+    return cause[:1].upper() + cause[1:]
+
+
+def _bars_note(traces: TraceSet) -> str:
+    marked = any(t.iterations for t in traces.traces)
+    return (
+        "Means per iteration; the length of a bar is the time that an iteration takes."
+        if marked
+        else "The recorded window of each rank."
     )
 
 
@@ -65,43 +79,3 @@ def _script_json(data: Any) -> str:
     for harmful in "<>&\u2028\u2029":
         text = text.replace(harmful, f"\\u{ord(harmful):04x}")
     return text
-
-
-def _first(trace: RankTrace) -> int:
-    return min([trace.start_ns, *(i.window.start_ns for i in trace.iterations)])
-
-
-def _coded(intervals: Intervals, origin_ns: int) -> list[int]:
-    """[gap, length, gap, length, ...]: half the size of absolute times."""
-    edges = np.concatenate([[origin_ns], intervals.reshape(-1)])
-    return np.diff(edges).tolist()
-
-
-def _rank(trace: RankTrace, waits: Int64, zero: int, names: dict[str, int]) -> dict[str, Any]:
-    line, calls = trace.timeline, trace.calls
-    assert line is not None
-    longest = np.sort(np.argsort(calls.start_ns - calls.end_ns, kind="stable")[:_MAX_CALLS])
-    end = max([trace.end_ns, *(i.window.end_ns for i in trace.iterations)])
-    return {
-        "label": "rank ?" if trace.rank is None else f"rank {trace.rank}",
-        "file": Path(trace.file).name,
-        "origin": 0,
-        "start": trace.start_ns - zero,
-        "end": end - zero,
-        "steps": [
-            {"name": i.window.name, "start": i.window.start_ns - zero, "end": i.window.end_ns - zero}
-            for i in trace.iterations
-        ],
-        "calls": [
-            [
-                int(calls.start_ns[i]) - zero,
-                int(calls.end_ns[i] - calls.start_ns[i]),
-                names.setdefault(calls.ops[calls.op[i]], len(names)),
-                names.setdefault(calls.groups[calls.group[i]], len(names)),
-                int(calls.exposed_ns[i]),
-                int(waits[i]),
-            ]
-            for i in longest
-        ],
-        **{kind: _coded(getattr(line, kind), zero) for kind in ("compute", "overlapped", "exposed", "memory")},
-    }

@@ -6,6 +6,7 @@ session's start. Kernel names tell the operation; process groups and bytes aren'
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from wirecost.trace.classify import COPY, FILL, KERNEL, Classifier, operation
+from wirecost.reading import open_file
+from wirecost.trace.categories import COPY, FILL, KERNEL
+from wirecost.trace.classify import Classifier
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS
+from wirecost.trace.operations import operation
 from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import Annotation, Call, Columns, Recorded
 from wirecost.trace.source import TraceError
@@ -25,46 +29,60 @@ _TABLES = (
     ("CUPTI_ACTIVITY_KIND_MEMSET", FILL),
 )
 _PUSH_POP, _START_END = 59, 60  # NVTX_EVENTS.eventType of ranges
+MOST_PROCESSES = 256
+"""Of one export that run kernels. A node's ranks are 8 or 16, with split GPUs (MIG) up to 56 or so."""
+_LONGEST_VALUE_BYTES = 1 << 24
+_ROW_BYTES, _LEAST_ROWS = 4, 1000
+"""A row takes a pointer of 2 bytes in its page, a length, a key and a header (SQLite file format, 1.6)."""
+_LEAST_TEXT_BYTES = 1 << 20
+_STEPS, _STEPS_PER_BYTE, _LEAST_STEPS = 100_000, 4, 50_000_000
+"""Of SQLite's virtual machine. A row of 50 bytes takes about 30."""
 _COPY_NAMES = {COPY: "Memcpy", FILL: "Memset"}
 
 
-def processes(path: Path) -> list[int | None]:
-    """The processes that ran kernels, by their `globalPid`, in ascending order: each is a rank's.
+class Export:
+    """An export opened read-only; any fault of the database is a TraceError that names it.
 
-    [None] where the export doesn't tell processes apart.
+    A database can hold views without end, computed columns and shared pages. So the steps, the rows and the text
+    of a query are bounded by what a file of this size can hold.
     """
-    with _Export(path) as export:
-        kernels = _TABLES[0][0]
-        if "globalPid" not in export.columns(kernels):
-            return [None]
-        return [pid for (pid,) in export.rows(f'SELECT DISTINCT globalPid FROM "{kernels}" ORDER BY 1')]  # noqa: S608 - a constant
-
-
-def read_nsys(
-    path: Path, classifier: Classifier, problems: Problems, process: int | None = None
-) -> tuple[Recorded, int]:
-    """One process of an export (all, without `process`), and how many rows it has.
-
-    Raises:
-        TraceError: for a database that is no such export, or a broken one.
-    """
-    with _Export(path) as export:
-        return export.recorded(classifier, problems, process)
-
-
-class _Export:
-    """An export opened read-only; any fault of the database is a TraceError that names it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        with open_file(path, pipes=False, error=TraceError) as file:
+            self._size = os.fstat(file.fileno()).st_size
+        self._text_left = 0
+        self._steps_left = 0
+        self._strings: dict[int, str] | None = None
         try:
             self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-            self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
         except sqlite3.Error as error:
             raise TraceError(f"{path}: {error}") from error
+        self._db.text_factory = self._text
+        self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE_BYTES)
+        self._db.set_progress_handler(self._step, _STEPS)
 
-    def __enter__(self) -> _Export:
-        tables = {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    def _text(self, raw: bytes) -> str:
+        self._text_left -= len(raw)
+        if self._text_left < 0:
+            raise TraceError(
+                f"{self._path}: not a sound Nsight Systems export: it gives more text than it can hold"
+            )
+        return raw.decode("utf-8", "replace")
+
+    def _step(self) -> bool:
+        """Returns whether a query has taken more steps than the file's rows can account for, which ends it."""
+        self._steps_left -= _STEPS
+        return self._steps_left < 0
+
+    def __enter__(self) -> Export:
+        # A virtual table has no page.
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+        try:
+            tables = {name for (name,) in self.rows(query)}
+        except TraceError:
+            self._db.close()
+            raise
         if not tables & {name for name, _ in _TABLES}:
             self._db.close()
             raise TraceError(
@@ -78,18 +96,62 @@ class _Export:
         self._db.close()
 
     def rows(self, query: str, arguments: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        self._text_left = _LEAST_TEXT_BYTES + 2 * self._size
+        self._steps_left = _LEAST_STEPS + _STEPS_PER_BYTE * self._size
+        most_rows = _LEAST_ROWS + self._size // _ROW_BYTES
         try:
-            yield from self._db.execute(query, arguments)
-        except sqlite3.Error as error:
-            raise TraceError(f"{self._path}: not a sound Nsight Systems export: {error}") from error
+            for number, row in enumerate(self._db.execute(query, arguments)):
+                if number >= most_rows:
+                    raise TraceError(
+                        f"{self._path}: not a sound Nsight Systems export: it gives more rows than it can hold"
+                    )
+                yield row
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            # The library can't even put a message together that quotes a name with invalid UTF-8.
+            reason = "its schema is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
+            raise TraceError(f"{self._path}: not a sound Nsight Systems export: {reason}") from error
 
     def columns(self, table: str) -> set[str]:
-        return {row[1] for row in self.rows(f'PRAGMA table_info("{table}")')}
+        """Returns the names of a table's stored columns; those that are computed don't count."""
+        return {row[1] for row in self.rows(f'PRAGMA table_xinfo("{table}")') if row[6] == 0}
 
-    def recorded(self, classifier: Classifier, problems: Problems, process: int | None) -> tuple[Recorded, int]:
-        strings: dict[int, str] = {}
-        if "StringIds" in self._present:
-            strings = {i: v for i, v in self.rows("SELECT id, value FROM StringIds") if isinstance(v, str)}
+    def processes(self) -> list[int | None]:
+        """Returns the processes that ran kernels, by their `globalPid` in ascending order: each is a rank's. The
+        list is [None] where the export doesn't tell processes apart.
+
+        Raises:
+            TraceError: for more than `MOST_PROCESSES`.
+        """
+        kernels = _TABLES[0][0]
+        if "globalPid" not in self.columns(kernels):
+            return [None]
+        query = f'SELECT DISTINCT globalPid FROM "{kernels}" ORDER BY 1 LIMIT {MOST_PROCESSES + 1}'  # noqa: S608 - constants
+        found = [pid for (pid,) in self.rows(query)]
+        if len(found) > MOST_PROCESSES:
+            raise TraceError(
+                f"{self._path}: more than {MOST_PROCESSES} processes ran kernels; expected one node's, a process "
+                "for each GPU"
+            )
+        return found
+
+    def strings(self) -> dict[int, str]:
+        """Returns the export's texts by their number."""
+        if self._strings is None:
+            self._strings = {}
+            if "StringIds" in self._present and {"id", "value"} <= self.columns("StringIds"):
+                rows = self.rows("SELECT id, value FROM StringIds")
+                self._strings = {i: v for i, v in rows if isinstance(v, str)}
+        return self._strings
+
+    def recorded(
+        self, classifier: Classifier, problems: Problems, process: int | None = None
+    ) -> tuple[Recorded, int]:
+        """Returns one process of the export (all, without `process`), and how many rows it has.
+
+        Raises:
+            TraceError: for a broken database.
+        """
+        strings = self.strings()
         names: dict[str, int] = {}
         streams: dict[tuple[str, str], int] = {}
         table: list[tuple[int, int, int, int, int, bool]] = []
@@ -112,7 +174,7 @@ class _Export:
                     comm = classifier.communicates(text, kind)
                     if comm:
                         calls[len(table)] = Call(op=operation(text))
-                    where = streams.setdefault((str(device), str(stream)), len(streams))
+                    where = streams.setdefault((str(device)[:80], str(stream)[:80]), len(streams))
                     table.append((start, end, kind, names.setdefault(text, len(names)), where, comm))
         problems.add("nsys_inferred", len(calls))
         if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in self._present:
@@ -148,11 +210,13 @@ class _Export:
         if not {"start", "end", "eventType"} <= have:
             return
         text, key, thread = (c if c in have else "NULL" for c in ("text", "textId", "globalTid"))
-        query = f'SELECT start, "end", {text}, {key}, {thread} FROM NVTX_EVENTS WHERE eventType IN (?, ?)'  # noqa: S608
-        for start, end, name, number, tid in self.rows(query, (_PUSH_POP, _START_END)):
+        query = f'SELECT start, "end", {text}, {key} FROM NVTX_EVENTS WHERE eventType IN (?, ?)'  # noqa: S608
+        arguments: tuple[Any, ...] = (_PUSH_POP, _START_END)
+        if process is not None and thread != "NULL":
             # A globalTid holds its process in its upper bits (User Guide, "Common SQLite examples").
-            if process is not None and isinstance(tid, int) and tid // 0x1000000 * 0x1000000 != process:
-                continue
+            query += " AND (typeof(globalTid) <> 'integer' OR globalTid >> 24 << 24 = ?)"
+            arguments += (process,)
+        for start, end, name, number in self.rows(query, arguments):
             label = name if isinstance(name, str) else strings.get(number)
             if (
                 label

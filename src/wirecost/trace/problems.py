@@ -15,6 +15,10 @@ MESSAGES = {
     "broken_event": "broken events left out: not valid JSON",
     "broken_metadata": "broken places outside the events; what stood there is unknown",
     "bytes_unknown": "collectives carry no sizes: their bytes are unknown",
+    "clock_jump": "events left out: more than an hour away from all others, or days long: the clock jumped, or "
+    "their times are damaged",
+    "clock_offsets": "ranks' clocks differ from the reference rank's by what their collectives' ends differ; it "
+    "is taken out of their times",
     "clocks_not_aligned": "collectives end on one rank before they start on another: the ranks' clocks disagree, "
     "so the shortest duration bounds the transfer",
     "compressed_data_broken": "places where the compressed stream is damaged or cut off: what follows is missing",
@@ -28,9 +32,10 @@ MESSAGES = {
     "graphs_opaque": "CUDA graph launches were profiled as a whole: what runs inside them is not in the parts "
     "(profile with --cuda-graph-trace=node)",
     "invalid_utf8": "events kept with invalid UTF-8 replaced",
+    "looks_like_communication": "device events look like communication by their names but count as compute or "
+    "copies, since nothing in the trace says so (--comm-pattern REGEX makes them communication)",
     "matched_by_order": "collectives without a process group were matched over the ranks by their order; a job "
     "with several process groups may mislead that",
-    "mixed_windows": "steps have no GPU annotation where others do; their windows are the CPU steps",
     "negative_duration": "events left out: negative duration",
     "no_communication": "ranks of a world larger than 1 show no communication at all: was it recorded?",
     "no_device_events": "files without a single device event: nothing to split",
@@ -39,11 +44,12 @@ MESSAGES = {
     "out_of_range": "events left out: times beyond 64-bit nanoseconds, or durations beyond 13 days",
     "overlap_on_stream": "kernels start before the one before them on the same stream ends (programmatic "
     "launch, or impossible durations)",
-    "point_to_point": "sends and receives are not matched over the ranks: their wait is unknown",
+    "point_to_point": "sends and receives have no partner that the traces tell: their wait is unknown",
     "rank_unknown": "ranks are numbered in the order of files and processes, since nothing tells them",
     "repaired_event": "broken events kept from their readable head; their arguments are lost",
     "second_event_list": "further lists of events in one file left out",
     "several_devices": "devices in one file, taken as one time line",
+    "step_without_work": "steps launched nothing on the device and are no iterations",
     "step_repeated": "steps appear more than once; each name's window spans them",
     "stray_element": "elements of the event list are no events",
     "stray_separator": "separators between events are missing or too many",
@@ -54,7 +60,8 @@ MESSAGES = {
     "unnamed_annotation": "annotations left out: no name",
     "unreadable": "files could not be read",
     "unsupported_phase": "device or annotation events left out: no complete event (ph is not X)",
-    "window_inferred": "iterations come from repeated GPU annotations, since there is no ProfilerStep",
+    "window_inferred": "iterations come from repeated annotations that tile the recording, since there is no "
+    "ProfilerStep",
     "window_not_found": "files have no annotation that the asked-for window names; they count whole",
     "zero_duration": "device events have no duration and count for nothing",
 }
@@ -65,6 +72,7 @@ LOSSES = frozenset(
         "bad_time",
         "broken_event",
         "broken_metadata",
+        "clock_jump",
         "compressed_data_broken",
         "cut_off",
         "data_after_end",

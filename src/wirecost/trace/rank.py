@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,22 @@ from wirecost.breakdown import Parts, split_window
 from wirecost.breakdown.intervals import Intervals, merge
 from wirecost.text import encodable
 from wirecost.trace.calls import Calls, IterationParts, build_calls
-from wirecost.trace.classify import KERNEL, Classifier, operation
+from wirecost.trace.categories import KERNEL
+from wirecost.trace.classify import Classifier
 from wirecost.trace.events import Collector
+from wirecost.trace.evidence import KernelUse, decide, kernel_uses
+from wirecost.trace.families import HOST_ANNOTATIONS
 from wirecost.trace.identity import distributed_info, rank_by_name
+from wirecost.trace.idle import IdleUse, idle_uses
+from wirecost.trace.jumps import without_jumps
 from wirecost.trace.numbers import LIMIT_NS
+from wirecost.trace.operations import operation
 from wirecost.trace.problems import Problem, Problems
 from wirecost.trace.recorded import Call, Columns, Recorded
 from wirecost.trace.source import SQLITE, Progress, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
 from wirecost.trace.timeline import Timeline
-from wirecost.trace.windows import wanted, windows
+from wirecost.trace.windows import windows
 
 # Unix time of 2001-09-09 in ns: a start beyond it is absolute by itself, without a base time.
 _ABSOLUTE_NS = 10**18
@@ -56,7 +61,10 @@ class RankTrace(msgspec.Struct):
     calls: Calls
     problems: list[Problem]
     events: int
+    kernels: list[KernelUse] = []
     timeline: Timeline | None = None
+    base_ns: int = 0  # what was added to the times of the file
+    idle: list[IdleUse] = []  # of each iteration; of the whole window where there is none
 
 
 def read_file(path: Path, options: Options, progress: Progress | None = None) -> list[RankTrace]:
@@ -79,15 +87,18 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
     classifier = Classifier(options.comm_patterns)
     if not magic(path).startswith(SQLITE):
         problems = Problems()
-        recorded, count = _recorded(path, classifier, problems, progress, wanted(options.window))
+        recorded, count = _recorded(path, classifier, problems, progress)
         return [_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)]
-    from wirecost.trace.nsys import processes, read_nsys
+    from wirecost.trace.nsys import Export
 
     found = []
-    for process in processes(path):
-        problems = Problems()
-        recorded, count = read_nsys(path, classifier, problems, process)
-        found.append(_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems))
+    with Export(path) as export:
+        for process in export.processes():
+            problems = Problems()
+            recorded, count = export.recorded(classifier, problems, process)
+            found.append(
+                _rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)
+            )
     if len(found) > 1:
         # The file's name is of the node then, not of a rank.
         for number, trace in enumerate(found):
@@ -106,14 +117,13 @@ def _recorded(
     classifier: Classifier,
     problems: Problems,
     progress: Progress | None,
-    wanted: re.Pattern[str] | None,
 ) -> tuple[Recorded, int]:
-    recorded, count = _pass(path, Collector(classifier, problems, wanted=wanted), problems, progress)
-    host_only = [a for a in recorded.cpu_annotations if a.name.startswith(("gloo:", "mpi:", "ucc:"))]
+    recorded, count = _pass(path, Collector(classifier, problems), problems, progress)
+    host_only = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
     if len(recorded.device.start_ns) == 0 and host_only:
         # A run on CPUs: its operators are the compute, which a first pass needn't keep.
         unsaid = Problems()
-        recorded, count = _pass(path, Collector(classifier, unsaid, keep_cpu=True, wanted=wanted), unsaid, None)
+        recorded, count = _pass(path, Collector(classifier, unsaid, keep_cpu=True), unsaid, None)
     return recorded, count
 
 
@@ -140,6 +150,7 @@ def _rank(
     classifier: Classifier,
     problems: Problems,
 ) -> RankTrace:
+    recorded = without_jumps(recorded, problems)
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"
     if rank is None:
@@ -150,6 +161,8 @@ def _rank(
     if len(columns.start_ns) == 0:
         columns, device = _host_columns(recorded), "cpu"
         problems.add("cpu_only" if len(columns.start_ns) else "no_device_events", int(columns.comm.sum()) or 1)
+    if device == "gpu":
+        decide(recorded, classifier, problems)
     base, based = _base_ns(recorded.metadata, problems)
     sets = _sets(columns)
     found = windows(recorded, options.window, problems, classifier.communicates)
@@ -171,12 +184,16 @@ def _rank(
     problems.add("no_communication", bool(world and world > 1 and parts is not None and len(calls) == 0))
     timeline = None
     if options.timeline_segments and parts is not None:
-        timeline = Timeline.of(start, end, *sets, base_ns=base, limit=options.timeline_segments)
+        timeline = Timeline.of(start, end, *sets, columns=columns, base_ns=base, limit=options.timeline_segments)
+    spans = [(i.window.start_ns, i.window.end_ns) for i in iterations] or [(start, end)] * (parts is not None)
+    idle = idle_uses(recorded, sets, spans) if device == "gpu" else []
     for iteration in iterations:
         iteration.window.start_ns += base
         iteration.window.end_ns += base
     calls.start_ns += base
     calls.end_ns += base
+    calls.own_start_ns += base
+    calls.exposed += base
     return RankTrace(
         file=encodable(str(path)),
         rank=rank,
@@ -193,7 +210,10 @@ def _rank(
         calls=calls,
         problems=problems.listed(),
         events=count,
+        kernels=kernel_uses(columns),
         timeline=timeline,
+        base_ns=base,
+        idle=idle,
     )
 
 
@@ -217,7 +237,7 @@ def _sets(columns: Columns) -> tuple[Intervals, Intervals, Intervals]:
 
 def _host_columns(recorded: Recorded) -> Columns:
     """The CPU's time line of a run without a device: operators compute, annotated collectives communicate."""
-    comm = [a for a in recorded.cpu_annotations if a.name.startswith(("gloo:", "mpi:", "ucc:"))]
+    comm = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
     ops = recorded.cpu_ops if comm else []
     spans = np.array([(a.start_ns, a.end_ns) for a in comm] + ops, dtype=np.int64).reshape(-1, 2)
     names = [a.name for a in comm] + ["cpu operators"]

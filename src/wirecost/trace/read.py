@@ -20,8 +20,8 @@ from wirecost.trace.windows import check_choice
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite", ".json.zstd")
 
-# What a browser draws without a pause: stretches in all, and of one rank.
-_PAGE_SEGMENTS, _RANK_SEGMENTS = 400_000, 20_000
+# Cells and events that a rank's time line keeps while it is read.
+_PAGE_SEGMENTS = 50_000
 
 PathLike = str | os.PathLike[str]
 
@@ -33,17 +33,20 @@ def read(
     comm_patterns: Iterable[str] = (),
     ranks: Iterable[str] = (),
     jobs: int | None = None,
-    timeline: bool = False,
+    timeline: bool | int = False,
+    step_time_ns: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> TraceSet:
     """Reads profiler traces: files, directories, globs; .json, .json.gz, .json.zst, Nsight Systems .sqlite.
 
     Args:
-        window: where iterations come from: `auto`, `gpu`, `cpu` (profiler steps), `whole`, or `name:REGEX`.
+        window: where iterations come from: `auto`, `launches`, `gpu`, `cpu` (profiler steps), `whole`, or
+            `name:REGEX` (see `windows.windows`).
         comm_patterns: regular expressions of event names that are communication too.
         ranks: `FILE=RANK` for files that don't tell their rank (FILE may be a glob).
         jobs: worker processes; by default one for each core.
-        timeline: keep what `write_html` draws.
+        timeline: keep what `write_html` draws; a number keeps so many cells and events of each rank.
+        step_time_ns: the job's own step time without the profiler, to tell what the profiler adds.
         progress: called with (bytes read, bytes in all).
 
     Raises:
@@ -64,7 +67,7 @@ def read(
     options = Options(
         window=window,
         comm_patterns=comm_patterns,
-        timeline_segments=min(_RANK_SEGMENTS, max(_PAGE_SEGMENTS // len(files), 200)) if timeline else 0,
+        timeline_segments=_PAGE_SEGMENTS if timeline is True else int(timeline),
     )
     outcomes = read_all(files, options, jobs=jobs, progress=advance)
     problems = Problems()
@@ -83,7 +86,7 @@ def read(
             traces.append(trace)
     if not traces:
         raise errors[0]
-    return TraceSet(_ordered(traces, problems), problems)
+    return TraceSet(_ordered(traces, problems), problems, step_time_ns=step_time_ns)
 
 
 def find_files(paths: Sequence[PathLike]) -> list[Path]:

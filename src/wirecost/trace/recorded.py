@@ -1,4 +1,4 @@
-"""What is kept of one file: columns of device work, annotations, what communication says of itself."""
+"""What is kept of one file: columns of device work, host calls, annotations, what communication says of itself."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wirecost.trace.classify import UNKNOWN
+from wirecost.trace.operations import UNKNOWN
 
 UNKNOWN_GROUP = "unknown"
+NONE = -1  # in integer columns: not known
 
 
 @dataclass(slots=True)
 class Call:
-    """What a communication event says of itself; None is unknown. `group` is the process group's name."""
+    """What a communication event says of itself; None is unknown.
+
+    `group` is the process group's name, `members` its ranks as the trace writes them. `peers` are the (source,
+    destination) ranks of the messages of a send, a receive or several of them that were coalesced, in order.
+    """
 
     op: str = UNKNOWN
     group: str = UNKNOWN_GROUP
@@ -25,14 +30,23 @@ class Call:
     dtype: str | None = None
     sequence: int | None = None
     op_source: str = "name"
+    peers: tuple[tuple[int, int], ...] = ()
 
 
 Int64 = npt.NDArray[np.int64]
 
 
+def _no_rows() -> Int64:
+    return np.empty(0, dtype=np.int64)
+
+
 @dataclass
 class Columns:
-    """Device events of one file: int64 nanoseconds, without the base time."""
+    """Device events of one file: int64 nanoseconds, without the base time.
+
+    `correlation` and `external` join an event to the host call that launched it and to the operator around that
+    call; `shape` tells launches of one kernel with different grids apart; `why` indexes `reasons`.
+    """
 
     start_ns: Int64
     end_ns: Int64
@@ -43,6 +57,69 @@ class Columns:
     names: list[str]
     streams: list[tuple[str, str]]  # (device, stream)
     calls: dict[int, Call]  # by row, for communication
+    correlation: Int64 = field(default_factory=_no_rows)
+    external: Int64 = field(default_factory=_no_rows)
+    shape: Int64 = field(default_factory=_no_rows)
+    why: Int64 = field(default_factory=_no_rows)
+    reasons: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("correlation", "external", "shape", "why"):
+            if len(getattr(self, name)) != len(self.start_ns):
+                setattr(self, name, np.full(len(self.start_ns), NONE, dtype=np.int64))
+
+
+@dataclass
+class Launches:
+    """Host calls of the device's runtime in order of their start: int64 columns of equal length. `thread` indexes
+    `threads`, `name` indexes `names`."""
+
+    start_ns: Int64 = field(default_factory=_no_rows)
+    end_ns: Int64 = field(default_factory=_no_rows)
+    correlation: Int64 = field(default_factory=_no_rows)
+    name: Int64 = field(default_factory=_no_rows)
+    thread: Int64 = field(default_factory=_no_rows)
+    names: list[str] = field(default_factory=list)
+    threads: list[tuple[str, str]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def of(self, correlation: Int64) -> Int64:
+        """The row of the host call of each correlation id, -1 where there is none or where several processes have
+        one of that id. Of nested calls with one id the outer one counts."""
+        found = np.full(len(correlation), NONE, dtype=np.int64)
+        rows = np.flatnonzero(self.correlation >= 0)
+        if len(rows) == 0 or len(correlation) == 0:
+            return found
+        order = rows[np.lexsort((self.start_ns[rows], self.correlation[rows]))]
+        ids = self.correlation[order]
+        first = np.ones(len(ids), dtype=bool)
+        first[1:] = ids[1:] != ids[:-1]
+        processes: dict[str, int] = {}
+        process = np.array([processes.setdefault(pid, len(processes)) for pid, _ in self.threads], dtype=np.int64)
+        owner = process[self.thread[order]]
+        unclear = set(ids[1:][(ids[1:] == ids[:-1]) & (owner[1:] != owner[:-1])].tolist())
+        ids, order = ids[first], order[first]
+        at = np.minimum(np.searchsorted(ids, correlation), len(ids) - 1)
+        hit = (ids[at] == correlation) & (correlation >= 0)
+        if unclear:
+            hit &= ~np.isin(correlation, np.array(sorted(unclear), dtype=np.int64))
+        found[hit] = order[at[hit]]
+        return found
+
+
+@dataclass
+class HostRange:
+    """An operator or annotation of the host that communicates: `call` is what its arguments say."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int  # index into the launches' threads
+    external: int
+    annotation: bool
+    call: Call | None = None
 
 
 @dataclass
@@ -51,17 +128,32 @@ class Annotation:
     start_ns: int
     end_ns: int
     stream: int  # index into the streams; -1 on the CPU
+    thread: int = NONE  # on the CPU: index into the launches' threads
 
 
 @dataclass
 class Recorded:
-    """Everything of one file that the answer is computed from."""
+    """Everything of one file that the answer is computed from. `launch` is the row of `launches` of each device
+    event, -1 where it isn't recorded."""
 
     device: Columns
     gpu_annotations: list[Annotation] = field(default_factory=list)
     cpu_annotations: list[Annotation] = field(default_factory=list)
+    host_ranges: list[HostRange] = field(default_factory=list)
+    launches: Launches = field(default_factory=Launches)
     record_start_ns: int | None = None
     record_end_ns: int | None = None
     cpu_ops: list[tuple[int, int]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     sub_microsecond: bool = True
+
+    @property
+    def launch(self) -> Int64:
+        return self.launches.of(self.device.correlation)
+
+    def launch_ns(self) -> Int64:
+        """When the host began to launch each device event, -1 where that isn't recorded."""
+        rows = self.launch
+        if len(self.launches) == 0:
+            return rows
+        return np.where(rows >= 0, self.launches.start_ns[rows], NONE)

@@ -10,29 +10,30 @@ import msgspec
 import numpy as np
 
 from wirecost.breakdown import Breakdown, Collective, Iteration, ResultWarning, Source
-from wirecost.trace.classify import bus_factor
-from wirecost.trace.compare_ranks import (
-    Exposed,
-    Imbalance,
-    Straggler,
-    imbalance,
-    stragglers,
-    top_exposed,
-)
-from wirecost.trace.match import Int64, Matched, match
+from wirecost.trace.blame import Straggler, stragglers
+from wirecost.trace.clocks import ClockOffset
+from wirecost.trace.comm_parts import CommParts, comm_parts
+from wirecost.trace.compare_ranks import Exposed, Imbalance, imbalance, top_exposed
+from wirecost.trace.matched import Matched
+from wirecost.trace.operations import bus_factor
 from wirecost.trace.problems import Problem, Problems
+from wirecost.trace.profiler_cost import ProfilerCost, profiler_cost
 from wirecost.trace.rank import RankTrace
+from wirecost.trace.recorded import Int64
+from wirecost.trace.waits import find_waits
 
 if TYPE_CHECKING:
     import polars
 
+    from wirecost.trace.answer import Answer
+    from wirecost.trace.loss import Loss
     from wirecost.trace.summary import Finding
 
 
 class CollectiveRow(msgspec.Struct):
     """One operation in one process group on one rank, summed over its calls; None is unknown.
 
-    `wait_ns` and `transfer_ns` are sums over the `matched` calls and rest on `basis` (see `match.Matched`).
+    `wait_ns` and `transfer_ns` are sums over the `matched` calls and rest on `basis` (see `matched.Matched`).
     Bandwidth is the bytes over the transfer where that is known for all calls, else over the duration
     (`bandwidth_from`), a lower bound.
     """
@@ -57,14 +58,19 @@ class CollectiveRow(msgspec.Struct):
 class TraceSet:
     """Traces of one run, in order of rank. Tables are polars DataFrames; times in ns, bandwidths in bytes/s."""
 
-    def __init__(self, traces: Sequence[RankTrace], problems: Problems) -> None:
+    def __init__(
+        self, traces: Sequence[RankTrace], problems: Problems, *, step_time_ns: int | None = None
+    ) -> None:
         self.traces = list(traces)
+        self.step_time_ns = step_time_ns
         set_problems = problems
-        self.matched: list[Matched] = match(self.traces, set_problems)
+        waits = find_waits(self.traces, set_problems)
+        self.matched: list[Matched] = waits.matched
+        self.clocks: list[ClockOffset] = waits.clocks
         first = sum(m.first for m in self.matched)
         set_problems.add("first_collective", first)
         self.set_problems: list[Problem] = set_problems.listed()
-        self.stragglers: list[Straggler] = stragglers(self.matched)
+        self.stragglers: list[Straggler] = stragglers(self.traces, self.matched)
         self.imbalance: list[Imbalance] = imbalance(self.traces)
 
     @property
@@ -82,6 +88,11 @@ class TraceSet:
             for rank, call, wait in zip(m.ranks, m.calls, m.wait_ns, strict=True):
                 found[number[rank]][call] = wait
         return found
+
+    @cached_property
+    def comm_parts(self) -> list[CommParts]:
+        """For each iteration of each rank what its exposed communication goes to."""
+        return comm_parts(self.traces, self.matched)
 
     @cached_property
     def collective_rows(self) -> list[CollectiveRow]:
@@ -103,11 +114,37 @@ class TraceSet:
         return top_exposed(self.traces)
 
     @cached_property
+    def profiler_cost(self) -> ProfilerCost | None:
+        """What the profiler added to an iteration, by the job's own step time; None where that isn't given."""
+        return profiler_cost(self.traces, self.step_time_ns)
+
+    @cached_property
     def findings(self) -> list[Finding]:
         """What the time goes to, largest loss first, and what to try."""
         from wirecost.trace.summary import findings
 
         return findings(self)
+
+    @cached_property
+    def losses(self) -> list[Loss]:
+        """What an iteration loses and why, by what could be won at most; the largest first."""
+        from wirecost.trace.diagnosis import losses
+
+        return losses(self)
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The answer in five lines, and what they rest on."""
+        from wirecost.trace.answer import answer
+
+        return answer(self)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Why the numbers may not be what they seem, one sentence an item."""
+        from wirecost.trace.summary import warnings
+
+        return warnings(self)
 
     @property
     def summary(self) -> list[str]:

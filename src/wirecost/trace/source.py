@@ -7,15 +7,17 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+from wirecost.decompression import GZIP, DamagedError, Expansion, decompress, is_compressed
 from wirecost.errors import WirecostError
+from wirecost.reading import open_file
 from wirecost.trace.problems import Problems
 
 CHUNK_BYTES = 1 << 17
 _CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
 
-GZIP, ZSTD, SQLITE, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"SQLite format 3\0", b"PK\x03\x04"
+SQLITE, ZIP = b"SQLite format 3\0", b"PK\x03\x04"
 # Protocol 2 to 5 pickles start with PROTO; torch memory snapshots are such files.
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 
@@ -28,11 +30,8 @@ class TraceError(WirecostError):
 
 def magic(path: Path) -> bytes:
     """The first bytes of a file. Raises TraceError where it can't be opened."""
-    try:
-        with path.open("rb") as file:
-            return file.read(16)
-    except OSError as error:
-        raise TraceError(f"{path}: can't be read: {error.strerror or error}") from error
+    with open_file(path, pipes=False, error=TraceError) as file:
+        return file.read(16)
 
 
 def refuse_foreign(path: Path, head: bytes) -> None:
@@ -49,17 +48,18 @@ def refuse_foreign(path: Path, head: bytes) -> None:
 def chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
     """The file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
 
-    A damaged or cut-off compressed stream ends the iteration and is counted in `problems`.
+    A damaged or cut-off compressed stream ends the iteration and is counted in `problems`. Raises TraceError for
+    what can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
     `progress` is told how many bytes of the file itself were read.
     """
     head = magic(path)
     refuse_foreign(path, head)
-    with path.open("rb") as file:
+    with open_file(path, pipes=False, error=TraceError) as file:
         counted = _Counted(file, progress)
         if head.startswith(GZIP):
             yield from _gunzip(path, counted, problems)
-        elif head.startswith(ZSTD):
-            yield from _unzstd(counted, problems)
+        elif is_compressed(head):
+            yield from _other_compressed(path, counted, problems)
         else:
             while chunk := counted.read(CHUNK_BYTES):
                 yield chunk
@@ -83,7 +83,9 @@ def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
 
     stream = isal_zlib.decompressobj(wbits=31)
     started, given = False, 0
+    expansion = Expansion(str(path), TraceError)
     while data := file.read(CHUNK_BYTES):
+        expansion.took(len(data))
         while data:
             started = True
             try:
@@ -94,6 +96,7 @@ def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
                 return
             if out:
                 given += len(out)
+                expansion.gave(len(out))
                 yield out
             if stream.eof:
                 # gzip files may be several members one after the other; zero padding may follow.
@@ -120,7 +123,7 @@ def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
     """
     stream = zlib.decompressobj(wbits=31)
     skip = given
-    with path.open("rb") as file:
+    with open_file(path, pipes=False, error=TraceError) as file:
         while piece := file.read(_CAREFUL_BYTES):
             while piece:
                 before = stream.copy()
@@ -142,21 +145,10 @@ def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
                     piece, stream = stream.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
 
 
-def _unzstd(file: _Counted, problems: Problems) -> Iterator[bytes]:
-    import zstandard
-
-    # A frame may ask for a window of its own; 128 MiB is zstd's own limit for `--long=27`.
-    reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
-        file,  # pyright: ignore[reportArgumentType] - all it needs is read()
-        read_size=CHUNK_BYTES,
-        read_across_frames=True,
-    )
-    while True:
-        try:
-            out = reader.read(CHUNK_BYTES)
-        except zstandard.ZstdError as error:
-            problems.add("compressed_data_broken", detail=str(error))
-            return
-        if not out:
-            return
-        yield out
+def _other_compressed(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
+    # All that decompressing needs is read().
+    pieces = decompress(file.read(CHUNK_BYTES), cast(BinaryIO, file), str(path), TraceError)
+    try:
+        yield from pieces
+    except DamagedError as damage:
+        problems.add("compressed_data_broken", detail=str(damage))

@@ -50,16 +50,18 @@ class EventStream:
     """Iterates over the slices of a trace: lists of events, with the text they came from.
 
     After the iteration `metadata` holds the top-level values of interest and `saw_events` whether there was
-    an event list at all. Raises TraceError (when iterated) for what isn't a trace.
+    an event list at all. Events are of `event_type`. Raises TraceError (when iterated) for what isn't a trace.
     """
 
-    def __init__(self, chunks: Iterator[bytes], problems: Problems) -> None:
+    def __init__(
+        self, chunks: Iterator[bytes], problems: Problems, event_type: type[msgspec.Struct] = Event
+    ) -> None:
         self._chunks = chunks
         self._problems = problems
         self._buffer = b""
         self._eof = False
-        self._decoder = msgspec.json.Decoder(list[Event])
-        self._recovery = Recovery(msgspec.json.Decoder(Event), problems)
+        self._decoder = msgspec.json.Decoder(list[event_type])
+        self._recovery = Recovery(msgspec.json.Decoder(event_type), problems)
         self.metadata: dict[str, Any] = {}
         self.saw_events = False
 
@@ -233,7 +235,7 @@ class EventStream:
                 text.decode()  # msgspec doesn't look at the encoding of what it skips
             except UnicodeDecodeError as error:
                 raise msgspec.DecodeError("invalid UTF-8") from error
-        return self._decoder.decode(text)
+        return self._decoder.decode(text)  # pyright: ignore[reportReturnType] - of the type that was asked for
 
     def _until_bracket(self, text: bytes, error: msgspec.MsgspecError) -> tuple[list[Event] | None, int]:
         """Where the list closes inside the text: its events and how much of the buffer they took."""

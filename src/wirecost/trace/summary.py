@@ -20,6 +20,17 @@ _WORTH = 0.02  # a loss below two percent of the window isn't worth a sentence
 _EVEN = 0.05  # compute within five percent over the ranks counts as even
 
 
+# Diagnostics that change how the numbers are read.
+_TOLD = {
+    "looks_like_communication": "WARNING",
+    "several_devices": "WARNING",
+    "unmatched_collectives": "WARNING",
+    "clocks_not_aligned": "Note",
+    "clock_offsets": "Note",
+    "rank_unknown": "Note",
+}
+
+
 class Finding(msgspec.Struct):
     """One loss: its share of all windows, its mean time per iteration and rank, what it is and what to try."""
 
@@ -35,6 +46,7 @@ class _Totals:
 
     def __init__(self, s: TraceSet) -> None:
         self.windows = 0
+        self.marked = any(t.iterations for t in s.traces)
         self.window = self.compute = self.comm = self.overlapped = self.exposed = self.memory = self.idle = 0
         self.wait = self.transfer = self.first = 0.0
         for trace, waits, kept in zip(s.traces, s.waits, complete(s.traces), strict=True):
@@ -83,7 +95,8 @@ def findings(s: TraceSet) -> list[Finding]:
 
 def _finding(code: str, total: float, t: _Totals, text: str, advice: str) -> Finding:
     share, mean = total / t.window, total / t.windows
-    return Finding(code, share, mean, f"{share:.1%} of the time ({ms(mean)} per iteration) {text}", advice)
+    unit = "per iteration" if t.marked else "per rank"
+    return Finding(code, share, mean, f"{share:.1%} of the time ({ms(mean)} {unit}) {text}", advice)
 
 
 def _idle(s: TraceSet, t: _Totals) -> Finding:
@@ -173,25 +186,17 @@ def _unmatched(t: _Totals, total: float) -> Finding:
 
 
 def sentences(s: TraceSet) -> list[str]:
-    """The whole summary, one sentence an item: what was read, where the time goes, losses with advice, caveats."""
-    t = _Totals(s)
-    lines = []
-    steps = len({i.window.name for trace in s.traces for i in trace.iterations})
-    what = f"{steps} iteration{'s' * (steps != 1)}" if steps else "no iterations marked, so whole windows"
-    lines.append(f"{len(s.traces)} of {s.world_size} ranks, {what}.")
-    if t.windows and t.window:
-        spread = s.breakdown.iteration_ns()
-        if spread is not None:
-            lines.append(
-                f"An iteration takes {ms(spread.median)} (median of {spread.n}, slowest rank): "
-                f"{(t.compute - t.overlapped) / t.window:.1%} compute only, "
-                f"{t.overlapped / t.window:.1%} overlapped, {t.exposed / t.window:.1%} exposed communication, "
-                f"{t.memory / t.window:.1%} exposed copies, "
-                f"{t.idle / t.window:.1%} idle."
-            )
+    """The whole summary, one sentence an item: the answer, losses with advice, what the numbers may lack."""
+    lines = [f"{label}: {text}." for label, text in s.answer.lines]
     for number, f in enumerate(s.findings):
         lead = "Largest loss: " if number == 0 else "Also: "
         lines.append(f"{lead}{f.text}. Try: {f.advice}.")
+    return lines + warnings(s)
+
+
+def warnings(s: TraceSet) -> list[str]:
+    """What makes the numbers less than they seem: communication that isn't seen, scraps of steps, lost data."""
+    lines = []
     silent = [trace for trace in s.traces if any(p.code == "no_communication" for p in trace.problems)]
     if silent:
         lines.append(
@@ -212,6 +217,17 @@ def sentences(s: TraceSet) -> list[str]:
         count = sum(p.count for trace in s.traces for p in trace.problems if p.loss and p.code in lost)
         lines.append(
             f"WARNING: data is missing from these numbers ({', '.join(sorted(lost & set(MESSAGES)))}; "
-            f"{count} times): see the problems."
+            f"{count} times): see --table diagnostics."
         )
+    return lines + _told(s)
+
+
+def _told(s: TraceSet) -> list[str]:
+    """Diagnostics that change how the numbers are read, each once."""
+    lines = []
+    every = [p for t in s.traces for p in t.problems] + s.set_problems
+    for code, lead in _TOLD.items():
+        listed = [p for p in every if p.code == code]
+        if listed:
+            lines.append(f"{lead}: {listed[0].message}.")
     return lines

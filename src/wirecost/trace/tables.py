@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Parts
+from wirecost.csv_text import frame_to_csv
 from wirecost.errors import one_of
 from wirecost.trace.source import TraceError
 
 if TYPE_CHECKING:
     import polars
 
-    from wirecost.trace.match import Matched
+    from wirecost.trace.matched import Matched
     from wirecost.trace.result import CollectiveRow, TraceSet
 
 SCHEMA_VERSION = 1
@@ -93,6 +94,7 @@ def skew_row(m: Matched) -> Row:
         "bytes": m.bytes, "start_skew_ns": m.start_skew_ns, "end_skew_ns": m.end_skew_ns,
         "duration_min_ns": int(duration.min()), "duration_max_ns": int(duration.max()),
         "last_rank": m.last_rank, "cost_ns": m.cost_ns, "delay_ns": m.delay_ns, "basis": m.basis, "first": m.first,
+        "bubble": m.bubble,
     }  # fmt: skip
 
 
@@ -100,8 +102,23 @@ def _skew(s: TraceSet) -> list[Row]:
     return [skew_row(m) for m in s.matched]
 
 
+def _loss_row(x: Any) -> Row:
+    row = {name: getattr(x, name) for name in x.__struct_fields__ if name != "place"}
+    return row | {"ranks": " ".join(map(str, x.ranks))}
+
+
+def _answer(s: TraceSet) -> Row:
+    row = {name: getattr(s.answer, name) for name in s.answer.__struct_fields__}
+    place = s.answer.place
+    return row | {"place": None if place is None else {n: getattr(place, n) for n in place.__struct_fields__}}
+
+
 def _structs(found: Sequence[Any]) -> list[Row]:
     return [{name: getattr(x, name) for name in x.__struct_fields__} for x in found]
+
+
+def _kernels(s: TraceSet) -> list[Row]:
+    return [{"rank": t.rank, **row} for t in s.traces for row in _structs(t.kernels)]
 
 
 def _problems(s: TraceSet) -> list[Row]:
@@ -138,11 +155,12 @@ _TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
         _skew,
         {"op": _TEXT, "group": _TEXT, "index": _INT, "iteration": _TEXT, "ranks": _INT, "bytes": _INT,
          "start_skew_ns": _INT, "end_skew_ns": _INT, "duration_min_ns": _INT, "duration_max_ns": _INT,
-         "last_rank": _INT, "cost_ns": _INT, "delay_ns": _INT, "basis": _TEXT, "first": _FLAG},
+         "last_rank": _INT, "cost_ns": _INT, "delay_ns": _INT, "basis": _TEXT, "first": _FLAG,
+         "bubble": _FLAG},
     ),
     "stragglers": (
         lambda s: _structs(s.stragglers),
-        {"rank": _INT, "late": _INT, "collectives": _INT, "cost_ns": _INT, "delay_ns": _INT},
+        {"rank": _INT, "late": _INT, "collectives": _INT, "cost_ns": _INT, "delay_ns": _INT, "passed_on_ns": _INT},
     ),
     "imbalance": (
         lambda s: _structs(s.imbalance),
@@ -155,13 +173,52 @@ _TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
          "share": _FLOAT, "position": _FLOAT, "samples": _INT, "worst_rank": _INT, "after": _TEXT,
          "before": _TEXT},
     ),
-    "problems": (
+    "clocks": (
+        lambda s: _structs(s.clocks),
+        {"rank": _INT, "reference_rank": _INT, "offset_ns": _INT, "drift_ppm": _FLOAT, "scatter_ns": _INT,
+         "collectives": _INT, "taken_out": _FLAG},
+    ),
+    "comm_parts": (
+        lambda s: _structs(s.comm_parts),
+        {"rank": _INT, "iteration": _TEXT, "window_ns": _INT, "exposed_ns": _INT, "transfer_ns": _INT,
+         "wait_ns": _INT, "bubble_ns": _INT, "unknown_ns": _INT},
+    ),
+    "kernels": (
+        _kernels,
+        {"rank": _INT, "name": _TEXT, "kind": _TEXT, "communicates": _FLAG, "why": _TEXT, "count": _INT,
+         "total_ns": _INT},
+    ),
+    "losses": (
+        lambda s: [_loss_row(x) for x in s.losses],
+        {"code": _TEXT, "text": _TEXT, "gain_ns": _FLOAT, "gain_share": _FLOAT, "condition": _TEXT,
+         "remedy": _TEXT, "ranks": _TEXT},
+    ),
+    "diagnostics": (
         _problems,
         {"rank": _INT, "file": _TEXT, "code": _TEXT, "count": _INT, "loss": _FLAG, "message": _TEXT},
     ),
 }  # fmt: skip
 
 NAMES = tuple(_TABLES)
+_ALIASES = {"problems": "diagnostics"}
+
+
+def table_name(name: str) -> str:
+    """The name of a table, with its aliases resolved.
+
+    Raises:
+        TraceError: for a table that doesn't exist.
+    """
+    name = _ALIASES.get(name, name)
+    if name not in _TABLES:
+        raise TraceError(one_of("table", name, NAMES))
+    return name
+
+
+def rows_of(s: TraceSet, name: str) -> tuple[list[str], list[Row]]:
+    """(columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
+    rows, schema = _TABLES[table_name(name)]
+    return list(schema), rows(s)
 
 
 def frame(s: TraceSet, name: str) -> polars.DataFrame:
@@ -172,9 +229,7 @@ def frame(s: TraceSet, name: str) -> polars.DataFrame:
     """
     import polars
 
-    if name not in _TABLES:
-        raise TraceError(one_of("table", name, NAMES))
-    rows, schema = _TABLES[name]
+    rows, schema = _TABLES[table_name(name)]
     types = {column: getattr(polars, kind) for column, kind in schema.items()}
     return polars.DataFrame(rows(s), schema=types, orient="row")
 
@@ -188,7 +243,7 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
             path = folder / f"{name}.{kind}"
             table = frame(s, name)
             if kind == "csv":
-                table.write_csv(path)
+                path.write_text(frame_to_csv(table), encoding="utf-8")
             else:
                 table.write_parquet(path)
             written.append(path)
@@ -228,17 +283,22 @@ def as_dict(s: TraceSet) -> dict[str, Any]:
                     for r in s.collective_rows
                     if r.rank == t.rank
                 ],
+                "kernels": _structs(t.kernels),
                 "problems": _problem_rows(t.problems),
             }
         )
     return {
         "schema_version": SCHEMA_VERSION,
         "world_size": s.world_size,
+        "answer": _answer(s),
         "ranks": ranks,
         "skew": _skew(s),
+        "clocks": _structs(s.clocks),
+        "comm_parts": _structs(s.comm_parts),
         "stragglers": _structs(s.stragglers),
         "imbalance": _structs(s.imbalance),
         "top_exposed": _structs(s.exposed),
+        "profiler_cost": _structs([s.profiler_cost])[0] if s.profiler_cost is not None else None,
         "problems": _problem_rows(s.set_problems),
         "findings": _structs(s.findings),
         "summary": s.summary,

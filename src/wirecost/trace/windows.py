@@ -8,23 +8,37 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 import msgspec
+import numpy as np
 
+from wirecost.breakdown.intervals import clip, intersect, merge, total_ns
+from wirecost.trace.categories import KERNEL
 from wirecost.trace.events import STEP
 from wirecost.trace.problems import Problems
-from wirecost.trace.recorded import Annotation, Recorded
+from wirecost.trace.recorded import Annotation, Int64, Recorded
 from wirecost.trace.source import TraceError
+from wirecost.trace.tiling import incomplete, launched_in, tiles
 
-AUTO, GPU, CPU, WHOLE, NAME = "auto", "gpu", "cpu", "whole", "name:"
+AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole", "name:"
 
 # A GPU annotation that covers less than this share of the CPU step covers one stream's scraps, not the step.
 _BARE_SHARE = 0.1
-# Repeated GPU annotations count as iterations where they cover at least this share of the device's time.
-_COVERED_SHARE = 0.5
+# Annotations of the device count as steps where they cover this share of the work from the first to the last.
+_COVERED_SHARE = 0.98
+# Other annotations count as iterations where they cover at least this share of the recorded time or work.
+_TILING_SHARE = 0.9
+# Names of operators, and of what PyTorch and Python annotate by themselves: no iterations.
+_OPERATOR_NAME = re.compile(
+    r"::|, op_id = |, seq = |^## Call CompiledFxGraph|^Torch-Compiled Region|dynamo_timed|^enumerate\(|"
+    r"^Optimizer\.|^(DistributedDataParallel|FullyShardedDataParallel|FSDP)[.:]|^autograd|^cuda|^hip|\(dynamo",
+)
 
 
 class Window(msgspec.Struct):
-    """An iteration [start_ns, end_ns); `source` says what it was taken from: `gpu_step`, `cpu_step`,
-    `gpu_annotation` or `cpu_annotation` (by name), `whole`. `cut`: the recording doesn't hold all of it."""
+    """An iteration [start_ns, end_ns).
+
+    `source` says what it was taken from: `launches` (the device events launched in it), `gpu_step`, `cpu_step`,
+    `gpu_annotation` or `cpu_annotation` (by name), `whole`. `cut`: the recording doesn't hold all of it.
+    """
 
     name: str
     start_ns: int
@@ -34,8 +48,8 @@ class Window(msgspec.Struct):
 
 
 def check_choice(choice: str) -> None:
-    """Raises TraceError unless `choice` is auto, gpu, cpu, whole or name:REGEX."""
-    if choice in (AUTO, GPU, CPU, WHOLE):
+    """Raises TraceError unless `choice` is auto, launches, gpu, cpu, whole or name:REGEX."""
+    if choice in (AUTO, LAUNCHES, GPU, CPU, WHOLE):
         return
     if choice.startswith(NAME):
         try:
@@ -43,12 +57,7 @@ def check_choice(choice: str) -> None:
         except re.error as error:
             raise TraceError(f"window '{choice}': no regular expression: {error}") from error
         return
-    raise TraceError(f"unknown window '{choice}'; allowed: auto, gpu, cpu, whole, name:REGEX")
-
-
-def wanted(choice: str) -> re.Pattern[str] | None:
-    """The names that a choice name:REGEX asks for; None for the others."""
-    return re.compile(choice.removeprefix(NAME)) if choice.startswith(NAME) else None
+    raise TraceError(f"unknown window '{choice}'; allowed: auto, launches, gpu, cpu, whole, name:REGEX")
 
 
 def windows(
@@ -56,45 +65,48 @@ def windows(
 ) -> list[Window]:
     """The iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
 
-    auto: each profiler step's GPU annotation where the file has one, else the CPU step; without any profiler
-    step repeated GPU annotations; else none (the whole window is reported in any case).
+    auto: from the first device event launched in a profiler step to the first launched in the next. Where launches
+    aren't recorded: the steps' GPU annotations if they cover the device's work, else the CPU steps. Without any
+    profiler step: repeated annotations that tile the recording, taken by their launches likewise; else none (the
+    whole window is reported in any case).
     """
     if choice == WHOLE:
         return []
-    pattern = wanted(choice)
-    if pattern is not None:
-        found = _by_name(recorded, pattern)
+    if choice.startswith(NAME):
+        found = _by_name(recorded, re.compile(choice.removeprefix(NAME)))
         problems.add("window_not_found", not found, detail=choice)
         return _marked(found, recorded, problems)
     gpu = _steps(recorded.gpu_annotations, "gpu_step", problems)
     cpu = _steps(recorded.cpu_annotations, "cpu_step", problems)
     if choice == GPU:
         chosen = list(gpu.values())
+        _point_out_bare(chosen, cpu, problems)
     elif choice == CPU:
         chosen = list(cpu.values())
     else:
-        chosen = [gpu.get(name) or window for name, window in (cpu | gpu).items()]
-        if gpu:
-            problems.add("mixed_windows", sum(name not in gpu for name in cpu))
+        chosen = _tiled(list(cpu.values()), recorded, problems)
+        if not chosen and choice == AUTO:
+            chosen = list((gpu if gpu and _covered(gpu, cpu, recorded) else cpu or gpu).values())
+    problems.add("window_not_found", choice != AUTO and not chosen, detail=choice)
+    if not chosen and choice == AUTO:
+        chosen = _repeated(recorded, communicates, problems)
+        problems.add("window_inferred", len(chosen))
+    return _marked(chosen, recorded, problems)
+
+
+def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], problems: Problems) -> None:
     bare = [
         w
         for w in chosen
-        if w.source == "gpu_step"
-        and w.name in cpu
-        and w.end_ns - w.start_ns < _BARE_SHARE * (cpu[w.name].end_ns - cpu[w.name].start_ns)
+        if w.name in cpu and w.end_ns - w.start_ns < _BARE_SHARE * (cpu[w.name].end_ns - cpu[w.name].start_ns)
     ]
     problems.add("bare_gpu_step", len(bare))
-    problems.add("window_not_found", choice != AUTO and not chosen, detail=choice)
-    if not chosen and choice == AUTO:
-        chosen = _repeated(recorded, communicates)
-        problems.add("window_inferred", len(chosen))
-    return _marked(chosen, recorded, problems)
 
 
 def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -> dict[str, Window]:
     """Profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans them."""
     found: dict[str, Window] = {}
-    streams: set[tuple[str, int]] = set()
+    rows: set[tuple[str, int, int]] = set()
     for a in annotations:
         if not STEP.fullmatch(a.name):
             continue
@@ -103,21 +115,65 @@ def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -
             found[a.name] = Window(a.name, a.start_ns, a.end_ns, source)
         else:
             window.start_ns, window.end_ns = min(window.start_ns, a.start_ns), max(window.end_ns, a.end_ns)
-            problems.add("step_repeated", (a.name, a.stream) in streams)
-        streams.add((a.name, a.stream))
+            problems.add("step_repeated", (a.name, a.stream, a.thread) in rows)
+        rows.add((a.name, a.stream, a.thread))
     return found
 
 
+def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
+    """Windows of the device from the steps of the host; none where the launches don't tell them."""
+    steps = sorted(steps, key=lambda s: (s.start_ns, s.name))
+    spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64).reshape(-1, 2)
+    found = tiles(recorded, spans)
+    if found is None:
+        return []
+    missing = incomplete(recorded, spans)
+    end, lost = recorded.record_end_ns, problems.count("cut_off") > 0
+    windows_found = []
+    for number, (step, span) in enumerate(zip(steps, found, strict=True)):
+        last = number == len(steps) - 1
+        cut = (end is not None and step.end_ns > end) or (missing[number] and (lost or last))
+        if span is not None:
+            windows_found.append(Window(step.name, *span, "launches", cut))
+        elif cut:
+            windows_found.append(Window(step.name, step.start_ns, step.end_ns, step.source, cut))
+        else:
+            problems.add("step_without_work")
+    return windows_found
+
+
+def _covered(gpu: dict[str, Window], cpu: dict[str, Window], recorded: Recorded) -> bool:
+    """Whether the annotations of the device hold its work from the first of them to the last, and every step."""
+    if any(name not in gpu for name in cpu):
+        return False
+    spans = merge(np.array([(w.start_ns, w.end_ns) for w in gpu.values()], dtype=np.int64).reshape(-1, 2))
+    if len(spans) == 0:
+        return False
+    busy = clip(_busy(recorded), int(spans[0, 0]), int(spans[-1, 1]))
+    if len(gpu) == 1:
+        # A single step has no work between annotations; it must hold what runs during the step of the host.
+        (step,) = cpu.values() or gpu.values()
+        busy = clip(_busy(recorded), step.start_ns, max(step.end_ns, int(spans[-1, 1])))
+    return total_ns(intersect(busy, spans)) >= _COVERED_SHARE * total_ns(busy)
+
+
+def _busy(recorded: Recorded) -> Int64:
+    device = recorded.device
+    return merge(np.stack([device.start_ns, device.end_ns], axis=1))
+
+
 def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
-    """Windows of the annotations that match, those of the GPU where it has any; numbered where a name repeats."""
-    for listed, source in (
-        (recorded.gpu_annotations, "gpu_annotation"),
-        (recorded.cpu_annotations, "cpu_annotation"),
-    ):
-        found = [a for a in listed if pattern.search(a.name)]
-        if found:
-            return _numbered(found, source)
-    return []
+    """What the matching annotations of the host launched, where that is recorded; else the annotations of the
+    device, else those of the host. Numbered where a name repeats."""
+    cpu = [a for a in recorded.cpu_annotations if pattern.search(a.name)]
+    named = _numbered(cpu, "cpu_annotation")
+    spans = launched_in(recorded, np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2))
+    launched = [
+        Window(w.name, *span, "launches") for w, span in zip(named, spans or [], strict=False) if span is not None
+    ]
+    if launched:
+        return launched
+    return _numbered([a for a in recorded.gpu_annotations if pattern.search(a.name)], "gpu_annotation") or named
 
 
 def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
@@ -131,31 +187,65 @@ def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
     return found
 
 
-def _repeated(recorded: Recorded, communicates: Callable[[str], bool]) -> list[Window]:
-    """The repeated annotation that covers most of the device's time, if it covers half and never overlaps; the
-    GPU's come first."""
+def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems: Problems) -> list[Window]:
+    """The repeated annotation that tiles nearly the whole recording; none where none does.
+
+    An annotation of the host tiles it where it covers the host's time from its first to its last and where what
+    isn't launched inside it is next to nothing; one of the device where it covers the device's time.
+    """
     device = recorded.device
     if len(device.start_ns) == 0:
         return []
     whole = int(device.end_ns.max()) - int(device.start_ns.min())
-    for listed, source in (
-        (recorded.gpu_annotations, "gpu_annotation"),
-        (recorded.cpu_annotations, "cpu_annotation"),
+    best: list[Window] = []
+    most = 0.0
+    for found in _groups(recorded.cpu_annotations, communicates):
+        share = _launched_share(found, recorded)
+        if share >= _TILING_SHARE and share > most:
+            windows_found = _tiled(_numbered(found, "cpu_annotation"), recorded, problems)
+            if len(windows_found) > 1:
+                best, most = windows_found, share
+    if best:
+        return best
+    for found, source in (
+        *((g, "gpu_annotation") for g in _groups(recorded.gpu_annotations, communicates)),
+        *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates)),
     ):
-        groups: dict[tuple[str, int], list[Annotation]] = defaultdict(list)
-        for a in listed:
-            if not communicates(a.name):
-                groups[re.sub(r"\d+", "#", a.name), a.stream].append(a)
-        best: list[Annotation] = []
-        covered = _COVERED_SHARE * whole
-        for found in groups.values():
-            apart = all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(found))
-            total = sum(a.end_ns - a.start_ns for a in found)
-            if len(found) > 1 and apart and total >= covered:
-                best, covered = found, total
-        if best:
-            return _numbered(best, source)
-    return []
+        share = sum(a.end_ns - a.start_ns for a in found) / whole if whole else 0.0
+        if share >= _TILING_SHARE and share > most and not best:
+            best = _numbered(found, source)
+    return best
+
+
+def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) -> list[list[Annotation]]:
+    """Annotations that repeat, that are the same but for numbers, and that never overlap."""
+    groups: dict[tuple[str, int, int], list[Annotation]] = defaultdict(list)
+    for a in annotations:
+        if not communicates(a.name) and not _OPERATOR_NAME.search(a.name) and not STEP.fullmatch(a.name):
+            groups[re.sub(r"\d+", "#", a.name), a.stream, a.thread].append(a)
+    return [
+        found
+        for found in groups.values()
+        if len(found) > 1 and all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(found))
+    ]
+
+
+def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
+    """The share of the device's work that was launched inside annotations of the host, or the share of the host's
+    time from their first to their last that they cover, whichever is less."""
+    launch = recorded.launch_ns()
+    known = (launch >= 0) & (recorded.device.kind == KERNEL)
+    if not known.any():
+        return 0.0
+    starts = np.array([a.start_ns for a in found], dtype=np.int64)
+    ends = np.array([a.end_ns for a in found], dtype=np.int64)
+    at = np.searchsorted(starts, launch, side="right") - 1
+    inside = known & (at >= 0) & (launch <= ends[np.maximum(at, 0)])
+    length = recorded.device.end_ns - recorded.device.start_ns
+    work = int(length[known].sum())
+    span = int(ends[-1] - starts[0])
+    covered = int((ends - starts).sum()) / span if span else 0.0
+    return min(int(length[inside].sum()) / work if work else 0.0, covered)
 
 
 def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
@@ -169,6 +259,6 @@ def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list
     for window in found:
         late = end is not None and window.end_ns > end and window.source.startswith("cpu" if not lost else "")
         early = recorded.record_start_ns is not None and window.start_ns < recorded.record_start_ns
-        window.cut = bool(late or early)
+        window.cut = bool(window.cut or late or early)
     problems.add("cut_step", sum(w.cut for w in found))
     return sorted(found, key=lambda w: (w.start_ns, w.name))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
+
+from wirecost.storage import check_writable, fault_of, naming
 
 
 def profile_window(count: int, iterate: Callable[[int], object], device: torch.device, path: Path) -> None:
@@ -22,6 +26,9 @@ def profile_window(count: int, iterate: Callable[[int], object], device: torch.d
         count: number of recorded iterations.
         iterate: runs iteration n of the window.
         path: the trace file (.json.gz).
+
+    Raises:
+        OSError, StorageError: if the trace can't be written because the storage fails.
     """
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
@@ -33,8 +40,38 @@ def profile_window(count: int, iterate: Callable[[int], object], device: torch.d
             # After the last iteration this stops recording, and waits for the device.
             profiler.step()
     try:
-        path.parent.mkdir(exist_ok=True)
-        profiler.export_chrome_trace(str(path))
+        _write(profiler, path)
     except OSError as error:
         path.unlink(missing_ok=True)
+        if fault_of(error) is not None:
+            raise
         sys.stderr.write(f"{path}: the profiled window can't be written: {error}\n")
+
+
+def _write(profiler: profile, path: Path) -> None:
+    """Exports the trace beside `path`, checks it, and compresses it to `path`.
+
+    The profiler doesn't raise an error if it can't write. If it compresses the file itself, it leaves an empty
+    one.
+    """
+    path.parent.mkdir(exist_ok=True)
+    plain = path.with_suffix("")
+    try:
+        profiler.export_chrome_trace(str(plain))
+        if not _is_whole(plain):
+            check_writable(path.parent)
+            raise OSError("the profiler did not write it completely")
+        with naming(path), plain.open("rb") as source, gzip.open(path, "wb", compresslevel=6) as target:
+            shutil.copyfileobj(source, target)
+    finally:
+        for leftover in (plain, plain.with_name(f"{plain.name}.tmp")):
+            leftover.unlink(missing_ok=True)
+
+
+def _is_whole(trace: Path) -> bool:
+    """Returns whether a trace's JSON is complete."""
+    if not trace.exists():
+        return False
+    with trace.open("rb") as file:
+        file.seek(max(0, trace.stat().st_size - 64))
+        return file.read().rstrip().endswith(b"}")

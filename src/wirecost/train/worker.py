@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from wirecost.launch.rank import run_as_rank
 from wirecost.launch.rendezvous import meet
+from wirecost.storage import LineFile, naming, write_file
 
 if TYPE_CHECKING:
     from wirecost.breakdown import PeakMemory
@@ -86,7 +87,7 @@ def run_rank(directory: Path, rank: int) -> None:
         dist.init_process_group("gloo", **group)
     checkpoints = directory / "checkpoints"
     trace = directory / "traces" / f"rank-{rank}.json.gz"
-    with (directory / "samples" / f"rank-{rank}.jsonl").open("w", buffering=1) as samples:
+    with LineFile(directory / "samples" / f"rank-{rank}.jsonl") as samples:
         for step in train(
             experiment,
             tokens,
@@ -112,7 +113,7 @@ def run_rank(directory: Path, rank: int) -> None:
                 "kept_pace": sample.kept_pace,
                 "communications": [vars(c) for c in sample.communications],
             }
-            samples.write(json.dumps(line) + "\n")
+            samples.write(json.dumps(line))
     dist.barrier()
     if rank == 0 and checkpoints.exists():
         # Checkpoints were written to measure the time of writing. A study's results keep no weights.
@@ -133,12 +134,12 @@ def _freeze_objects(_: Engine) -> None:
 
 def _write_peak(path: Path, peak: PeakMemory) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(peak.model_dump_json(indent=1))
+    write_file(path, peak.model_dump_json(indent=1))
 
 
 def _append_event(path: Path, event: TrainedEvent) -> None:
     path.parent.mkdir(exist_ok=True)
-    with path.open("a") as events:
+    with naming(path), path.open("a") as events:
         events.write(json.dumps(vars(event)) + "\n")
 
 

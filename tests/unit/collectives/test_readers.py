@@ -107,15 +107,25 @@ def test_the_number_of_ranks_follows_from_the_bandwidths_where_it_is_certain() -
 
 
 def test_our_own_table_reads_back() -> None:
-    from wirecost.collectives.readers.base import row
+    from wirecost.collectives.readers.base import row, tables_of
     from wirecost.collectives.table import read_table
 
     rows = [
-        row(name, size_bytes=1 << 20, count=count, dtype="float", ranks=4, time_us=125.25, mode=mode, wrong=0)
-        for name, count in (("all_gather", 65536), ("broadcast", 262144))
+        row(
+            name,
+            size_bytes=1 << 20,
+            count=count,
+            dtype="float",
+            ranks=4,
+            time_us=125.25,
+            mode=mode,
+            wrong=0,
+            root=root,
+        )
+        for name, count, root in (("all_gather", 65536, None), ("broadcast", 262144, 0))
         for mode in Mode
     ]
-    text = "\n".join(read_table(rows))
+    text = "\n".join(line for table in tables_of(rows) for line in read_table(table))
     back = parse_results(text, "x").rows
     assert [(r.collective, r.size_bytes, r.ranks, r.mode, r.time_ns) for r in back] == [
         (r.collective, r.size_bytes, r.ranks, r.mode, r.time_ns) for r in rows

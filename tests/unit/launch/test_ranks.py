@@ -16,6 +16,7 @@ from wirecost.launch.rank import classify
 from wirecost.launch.ranks import Ranks, oom_kills
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.spec.network import Emulation, Network
+from wirecost.storage import StorageError
 
 
 def judge(folder: Path, *ends: str, kinds: dict[int, str], oom_kills_before: int | None = None) -> JobResult:
@@ -118,3 +119,26 @@ def test_four_gpus_as_two_hosts_of_two(tmp_path: Path) -> None:
 def test_what_gloo_says_of_a_peer_that_went_away(sign: str) -> None:
     assert classify(RuntimeError(f"[pair.cc:1] writev [10.77.0.1]:5: {sign}")) == "lost_peer"
     assert classify(RuntimeError("a pipe broke")) == "error"
+
+
+@pytest.mark.parametrize(
+    ("end", "what"),
+    [("os._exit(100)", "No space left on device"), ("os.kill(os.getpid(), signal.SIGBUS)", "SIGBUS")],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_rank_without_room_ends_the_job_without_an_ending(
+    tmp_path: Path, end: str, what: str, first: int
+) -> None:
+    """Whichever rank ends first: one that lost its peer tells nothing of why."""
+    (tmp_path / "logs").mkdir()
+    late = "import os, signal, time\ntime.sleep(0.3 * (os.environ['RANK'] != sys.argv[1]))\n"
+    code = f"import sys\n{late}\nif os.environ['RANK'] == '1':\n    {end}\nsys.exit(1)"
+    network = Network(name="here", emulate=Emulation())
+    with (
+        Ranks(
+            [sys.executable, "-c", code, str(first)], tmp_path, 2, per_host=2, network=network, hosts=None
+        ) as ranks,
+        pytest.raises(StorageError, match=what) as fault,
+    ):
+        ranks.watch(60, lambda _: 0)
+    assert fault.value.path == tmp_path

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.model import ROW
 from wirecost.errors import SpecError
 from wirecost.model.batch import predict_rows
-from wirecost.model.row_workload import CannotExpressError
+from wirecost.model.columns import CannotExpressError
 from wirecost.model.rows import configuration, find_gpu
 from wirecost.model.validate import read_table, validate_table
 from wirecost.spec import MatrixPrecision

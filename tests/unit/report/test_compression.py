@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from support.results import STUDY, invented_store
+from support.results import STUDY, invented_store, replace_breakdown
 from wirecost.report import read_report
 from wirecost.report.compression import compressions
 from wirecost.report.data import rows, to_json
@@ -28,7 +28,7 @@ def store_with_bytes(root: Path, plan: str, size_bytes: int | None) -> None:
             data = json.loads(path.read_text())
             for collective in data["collectives"]:
                 collective["bytes"] = size_bytes
-            path.write_text(json.dumps(data))
+            replace_breakdown(result.directory, data)
 
 
 def test_plans_that_differ_in_gradient_traffic_are_held_against_the_native_one(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from support.results import invented_store
+from support.results import invented_store, replace_breakdown
 from wirecost.breakdown import Breakdown, MemoryKind, OutOfMemory
 from wirecost.report import read_report
 from wirecost.report.data import rows
@@ -32,7 +32,7 @@ def test_the_largest_rank_counts_and_running_out_is_said(tmp_path: Path) -> None
              "peak_bytes": (r + 1) * 2**30, "reserved_bytes": (r + 2) * 2**30}
             for r in range(data["world_size"])
         ]  # fmt: skip
-        path.write_text(json.dumps(data))
+        replace_breakdown(result.directory, data)
     report = read_report(tmp_path)
     oom, done = rows(report)[:2]
     assert (oom["peak_memory_bytes"], oom["oom_asked_bytes"]) == (70 * 2**30, 2**31)

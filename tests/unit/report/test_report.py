@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from support.counters import SECOND, write_counters, write_events
-from support.results import COMPUTE_MS, STUDY, invented_store
+from support.results import COMPUTE_MS, STUDY, invented_store, replace_breakdown
 from wirecost.counters.monitor import read_recording
 from wirecost.counters.parquet import ParquetWriter
 from wirecost.errors import WirecostError
@@ -22,7 +22,8 @@ from wirecost.report.over_time_figure import pause_labels, write_recording_figur
 from wirecost.report.page import render_page
 from wirecost.report.terminal import print_report
 from wirecost.study import Status
-from wirecost.study.store import Outcome, StoreError
+from wirecost.study.manifest import write_manifest
+from wirecost.study.store import DamagedResultWarning, Outcome, StoreError
 
 ALL_REDUCE_MS = {(2, "emulated-1g"): 8 / 0.99, (4, "emulated-1g"): 12 / 0.99, (2, "emulated-100m"): 80 / 0.99}
 
@@ -97,7 +98,7 @@ def test_communication_that_is_not_what_bytes_and_rate_say_is_pointed_out(tmp_pa
     data = json.loads(path.read_text())
     for collective in data["collectives"]:
         collective["transfer_median_ns"] = round(collective["transfer_median_ns"] * 1.16)
-    path.write_text(json.dumps(data))
+    replace_breakdown(first, data)
     broken = [e for e in read_report(tmp_path).expectations() if not e.holds]
     assert [e.deviation for e in broken] == [pytest.approx(0.16, abs=0.001)]
     assert "15 of 16 runs within 15%" in shown(tmp_path)
@@ -210,7 +211,7 @@ def test_use_of_the_link_beside_its_measured_rate(tmp_path: Path) -> None:
     (path,) = [r.directory / "breakdown.json" for r in store.results()][:1]
     data = json.loads(path.read_text())
     data["network"] |= {"mean_use_bps": 0.2 * data["network"]["measured_rate_bps"], "peak_use_bps": 1e7}
-    path.write_text(json.dumps(data))
+    replace_breakdown(path.parent, data)
     network = data["network"]["name"]
     rate = data["network"]["measured_rate_bps"]
     line = next(x for x in shown(tmp_path).splitlines() if x.startswith("Link use"))
@@ -241,24 +242,67 @@ def test_a_recording_of_the_monitor_has_the_same_figure(tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
 
 
-def test_a_broken_store_is_one_clear_line(tmp_path: Path) -> None:
+def test_damaged_results_are_left_out_and_named(tmp_path: Path) -> None:
     store = invented_store(tmp_path)
-    victim = next(iter(sorted(store.experiments.iterdir())))
-    (victim / "breakdown.json").write_text('{"schema_version": 2}')
-    with pytest.raises(StoreError, match="can't be read as a result") as error:
+    victims = sorted(store.experiments.iterdir())[:2]
+    for victim in victims:
+        (victim / "breakdown.json").write_text('{"schema_version": 2}')
+    report = read_report(tmp_path)
+    assert len(report.cells) == 14
+    names = {victim.name for victim in victims}
+    assert names.isdisjoint(c.result.directory.name for c in report.cells)
+    damaged = [message for code, message, _ in report.warnings() if code == "damaged"]
+    assert [message.split(": ")[1] in names for message in damaged] == [True, True]
+    assert "breakdown.json has 21 bytes" in damaged[0]
+    assert "--resume --repair" in damaged[-1]
+    for text in (shown(tmp_path), render_page(report), to_json(report)):
+        assert all(name in text for name in names)
+
+
+def test_many_damaged_results_are_counted(tmp_path: Path) -> None:
+    store = invented_store(tmp_path, text=STUDY.replace("hosts: [2, 4]", "hosts: [2, 4, 8, 16]"))
+    whole = len(store.results())
+    for victim in sorted(store.experiments.iterdir())[:-1]:
+        (victim / "status.json").unlink()
+    damaged = [message for code, message, _ in read_report(tmp_path).warnings() if code == "damaged"]
+    assert (whole, len(damaged)) == (32, 21)
+    assert damaged[-1].startswith("left out: 11 more; ")
+
+
+def test_a_store_of_damaged_results_alone_is_one_clear_line(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    for victim in store.experiments.iterdir():
+        (victim / "manifest.json").unlink()
+    with pytest.raises(StoreError, match=r"none of its results can be used: 16 are damaged, first ") as error:
         read_report(tmp_path)
-    assert str(victim) in str(error.value)
+    assert "manifest.json is missing" in str(error.value)
+    assert "--resume --repair" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_damaged_study_leaves_the_results_in_the_order_of_their_names(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    (tmp_path / "study.yaml").write_text("name: [")
+    report = read_report(tmp_path)
+    names = [c.result.directory.name for c in report.cells]
+    assert names == sorted(p.name for p in store.experiments.iterdir())
+    assert any("study.yaml" in message for code, message, _ in report.warnings() if code == "damaged")
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"packages": [1]}', "[" * 100_000])
-def test_a_broken_environment_is_one_clear_line(tmp_path: Path, content: str) -> None:
-    invented_store(tmp_path)
-    for path in tmp_path.glob("experiments/*/environment.json"):
+def test_a_broken_environment_breaks_no_report(tmp_path: Path, content: str) -> None:
+    store = invented_store(tmp_path)
+    paths = [r.directory / "environment.json" for r in store.results()]
+    assert len(paths) == 16
+    for path in paths:
         path.write_text(content)
-    with pytest.raises(StoreError, match=r"environment\.json: ") as error:
-        read_report(tmp_path)
-    assert "\n" not in str(error.value)
+        write_manifest(path.parent, path.parent.name)
+    report = read_report(tmp_path)
+    assert report.environment == {}
+    assert len(report.cells) == 16
+    paths[3].write_text('{"packages": {"torch": "2"}}')
+    write_manifest(paths[3].parent, paths[3].parent.name)
+    assert read_report(tmp_path).environment == {"packages": {"torch": "2"}}
 
 
 def test_results_of_a_study_before_it_was_edited_are_not_mixed_in(tmp_path: Path) -> None:
@@ -282,3 +326,13 @@ def test_the_study_decides_the_order(tmp_path: Path) -> None:
     names = [c.workload for c in read_report(tmp_path).cells]
     assert names == [w for _ in range(2) for w in ["small"] * 4 + ["large"] * 4]
     assert STUDY.index("small") < STUDY.index("large")
+
+
+def test_counters_that_cannot_be_read_are_not_drawn(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    counted = next(r for r in store.results() if r.experiment.ranks == 4)
+    write_counters(counted.directory, [50, 5, 5, 0, 5, 5])
+    (counted.directory / "counters.jsonl").write_text("junk\njunk\n")
+    with pytest.warns(DamagedResultWarning, match=r"not drawn: .*counters\.jsonl' line 1 is no sample"):
+        names = [p.name for p in write_figures(read_report(tmp_path), tmp_path / "figures")]
+    assert names == ["breakdown.png", "breakdown.svg", "comm_fraction.png", "comm_fraction.svg"]

@@ -242,7 +242,7 @@ def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None
         (b'{"hidden_size": NaN}', "NaN is not a number"),
         (b'{"a": ' + b"[" * 200_000, "not readable as JSON"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not readable as JSON"),
-        (b" " * (2 << 20), "larger than 1 MiB"),
+        (b" " * (2 << 20), "longer than 1 MiB"),
     ],
 )
 def test_files_that_are_no_configuration(content: bytes, message: str, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from wirecost.report.terminal import print_report
 from wirecost.spec import Device, Emulation, Network, Study, parse_yaml, validate
 from wirecost.study import networks
 from wirecost.study.networks import Site, benchmark, read_benchmark, sites, why_not
-from wirecost.study.store import StoreError
 
 EXPERIMENTS = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()
 
@@ -98,8 +97,12 @@ def test_kept_reused_shown_and_read_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert why_not(store, wanted[0]) is None
 
     path.write_text('{"format_version": 1, "request": {}}')
-    with pytest.raises(StoreError, match=r"bench\.json"):
-        read_report(tmp_path)
+    named = [b.remark for b in read_report(tmp_path).benchmarks if b.remark]
+    assert len(named) == 1
+    assert "bench.json has 36 bytes" in str(named[0])
+    benchmark(store, wanted, lambda site, why: None)
+    assert asked == [4, 1, 1]
+    assert not [b for b in read_report(tmp_path).benchmarks if b.remark]
 
 
 def test_wrong_sums_are_no_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

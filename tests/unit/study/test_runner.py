@@ -9,26 +9,11 @@ from wirecost.errors import UnsupportedError
 from wirecost.spec import Experiment, Study, parse_yaml, validate
 from wirecost.study import Status, Store, run_study, runnable, runner
 from wirecost.study.estimate import TimeLeft
-from wirecost.study.runner import Silent, _judge, _Watch
+from wirecost.study.runner import Silent, _Watch
 from wirecost.study.store import Outcome
 from wirecost.units import Seconds
 
 EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
-
-
-def test_an_experiment_whose_process_died_says_the_last_that_it_said(tmp_path: Path) -> None:
-    (tmp_path / "logs").mkdir()
-    log = tmp_path / "logs" / "cell.log"
-    log.write_text("Traceback:\n  somewhere\nOSError: [Errno 28] No space left on device\n")
-    outcome, breakdown = _judge(EXPERIMENT, tmp_path, 1, cores=2)
-    assert breakdown is None
-    assert outcome.status is Status.FAILED
-    assert (outcome.reason or "").endswith(
-        "exit code 1 before its ranks did: OSError: [Errno 28] No space left on device"
-    )
-    assert len(outcome.log_tail) == 3
-    log.write_text("")
-    assert (_judge(EXPERIMENT, tmp_path, 1, cores=2)[0].reason or "").endswith("before its ranks did")
 
 
 def test_progress_reads_what_is_new_and_counts_whole_lines(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from support.results import invented_store
 from wirecost.study import Status, Store
-from wirecost.study.store import PARTIAL, Outcome, StoreError
+from wirecost.study.store import PARTIAL, DamagedResultWarning, Outcome, StoreError
 
 
 def test_what_is_not_published_does_not_exist(tmp_path: Path) -> None:
@@ -36,19 +36,25 @@ def test_publishing_again_replaces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"status": "fai', b"\xff\xfe", b"[]", None])
-def test_a_status_that_cannot_be_read_is_one_line_that_names_it(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_a_status_that_cannot_be_read_is_one_line_that_names_it(
+    tmp_path: Path, content: bytes | None, with_manifest: bool
+) -> None:
     store = invented_store(tmp_path)
     result = store.results()[0]
     path = result.directory / "status.json"
     path.unlink()
     path.mkdir() if content is None else path.write_bytes(content)
-    for read in (lambda: store.outcome(result.experiment), store.results):
-        with pytest.raises(StoreError) as refusal:
-            read()
-        assert str(refusal.value).startswith(f"{path}: can't be read as a result (")
-        assert "--resume" in str(refusal.value)
-        assert "\n" not in str(refusal.value)
-        assert "pydantic" not in str(refusal.value)
+    if not with_manifest:
+        (result.directory / "manifest.json").unlink()
+    contents = store.contents()
+    assert [d.name for d in contents.damaged] == [result.directory.name]
+    assert contents.damaged[0].reason.startswith("status.json ")
+    assert "\n" not in contents.damaged[0].reason
+    assert "pydantic" not in contents.damaged[0].reason
+    assert len(contents.results) == 15
+    with pytest.warns(DamagedResultWarning, match=r"left out: .*status\.json"):
+        assert store.results() == list(contents.results)
 
 
 def test_publishing_again_and_killed_in_between_leaves_no_half_result(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from wirecost.trace.classify import COPY, Classifier, bus_factor, operation, total_bytes
+from wirecost.trace.categories import COPY
+from wirecost.trace.classify import Classifier
+from wirecost.trace.operations import bus_factor, operation, total_bytes
 from wirecost.trace.source import TraceError
 
 COMMUNICATION = {
@@ -31,6 +33,36 @@ COMMUNICATION = {
     "void (anonymous namespace)::one_shot_all_reduce_kernel<float>(float**)": "all_reduce",
     "multimem_all_reduce_kernel": "all_reduce",
     "userbuffers_fp16_sum_inplace_gpu_rr_rs_oop": "unknown",
+    "ncclAllReduceRingLLKernel_sum_f32(ncclColl)": "all_reduce",
+    "ncclSymDevKernel_AllGather_LL(ncclDevKernelArgs)": "all_gather",
+    "nccldevkernel_allreduce_sum_f32_ring_ll": "all_reduce",
+    "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE": "all_reduce",
+    "_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataE": "reduce_scatter",
+    "_ZN4vllm26cross_device_reduce_2stageIfLi4EEEvPNS_8RankDataE": "all_reduce",
+    "void aiter::allreduce_fusion_kernel_2stage<__hip_bfloat16, 8>(aiter::RankData*)": "all_reduce",
+    "void aiter::ar_ll_gfx1250<float, 8>(int)": "all_reduce",
+    "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<x> >(int)": "all_reduce",
+    "void deep_ep::internode::cached_notify<false>(int, int, int)": "unknown",
+    "void deep_ep::intranode::barrier<8>(int**, int)": "barrier",
+    "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16>(int4*)": "combine",
+    "void mori::moe::EpDispatchIntraNodeKernel<float>(mori::moe::EpDispatchCombineArgs<float>)": "dispatch",
+    "void pplx::a2a_kernels::a2a_combine_recv_kernel<8>(int)": "combine",
+    "void (anonymous namespace)::a2a_dispatch_send_kernel<8>(int)": "dispatch",
+    "void flashinfer::trtllm_mnnvl_allreduce::twoshotAllreduceKernel<(unsigned char)8, __nv_bfloat16, false>(x)": "all_reduce",
+    "void flashinfer::trtllm_mnnvl_allreduce::rmsNormLamport<__nv_bfloat16>(x)": "all_reduce",
+    "void tensorrt_llm::kernels::moeAlltoAllKernel<8>(x)": "all_to_all",
+    "void moe_comm::moeA2ADispatchKernel<8>(x)": "dispatch",
+    "void (anonymous namespace)::all_reduce_one_shot_push_kernel<__nv_bfloat16, 8u, true>(x)": "all_reduce",
+    "kuserbuffers_pushrecv(int, int, int*, int*, int)": "recv",
+    "(anonymous namespace)::barrier_kernel(unsigned int**, int, int, int, unsigned long)": "barrier",
+    "(anonymous namespace)::put_signal_kernel(unsigned int**, int, int, int, int, unsigned long)": "unknown",
+    "oneccl_reduce_base<float, 2, 16, 1, 1, 2>": "reduce",
+    "Allgatherv_small_kernel_esimd<float>": "all_gather",
+    "ReduceScatterLargeNoCopyKernel<half>": "reduce_scatter",
+    "alltoallv_kernel_4_float_sum": "all_to_all",
+    "hcom_allReduce__304_0_1": "all_reduce",
+    "hcom_batchSendRecv__304_1_1": "send_recv",
+    "ncclKernelAllGatherCtranDirect(CtranAlgoDeviceState*)": "all_gather",
 }
 COMPUTE = [
     "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
@@ -44,6 +76,20 @@ COMPUTE = [
     "dispatch_tokens_to_experts",
     "gemm(ncclDevKernelArgsStorage<4096ul>)",
     "void cutlass::Kernel<ccl::Tile, nvshmem_team>(int)",
+    "void deep_ep::internode::get_dispatch_layout<256, 32, 8>(long const*)",
+    "void deep_ep::internode_ll::query_mask_buffer(int*)",
+    "void dpsk::ep::cuda::get_dispatch_layout<8>(long const*)",
+    "void groupnorm_kernel_dispatch_up<__hip_bfloat16>(int)",
+    "computeSendRecvIndicesKernel(int*)",
+    "void moe_comm::moeA2ASanitizeExpertIdsKernel(int*)",
+    "void lamport_initialize_kernel<float>(float*)",
+    "softmax_block_all_reduce_kernel(float*)",
+    "void blockAllReduceSum<float>(float*)",
+    "ag_gemm_matmul_all_gather_kernel",
+    "void moe_scatter_reduce<8>(int)",
+    "_Z9my_kernelPf",
+    "_ZN",
+    "_Z99999short",
     "",
 ]
 

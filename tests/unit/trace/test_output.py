@@ -2,103 +2,26 @@
 
 from __future__ import annotations
 
-import html.parser
-import io
 import json
 import os
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
+from support.hostile import write_hostile_job
 from support.tracefiles import make_job
 from wirecost.breakdown import Breakdown
 from wirecost.cli import application
-from wirecost.cli.trace_view import show
 from wirecost.errors import WirecostError
 from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.html import render_html
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u001b[31m\u202ered[bold]\u0007&amp;"
-
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """Two ranks in which whatever can carry a name carries a hostile one."""
-    for made in make_job(2, 2, seed=41):
-        document = json.loads(made.text)
-        for event in document["traceEvents"]:
-            if event.get("cat") == "kernel" and "nccl" not in event["name"]:
-                event["name"] = HOSTILE
-            if "nccl" in event["name"]:
-                event["args"]["Process Group Name"] = HOSTILE
-                event["args"]["Process Group Description"] = HOSTILE + "2"
-        document["traceEvents"].append(
-            {"ph": "X", "cat": "gpu_user_annotation", "name": HOSTILE, "pid": 0, "tid": 7, "ts": 1e6, "dur": 60.0}
-        )
-        document["traceEvents"].append({"ph": "X", "cat": HOSTILE, "name": HOSTILE, "ts": 1, "dur": 1})
-        (tmp_path / f"rank{made.rank}.json").write_text(json.dumps(document))
+    write_hostile_job(tmp_path)
     return tmp_path
-
-
-class Page(html.parser.HTMLParser):
-    """Collects what a browser would see of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.handlers: list[str] = []
-        self.scripts: list[str] = []
-        self._in_script = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.handlers += [name for name, _ in attrs if name.startswith("on")]
-        self.handlers += [value or "" for name, value in attrs if name in ("src", "href")]
-        self._in_script = tag == "script"
-
-    def handle_data(self, data: str) -> None:
-        if self._in_script:
-            self.scripts.append(data)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_script = False
-
-
-def test_names_cannot_break_out_of_the_page(hostile: Path) -> None:
-    page = Page(render_html(read(hostile, timeline=True, window=f"name:{'^</script>'}")))
-    assert page.tags.count("script") == 2
-    assert "img" not in page.tags
-    assert page.handlers == []  # and nothing is loaded from anywhere
-    data = json.loads(page.scripts[0])
-    assert any(HOSTILE in name for name in data["names"])
-    assert data["ranks"][0]["steps"][0]["name"] == HOSTILE
-
-
-def test_the_page_draws_what_the_parts_say(tmp_path: Path) -> None:
-    made = make_job(2, 3, seed=42)
-    for m in made:
-        (tmp_path / f"rank{m.rank}.json").write_bytes(m.text)
-    traces = read(tmp_path, timeline=True)
-    data = json.loads(Page(render_html(traces)).scripts[0])
-    for drawn, trace in zip(data["ranks"], traces.traces, strict=True):
-        assert trace.parts is not None
-        lengths = {kind: sum(drawn[kind][1::2]) for kind in ("compute", "overlapped", "exposed", "memory")}
-        assert lengths == {
-            "compute": trace.parts.compute_only_ns,
-            "overlapped": trace.parts.overlapped_ns,
-            "exposed": trace.parts.exposed_comm_ns,
-            "memory": trace.parts.exposed_memory_ns,
-        }
-        assert len(drawn["calls"]) == 3
-
-
-def test_without_a_time_line_there_is_no_page(tmp_path: Path) -> None:
-    (tmp_path / "rank0.json").write_bytes(make_job(1, 1)[0].text)
-    with pytest.raises(TraceError, match="timeline"):
-        render_html(read(tmp_path))
 
 
 def test_the_terminal_sees_no_escape(hostile: Path) -> None:
@@ -151,20 +74,48 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
     assert polars.read_parquet(tmp_path / "parquet" / "iterations.parquet").height == 4
 
 
-def test_a_terminal_of_80_columns_shows_what_a_row_is_of(tmp_path: Path) -> None:
-    for made in make_job(2, 1):
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_the_answer_reads_well_at_any_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """COLUMNS is honoured off a terminal; no line is longer."""
+    for made in make_job(4, 5, late=2):
         (tmp_path / f"rank{made.rank}.json").write_bytes(made.text)
-    stream = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "wirecost.cli.trace_view.Console", lambda **_: Console(file=stream, width=80, force_terminal=True)
-        )
-        show(read(tmp_path))
-    shown = stream.getvalue()
-    assert shown.count("ProfilerStep#3") >= 2
-    assert "all_reduce" in shown
-    assert shown.count("cpu_step") == 2
-    assert "aligned," in shown
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = CliRunner().invoke(application(), ["trace", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert max(map(len, lines)) <= columns
+    heads = [line.split()[0] for line in lines if line[:1].isupper()][:5]
+    assert heads == ["Iteration", "Communication", "Cause", "To", "Next"]
+    assert any(line.startswith("2 <") for line in lines)
+
+
+def test_every_table_is_printed_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wirecost.trace.tables import NAMES
+
+    for made in make_job(2, 2, late=1):
+        (tmp_path / f"rank{made.rank}.json").write_bytes(made.text)
+    monkeypatch.setenv("COLUMNS", "80")
+    run = CliRunner()
+    listed = run.invoke(application(), ["trace", "--help"], env={"COLUMNS": "400"}).output
+    for name in NAMES:
+        assert name in listed
+        result = run.invoke(application(), ["trace", str(tmp_path), "--table", name])
+        assert result.exit_code == 0, result.output
+        assert len(result.output.splitlines()) >= 1
+    both = run.invoke(application(), ["trace", str(tmp_path), "--table", "ranks", "--table", "problems"])
+    assert "Ranks by category" in both.output and "first_collective" in both.output
+    wrong = run.invoke(application(), ["trace", str(tmp_path), "--table", "rank"])
+    assert isinstance(wrong.exception, WirecostError) and "ranks" in str(wrong.exception)
+
+
+def test_a_table_comes_as_json_too(tmp_path: Path) -> None:
+    for made in make_job(2, 2):
+        (tmp_path / f"rank{made.rank}.json").write_bytes(made.text)
+    result = CliRunner().invoke(
+        application(), ["trace", str(tmp_path), "--format", "json", "--table", "calls", "--table", "skew"]
+    )
+    document = json.loads(result.stdout)
+    assert {name: len(rows) for name, rows in document.items()} == {"calls": 4, "skew": 2}
 
 
 def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:

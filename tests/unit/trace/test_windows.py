@@ -32,41 +32,61 @@ def note(name: str, ts: float, dur: float, cat: str = "gpu_user_annotation", tid
     return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": tid, "ts": ts, "dur": dur}
 
 
-def test_the_gpu_annotation_comes_first_and_can_be_overridden(read: Read) -> None:
+def unlaunched(text: bytes) -> bytes:
+    """The trace without the host calls that launched its kernels."""
+    return edited(text, keep=lambda e: e.get("cat") != "cuda_runtime")
+
+
+def test_launches_come_first_and_can_be_overridden(read: Read) -> None:
     names = BOTH.steps
-    assert sources(read(BOTH.text)) == [(n, "gpu_step") for n in names]
+    assert sources(read(BOTH.text)) == [(n, "launches") for n in names]
+    assert sources(read(BOTH.text, window="launches")) == [(n, "launches") for n in names]
     assert sources(read(BOTH.text, window="cpu")) == [(n, "cpu_step") for n in names]
     assert sources(read(BOTH.text, window="gpu")) == [(n, "gpu_step") for n in names]
     assert sources(read(BOTH.text, window="whole")) == []
-    assert sources(read(BOTH.text, window="name:Step#4$")) == [(names[1], "gpu_annotation")]
+    assert sources(read(BOTH.text, window="name:Step#4$")) == [(names[1], "launches")]
 
 
-def test_a_step_without_gpu_annotation_falls_back_to_its_cpu_step_and_says_so(read: Read) -> None:
+def test_without_launches_gpu_annotations_that_cover_the_work_are_the_steps(read: Read) -> None:
+    text = unlaunched(BOTH.text)
+    assert sources(read(text)) == [(n, "gpu_step") for n in BOTH.steps]
+    assert sources(read(text, window="name:Step#4$")) == [(BOTH.steps[1], "gpu_annotation")]
+    assert "window_not_found" in {p.code for p in read(text, window="launches").problems}
+
+
+def test_without_launches_a_step_without_gpu_annotation_makes_all_of_them_cpu_steps(read: Read) -> None:
     text = edited(
-        BOTH.text, keep=lambda e: not (e.get("cat") == "gpu_user_annotation" and e["name"] == BOTH.steps[1])
+        unlaunched(BOTH.text),
+        keep=lambda e: not (e.get("cat") == "gpu_user_annotation" and e["name"] == BOTH.steps[1]),
     )
     trace = read(text)
-    assert sources(trace) == list(zip(BOTH.steps, ["gpu_step", "cpu_step", "gpu_step"], strict=True))
-    assert [p.code for p in trace.problems] == ["mixed_windows"]
+    assert sources(trace) == [(n, "cpu_step") for n in BOTH.steps]
+    assert trace.problems == []
 
 
 def test_annotations_of_one_step_on_several_streams_are_spanned(read: Read) -> None:
-    trace = read(BOTH.text)
+    trace = read(BOTH.text, window="gpu")
     window = trace.iterations[0].window
     start = (window.start_ns - 1_727_743_122_000_000_000) / 1000
-    more = read(edited(BOTH.text, add=[note(BOTH.steps[0], start - 1, 0.5, tid=20)]))
+    more = read(edited(BOTH.text, add=[note(BOTH.steps[0], start - 1, 0.5, tid=20)]), window="gpu")
     assert more.iterations[0].window.start_ns == window.start_ns - 1000
     assert more.iterations[0].window.end_ns == window.end_ns
     assert more.problems == []
 
 
-def test_scraps_of_gpu_annotations_are_pointed_out(read: Read) -> None:
-    text = BOTH.text
+def scraps(text: bytes) -> bytes:
+    """The trace with annotations of the GPU that cover next to nothing of a step."""
     document = json.loads(text)
     for event in document["traceEvents"]:
         if event.get("cat") == "gpu_user_annotation":
             event["dur"] = 0.5
-    trace = read(json.dumps(document).encode())
+    return json.dumps(document).encode()
+
+
+def test_scraps_of_gpu_annotations_are_no_steps_unless_asked_for(read: Read) -> None:
+    assert sources(read(scraps(BOTH.text))) == [(n, "launches") for n in BOTH.steps]
+    assert sources(read(scraps(unlaunched(BOTH.text)))) == [(n, "cpu_step") for n in BOTH.steps]
+    trace = read(scraps(BOTH.text), window="gpu")
     assert {p.code: p.count for p in trace.problems} == {"bare_gpu_step": 3}
     assert [i.window.end_ns - i.window.start_ns for i in trace.iterations] == [500] * 3
 
@@ -96,7 +116,7 @@ def test_without_anything_the_whole_window_stands(read: Read) -> None:
 
 def test_repeated_names_are_numbered(read: Read) -> None:
     added = [note("fwd", 1_000_003, 9), note("fwd", 1_000_060, 9)]
-    trace = read(edited(BOTH.text, add=added), window="name:^fwd$")
+    trace = read(edited(unlaunched(BOTH.text), add=added), window="name:^fwd$")
     assert sources(trace) == [("fwd#0", "gpu_annotation"), ("fwd#1", "gpu_annotation")]
 
 
@@ -119,7 +139,7 @@ def test_old_profilers_write_steps_among_the_operators(read: Read) -> None:
         if event["cat"] is None:
             del event["cat"]
     trace = read(json.dumps(document).encode())
-    assert [s for _, s in sources(trace)] == ["cpu_step"] * 2
+    assert [s for _, s in sources(trace)] == ["launches"] * 2
     assert trace.problems == []
 
 
@@ -132,8 +152,10 @@ def test_an_unknown_window_is_refused(choice: str) -> None:
 def test_a_name_finds_annotations_of_the_cpu_where_the_gpu_has_none(read: Read) -> None:
     at = 1_000_000
     added = [note("train_step", at + 100 * k, 90, cat="user_annotation", tid=99) for k in range(2)]
-    trace = read(edited(BOTH.text, add=added), window="name:^train_step$")
+    trace = read(edited(unlaunched(BOTH.text), add=added), window="name:^train_step$")
     assert sources(trace) == [("train_step#0", "cpu_annotation"), ("train_step#1", "cpu_annotation")]
+    trace = read(edited(BOTH.text, add=added), window="name:^train_step$")
+    assert [s for _, s in sources(trace)] == ["launches"] * len(trace.iterations)
 
 
 @pytest.mark.parametrize("choice", ["name:^nothing$", "gpu"])

@@ -1,13 +1,17 @@
-"""Results of benchmarks as rows: nccl-tests' text and JSON, OSU's text, our own JSON."""
+"""Results of benchmarks as tables: nccl-tests' and rccl-tests' text and JSON, OSU's text, our own JSON."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-from wirecost.collectives.readers import nccl_json, nccl_text, osu, own_json
-from wirecost.collectives.readers.base import Reading, ResultFileError
+from wirecost.collectives.readers import foreign, nccl_json, nccl_text, osu, own_json
+from wirecost.collectives.readers.base import Reading, ResultFileError, Table
+from wirecost.collectives.readers.lines import decode
+from wirecost.reading import read_bytes
 
-__all__ = ["Reading", "ResultFileError", "read_results"]
+__all__ = ["Reading", "ResultFileError", "Table", "parse_results", "read_results"]
 
 MAX_BYTES = 64 << 20
 """A benchmark's output is kilobytes; a whole job's log may be more."""
@@ -22,21 +26,45 @@ def read_results(path: Path, *, ranks: int | None = None) -> Reading:
     Raises:
         ResultFileError: one line that names the file and what is wrong with it.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ResultFileError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no benchmark's output is")
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ResultFileError(f"{path}: {error.strerror}") from error
+    text = decode(read_bytes(path, most_bytes=MAX_BYTES, what="benchmark's output", error=ResultFileError))
     return parse_results(text, str(path), ranks=ranks)
 
 
 def parse_results(text: str, where: str, *, ranks: int | None = None) -> Reading:
     """`read_results` on text; `where` names it in errors."""
-    if text.lstrip()[:1] == "{":
-        if own_json.is_ours(text):
+    text = text.removeprefix("\ufeff")
+    try:
+        return _parse(text, where, ranks)
+    except ResultFileError:
+        if (program := foreign.program_of(text)) is not None and "busbw" not in text:
+            raise ResultFileError(
+                f"{where}: this is {program} output, which is not read; nccl-tests', rccl-tests' and OSU's are"
+            ) from None
+        raise
+
+
+def _parse(text: str, where: str, ranks: int | None) -> Reading:
+    problem: str | None = None
+    if text.lstrip()[:1] in ("{", "["):
+        data, problem = _decoded(text)
+        if own_json.is_ours(data):
             return own_json.parse(text, where)
-        return nccl_json.parse(text, where, ranks=ranks)
-    if osu.TITLE.search(text):
-        return osu.parse(text, where, ranks=ranks)
-    return nccl_text.parse(text, where, ranks=ranks)
+        if isinstance(data, dict | list):
+            return nccl_json.parse(data, where, ranks=ranks)
+    # Lines of a collector and tags of a launcher begin with brackets too.
+    try:
+        if (title := osu.TITLE.search(text)) is not None and "busbw" not in text[title.start() :]:
+            return osu.parse(text, where, ranks=ranks)
+        return nccl_text.parse(text, where, ranks=ranks)
+    except ResultFileError:
+        if problem is not None and not any(word in text for word in ("busbw", "OSU ")):
+            raise ResultFileError(f"{where}: not readable as JSON: {problem[:100]}") from None
+        raise
+
+
+def _decoded(text: str) -> tuple[Any, str]:
+    """The JSON value that a whole text is, or None and why it isn't."""
+    try:
+        return json.loads(text), ""
+    except (ValueError, RecursionError) as error:
+        return None, str(error)

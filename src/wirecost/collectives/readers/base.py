@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wirecost.collectives.operations import COLLECTIVES
+from wirecost.collectives.operations import bus_factor
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.errors import WirecostError
 
 MAX_RANKS = 1 << 22
+LONGEST_NUMBER = 40
+"""Characters of a number that a benchmark prints."""
 
 
 class ResultFileError(WirecostError):
@@ -18,26 +21,103 @@ class ResultFileError(WirecostError):
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Rows from a file. `hosts` is None where the file doesn't tell; `groups` ran at once; `ignored` counts
-    lines of a table that could not be read (a log that broke off, another program's output in between)."""
+class Table:
+    """Rows that were measured together: one collective, one group size, one element type.
 
-    source: str
+    Attributes:
+        groups: how many groups of `ranks` ranks ran at once; the times are of one of them.
+        hosts: machines that all these ranks were on; None where the file doesn't tell.
+        span: machines that one of the groups was on; None where the file doesn't tell, or they differ.
+        gpu: the GPU's name as the benchmark printed it; None where it didn't or there are several kinds.
+    """
+
     rows: tuple[Row, ...]
     hosts: int | None = None
-    ignored: int = 0
     groups: int = 1
+    gpu: str | None = None
+    span: int | None = None
+
+    @property
+    def collective(self) -> str:
+        return self.rows[0].collective
+
+    @property
+    def ranks(self) -> int:
+        return self.rows[0].ranks
+
+    @property
+    def dtype(self) -> str:
+        return self.rows[0].dtype
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Tables from a file.
+
+    Attributes:
+        ignored: lines of tables that could not be used: torn by other output, or at odds with themselves.
+        notes: one line each on what was read otherwise than printed, or left out, and why.
+        corrupt: one line each on results that the benchmark itself found wrong.
+    """
+
+    source: str
+    tables: tuple[Table, ...]
+    ignored: int = 0
+    notes: tuple[str, ...] = ()
+    corrupt: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(row for table in self.tables for row in table.rows)
+
+    @property
+    def hosts(self) -> int | None:
+        """The number of machines, where it is the same for all tables."""
+        return _common(table.hosts for table in self.tables)
+
+    @property
+    def groups(self) -> int:
+        """The number of groups that ran at once, where it is the same for all tables, else 1."""
+        return _common(table.groups for table in self.tables) or 1
+
+
+def _common(values: Iterable[int | None]) -> int | None:
+    kinds = set(values)
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def tables_of(
+    rows: Iterable[Row],
+    *,
+    hosts: int | None = None,
+    groups: int = 1,
+    gpu: str | None = None,
+    span: int | None = None,
+) -> list[Table]:
+    """Sorts rows of one run into tables, by collective, ranks and element type."""
+    found: dict[tuple[str, int, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.collective, row.ranks, row.dtype), []).append(row)
+    return [Table(tuple(mine), hosts, groups, gpu, span) for mine in found.values()]
 
 
 def positive(text: object) -> float | None:
     """A finite number above 0, else None ('N/A', 'nan', a negative time)."""
+    value = number(text)
+    return value if value is not None and value > 0 else None
+
+
+def number(text: object) -> float | None:
+    """A finite number, else None."""
     if not isinstance(text, str | int | float) or isinstance(text, bool):
+        return None
+    if isinstance(text, str) and len(text) > LONGEST_NUMBER:
         return None
     try:
         value = float(text)
     except (ValueError, OverflowError):
         return None
-    return value if math.isfinite(value) and value > 0 else None
+    return value if math.isfinite(value) else None
 
 
 def whole(text: object) -> int | None:
@@ -49,6 +129,12 @@ def whole(text: object) -> int | None:
     if isinstance(text, float) and text.is_integer() and 0 <= text < 2**63:
         return int(text)
     return text if isinstance(text, int) and 0 <= text < 2**63 else None
+
+
+def count_of(text: object) -> int | None:
+    """A count that may be printed as 1e+06, else None. A huge one keeps its size, not its digits."""
+    value = number(text)
+    return int(value) if value is not None and value >= 0 and (value.is_integer() or value > 1e6) else None
 
 
 def row(
@@ -66,9 +152,9 @@ def row(
     percentiles_us: tuple[float | None, float | None, float | None] = (None, None, None),
 ) -> Row:
     """A row whose bandwidths follow from size and time, so that every source's mean the same."""
-    entry = COLLECTIVES.get(collective)
     time_ns = time_us * 1e3
     algbw = size_bytes / time_ns * 1e9 if size_bytes else None
+    factor = bus_factor(collective, ranks)
     p50, p95, p99 = (None if p is None else p * 1e3 for p in percentiles_us)
     return Row(
         collective=collective,
@@ -81,7 +167,7 @@ def row(
         ranks=ranks,
         time_ns=time_ns,
         algbw_Bps=algbw,
-        busbw_Bps=algbw * entry.bus_factor(ranks) if algbw and entry else None,
+        busbw_Bps=algbw * factor if algbw and factor is not None else None,
         wrong=wrong,
         p50_ns=p50,
         p95_ns=p95,

@@ -1,94 +1,182 @@
-"""nccl-tests' JSON (option -J), versions 1 to 3 of the file.
+"""JSON of nccl-tests (option -J, versions 1 to 3 of the file) and of rccl-tests (a list of results).
 
 https://github.com/NVIDIA/nccl-tests, src/util.cu.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import PurePath
 from typing import Any
 
-from wirecost.collectives.operations import COLLECTIVES, collective_name
-from wirecost.collectives.readers.base import MAX_RANKS, Reading, ResultFileError, positive, row, whole
+from wirecost.collectives.operations import COLLECTIVES, READ_ONLY, collective_name
+from wirecost.collectives.readers.base import (
+    Reading,
+    ResultFileError,
+    count_of,
+    positive,
+    row,
+    tables_of,
+    whole,
+)
+from wirecost.collectives.readers.group_size import Devices, factor_agrees, group_size, ratio_ranks
+from wirecost.collectives.readers.printed import Printed, agree, printed
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.errors import SpecError
 
 
-def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
-    """Raises ResultFileError."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ResultFileError(f"{where}: not readable as JSON: {str(error)[:100]}") from error
+def parse(data: Any, where: str, *, ranks: int | None = None) -> Reading:
+    """Reads decoded JSON. Raises ResultFileError."""
+    if isinstance(data, list):
+        return _parse_list(data, where, ranks)
     if not isinstance(data, dict) or not isinstance(data.get("results"), list):
         raise ResultFileError(f"{where}: JSON, but not nccl-tests': it has no list 'results'")
     collective = _collective(data, where)
     config = _dict(data.get("config"))
-    devices = [d for d in _list(config.get("devices")) if isinstance(d, dict)]
+    listed = [d for d in _list(config.get("devices")) if isinstance(d, dict)]
     # Each process lists one device, whatever number it drives.
     per_process = (whole(config.get("nthreads")) or 1) * (whole(config.get("ngpus")) or 1)
-    n = ranks or len(devices) * per_process
-    if not 1 < n <= MAX_RANKS:
-        raise ResultFileError(f"{where}: can't tell how many ranks took part; say it: --ranks N")
-    found: list[Row] = []
+    devices = Devices()
+    for process, device in enumerate(listed):
+        host, gpu = str(device.get("hostname"))[:255], str(device.get("device_info") or "")[:60]
+        group = whole(device.get("group")) or 0
+        for k in range(min(per_process, 1024)):
+            devices.listed.append((process * per_process + k, group, host, gpu))
+    results = [_dict(result) for result in data["results"]]
+    bodies = [(r, mode, _dict(r.get(str(mode)))) for r in results for mode in Mode]
+    size = group_size(collective, devices, ratio_ranks(collective, _pairs(bodies)), ranks, where)
+    notes = [size.note] if size.note else []
+    rows: list[Row] = []
     ignored = 0
-    for result in data["results"]:
-        rows = _rows(_dict(result), collective, n)
-        found += rows
-        ignored += not rows
-    if not found:
-        raise ResultFileError(f"{where}: nccl-tests' JSON without any result")
-    hosts = {d["hostname"] for d in devices if isinstance(d.get("hostname"), str)}
-    return Reading(where, tuple(found), len(hosts) or None, ignored)
+    for result, mode, body in bodies:
+        if not body:
+            continue
+        made = _row(result, mode, body, collective, size.ranks)
+        ignored += made is None
+        rows += [made] if made is not None else []
+    if any("cpu_time" in body for _, _, body in bodies):
+        notes.append("the times are the CPU's, of the launch (-C): times here are size over alg_bw")
+    if not rows:
+        raise ResultFileError(f"{where}: nccl-tests' JSON without a result whose size, time and bandwidths agree")
+    tables = tables_of(rows, hosts=devices.hosts, groups=size.groups, gpu=devices.gpu, span=devices.span)
+    return Reading(where, tuple(tables), ignored, tuple(notes), tuple(_corrupt(data, rows)))
+
+
+def _corrupt(data: dict[str, Any], rows: list[Row]) -> list[str]:
+    found = []
+    if wrong := [r for r in rows if r.wrong]:
+        found.append(
+            f"{wrong[0].collective} of {wrong[0].size_bytes} B: {wrong[0].wrong} elements came out wrong; "
+            f"{len(wrong)} of {len(rows)} results are wrong"
+        )
+    bounds = count_of(_dict(data.get("out_of_bounds")).get("count"))
+    if bounds:
+        found.append(f"the benchmark itself says: {bounds} values out of bounds")
+    return found
+
+
+def _pairs(bodies: list[tuple[dict[str, Any], Mode, dict[str, Any]]]) -> list[tuple[Printed, Printed]]:
+    found = []
+    for _, _, body in bodies:
+        algbw, busbw = _printed(body.get("alg_bw")), _printed(body.get("bus_bw"))
+        if algbw is not None and busbw is not None and algbw.value > 0:
+            found.append((algbw, busbw))
+    return found
 
 
 def _collective(data: dict[str, Any], where: str) -> str:
     arguments = _list(data.get("args"))
     program = PurePath(str(arguments[0])).name if arguments else ""
-    try:
-        name = collective_name(program.removesuffix("_mpi"))
-    except SpecError as error:
-        raise ResultFileError(f"{where}: can't tell which collective this is from 'args'") from error
-    if name not in COLLECTIVES:
-        raise ResultFileError(f"{where}: {name} has no sizes")
+    name = _name(program.removesuffix("_mpi"))
+    if name is None:
+        raise ResultFileError(f"{where}: can't tell which collective this is from 'args'")
     return name
 
 
-def _rows(result: dict[str, Any], collective: str, ranks: int) -> list[Row]:
+def _name(text: str) -> str | None:
+    plain = text.lower().removesuffix("_perf")
+    if plain in READ_ONLY:
+        return plain
+    try:
+        name = collective_name(plain)
+    except SpecError:
+        return None
+    return name if name in COLLECTIVES else None
+
+
+def _row(result: dict[str, Any], mode: Mode, body: dict[str, Any], collective: str, ranks: int) -> Row | None:
+    """One mode's row, or None where it is at odds with itself."""
     size, count = whole(result.get("size")), whole(result.get("count"))
+    algbw, time = _printed(body.get("alg_bw")), _printed(body.get("time"))
+    busbw = _printed(body.get("bus_bw"))
     if not size or count is None:
-        return []
-    entry = COLLECTIVES[collective]
-    found = []
-    for mode in Mode:
-        body = _dict(result.get(str(mode)))
-        time_us = positive(body.get("time", body.get("cpu_time")))
-        if time_us is None:
+        return None
+    if algbw is not None and busbw is not None and not factor_agrees(collective, ranks, algbw, busbw):
+        return None
+    if "cpu_time" in body:
+        time_us = size / (algbw.value * 1e3) if algbw is not None and algbw.value > 0 else None
+    else:
+        time_us = time.value if time is not None and time.value > 0 else None
+        if time is not None and algbw is not None and not agree(size, time, algbw):
+            return None
+    if time_us is None:
+        return None
+    entry = COLLECTIVES.get(collective)
+    each = _dict(result.get(f"{mode}_per_iter"))
+    redop = result.get("redop")
+    return row(
+        collective,
+        size_bytes=size,
+        count=count,
+        dtype=str(result.get("type"))[:20],
+        redop=str(redop)[:10] if entry is not None and entry.reduces and isinstance(redop, str) else None,
+        root=0 if collective in READ_ONLY or (entry is not None and entry.rooted) else None,
+        ranks=ranks,
+        time_us=time_us,
+        mode=mode,
+        wrong=count_of(body.get("nwrong")),
+        percentiles_us=(positive(each.get("p50_us")), positive(each.get("p95_us")), positive(each.get("p99_us"))),
+    )
+
+
+def _parse_list(data: list[Any], where: str, ranks: int | None) -> Reading:
+    """rccl-tests' JSON: one object for each size and mode. Raises ResultFileError."""
+    rows: list[Row] = []
+    ignored = 0
+    hosts: set[int] = set()
+    for item in (_dict(item) for item in data):
+        name = _name(str(item.get("name", ""))[:40].replace("_perf", ""))
+        size, time, algbw = whole(item.get("size")), _printed(item.get("time")), _printed(item.get("algBw"))
+        n = ranks or whole(item.get("ranks"))
+        if name is None or not size or time is None or time.value <= 0:
+            ignored += 1
             continue
-        each = _dict(result.get(f"{mode}_per_iter"))
-        redop = result.get("redop")
-        found.append(
+        if n is None:
+            raise ResultFileError(f"{where}: can't tell how many ranks took part; say it: --ranks N")
+        if n < 2 or (algbw is not None and not agree(size, time, algbw)):
+            ignored += 1
+            continue
+        hosts.add(whole(item.get("nodes")) or 0)
+        rows.append(
             row(
-                collective,
+                name,
                 size_bytes=size,
-                count=count,
-                dtype=str(result.get("type"))[:20],
-                redop=str(redop)[:10] if entry.reduces and isinstance(redop, str) else None,
-                root=0 if entry.rooted else None,
-                ranks=ranks,
-                time_us=time_us,
-                mode=mode,
-                wrong=whole(body.get("nwrong")),
-                percentiles_us=(
-                    positive(each.get("p50_us")),
-                    positive(each.get("p95_us")),
-                    positive(each.get("p99_us")),
-                ),
+                dtype=str(item.get("type"))[:20],
+                ranks=n,
+                time_us=time.value,
+                mode=Mode.IN_PLACE if item.get("inPlace") else Mode.OUT_OF_PLACE,
+                wrong=count_of(item.get("wrong")),
             )
         )
-    return found
+    if not rows:
+        raise ResultFileError(f"{where}: a list in JSON, but not of rccl-tests' results (name, size, time, algBw)")
+    nodes = hosts.pop() if len(hosts) == 1 else 0
+    return Reading(where, tuple(tables_of(rows, hosts=nodes or None)), ignored, (), tuple(_corrupt({}, rows)))
+
+
+def _printed(value: object) -> Printed | None:
+    """A number with what its digits in the file leave open. Zeros at its end are lost, which leaves more open."""
+    return printed(repr(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _dict(value: object) -> dict[str, Any]:

@@ -1,183 +1,317 @@
-"""nccl-tests' text, of any version: with and without the root column, per-iteration columns, launcher prefixes.
+"""nccl-tests' and rccl-tests' text, of any version, of several runs in one file.
 
-https://github.com/NVIDIA/nccl-tests, src/util.cu (writeResultHeader, writeBenchmarkLineBody).
+With and without the root column, per-iteration columns, groups (NCCL_TESTS_SPLIT), CPU time (-C), cycles, several
+types; version 1.x, whose times are in ms. https://github.com/NVIDIA/nccl-tests, src/util.cu (writeResultHeader,
+writeBenchmarkLineBody) and before 2.17 src/common.cu; https://github.com/ROCm/rccl-tests, src/common.cu.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from wirecost.collectives.operations import COLLECTIVES, collective_name
-from wirecost.collectives.readers.base import MAX_RANKS, Reading, ResultFileError, positive, row, whole
+from wirecost.collectives.operations import COLLECTIVES, READ_ONLY, collective_name
+from wirecost.collectives.readers.base import Reading, ResultFileError, Table, row, tables_of
+from wirecost.collectives.readers.group_size import Devices, factor_agrees, group_size, ratio_ranks
+from wirecost.collectives.readers.lines import bare_lines
+from wirecost.collectives.readers.printed import (
+    Cells,
+    Columns,
+    Line,
+    Printed,
+    agree,
+    columns_of,
+    line_of,
+    looks_like_row,
+    time_of,
+)
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.errors import SpecError
 
-PREFIX = re.compile(r"^(?:\[\d+,\d+\]<std(?:out|err)>:|\s{0,4}\d{1,6}:(?=\s))\s?")
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
-RANK = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)")
+RANK = re.compile(
+    r"^#?\s*Rank\s+(\d{1,8})\s+(?:Group\s+(\d{1,8})\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)(?:\s+device\s+\d+\s+\[[^\]]*\]\s*(.*))?"
+)
 PROGRAM = re.compile(r"(\w+)_perf(?:_mpi)?\b")
-TESTED = re.compile(r"^# Collective test (?:starting|concluded): (\w+)")
+TESTED = re.compile(r"^#?\s*Collective test (starting|concluded): (\w+)")
+OPTIONS = re.compile(r"^#?\s*nThreads?:? \d+ +nGpus:? \d+")
 OURS = re.compile(r"^# wirecost \S+ bench: (\w+) over \w+, (?:(\d+) groups of )?(\d+) ranks")
-GROUP_STARTS = frozenset({"time", "cputime"})
-KINDS = {1: (Mode.OUT_OF_PLACE,), 2: (Mode.OUT_OF_PLACE, Mode.IN_PLACE)}
-LEAD = 3
-"""Every version begins a line with size, count and type."""
+BOUNDS = re.compile(r"^#?\s*Out of bounds values\s*:\s*(\S+)\s*(\w*)")
+PLACE = re.compile(r"out-of-place|in-place")
+PLACES = {"out-of-place": Mode.OUT_OF_PLACE, "in-place": Mode.IN_PLACE}
+NEAR = 2
+"""Lines between a heading and the one above it that names the modes."""
+ITEM_BYTES = {
+    "int8": 1, "uint8": 1, "char": 1, "half": 2, "bfloat16": 2, "float": 4, "int32": 4, "uint32": 4, "int": 4,
+    "double": 8, "int64": 8, "uint64": 8,
+}  # fmt: skip
+MILLISECONDS = 1e3  # us
+LEAST_ALGBW = 0.5
+"""GB/s: below it two decimals of algbw tell a time worse than within 1 %."""
 
 
 @dataclass
-class _State:
+class _Run:
+    """One start of one program."""
+
     collective: str | None = None
-    ranks: set[int] = field(default_factory=set)
-    hosts: set[str] = field(default_factory=set)
-    told_ranks: int | None = None
-    widths: list[int] = field(default_factory=list)
-    """Columns of each group (time, algbw, busbw, #wrong, and in some versions more)."""
-    percentile_at: int | None = None
-    waiting: list[tuple[list[str], str | None]] = field(default_factory=list)
+    devices: Devices = field(default_factory=Devices)
+    columns: Columns | None = None
+    has_options: bool = False
+    lines: list[Line] = field(default_factory=list)
+    torn: int = 0
+    failed: str | None = None  # the footer's words on wrong results
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.has_options or self.columns or self.lines or self.devices.listed)
 
 
 def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
     """Raises ResultFileError."""
-    state, found, ignored = _State(), list[Row](), 0
-    for raw in text.splitlines():
-        line = PREFIX.sub("", ANSI.sub("", raw)).rstrip()
-        if line.lstrip().startswith("#"):
-            _comment(state, line.lstrip())
-            if TESTED.match(line.lstrip()) and "concluded" in line:
-                found += _rows(state, where, ranks)
+    tables: list[Table] = []
+    notes: list[str] = []
+    corrupt: list[str] = []
+    refusals: list[ResultFileError] = []
+    ignored = 0
+    for run in _runs(bare_lines(text)):
+        ignored += run.torn
+        if run.failed is not None:
+            corrupt.append(run.failed)
+        if not run.lines:
             continue
-        cells = line.split()
-        if not cells or not state.widths:
-            if (match := PROGRAM.search(line)) and (name := _name(match[1])):
-                state.collective = state.collective or name
+        try:
+            result = _read(run, where, ranks)
+        except ResultFileError as refusal:
+            refusals.append(refusal)
             continue
-        if whole(cells[0]) is None or len(cells) < LEAD + min(state.widths):
-            ignored += bool(cells and cells[0].isdigit())
-            continue
-        state.waiting.append((cells, state.collective))
-    found += _rows(state, where, ranks)
-    if not found:
+        tables += result.tables
+        notes += result.notes
+        corrupt += result.corrupt
+        ignored += result.ignored
+    if not tables:
+        if refusals:
+            raise refusals[0]
         raise ResultFileError(
             f"{where}: no result line of nccl-tests in it (size, count, type, ..., time, algbw, busbw)"
+            + (f"; {ignored} lines of a table are torn by other output" if ignored else "")
         )
-    return Reading(where, tuple(found), len(state.hosts) or None, ignored)
+    notes += [f"a table was left out: {str(r).removeprefix(f'{where}: ')}" for r in refusals]
+    return Reading(where, tuple(tables), ignored, tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(corrupt)))
+
+
+def _runs(lines: list[str]) -> Iterator[_Run]:
+    """The runs in a file, one after another."""
+    run = _Run()
+    announced: str | None = None  # the program that a command line names, for the run that follows it
+    places: list[Mode] = []
+    places_at = -NEAR
+    for number, line in enumerate(lines):
+        text = line.strip().replace("# wrong", "#wrong")
+        if match := OURS.match(text):
+            if run.begun:
+                yield run
+                run = _Run()
+            run.collective, run.has_options = _name(match[1]), True
+            run.devices.told, run.devices.told_groups = int(match[3]), int(match[2] or 1)
+        elif match := TESTED.match(text):
+            if match[1] == "concluded":
+                run.collective = run.collective or _name(match[2])
+                yield run
+                run, announced = _Run(), None
+                continue
+            if run.begun:
+                yield run
+                run = _Run()
+            run.collective = _name(match[2])
+        elif OPTIONS.match(text):
+            if run.lines or (run.has_options and run.devices.listed and not _interleaved(run)):
+                yield run
+                run = _Run()
+            run.collective, run.has_options = run.collective or announced, True
+        elif match := RANK.match(text):
+            if run.lines:
+                yield run
+                run = _Run(announced)
+            gpu = (match[4] or "").strip()[:60]
+            run.devices.listed.append((int(match[1]), int(match[2] or 0), match[3], gpu))
+        elif match := BOUNDS.match(text):
+            if match[2] == "FAILED":
+                run.failed = f"the benchmark itself says: out of bounds values: {match[1][:20]} FAILED"
+        elif columns := columns_of(
+            text.lstrip("#| ").replace("|", " ").split(), places if number - places_at <= NEAR else []
+        ):
+            if run.lines:
+                yield run
+                run = _Run(announced)
+            run.columns = columns
+            run.collective = run.collective or announced
+        elif PLACE.search(text) and not looks_like_row(text):
+            places, places_at = [PLACES[name] for name in PLACE.findall(text)][: len(Mode)], number
+        elif run.columns is not None and not text.startswith("#") and looks_like_row(line):
+            parsed = line_of(line, run.columns)
+            if parsed is None:
+                run.torn += 1
+            else:
+                run.lines.append(parsed)
+        elif (match := PROGRAM.search(text)) and (name := _name(match[1])):
+            announced = name
+            if run.collective is None and not run.lines:
+                run.collective = name
+    yield run
+
+
+def _interleaved(run: _Run) -> bool:
+    """Whether a second heading is another process's of the same start, each of which believes to be alone."""
+    return run.devices.alone and run.columns is None
 
 
 def _name(text: str) -> str | None:
+    plain = text.strip().lower().removesuffix("_mpi").removesuffix("_perf")
+    if plain in READ_ONLY:
+        return plain
     try:
-        return collective_name(text)
+        name = collective_name(plain)
     except SpecError:
         return None
+    return name if name in COLLECTIVES else None
 
 
-def _comment(state: _State, line: str) -> None:
-    if match := OURS.match(line):
-        state.collective, state.told_ranks = _name(match[1]), int(match[3])
-    elif match := TESTED.match(line):
-        state.collective = state.collective or _name(match[1])
-    elif match := RANK.match(line):
-        state.ranks.add(int(match[1]))
-        state.hosts.add(match[2])
-    else:
-        names = line.lstrip("# ").split()
-        if "size" in names and "busbw" in names:
-            starts = [i for i, name in enumerate(names) if name in GROUP_STARTS]
-            ends = [*starts[1:], len(names) - ("timestamp" in names)]
-            if starts and len(starts) <= max(KINDS):
-                state.widths = [end - start for start, end in zip(starts, ends, strict=True)]
-                per_iteration = names[starts[0] : ends[0]]
-                state.percentile_at = per_iteration.index("i_p99") if "i_p99" in per_iteration else None
-
-
-def _rows(state: _State, where: str, ranks: int | None) -> list[Row]:
-    """The lines of one table, whose collective may be told only below it."""
-    found = []
-    lines, state.waiting = state.waiting, []
-    for cells, named in lines:
-        collective = named or state.collective or _guess(cells)
-        if collective not in COLLECTIVES:
-            raise ResultFileError(
-                f"{where}: can't tell which collective this is; keep nccl-tests' '# Collective test' lines or the "
-                "command line in it"
-            )
-        n = ranks or state.told_ranks or len(state.ranks) or _ranks_from(cells, state, collective)
-        if n is None or not 1 < n <= MAX_RANKS:
-            raise ResultFileError(f"{where}: can't tell how many ranks took part; say it: --ranks N")
-        found += _line(cells, state, collective, n)
-    state.collective = None
-    return found
-
-
-def _guess(cells: list[str]) -> str | None:
-    """Only one collective reduces and has no root; the rest can't be told apart."""
-    return "all_reduce" if len(cells) > LEAD + 1 and cells[LEAD] in {"sum", "prod", "max", "min", "avg"} else None
-
-
-def _groups(cells: list[str], state: _State) -> list[tuple[Mode, list[str]]]:
-    """The cells of each mode, read from the right: some versions leave cells on the left empty."""
-    total = sum(state.widths)
-    if len(cells) >= LEAD + total:
-        modes, widths = KINDS[len(state.widths)], state.widths
-    else:
-        # A replay prints only in place.
-        modes, widths = (Mode.IN_PLACE,), state.widths[-1:]
-    # A timestamp is two words at the end.
-    end = len(cells) - (2 if re.fullmatch(r"\d{2}:\d{2}:\d{2}", cells[-1]) else 0)
-    groups = []
-    for mode, width in zip(reversed(modes), reversed(widths), strict=True):
-        groups.append((mode, cells[end - width : end]))
-        end -= width
-    return groups[::-1]
-
-
-def _ranks_from(cells: list[str], state: _State, collective: str) -> int | None:
-    """From busbw / algbw = 2(n-1)/n, where three digits of both make n certain."""
-    if collective != "all_reduce":
-        return None
-    for _, group in _groups(cells, state):
-        algbw, busbw = positive(group[1]), positive(group[2])
-        if algbw and busbw and min(algbw, busbw) >= 1 and busbw / algbw < 1.999:
-            n = 2 / (2 - busbw / algbw)
-            low, high = (
-                2 / (2 - (busbw - 0.005) / (algbw + 0.005)),
-                2 / (2 - min(1.999, (busbw + 0.005) / (algbw - 0.005))),
-            )
-            if round(low) == round(high) and n > 1:
-                return round(n)
-    return None
-
-
-def _line(cells: list[str], state: _State, collective: str, ranks: int) -> list[Row]:
-    size, count = whole(cells[0]), whole(cells[1])
-    if not size or count is None:
-        return []
-    entry = COLLECTIVES[collective]
-    found = []
-    for mode, group in _groups(cells, state):
-        time_us = positive(group[0])
-        if time_us is None:
-            continue
-        p99 = positive(group[state.percentile_at]) if state.percentile_at is not None else None
-        found.append(
-            row(
-                collective,
-                size_bytes=size,
-                count=count,
-                dtype=cells[2][:20],
-                redop=cells[LEAD][:10] if entry.reduces and not cells[LEAD][0].isdigit() else None,
-                root=0 if entry.rooted else None,
-                ranks=ranks,
-                time_us=time_us,
-                mode=mode,
-                wrong=_wrong(group[3]) if len(group) > LEAD else None,
-                percentiles_us=(None, None, p99),
-            )
+def _read(run: _Run, where: str, ranks: int | None) -> Reading:
+    """The tables of one run. Raises ResultFileError."""
+    assert run.columns is not None
+    every = [(line, cells) for line in run.lines for cells in line.cells if line.size_bytes]
+    collective = run.collective or _guess(run.lines)
+    if collective is None:
+        raise ResultFileError(
+            f"{where}: can't tell which collective this is; keep nccl-tests' '# Collective test' lines or the "
+            "command line in it"
         )
-    return found
+    _check_root(collective, run.lines, where)
+    notes: list[str] = []
+    unit_us = _unit(every, run.columns, where, notes)
+    pairs = [(c.algbw, c.busbw) for _, c in every if c.algbw is not None and c.busbw is not None]
+    size = group_size(collective, run.devices, ratio_ranks(collective, pairs), ranks, where)
+    notes += [size.note] if size.note else []
+    fits = [_factor_agrees(collective, size.ranks, cells) for _, cells in every]
+    none_fits = not any(fits)
+    rows: list[Row] = []
+    at_odds = 0
+    for (line, cells), factor_fits in zip(every, fits, strict=True):
+        time_us = _time_us(line, cells, unit_us) if factor_fits or none_fits else None
+        if time_us is None:
+            at_odds += cells.time is not None
+            continue
+        rows.append(_row(collective, size.ranks, line, cells, time_us))
+    if not rows:
+        raise ResultFileError(f"{where}: no row whose size, time and algbw agree; {at_odds} don't")
+    if none_fits:
+        notes.append(
+            f"{collective}: busbw is not algbw times the factor of {size.ranks} ranks; bandwidths here are "
+            "computed from size and time"
+        )
+    wrong = [r for r in rows if r.wrong]
+    corrupt = [_wrong(wrong, len(rows))] if wrong else []
+    tables = tables_of(
+        rows, hosts=run.devices.hosts, groups=size.groups, gpu=run.devices.gpu, span=run.devices.span
+    )
+    return Reading(where, tuple(tables), at_odds, tuple(notes), tuple(corrupt))
 
 
-def _wrong(text: str) -> int | None:
-    """Versions before 2.13 print the largest difference here, as 0e+00 or 5e-07: no count."""
-    return whole(text)
+def _check_root(collective: str, lines: list[Line], where: str) -> None:
+    """Raises ResultFileError where rows have a root and the collective has none, or the other way round."""
+    roots = {line.root for line in lines if line.root is not None}
+    if roots and all(root < 0 for root in roots) == _rooted(collective):
+        shown = ", ".join(map(str, sorted(roots)[:3]))
+        has = "has a root" if _rooted(collective) else "has none"
+        raise ResultFileError(f"{where}: the rows' root is {shown}, but {collective} {has}")
+
+
+def _rooted(collective: str) -> bool:
+    entry = COLLECTIVES.get(collective)
+    return collective in READ_ONLY or (entry is not None and entry.rooted)
+
+
+def _guess(lines: list[Line]) -> str | None:
+    """The collective that operation, root and the count of elements leave no doubt of, else None."""
+    first = max(lines, key=lambda line: line.size_bytes)
+    reduces = first.redop in {"sum", "prod", "max", "min", "avg"}
+    item_bytes = ITEM_BYTES.get(first.dtype)
+    shows_all = item_bytes is None or first.count * item_bytes == first.size_bytes
+    if first.root is not None and first.root >= 0:
+        return ("reduce" if reduces else "broadcast") if shows_all else None
+    return ("all_reduce" if shows_all else "reduce_scatter") if reduces else None
+
+
+def _unit(every: list[tuple[Line, Cells]], columns: Columns, where: str, notes: list[str]) -> float | None:
+    """The unit of times in us; None where they are no times of the collective, so that algbw has to tell.
+
+    Raises:
+        ResultFileError: where times and bandwidths disagree throughout and nothing explains it.
+    """
+    checked = [(line, c.time, c.algbw) for line, c in every if c.time is not None and c.algbw is not None]
+    if columns.cpu_time:
+        notes.append("the time column is the CPU's, of the launch (-C): times here are size over algbw")
+        return None
+
+    def share(unit_us: float) -> float:
+        return sum(agree(line.size_bytes, t, a, unit_us) for line, t, a in checked) / len(checked)
+
+    if not checked or share(1.0) > 0.5:
+        return 1.0
+    if share(MILLISECONDS) > 0.5:
+        notes.append("times are in ms (nccl-tests 1.x)")
+        return MILLISECONDS
+    line, time, algbw = checked[-1]
+    raise ResultFileError(
+        f"{where}: time and algbw disagree: {line.size_bytes} B in {time.value:g} us are "
+        f"{line.size_bytes / (time.value or 1) * 1e-3:.3g} GB/s, not {algbw.value:g}; which is "
+        "right can't be told (CPU time of -C without its heading?)"
+    )
+
+
+def _time_us(line: Line, cells: Cells, unit_us: float | None) -> float | None:
+    """A row's time in us; None where the row has none, or is at odds with itself."""
+    if cells.time is None or cells.time.value <= 0:
+        return None
+    item_bytes = ITEM_BYTES.get(line.dtype)
+    if item_bytes is not None and line.count and line.size_bytes % (line.count * item_bytes):
+        return None
+    if unit_us is None:
+        fine = cells.algbw is not None and cells.algbw.value >= LEAST_ALGBW
+        return line.size_bytes / (cells.algbw.value * 1e3) if fine and cells.algbw is not None else None
+    if cells.algbw is not None and not agree(line.size_bytes, cells.time, cells.algbw, unit_us):
+        return None
+    return time_of(line.size_bytes, cells.time, cells.algbw, unit_us)
+
+
+def _factor_agrees(collective: str, ranks: int, cells: Cells) -> bool:
+    return cells.algbw is None or cells.busbw is None or factor_agrees(collective, ranks, cells.algbw, cells.busbw)
+
+
+def _row(collective: str, ranks: int, line: Line, cells: Cells, time_us: float) -> Row:
+    entry = COLLECTIVES.get(collective)
+    reduces = entry is not None and entry.reduces
+    p99: Printed | None = cells.p99
+    return row(
+        collective,
+        size_bytes=line.size_bytes,
+        count=line.count,
+        dtype=line.dtype,
+        redop=line.redop[:10] if reduces and line.redop else None,
+        root=max(line.root or 0, 0) if _rooted(collective) else None,
+        ranks=ranks,
+        time_us=time_us,
+        mode=cells.mode,
+        wrong=cells.wrong,
+        percentiles_us=(None, None, p99.value if p99 is not None and p99.value > 0 else None),
+    )
+
+
+def _wrong(wrong: list[Row], rows: int) -> str:
+    worst = max(wrong, key=lambda r: r.wrong or 0)
+    return (
+        f"{worst.collective} of {worst.size_bytes} B ({worst.mode.replace('_', ' ')}): {worst.wrong} elements "
+        f"came out wrong; {len(wrong)} of {rows} results are wrong"
+    )

@@ -1,18 +1,29 @@
 """OSU micro-benchmarks' text (MVAPICH project, OMB 3 to 7): collectives and point to point.
 
 OMB's size is what one rank gives to one other: an all-gather or all-to-all of n ranks moves n times that
-in all. The text never tells n.
+in all. The text never tells n. Of a non-blocking collective the time is that of its pure communication.
 """
 
 from __future__ import annotations
 
 import re
 
-from wirecost.collectives.operations import BARRIER, COLLECTIVES
-from wirecost.collectives.readers.base import MAX_RANKS, Reading, ResultFileError, positive, row, whole
+from wirecost.collectives.operations import BARRIER, COLLECTIVES, READ_ONLY
+from wirecost.collectives.readers.base import (
+    MAX_RANKS,
+    Reading,
+    ResultFileError,
+    Table,
+    positive,
+    row,
+    tables_of,
+    whole,
+)
+from wirecost.collectives.readers.lines import bare_lines
 from wirecost.collectives.result import Row
 
 TITLE = re.compile(r"# OSU (?:MPI|NCCL|RCCL|OpenSHMEM)\S* ([^\n]+?) Test\b")
+COLUMN = re.compile(r"Size|Iterations|Validation|Valid|[A-Za-z0-9_.]+(?: [A-Za-z0-9_.]+)*? ?\([^)]{1,12}\)")
 NAMES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -22,51 +33,74 @@ NAMES = {
     "reduce": "reduce",
     "alltoall": "all_to_all",
     "alltoallpersonalizedexchange": "all_to_all",
+    "gather": "gather",
+    "scatter": "scatter",
     "barrier": BARRIER,
     "": "send_recv",
 }
-PER_PEER = frozenset({"all_gather", "all_to_all"})
+PER_PEER = frozenset({"all_gather", "all_to_all", "gather", "scatter"})
 PAIR = 2
 MEGA = 1e6  # OMB's MB/s
 
 
+class _Columns:
+    """Where a table's columns are, by the names above them."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = [name.lower() for name in names]
+
+    def at(self, *words: str) -> int | None:
+        """The first column whose name holds one of the words, in the words' order."""
+        for word in words:
+            for k, name in enumerate(self._names):
+                if word in name:
+                    return k
+        return None
+
+
 def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
     """Raises ResultFileError."""
-    found: list[Row] = []
-    ignored = 0
+    tables: list[Table] = []
+    rows: list[Row] = []
+    notes: list[str] = []
+    ignored = failed = 0
     title: str | None = None
-    for line in text.splitlines():
+    columns = _Columns([])
+    for line in bare_lines(text):
         if match := TITLE.search(line):
-            title = match[1]
+            tables += tables_of(rows)
+            rows, title, columns = [], match[1], _Columns([])
             continue
         cells = line.split()
-        if title is None or not cells or line.lstrip().startswith("#"):
+        if title is None or not cells:
             continue
-        numbers = [positive(cell) for cell in cells]
-        if numbers[0] is None:
+        if line.lstrip().startswith("#"):
+            if re.match(r"#\s*(?:Size|(?:Avg |Overall )?Latency|Overall|Avg)", line.lstrip()):
+                columns = _Columns(COLUMN.findall(line.lstrip("# ")))
             continue
-        read = _row(title, cells, where, ranks)
+        if positive(cells[0]) is None and cells[0] != "0":
+            continue
+        read = _row(title, cells, columns, where, ranks)
         if read is None:
-            ignored += 1
+            ignored += cells[0] != "0"
         else:
-            found.append(read)
-    if not found:
+            rows.append(read)
+            failed += (read.wrong or 0) > 0
+    tables += tables_of(rows)
+    if not tables:
         raise ResultFileError(f"{where}: OSU's benchmark without any result line")
-    return Reading(where, tuple(found), None, ignored)
+    corrupt = [f"the benchmark itself says: {failed} results failed the validation"] if failed else []
+    return Reading(where, tuple(tables), ignored, tuple(notes), tuple(corrupt))
 
 
-def _row(title: str, cells: list[str], where: str, ranks: int | None) -> Row | None:
+def _row(title: str, cells: list[str], columns: _Columns, where: str, ranks: int | None) -> Row | None:
     kind = title.lower()
     if "bandwidth" in kind:
-        # A window of messages in one or both directions; both are counted together.
-        both = "bi-directional" in kind or "bidirectional" in kind
-        size, rate = whole(cells[0]), positive(cells[1]) if len(cells) > 1 else None
-        if not size or rate is None or "multiple" in kind:
-            return None
-        time_us = size * (2 if both else 1) / (rate * MEGA) * 1e6
-        name = "send_recv_bidirectional" if both else "send_recv"
-        return row(name, size_bytes=size, ranks=PAIR, time_us=time_us)
-    letters = re.sub(r"[^a-z]", "", kind.replace("latency", ""))
+        return _bandwidth(kind, title, cells, where)
+    non_blocking = "non-blocking" in kind or re.match(r"i[a-z]+ latency", kind) is not None
+    letters = re.sub(r"[^a-z]", "", kind.replace("latency", "").replace("non-blocking", ""))
+    if letters not in NAMES and letters[:1] == "i" and letters[1:] in NAMES:
+        letters, non_blocking = letters[1:], True
     if letters not in NAMES:
         raise ResultFileError(f"{where}: no model for OSU's '{title[:60]}'")
     name = NAMES[letters]
@@ -75,12 +109,43 @@ def _row(title: str, cells: list[str], where: str, ranks: int | None) -> Row | N
         raise ResultFileError(f"{where}: OSU's output doesn't tell how many ranks took part; say it: --ranks N")
     if not 1 < n <= MAX_RANKS:
         raise ResultFileError(f"{where}: a collective has 2 ranks or more, not {n}")
+    time_at = columns.at("pure comm") if non_blocking else columns.at("avg latency", "latency")
+    if non_blocking and time_at is None:
+        raise ResultFileError(f"{where}: OSU's '{title[:60]}' without its column 'Pure Comm.(us)'")
     if name == BARRIER:
-        time_us = positive(cells[0])
+        time_us = positive(cells[time_at or 0]) if (time_at or 0) < len(cells) else None
         return row(name, size_bytes=0, ranks=n, time_us=time_us) if time_us else None
-    size, time_us = whole(cells[0]), positive(cells[1]) if len(cells) > 1 else None
+    size, time_us = whole(cells[0]), _at(cells, 1 if time_at is None else time_at)
     if not size or time_us is None:
         return None
     total = size * n if name in PER_PEER else size
-    entry = COLLECTIVES[name]
-    return row(name, size_bytes=total, ranks=n, time_us=time_us, root=0 if entry.rooted else None)
+    entry = COLLECTIVES.get(name)
+    percentiles = tuple(_at(cells, columns.at(p)) for p in ("p50", "p95", "p99"))
+    checked = columns.at("valid")
+    verdict = cells[checked].lower() if checked is not None and checked < len(cells) else ""
+    return row(
+        name,
+        size_bytes=total,
+        ranks=n,
+        time_us=time_us,
+        root=0 if name in READ_ONLY or (entry is not None and entry.rooted) else None,
+        wrong={"pass": 0, "fail": 1}.get(verdict),
+        percentiles_us=(percentiles[0], percentiles[1], percentiles[2]),
+    )
+
+
+def _at(cells: list[str], column: int | None) -> float | None:
+    return positive(cells[column]) if column is not None and column < len(cells) else None
+
+
+def _bandwidth(kind: str, title: str, cells: list[str], where: str) -> Row | None:
+    """A window of messages in one or both directions; both are counted together."""
+    if "multiple" in kind or "one sided" in kind or "one-sided" in kind:
+        raise ResultFileError(f"{where}: no model for OSU's '{title[:60]}'")
+    both = "bi-directional" in kind or "bidirectional" in kind
+    size, rate = whole(cells[0]), _at(cells, 1)
+    if not size or rate is None:
+        return None
+    time_us = size * (2 if both else 1) / (rate * MEGA) * 1e6
+    name = "send_recv_bidirectional" if both else "send_recv"
+    return row(name, size_bytes=size, ranks=PAIR, time_us=time_us)

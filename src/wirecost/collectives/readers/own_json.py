@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 from pydantic import ValidationError
 
 from wirecost.collectives.document import Document
-from wirecost.collectives.readers.base import Reading, ResultFileError
+from wirecost.collectives.readers.base import Reading, ResultFileError, tables_of
 
 
-def is_ours(text: str) -> bool:
-    """Whether JSON text claims to be a benchmark of ours."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and "format_version" in found and "request" in found
+def is_ours(data: Any) -> bool:
+    """Whether decoded JSON claims to be a benchmark of ours."""
+    return isinstance(data, dict) and "format_version" in data and "request" in data
 
 
 def parse(text: str, where: str) -> Reading:
@@ -29,4 +25,5 @@ def parse(text: str, where: str) -> Reading:
         raise ResultFileError(f"{where}: not a benchmark's JSON: {key}: {first['msg']}"[:300]) from error
     if not document.rows:
         raise ResultFileError(f"{where}: a benchmark without results")
-    return Reading(where, document.rows, document.request.hosts, groups=len(document.request.groups))
+    request = document.request
+    return Reading(where, tuple(tables_of(document.rows, hosts=request.hosts, groups=len(request.groups))))

@@ -1,0 +1,128 @@
+"""Prints results of other benchmarks, with their fits and beside what the links give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from wirecost.cli._bench_output import hardware_named, write_files
+from wirecost.collectives import table
+from wirecost.collectives.document import fit_entries
+from wirecost.collectives.efficiency import Fitted, fit_rows
+from wirecost.collectives.expectation import LinkShare, compare_with_links
+from wirecost.collectives.hardware import of_gpu_name
+from wirecost.collectives.readers import Reading, Table, read_results
+from wirecost.errors import SpecError
+from wirecost.text import printable
+
+
+def read_and_print(
+    paths: list[Path],
+    ranks: int | None,
+    *,
+    as_json: bool,
+    plot: Path | None,
+    cluster: Path | None,
+    hardware: str | None = None,
+) -> bool:
+    """Other tools' results, in the same tables, each fitted by itself; whether all results were right.
+
+    Nothing is fitted into files or drawn of results that the benchmark itself found wrong.
+    """
+    named = hardware_named(hardware) or (hardware_named(str(cluster)) if cluster is not None else None)
+    readings = [read_results(path, ranks=ranks) for path in paths]
+    tables = [t for reading in readings for t in reading.tables]
+    fits = [fit_rows(t.rows, groups=t.groups) for t in tables]
+    shares = [
+        compare_with_links(t.rows, named or of_gpu_name(t.gpu), hosts=t.hosts, groups=t.groups, span=t.span)
+        for t in tables
+    ]
+    if as_json:
+        typer.echo(json.dumps(_read_as_json(readings, tables, fits, shares), indent=1))
+    else:
+        for one, fitted, share in zip(tables, fits, shares, strict=True):
+            for line in (*table.read_table(one), *table.fit_lines(fitted), *table.share_lines(share)):
+                typer.echo(line)
+    for reading in readings:
+        name = printable(reading.source)
+        for note in reading.notes:
+            typer.echo(f"wirecost: {name}: {printable(note)}", err=True)
+        if reading.ignored:
+            rows = "1 row" if reading.ignored == 1 else f"{reading.ignored} rows"
+            typer.echo(f"wirecost: {name}: {rows} torn or at odds with themselves, left out", err=True)
+    corrupt = [f"{reading.source}: {words}" for reading in readings for words in reading.corrupt]
+    for words in corrupt:
+        typer.echo(f"wirecost: CORRUPT RESULTS: {printable(words)}", err=True)
+    if corrupt:
+        return False
+    hosts = {t.hosts for t in tables}
+    write_files(
+        _fits_to_write(tables, fits, cluster),
+        plot,
+        cluster,
+        title=f"read from {', '.join(p.name for p in paths)}"[:120],
+        source=f"read from {', '.join(p.name for p in paths)}"[:200],
+        hosts=hosts.pop() if len(hosts) == 1 else None,
+        network=None,
+    )
+    return True
+
+
+def _read_as_json(
+    readings: list[Reading], tables: list[Table], fits: list[list[Fitted]], shares: list[LinkShare | None]
+) -> dict[str, Any]:
+    """What was read as plain data. Every row, fit and link share carries the number of its table."""
+    by_table = [
+        {
+            "collective": t.collective,
+            "ranks": t.ranks,
+            "groups": t.groups,
+            "hosts": t.hosts,
+            "dtype": t.dtype,
+            "gpu": t.gpu,
+        }
+        for t in tables
+    ]
+    return {
+        "format_version": 1,
+        "read": [
+            {
+                "path": r.source,
+                "hosts": r.hosts,
+                "ignored": r.ignored,
+                "notes": list(r.notes),
+                "corrupt": list(r.corrupt),
+            }
+            for r in readings
+        ],
+        "tables": by_table,
+        "rows": [row.model_dump(mode="json") | {"table": k} for k, t in enumerate(tables) for row in t.rows],
+        "fits": [
+            entry.model_dump(mode="json") | {"table": k}
+            for k, fitted in enumerate(fits)
+            for entry in fit_entries(fitted)
+        ],
+        "links": [s.model_dump(mode="json") | {"table": k} for k, s in enumerate(shares) if s is not None],
+    }
+
+
+def _fits_to_write(tables: list[Table], fits: list[list[Fitted]], cluster: Path | None) -> list[Fitted]:
+    """The fits for files. A cluster holds one for each collective, size and number of groups.
+
+    Raises:
+        SpecError: where several tables would be one and the same entry of the cluster.
+    """
+    keys = [(t.collective, t.ranks, t.hosts, t.groups) for t in tables]
+    if cluster is not None:
+        double = next((k for k in keys if keys.count(k) > 1), None)
+        if double is not None:
+            types = sorted({t.dtype for t, key in zip(tables, keys, strict=True) if key == double})
+            what = f"types ({', '.join(types)})" if len(types) > 1 else "runs"
+            raise SpecError(
+                f"--cluster: {double[0]} of {double[1]} ranks is there several times, in several {what}: keep one "
+                "of them in the file"
+            )
+    return [one for fitted in fits for one in fitted]

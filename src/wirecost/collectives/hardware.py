@@ -1,0 +1,134 @@
+"""What the links between GPUs and between hosts give: by a cluster's description, a GPU's name, or the machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from wirecost.collectives.request import Backend, BenchRequest
+from wirecost.spec.cluster import Cluster
+
+_NVLINK_Bps = 25e9
+"""One NVLink of generations 2 to 4 in one direction; of generation 5 it is twice that."""
+_LANE_Bps = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""One PCI Express lane in one direction, by generation (PCI-SIG; encoding taken off, headers not)."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What links give in one direction, in bytes per second; None is not known.
+
+    Attributes:
+        source: where the figures are from, for people.
+        architecture: of the GPUs, for NCCL's own estimate.
+        inside: what joins the GPUs of a node ("NVLink 4"), and `gpu_Bps` what it gives each.
+        switched: whether each GPU reaches every other one at that rate.
+        nics_per_node, nic_Bps: what joins the nodes.
+    """
+
+    source: str
+    architecture: str = ""
+    inside: str = ""
+    gpu_Bps: float | None = None
+    switched: bool = False
+    gpus_per_node: int | None = None
+    nics_per_node: int | None = None
+    nic_Bps: float | None = None
+    between: str = ""
+    emulated: bool = False
+
+
+def of_cluster(cluster: Cluster, source: str) -> Hardware:
+    """Returns the links that a cluster's description gives."""
+    inside, between = cluster.intra_node, cluster.inter_node
+    accelerator = cluster.accelerator
+    return Hardware(
+        source=source,
+        architecture=accelerator.architecture,
+        inside=_spelled(inside.name),
+        gpu_Bps=inside.rate / 8,
+        switched=inside.name.startswith("nvlink") and cluster.gpus_per_node > 4,
+        gpus_per_node=cluster.gpus_per_node,
+        nics_per_node=cluster.nics_per_node,
+        nic_Bps=(between.interface_rate or between.rate) / 8,
+        between=between.name,
+    )
+
+
+def _spelled(link: str) -> str:
+    """Returns a link preset's name for people: "nvlink4" is NVLink 4."""
+    match = re.fullmatch(r"(nvlink|pcie|xgmi)(\d)", link)
+    return f"{dict(nvlink='NVLink', pcie='PCIe', xgmi='xGMI')[match[1]]} {match[2]}" if match else link
+
+
+# (the name that the driver gives, architecture, link, GB/s in one direction, whether through switches), by the
+# datasheets of NVIDIA (V100, A100, H100, H200, B200, GB200) and AMD (MI300X, MI325X). Names that several boards
+# share are left out.
+_BY_NAME = (
+    (r"V100-SXM[23]", "volta", "NVLink 2", 150, False),
+    (r"A100-SXM|A100 SXM", "ampere", "NVLink 3", 300, True),
+    (r"H100 80GB HBM3|H100 SXM|H100-SXM", "hopper", "NVLink 4", 450, True),
+    (r"H200(?! NVL)\b|H20(?!0)\b", "hopper", "NVLink 4", 450, True),
+    (r"\bB[23]00\b|GB[23]00", "blackwell", "NVLink 5", 900, True),
+    (r"MI300X|MI325X", "cdna3", "xGMI 3", 448, False),
+)
+
+
+def of_gpu_name(name: str | None) -> Hardware | None:
+    """Returns what joins the GPUs of a node by the name that a benchmark printed; None for other names."""
+    if not name:
+        return None
+    for pattern, architecture, link, rate, switched in _BY_NAME:
+        if re.search(pattern, name):
+            return Hardware(f"GPU {name}", architecture, link, rate * 1e9, switched)
+    return None
+
+
+def of_request(request: BenchRequest) -> Hardware | None:
+    """Returns what joins the ranks of a benchmark that is measured here; None for processors of one host."""
+    shaped = request.network.emulate
+    if request.hosts > 1 and request.launcher is None and shaped is not None:
+        rate = shaped.rate
+        name = f"the emulated link of {request.network.name}"
+        return Hardware(
+            "emulated", nics_per_node=1, nic_Bps=rate / 8 if rate else None, between=name, emulated=True
+        )
+    if request.backend is not Backend.NCCL and request.hosts == 1:
+        return None
+    return of_this_machine()
+
+
+def of_this_machine() -> Hardware:
+    """Returns what this machine reports: its GPUs' NVLinks and PCIe, its RDMA ports or network interfaces."""
+    from wirecost.doctor.finding import Machine
+    from wirecost.doctor.gpus import gpus_of
+    from wirecost.doctor.nics import nics_of
+    from wirecost.doctor.rdma import ports_of
+
+    machine = Machine()
+    cards = gpus_of(machine)
+    found = Hardware("this machine", gpus_per_node=len(cards) or None)
+    if cards:
+        first = cards[0]
+        known = of_gpu_name(first.name)
+        architecture = known.architecture if known is not None else ""
+        if first.nvlinks:
+            each = _NVLINK_Bps * (2 if architecture == "blackwell" else 1)
+            found = replace(found, inside=f"{first.nvlinks} NVLinks", gpu_Bps=first.nvlinks * each)
+        elif first.pcie_width and first.pcie_generation_most in _LANE_Bps:
+            rate = first.pcie_width * _LANE_Bps[first.pcie_generation_most]
+            words = f"PCIe {first.pcie_generation_most} x{first.pcie_width}"
+            found = replace(found, inside=words, gpu_Bps=rate)
+        found = replace(
+            found, architecture=architecture, switched=bool(known and known.switched and first.nvlinks)
+        )
+    ports = [p for p in ports_of(machine) if p.active and p.rate_bps]
+    if ports:
+        rates = sorted(p.rate_bps or 0.0 for p in ports)
+        return replace(found, nics_per_node=len(ports), nic_Bps=rates[0] / 8, between="RDMA ports")
+    nics = [n for n in nics_of(machine) if n.up and n.physical and n.speed_bps]
+    if nics:
+        return replace(
+            found, nics_per_node=1, nic_Bps=max(n.speed_bps or 0.0 for n in nics) / 8, between=nics[0].name
+        )
+    return found

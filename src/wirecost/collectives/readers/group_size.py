@@ -1,0 +1,195 @@
+"""How many ranks took part in a table: from the devices it lists, from what its busbw says, from the user."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from wirecost.collectives.operations import bus_factor
+from wirecost.collectives.readers.base import MAX_RANKS, ResultFileError
+from wirecost.collectives.readers.printed import Printed
+
+FACTOR_SLACK = 0.005
+ROUNDING = 1e-6
+"""busbw is computed from the unrounded algbw: only printing leaves anything open."""
+_DEPENDS_ON_N = {
+    "all_reduce": 2,
+    "all_gather": 1,
+    "reduce_scatter": 1,
+    "all_to_all": 1,
+    "gather": 1,
+    "scatter": 1,
+}
+"""busbw / algbw is this times (n - 1) / n; of the others it is 1 whatever n is."""
+
+
+@dataclass
+class Devices:
+    """The devices that a benchmark lists: by rank, its group and host."""
+
+    listed: list[tuple[int, int, str, str]] = field(default_factory=list)  # (rank, group, host, GPU)
+    told: int | None = None  # a heading that says the number of ranks
+    told_groups: int | None = None
+
+    @property
+    def ranks(self) -> int | None:
+        """The number of all ranks, of all groups; by the highest number where lines of the list are lost."""
+        return max((rank for rank, *_ in self.listed), default=-1) + 1 or None
+
+    @property
+    def alone(self) -> bool:
+        """Whether rank 0 was listed several times, or alone: processes that know nothing of each other."""
+        numbers = Counter(rank for rank, *_ in self.listed)
+        return bool(numbers) and (set(numbers) == {0})
+
+    @property
+    def _complete(self) -> bool:
+        """Whether every rank up to the highest is listed."""
+        return len({rank for rank, *_ in self.listed}) == self.ranks
+
+    @property
+    def hosts(self) -> int | None:
+        """The number of machines; None where lines of the list are lost."""
+        return len({host for _, _, host, _ in self.listed}) if self._complete else None
+
+    @property
+    def span(self) -> int | None:
+        """The number of machines that each group is on; None where it isn't known, or groups differ."""
+        hosts_of: dict[int, set[str]] = {}
+        for _, group, host, _ in self.listed:
+            hosts_of.setdefault(group, set()).add(host)
+        spans = {len(hosts) for hosts in hosts_of.values()}
+        return spans.pop() if self._complete and len(spans) == 1 else None
+
+    @property
+    def gpu(self) -> str | None:
+        names = {gpu for *_, gpu in self.listed if gpu}
+        return names.pop() if len(names) == 1 else None
+
+    @property
+    def groups(self) -> list[int]:
+        """The sizes of the groups."""
+        return sorted(Counter(group for _, group, *_ in self.listed).values())
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    ranks: int
+    groups: int = 1
+    note: str | None = None
+
+
+def ratio_ranks(collective: str, pairs: Iterable[tuple[Printed, Printed]]) -> tuple[int, int] | None:
+    """Returns the least and largest number of ranks that most rows' busbw over algbw allow; None without any."""
+    multiple = _DEPENDS_ON_N.get(collective)
+    if multiple is None:
+        return None
+    intervals = []
+    for algbw, busbw in pairs:
+        if algbw.value < 10 * algbw.half:  # of 0.01 nothing can be said
+            continue
+        least = busbw.low / algbw.high / multiple * (1 - ROUNDING)
+        most = busbw.high / algbw.low / multiple * (1 + ROUNDING)
+        low = 1 / (1 - least) if least < 1 else float(MAX_RANKS)
+        high = 1 / (1 - most) if most < 1 else float(MAX_RANKS)
+        first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
+        if first <= last:
+            intervals.append((first, last))
+    common = _common(intervals)
+    return common if common != (1, MAX_RANKS) else None
+
+
+def _common(intervals: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """Returns what most of the intervals have in common, where that is more than half of them."""
+    ends = sorted([(first, 0) for first, _ in intervals] + [(last, 1) for _, last in intervals])
+    inside = most = 0
+    best: tuple[int, int] | None = None
+    for k, (at, closes) in enumerate(ends):
+        if closes:
+            inside -= 1
+            continue
+        inside += 1
+        if inside > most:
+            most = inside
+            best = at, next(end for end, closing in ends[k:] if closing)
+    return best if 2 * most > len(intervals) else None
+
+
+def group_size(
+    collective: str, devices: Devices, allowed: tuple[int, int] | None, ranks: int | None, where: str
+) -> GroupSize:
+    """The number of ranks in a group, and of groups at once.
+
+    `allowed` is what busbw over algbw says (see `ratio_ranks`), `ranks` what the user says.
+
+    Raises:
+        ResultFileError: where they contradict each other, or none tells.
+    """
+
+    def fits(n: int) -> bool:
+        return allowed is None or allowed[0] <= n <= allowed[1]
+
+    if devices.alone and not (allowed is not None and allowed[0] > 1):
+        processes = len(devices.listed)
+        several = f"each of {processes} processes" if processes > 1 else "each process"
+        raise ResultFileError(
+            f"{where}: {several} ran alone with 1 rank, so that nothing was communicated (busbw 0): build "
+            "nccl-tests with MPI=1, and start it with the mpirun of the MPI that it was built with"
+        )
+    if allowed == (1, 1):
+        raise ResultFileError(f"{where}: busbw is 0 in every row: each process ran alone with 1 rank")
+    told = devices.told or (None if devices.alone else devices.ranks)
+    sizes = devices.groups
+    if devices.told is None and len(sizes) > 1:
+        if sizes[0] != sizes[-1]:
+            raise ResultFileError(
+                f"{where}: groups of {sizes[0]} to {sizes[-1]} ranks at once (NCCL_TESTS_SPLIT): which of them a "
+                "row's time is of can't be told"
+            )
+        if not fits(sizes[0]):
+            raise ResultFileError(_contradiction(where, f"lists groups of {sizes[0]} ranks", allowed))
+        if ranks is not None and ranks != sizes[0]:
+            raise ResultFileError(
+                f"{where}: --ranks {ranks} contradicts the groups of {sizes[0]} ranks that it lists"
+            )
+        note = f"{len(sizes)} groups of {sizes[0]} ranks ran at once (NCCL_TESTS_SPLIT)"
+        return GroupSize(sizes[0], len(sizes), note)
+    if told is not None and fits(told):
+        if ranks is not None and ranks != told:
+            raise ResultFileError(f"{where}: --ranks {ranks} contradicts the {told} ranks that it lists")
+        return GroupSize(told, devices.told_groups or 1)
+    if ranks is not None:
+        if not 1 < ranks <= MAX_RANKS:
+            raise ResultFileError(f"{where}: a collective has 2 ranks or more, not {ranks}")
+        if not fits(ranks):
+            raise ResultFileError(_contradiction(where, f"--ranks {ranks} was given", allowed))
+        return GroupSize(ranks)
+    if told is not None:
+        raise ResultFileError(_contradiction(where, f"lists {told} ranks", allowed))
+    if allowed is not None and allowed[0] == allowed[1]:
+        return GroupSize(allowed[0])
+    raise ResultFileError(f"{where}: can't tell how many ranks took part; say it: --ranks N")
+
+
+def _contradiction(where: str, said: str, allowed: tuple[int, int] | None) -> str:
+    assert allowed is not None
+    low, high = allowed
+    by = (
+        f"{low} ranks" if low == high else f"{low} to {high} ranks" if high < MAX_RANKS else f"{low} ranks or more"
+    )
+    return (
+        f"{where}: {said}, but busbw over algbw is that of {by}: groups that ran at once (NCCL_TESTS_SPLIT), or "
+        "parts of several runs? Keep each run's own heading, or say the size of a group: --ranks N"
+    )
+
+
+def factor_agrees(collective: str, ranks: int, algbw: Printed, busbw: Printed) -> bool:
+    """Whether a row's busbw over algbw is the collective's factor for so many ranks, within rounding."""
+    factor = bus_factor(collective, ranks)
+    if factor is None:
+        return True
+    return factor * algbw.low * (1 - FACTOR_SLACK) <= busbw.high and busbw.low <= factor * algbw.high * (
+        1 + FACTOR_SLACK
+    )

@@ -1,0 +1,133 @@
+"""Dismisses the lines of a log that can say nothing new, before any of them is parsed.
+
+Training lines come between NCCL's, and NCCL repeats each connection for every channel. A known connection takes a
+comparison and a look-up in a set, a training line the search for one word. Whether a line may be an NCCL line that
+has lost its beginning is searched for in many lines at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from typing import Protocol
+
+
+class Seen(Protocol):
+    """A thread, with what it has said of connections: their lines behind the channel's two digits."""
+
+    seen: set[bytes]
+
+
+# How a pasted line starts that has lost even "NCCL INFO". Each pattern starts with letters that stand for
+# themselves, which a search finds many times faster.
+_START = re.compile(rb"\n(?:Channel |Ring |Coll|comm |ncclComm|Using (?:network|internal)|NET/|GPU Direct|RCCL )")
+# What a connection goes through, of which the end may be lost too.
+_MEDIUM = re.compile(
+    rb" via (?:NET/|COLLNET/|P2P|SHM|direct |"
+    rb"(?:N(?:ET?)?|C(?:O(?:L(?:L(?:N(?:ET?)?)?)?)?)?|P2?|SH?|d[irect]{0,5})?$)",
+    re.MULTILINE,
+)
+_DOCKER = b'{"log":"'  # docker's json-file driver wraps each line
+_BEHIND_CHANNEL, _BEHIND_RING = len(b"CCL INFO Channel NN"), len(b"CCL INFO Ring NN")
+_MESSAGE = len(b"CCL INFO ")
+_USUAL_BYTES = 120  # of a connection's line
+_LONG_NUMBER = re.compile(rb"\d{20,}")
+_PLAIN = frozenset((b"", b" ", b"_", b",", b".", b":", b";", b")", b"-", b"/", b"="))
+_OWN_WORDS = frozenset((b" INFO", b" WARN", b" vers"))
+
+
+class Prefilter:
+    """Sifts blocks of whole lines.
+
+    Args:
+        threads: by "host:pid:tid [device]" as it stands in the log.
+        left_out: connections that are known and not kept, of any thread.
+        words: the first four letters of the messages that are read.
+    """
+
+    def __init__(self, threads: Mapping[bytes, Seen], left_out: Set[bytes], words: Set[bytes]) -> None:
+        self._threads, self._left_out, self._words = threads, left_out, words
+        self.dismissed = 0
+        """NCCL's lines among those that were dismissed."""
+
+    def sift(self, block: bytes) -> Iterator[list[bytes]]:
+        """Yields the lines that have to be looked at, in order, in lists. A list has to be read before the next
+        one is asked for: an Init line changes what the lines behind it mean.
+        """
+        threads, left_out, words = self._threads, self._left_out, self._words
+        whole = lines = block.split(b"\n")
+        if block.startswith(_DOCKER):
+            lines = [line[len(_DOCKER) : line.find(b'\\n"')] if b'\\n"' in line else line for line in lines]
+        # Of the last known connection line: all up to its channel's two digits, where its text goes on behind
+        # them, and what its thread has said. Threads mostly print many lines in a row.
+        head, rest_at, seen, last = b"\n", 0, left_out, None  # no line holds a line end
+        pending: list[bytes] = []
+        others: list[bytes] = []
+        self.dismissed += len(lines)
+        for number, line in enumerate(lines):
+            if line.startswith(head) and line[rest_at:] in seen:
+                continue
+            at = line.find(b"CCL")
+            if at < 0:
+                others.append(line)
+                continue
+            thread = threads.get(line[: at - 2])  # up to the space and the N of NCCL
+            if thread is None:
+                if line[at + 3 : at + 8] not in _OWN_WORDS and _is_plain_word(line, at):
+                    others.append(line)
+                    continue
+                thread = threads.get(last_two_words(line, at - 2))  # a launcher's words come before it
+            if thread is not None:
+                rest = line[at + _BEHIND_CHANNEL :]
+                if rest in thread.seen or rest in left_out:
+                    if thread is last and not left_out:
+                        rest_at, seen = at + _BEHIND_CHANNEL, thread.seen
+                        head = line[: rest_at - 2]
+                    last = thread
+                    continue
+            word = line[at + _MESSAGE : at + _MESSAGE + 4]
+            connection = word in (b"Chan", b"Ring")
+            if connection:
+                rest = line[at + _BEHIND_RING :]
+                if thread is not None and word == b"Ring" and (rest in thread.seen or rest in left_out):
+                    continue
+            elif word not in words and word[:1] != b"/" and line[at - 2 : at + _MESSAGE] == b" NCCL INFO ":
+                continue
+            if others:
+                self.dismissed -= len(others)
+                pending += _pieces(others)
+                others.clear()
+            self.dismissed -= 1
+            pending.append(without_long_numbers(whole[number]))
+            if not connection:
+                yield pending
+                pending, head, last = [], b"\n", None
+        self.dismissed -= len(others)
+        pending += _pieces(others)
+        if pending:
+            yield pending
+
+
+def _is_plain_word(line: bytes, at: int) -> bool:
+    """Returns whether "CCL" at `at` is only a word in somebody else's line ("backend: NCCL", NCCL_DEBUG)."""
+    return line[at + 3 : at + 4] in _PLAIN and line.find(b"CCL", at + 3) < 0
+
+
+def _pieces(lines: list[bytes]) -> list[bytes]:
+    """Returns those of other programs' lines that may be a piece of an NCCL line."""
+    text = b"\n" + b"\n".join(lines)
+    if _START.search(text) is None and _MEDIUM.search(text) is None:
+        return []
+    return [without_long_numbers(line) for line in lines if _START.match(b"\n" + line) or _MEDIUM.search(line)]
+
+
+def without_long_numbers(line: bytes) -> bytes:
+    """Returns the line with a ? for each decimal number that no count, rank or process can be."""
+    return _LONG_NUMBER.sub(b"?", line) if len(line) > _USUAL_BYTES else line
+
+
+def last_two_words(head: bytes, end: int | None = None) -> bytes:
+    """Returns "host:pid:tid [device]" of what precedes " NCCL INFO", which starts at `end`."""
+    if end is None:
+        end = len(head)
+    return head[head.rfind(b" ", 0, max(head.rfind(b" ", 0, max(end, 0)), 0)) + 1 : end]

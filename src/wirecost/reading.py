@@ -1,0 +1,220 @@
+"""Opens and decompresses the files that a user names, with bounds on bytes, memory and waiting.
+
+Every reader of wirecost goes through this module. A path may name a regular file or a pipe, as a shell's process
+substitution `<(zcat table.csv.gz)` makes one; devices, sockets and directories are refused in one line.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from wirecost.decompression import is_compressed
+from wirecost.errors import WirecostError
+
+CHUNK_BYTES = 1 << 20
+MOST_RESULT_BYTES = 256 << 20
+"""Of a file of wirecost's own results: a breakdown, a rank's samples. A large one has some MiB."""
+NOTICE_S = 5.0
+"""After so long without a byte the user is told what is waited for (see `notify`)."""
+WRITER_S = 10.0
+"""A named pipe that no process opens for writing within this time is refused."""
+SILENCE_S = 300.0
+"""A pipe whose writer gives nothing for this long is refused."""
+POLL_S = 0.1
+MOST_NAME = 300
+"""Characters of a path that an error shows."""
+MOST_UNSIZED_BYTES = 64 << 20
+"""The kernel's files (/proc) claim to be empty. More than this of such a file is no text of anybody's."""
+
+notify: Callable[[str], None] | None = None
+"""Is called with one line when a reader waits for a pipe. The command line prints it on stderr."""
+
+
+@contextmanager
+def open_file(path: Path, *, pipes: bool = True, error: type[WirecostError] = WirecostError) -> Iterator[BinaryIO]:
+    """Opens a regular file or, if `pipes`, a pipe for reading.
+
+    Reading from a pipe ends with `error` when nobody writes to it within `WRITER_S`, or its writer gives nothing
+    for `SILENCE_S`. A file that has no size but more than `MOST_UNSIZED_BYTES` ends with `error` as well.
+
+    Raises:
+        error: one line that names the path: no such file, not readable, a directory, device or socket.
+    """
+    with io.BufferedReader(_opened(path, pipes, error), CHUNK_BYTES) as file:
+        yield cast(BinaryIO, file)
+
+
+def read_bytes(
+    path: Path,
+    *,
+    most_bytes: int,
+    what: str = "file of its kind",
+    pipes: bool = True,
+    error: type[WirecostError] = WirecostError,
+) -> bytes:
+    """Returns the content of a file of at most `most_bytes` bytes. `what` says in an error what the file would be.
+
+    Raises:
+        error: see `open_file`; and for a larger file.
+    """
+    with open_file(path, pipes=pipes, error=error) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = b"" if size > most_bytes else file.read(most_bytes + 1)
+    if size > most_bytes or len(data) > most_bytes:
+        raise error(f"{_shown(path)}: longer than {_size(most_bytes)}, which no {what} is")
+    return data
+
+
+def read_text(
+    path: Path,
+    *,
+    most_bytes: int,
+    what: str = "file of its kind",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    pipes: bool = True,
+    error: type[WirecostError] = WirecostError,
+) -> str:
+    """Returns the text of a file of at most `most_bytes` bytes.
+
+    Raises:
+        error: see `read_bytes`; and for bytes that are no text in `encoding`.
+    """
+    data = read_bytes(path, most_bytes=most_bytes, what=what, pipes=pipes, error=error)
+    try:
+        text = data.decode(encoding, errors)
+    except UnicodeDecodeError as failure:
+        hint = ": compressed; decompress it first" if is_compressed(data) else ""
+        raise error(f"{_shown(path)}: not UTF-8 text (byte {failure.start}){hint}") from failure
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_result(path: Path, error: type[WirecostError] = WirecostError) -> bytes:
+    """Returns the content of a file of wirecost's own results.
+
+    Raises:
+        error: see `read_bytes`.
+    """
+    return read_bytes(path, most_bytes=MOST_RESULT_BYTES, pipes=False, error=error)
+
+
+def _opened(path: Path, pipes: bool, error: type[WirecostError]) -> _Source:
+    try:
+        # The kind comes first: opening some devices does something (a tape rewinds, a watchdog starts).
+        _check_kind(path, path.stat().st_mode, pipes, error)
+        # Without O_NONBLOCK opening a named pipe waits for its writer, and reading some of the kernel's files has
+        # no end.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except FileNotFoundError as failure:
+        raise error(f"{_shown(path)}: no such file") from failure
+    except OSError as failure:
+        raise error(f"{_shown(path)}: can't be read: {failure.strerror}") from failure
+    except ValueError as failure:  # a NUL in the name
+        raise error(f"{_shown(path)}: is no path ({failure})") from failure
+    try:
+        status = os.fstat(fd)
+        _check_kind(path, status.st_mode, pipes, error)
+        return _Source(fd, _shown(path), stat.S_ISFIFO(status.st_mode), status.st_size == 0, error)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _check_kind(path: Path, mode: int, pipes: bool, error: type[WirecostError]) -> None:
+    if stat.S_ISREG(mode) or (pipes and stat.S_ISFIFO(mode)):
+        return
+    if stat.S_ISFIFO(mode):
+        raise error(f"{_shown(path)}: not a regular file; write a pipe's data to a file first")
+    kind = "a directory" if stat.S_ISDIR(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+    raise error(f"{_shown(path)}: is {kind}, not a file")
+
+
+class _Source(io.RawIOBase):
+    """A descriptor without blocking as a raw stream whose reads wait, but not for ever."""
+
+    def __init__(self, fd: int, name: str, pipe: bool, unsized: bool, error: type[WirecostError]) -> None:
+        self._fd, self._name, self._pipe, self._error = fd, name, pipe, error
+        self._unsized_left = MOST_UNSIZED_BYTES if unsized and not pipe else None
+        # A shell's own pipe has had its writer from the start; a named one waits until somebody opens it.
+        self._unwritten = pipe and not str(Path(f"/proc/self/fd/{fd}").readlink()).startswith("pipe:")
+        self._noticed = False
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        since = time.monotonic()
+        while True:
+            try:
+                count = os.readv(self._fd, [buffer])
+            except BlockingIOError:
+                if not self._pipe:
+                    raise self._error(f"{self._name}: gives nothing to read; it is no file with data") from None
+                self._unwritten = False
+                self._wait(since, SILENCE_S, "gave nothing")
+                continue
+            except OSError as failure:
+                raise self._error(f"{self._name}: can't be read: {failure.strerror}") from failure
+            if count == 0 and self._unwritten and not self._ready(0):
+                self._wait(since, WRITER_S, "nobody opened for writing")
+                continue
+            self._unwritten = False
+            self._check_size(count)
+            return count
+
+    def _check_size(self, count: int) -> None:
+        if self._unsized_left is None:
+            return
+        self._unsized_left -= count
+        # A file that grows, as a log does, has a size by now.
+        if self._unsized_left < 0 and os.fstat(self._fd).st_size == 0:
+            raise self._error(
+                f"{self._name}: claims to be empty and gives more than {_size(MOST_UNSIZED_BYTES)}: no data file"
+            )
+
+    def _wait(self, since: float, most_s: float, why: str) -> None:
+        """Waits a moment for data. Raises the error once `most_s` have passed since `since`."""
+        waited_s = time.monotonic() - since
+        if waited_s >= most_s:
+            raise self._error(
+                f"{self._name}: a pipe that {why} within {most_s:.0f} s; write its data to a file first"
+            )
+        if waited_s >= NOTICE_S and not self._noticed and notify is not None:
+            self._noticed = True
+            notify(f"waiting for {self._name}, a pipe that {why} yet")
+        # Without a writer there is nothing that could be waited for with poll.
+        if self._unwritten:
+            time.sleep(POLL_S)
+        else:
+            self._ready(POLL_S)
+
+    def _ready(self, timeout_s: float) -> bool:
+        """Returns whether data or the end of a pipe can be read."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1e3))
+
+
+def _shown(path: Path) -> str:
+    text = str(path)
+    return text if len(text) <= MOST_NAME else f"{text[:MOST_NAME]}..."
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"

@@ -1,0 +1,254 @@
+"""Storage that fails: no room, a used-up quota, a read-only file system, a device with errors.
+
+Such a fault is nobody's result. A process that meets one ends with an exit code of its own (`exit_code_of`),
+because an exit code needs no disk, and whoever waits for it turns the code back into the fault (`fault_of_exit`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from wirecost.errors import WirecostError
+
+FIRST_EXIT_CODE = 100
+PROBE_BYTES = 64 << 10
+_NO_TEMPORARY_DIRECTORY = "No usable temporary directory"
+"""What Python's tempfile says, as an error without a useful number, when no temporary directory takes a file."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One way in which storage fails. `what` completes "PATH: ..."; `remedy` is an order to the user."""
+
+    exit_code: int
+    what: str
+    remedy: str
+
+
+_CANT_WRITE = "can't be written: "
+_ERRORS = "look for the device's errors in dmesg and use a sound one"
+_KNOWN = (
+    (errno.ENOSPC, _CANT_WRITE, "make room there (df -h and df -i show what is left)"),
+    (errno.EDQUOT, _CANT_WRITE, "delete something or have the quota raised (quota -s shows it)"),
+    (errno.EROFS, _CANT_WRITE, "mount it writable (the kernel makes it read-only after errors: see dmesg)"),
+    (errno.EFBIG, _CANT_WRITE, "raise the limit on a file's size (ulimit -f shows it)"),
+    (errno.EIO, "can't be used: ", _ERRORS),
+    (errno.EUCLEAN, "can't be used: ", _ERRORS),
+    (errno.ESTALE, "can't be used: ", "mount the network file system anew"),
+)
+FAULTS = {
+    number: Fault(FIRST_EXIT_CODE + place, f"{start}{os.strerror(number)}", remedy)
+    for place, (number, start, remedy) in enumerate(_KNOWN)
+}
+MAPPED = Fault(
+    FIRST_EXIT_CODE + len(_KNOWN),
+    "a process was killed by SIGBUS: memory that a file or /dev/shm stands for could not be had",
+    "make room there and in /dev/shm (containers: --shm-size), and look for the device's errors in dmesg",
+)
+TEMPORARY = Fault(
+    FIRST_EXIT_CODE + len(_KNOWN) + 1,
+    "no directory for temporary files can be written",
+    "make room in the temporary directory, or name another one (TMPDIR)",
+)
+_TEXTS = {
+    **{os.strerror(number): fault for number, fault in FAULTS.items()},
+    "PytorchStreamWriter failed writing": FAULTS[errno.ENOSPC],
+    _NO_TEMPORARY_DIRECTORY: TEMPORARY,
+}
+"""What libraries say of a fault in errors that carry no number."""
+_BY_EXIT_CODE = {
+    **{fault.exit_code: fault for fault in (*FAULTS.values(), MAPPED, TEMPORARY)},
+    # As subprocess and as a shell say it.
+    -signal.SIGBUS: MAPPED,
+    128 + signal.SIGBUS: MAPPED,
+}
+
+
+class StorageError(WirecostError):
+    """A file that can't be written or read for a reason that lies in the storage."""
+
+    def __init__(self, path: object, fault: Fault) -> None:
+        super().__init__(f"{path}: {fault.what}; {fault.remedy}")
+        self.path = path
+        self.fault = fault
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """The fault that an error is, came from or tells of; None for an error of another kind."""
+    return next((fault for found in _chain(error) if (fault := _own_fault(found)) is not None), None)
+
+
+def tells_of_fault(text: str) -> Fault | None:
+    """The fault that a message or a line of a log tells of."""
+    return next((fault for said, fault in _TEXTS.items() if said in text), None)
+
+
+def path_of(error: BaseException) -> str | None:
+    """The file that an error, or what it came from, names."""
+    for found in _chain(error):
+        if isinstance(found, StorageError):
+            return str(found.path)
+        if isinstance(found, OSError) and found.filename is not None:
+            return os.fsdecode(found.filename) if isinstance(found.filename, str | bytes) else None
+    return None
+
+
+def exit_code_of(error: BaseException) -> int | None:
+    """The exit code that tells of an error's fault; None for an error of another kind."""
+    fault = fault_of(error)
+    return None if fault is None else fault.exit_code
+
+
+def fault_of_exit(code: int | None) -> Fault | None:
+    """The fault that a process's exit code tells of: -N or 128 + N after signal N, None while it runs."""
+    return None if code is None else _BY_EXIT_CODE.get(code)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Puts `path` into an OSError that names no file: those of writing, flushing, syncing and closing don't."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror or os.strerror(error.errno), str(path)) from error
+
+
+def write_file(path: Path, *content: str | bytes | memoryview) -> None:
+    """Replaces a file in one step, durably; text as UTF-8. Raises OSError, which names the file."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            for piece in content:
+                file.write(piece.encode() if isinstance(piece, str) else piece)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+class LineFile:
+    """A file of ASCII lines that can be read while it grows. Leaving the context makes it durable and checks that
+    it holds all that was written.
+
+    Raises:
+        OSError: naming the file, where it can't be written or has lost something.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._bytes = 0
+        self._file = path.open("wb", buffering=0)
+
+    def write(self, line: str) -> None:
+        data = line.encode("ascii") + b"\n"
+        with naming(self.path):
+            # A write may take a part only, and say so: the rest then fails, with the reason.
+            left = memoryview(data)
+            while left:
+                taken = self._file.write(left)
+                if not taken:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                left = left[taken:]
+        self._bytes += len(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with naming(self.path), self._file as file:
+            if kind is not None:
+                return
+            os.fsync(file.fileno())
+            if os.fstat(file.fileno()).st_size != self._bytes:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes what was created, renamed and removed in a directory durable. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with naming(directory):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_room(directory: Path) -> None:
+    """Checks a directory's file system, with one system call.
+
+    Raises:
+        StorageError: if it has no room at all, no inodes, or is read-only.
+    """
+    state = os.statvfs(directory)
+    # What is kept back for root is room for root.
+    blocks, inodes = (state.f_bfree, state.f_ffree) if os.geteuid() == 0 else (state.f_bavail, state.f_favail)
+    if state.f_flag & os.ST_RDONLY:
+        raise StorageError(directory, FAULTS[errno.EROFS])
+    # File systems that don't count blocks or inodes say that they have none altogether.
+    if (state.f_blocks and not blocks) or (state.f_files and not inodes):
+        raise StorageError(directory, FAULTS[errno.ENOSPC])
+
+
+def check_writable(directory: Path) -> None:
+    """Raises OSError or StorageError unless `PROBE_BYTES` can be written into a directory, durably."""
+    check_room(directory)
+    probe = directory / ".probe"
+    with naming(probe):
+        try:
+            with probe.open("wb") as file:
+                # Zeros would take no room on a file system that compresses.
+                file.write(os.urandom(PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        finally:
+            probe.unlink(missing_ok=True)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it came from, nearest first."""
+    seen: set[int] = set()
+    left: list[object] = [error]
+    while left:
+        found = left.pop(0)
+        if not isinstance(found, BaseException) or id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        if isinstance(found, WirecostError) and not isinstance(found, StorageError):
+            continue  # it says what it is; what it was made from was dealt with
+        left.append(found.__cause__)
+        if not found.__suppress_context__:
+            left.append(found.__context__)
+        if isinstance(found, BaseExceptionGroup):
+            left += found.exceptions
+        failures = getattr(found, "failures", None)
+        if isinstance(failures, dict):
+            # torch.distributed.checkpoint: (error, stack) by rank.
+            left += [pair[0] for pair in failures.values() if isinstance(pair, tuple) and pair]
+
+
+def _own_fault(error: BaseException) -> Fault | None:
+    if isinstance(error, StorageError):
+        return error.fault
+    if isinstance(error, WirecostError):
+        return None
+    if isinstance(error, OSError) and error.errno in FAULTS:
+        return FAULTS[error.errno]
+    return tells_of_fault(str(error))

@@ -1,0 +1,144 @@
+"""The answer in five lines: the iteration, the communication, the cause, what could be won, what to do next."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from wirecost.trace.diagnosis import WORTH, Loss, the_cause
+from wirecost.trace.loads import RankLoad, loads
+from wirecost.trace.places import Place
+
+if TYPE_CHECKING:
+    from wirecost.trace.result import TraceSet
+
+NOTHING, NO_EVENTS, UNSEEN = "nothing", "no_device_events", "no_communication"
+
+
+class Answer(msgspec.Struct):
+    """Five sentences, and what they rest on. `code` names the cause (`nothing` where no loss is worth a change);
+    `ranks` are those it lies with, empty where it lies with all; the gain is an upper bound per iteration."""
+
+    iteration: str
+    communication: str
+    cause: str
+    gain: str
+    next: str
+    code: str
+    ranks: list[int]
+    iteration_ns: float | None
+    gain_ns: float | None
+    gain_share: float | None
+    place: Place | None = None
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """(label, sentence) in the order in which they are read."""
+        return [
+            (label_of_iteration(self), self.iteration),
+            ("Communication", self.communication),
+            ("Cause", self.cause),
+            ("To be won", self.gain),
+            ("Next", self.next),
+        ]
+
+
+def label_of_iteration(answer: Answer) -> str:
+    return "Recorded" if answer.iteration.startswith("no iterations") else "Iteration"
+
+
+def ms(ns: float) -> str:
+    """`0.139 ms`, `23.45 ms`, `281.6 ms`, `12.35 s`."""
+    if ns >= 2e9:
+        return f"{ns / 1e9:,.2f} s"
+    return f"{ns / 1e6:.1f} ms" if ns >= 1e8 else f"{ns / 1e6:.2f} ms" if ns >= 1e7 else f"{ns / 1e6:.3f} ms"
+
+
+def answer(s: TraceSet) -> Answer:
+    """The answer of a set of traces, also where it is that nothing can be said."""
+    listed = loads(s)
+    if not listed:
+        return Answer(
+            iteration="no iterations and no device events were recorded",
+            communication="unknown", cause="unknown: the traces hold no work of a device", gain="unknown",
+            next="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            code=NO_EVENTS, ranks=[], iteration_ns=None, gain_ns=None, gain_share=None,
+        )  # fmt: skip
+    every = s.losses
+    cause = the_cause(every)
+    return Answer(
+        iteration=_iteration(s, listed),
+        communication=_communication(s, listed),
+        iteration_ns=max(load.window_ns for load in listed),
+        **_parts_of(s, listed, every, cause),
+    )
+
+
+def _parts_of(s: TraceSet, listed: list[RankLoad], every: list[Loss], cause: Loss | None) -> dict:
+    if cause is None and _unseen(s, listed):
+        return {
+            "cause": f"unknown: no communication was recognised although the world has {s.world_size} ranks, so "
+            "part of what counts as compute may be communication",
+            "gain": "unknown",
+            "next": "see what counts as what (--table kernels), and name communication with --comm-pattern REGEX",
+            "code": UNSEEN, "ranks": [], "gain_ns": None, "gain_share": None,
+        }  # fmt: skip
+    if cause is None:
+        compute = statistics.fmean(load.compute_ns / load.window_ns for load in listed if load.window_ns)
+        most = max((c.gain_share for c in every), default=0.0)
+        thing = "GPU" if all(t.device == "gpu" for t in s.traces) else "processor"
+        who = f"the {thing} computes" if len(listed) == 1 else f"the {thing}s compute"
+        return {
+            "cause": f"nothing stands out: {who} {compute:.0%} of the time",
+            "gain": f"nothing worth a change: every loss is under {WORTH:.0%} (the largest {most:.1%})",
+            "next": "make the computation itself quicker: kernels, precision, torch.compile",
+            "code": NOTHING, "ranks": [], "gain_ns": None, "gain_share": most,
+        }  # fmt: skip
+    unit = "an iteration" if any(load.iterations for load in listed) else "the recorded window"
+    return {
+        "cause": cause.text,
+        "gain": f"at most {ms(cause.gain_ns)} of {unit} ({cause.gain_share:.0%}), {cause.condition}",
+        "next": cause.remedy,
+        "code": cause.code,
+        "ranks": cause.ranks,
+        "gain_ns": cause.gain_ns,
+        "gain_share": cause.gain_share,
+        "place": cause.place,
+    }
+
+
+def _unseen(s: TraceSet, listed: list[RankLoad]) -> bool:
+    return s.world_size > 1 and not any(load.comm_ns for load in listed)
+
+
+def _iteration(s: TraceSet, listed: list[RankLoad]) -> str:
+    ranks = f"{len(s.traces)} of {s.world_size} ranks" if s.world_size > 1 else "1 rank"
+    spread = s.breakdown.iteration_ns()
+    if not any(load.iterations for load in listed) or spread is None:
+        window = max(load.window_ns for load in listed)
+        return f"no iterations are marked; the recorded window is {ms(window)} ({ranks})"
+    slowest = ", the slowest rank" if len(listed) > 1 else ""
+    source = "+".join(sorted({i.window.source for t in s.traces for i in t.iterations}))
+    return f"{ms(spread.median)} (median of {spread.n}{slowest}; {ranks}; windows: {source})"
+
+
+def _communication(s: TraceSet, listed: list[RankLoad]) -> str:
+    window = sum(load.window_ns for load in listed)
+    comm, exposed = sum(load.comm_ns for load in listed), sum(load.exposed_ns for load in listed)
+    if not comm:
+        return "none recognised although the world is larger than one" if s.world_size > 1 else "none"
+    split = {
+        "transfer": sum(load.transfer_ns for load in listed),
+        "wait": sum(load.wait_ns for load in listed),
+        "bubble": sum(load.bubble_ns for load in listed),
+        "not told apart": sum(load.unsplit_ns for load in listed),
+    }
+    parts = [f"{name} {value / window:.1%}" for name, value in split.items() if value >= 0.0005 * window]
+    lead = f"{exposed / window:.1%} of the time is exposed"
+    if split["not told apart"] >= 0.9995 * exposed:
+        lead += " (wait and transfer not told apart)"
+    elif parts:
+        lead += f" ({', '.join(parts)})"
+    return f"{lead}; compute hides {1 - exposed / comm:.0%} of all communication"

@@ -1,0 +1,72 @@
+"""The exposed communication of every iteration: moving data, waiting for a late rank, a pipeline's bubble.
+
+The three parts and what isn't known sum to the exposed communication, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from wirecost.breakdown.intervals import measure_before
+from wirecost.trace.matched import Matched
+from wirecost.trace.rank import RankTrace
+from wirecost.trace.recorded import Int64
+
+
+class CommParts(msgspec.Struct, frozen=True):
+    """The exposed communication of one rank in one iteration (`whole` where it has none), in ns.
+
+    `transfer_ns` data moves; `wait_ns` a rank waits for one that is late; `bubble_ns` a pipeline's stage waits for
+    its neighbour; `unknown_ns` is of communication that isn't matched over the ranks. They sum to `exposed_ns`.
+    """
+
+    rank: int | None
+    iteration: str
+    window_ns: int
+    exposed_ns: int
+    transfer_ns: int
+    wait_ns: int
+    bubble_ns: int
+    unknown_ns: int
+
+
+def comm_parts(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[CommParts]:
+    """One row for each iteration of each rank."""
+    number = {t.rank or 0: i for i, t in enumerate(traces)}
+    waits = [np.full(len(t.calls), -1, dtype=np.int64) for t in traces]
+    bubbles = [np.zeros(len(t.calls), dtype=bool) for t in traces]
+    for m in matched:
+        for rank, call, wait in zip(m.ranks, m.calls, m.wait_ns, strict=True):
+            waits[number[rank]][call] = wait
+            bubbles[number[rank]][call] = m.bubble
+    found = []
+    for trace, wait, bubble in zip(traces, waits, bubbles, strict=True):
+        windows = [(i.window.name, i.window.start_ns, i.window.end_ns) for i in trace.iterations]
+        if not windows and trace.parts is not None:
+            windows = [("whole", trace.start_ns, trace.end_ns)]
+        found += [_row(trace, name, start, end, wait, bubble) for name, start, end in windows]
+    return found
+
+
+def _row(trace: RankTrace, name: str, start_ns: int, end_ns: int, wait: Int64, bubble: np.ndarray) -> CommParts:
+    calls = trace.calls
+    inside = (calls.end_ns > start_ns) & (calls.start_ns < end_ns)
+    begin = np.clip(calls.own_start_ns[inside], start_ns, end_ns)
+    end = np.clip(calls.end_ns[inside], begin, end_ns)
+    until = np.clip(calls.start_ns[inside] + np.maximum(wait[inside], 0), begin, end)
+    before = [measure_before(calls.exposed, times) for times in (begin, until, end)]
+    waited, moved = before[1] - before[0], before[2] - before[1]
+    known, is_bubble = wait[inside] >= 0, bubble[inside]
+    return CommParts(
+        rank=trace.rank,
+        iteration=name,
+        window_ns=end_ns - start_ns,
+        exposed_ns=int((waited + moved).sum()),
+        transfer_ns=int(moved[known].sum()),
+        wait_ns=int(waited[known & ~is_bubble].sum()),
+        bubble_ns=int(waited[known & is_bubble].sum()),
+        unknown_ns=int((waited + moved)[~known].sum()),
+    )

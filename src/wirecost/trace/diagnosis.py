@@ -1,0 +1,38 @@
+"""The one cause of what an iteration loses, by stated rules, with what could be won at most and what to try.
+
+Each candidate has a gain: how much shorter an iteration could be at most if its loss were gone. The candidate with
+the largest gain is the cause. Where no gain reaches `WORTH` of the iteration, nothing is worth a change. The
+rules are listed in docs/trace.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wirecost.trace.common_losses import bubble, copies, idle, transfer, unsplit
+from wirecost.trace.late_losses import late, turns
+from wirecost.trace.loss import Evidence, Loss
+
+if TYPE_CHECKING:
+    from wirecost.trace.result import TraceSet
+
+WORTH = 0.05  # a gain below five percent of the iteration isn't worth anybody's day
+_RULES = (late, turns, transfer, bubble, unsplit, idle, copies)  # of equal gains the first counts
+
+
+def losses(s: TraceSet) -> list[Loss]:
+    """Every candidate, largest gain first; empty where there are no device events."""
+    evidence = Evidence(s)
+    if not evidence.iteration_ns:
+        return []
+    candidates = [rule(evidence) for rule in _RULES]
+    return sorted((c for c in candidates if c is not None), key=lambda c: -c.gain_ns)
+
+
+def the_cause(listed: Sequence[Loss]) -> Loss | None:
+    """The candidate that is worth a change; None where none is."""
+    return listed[0] if listed and listed[0].gain_share >= WORTH else None
+
+
+__all__ = ["WORTH", "Loss", "losses", "the_cause"]

@@ -1,0 +1,119 @@
+"""What the iterations of each rank go to, as means per iteration: the evidence that the answer rests on."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from wirecost.trace.compare_ranks import complete
+from wirecost.trace.windows import LAUNCHES
+
+_ENOUGH = 3  # iterations, so that one can be left out
+
+if TYPE_CHECKING:
+    from wirecost.breakdown import Parts
+    from wirecost.trace.comm_parts import CommParts
+    from wirecost.trace.rank import RankTrace
+    from wirecost.trace.recorded import Int64
+    from wirecost.trace.result import TraceSet
+
+
+class RankLoad(msgspec.Struct):
+    """Means per steady iteration of one rank (of the recorded window where it has no iterations), in ns.
+
+    The eight parts from `compute_only_ns` on sum to `window_ns`. Four of them sum to the exposed communication:
+    `transfer_ns` data moves; `wait_ns` the rank waits for one that is late; `bubble_ns` a pipeline's stage waits
+    for its neighbour; `unsplit_ns` is not matched over the ranks, so that waiting can't be told from moving data.
+    `steady_wait_ns` is `wait_ns` over the iterations without the first collective after the profiler started,
+    whose wait says nothing about the job.
+    """
+
+    rank: int | None
+    iterations: int
+    window_ns: float
+    compute_only_ns: float
+    overlapped_ns: float
+    transfer_ns: float
+    wait_ns: float
+    bubble_ns: float
+    unsplit_ns: float
+    memory_ns: float
+    idle_ns: float
+    steady_wait_ns: float
+
+    @property
+    def compute_ns(self) -> float:
+        return self.compute_only_ns + self.overlapped_ns
+
+    @property
+    def exposed_ns(self) -> float:
+        return self.transfer_ns + self.wait_ns + self.bubble_ns + self.unsplit_ns
+
+    @property
+    def comm_ns(self) -> float:
+        return self.overlapped_ns + self.exposed_ns
+
+
+def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
+    """The positions of each trace's iterations that means are taken over: those that the recording doesn't cut.
+
+    Where windows come from launches, the last one ends with its own device work rather than with the next step, so
+    what the host does between the two is missing from it; with three or more it is left out.
+    """
+    kept = complete(traces)
+    return [
+        rows[:-1] if len(rows) >= _ENOUGH and t.iterations[rows[-1]].window.source == LAUNCHES else rows
+        for t, rows in zip(traces, kept, strict=True)
+    ]
+
+
+def loads(s: TraceSet) -> list[RankLoad]:
+    """One `RankLoad` for each rank that has device events, in order of rank."""
+    comm: dict[int | None, list[CommParts]] = defaultdict(list)
+    for row in s.comm_parts:
+        comm[row.rank].append(row)
+    listed = []
+    for trace, waits, kept in zip(s.traces, s.waits, steady_iterations(s.traces), strict=True):
+        if trace.parts is None:
+            continue
+        rows = kept if trace.iterations else [0]
+        parts = [trace.iterations[n].parts for n in kept] if trace.iterations else [trace.parts]
+        if parts:
+            listed.append(_load(trace, parts, [comm[trace.rank][n] for n in rows], waits))
+    return listed
+
+
+def _load(trace: RankTrace, parts: Sequence[Parts], comm: Sequence[CommParts], waits: Int64) -> RankLoad:
+    return RankLoad(
+        rank=trace.rank,
+        iterations=len(parts) if trace.iterations else 0,
+        window_ns=statistics.fmean(p.window_ns for p in parts),
+        compute_only_ns=statistics.fmean(p.compute_only_ns for p in parts),
+        overlapped_ns=statistics.fmean(p.overlapped_ns for p in parts),
+        transfer_ns=statistics.fmean(c.transfer_ns for c in comm),
+        wait_ns=statistics.fmean(c.wait_ns for c in comm),
+        bubble_ns=statistics.fmean(c.bubble_ns for c in comm),
+        unsplit_ns=statistics.fmean(c.unknown_ns for c in comm),
+        memory_ns=statistics.fmean(p.exposed_memory_ns for p in parts),
+        idle_ns=statistics.fmean(p.idle_ns for p in parts),
+        steady_wait_ns=_steady(trace, comm, waits),
+    )
+
+
+def _steady(trace: RankTrace, comm: Sequence[CommParts], waits: Int64) -> float:
+    """The wait per iteration without the one that the rank's first call is in, if there are others."""
+    calls = trace.calls
+    every = statistics.fmean(c.wait_ns for c in comm)
+    if not len(calls):
+        return every
+    first = int(calls.iteration[0])
+    name = trace.iterations[first].window.name if first >= 0 else None
+    rest = [c.wait_ns for c in comm if c.iteration != name]
+    if rest and trace.iterations:
+        return statistics.fmean(rest)
+    length = max(int(calls.end_ns[0] - calls.start_ns[0]), 1)
+    return max(0.0, every - max(int(waits[0]), 0) * int(calls.exposed_ns[0]) / length / len(comm))

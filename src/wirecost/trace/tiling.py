@@ -1,0 +1,146 @@
+"""Windows of the device from windows of the host: by the device events that were launched in them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from wirecost.trace.categories import KERNEL
+from wirecost.trace.recorded import Int64, Recorded
+
+Span = tuple[int, int]
+
+# A step's window goes on to the next one's start unless the host paused between them for more than this share
+# of the step.
+_PAUSE_SHARE = 0.1
+# A stream that runs ahead of the one that does most work by more than this share of a step tells no starts.
+_AHEAD_SHARE = 0.01
+_COMPLETE_SHARE = 0.95
+_LAUNCH = re.compile(r"launch\w*kernel|kernellaunch", re.IGNORECASE)
+
+
+def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
+    """The window on the device of each span of the host, given as (n, 2) integer ns in order of start.
+
+    A window runs from the first device event launched in its span to the first launched in the next; the last one,
+    and one before a pause of the host, to the end of its device events. What other streams run ahead of time (the
+    next step's data, say) doesn't end a step early: then the stream that does most work tells the starts.
+
+    None where launches don't tell: a span that the host spent while the device worked has no device event launched
+    in it. A span without any device event has the window None.
+    """
+    launch = recorded.launch_ns()
+    if len(spans) == 0 or not (launch >= 0).any():
+        return None
+    device = recorded.device
+    owner = _owners(launch, spans)
+    if not _tells(recorded, spans, owner, launch):
+        return None
+    first, last = _extent(owner, device.start_ns, device.end_ns, len(spans))
+    main = np.where(_main_stream(recorded, owner), owner, -1)
+    main_first, main_last = _extent(main, device.start_ns, device.end_ns, len(spans))
+    if _run_ahead(first, main_first, main_last):
+        first = main_first
+    paused = spans[1:, 0] - spans[:-1, 1] > _PAUSE_SHARE * (spans[:-1, 1] - spans[:-1, 0])
+    found: list[Span | None] = []
+    for number in range(len(spans)):
+        if first[number] == _NEVER:
+            found.append(None)
+            continue
+        after = next((n for n in range(number + 1, len(spans)) if first[n] != _NEVER), None)
+        if after is None or paused[number:after].any():
+            end = int(last[number])
+            end = end if after is None else min(end, int(first[after]))
+        else:
+            end = int(first[after])
+        found.append((int(first[number]), max(end, int(first[number]))))
+    return found
+
+
+def launched_in(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
+    """For each span of the host from the first start to the last end of the device events launched in it.
+
+    None where launches don't tell.
+    """
+    launch = recorded.launch_ns()
+    if len(spans) == 0 or not (launch >= 0).any():
+        return None
+    device = recorded.device
+    known = launch >= 0
+    found: list[Span | None] = []
+    for start, end in spans:
+        inside = known & (launch >= start) & (launch <= end)
+        found.append(
+            (int(device.start_ns[inside].min()), int(device.end_ns[inside].max())) if inside.any() else None
+        )
+    return found
+
+
+_NEVER = np.iinfo(np.int64).max
+
+
+def _owners(launch: Int64, spans: Int64) -> Int64:
+    """The span in which each event was launched, the last that began before; -1 before the first, after the last.
+
+    What is launched in a pause between spans belongs to the one before it.
+    """
+    owner = np.searchsorted(spans[:, 0], launch, side="right") - 1
+    owner[launch < 0] = -1
+    owner[(owner == len(spans) - 1) & (launch > spans[-1, 1])] = -1
+    return owner.astype(np.int64)
+
+
+def _extent(owner: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
+    """(first start, last end) of each owner's events; _NEVER and -1 without any."""
+    first = np.full(count, _NEVER, dtype=np.int64)
+    last = np.full(count, -1, dtype=np.int64)
+    rows = owner >= 0
+    np.minimum.at(first, owner[rows], start[rows])
+    np.maximum.at(last, owner[rows], end[rows])
+    return first, last
+
+
+def _tells(recorded: Recorded, spans: Int64, owner: Int64, launch: Int64) -> bool:
+    """Whether no work of unknown launch began during a span of the host that launched nothing."""
+    with_events = np.zeros(len(spans), dtype=bool)
+    with_events[owner[owner >= 0]] = True
+    if not with_events.any():
+        return False
+    unknown = np.sort(recorded.device.start_ns[launch < 0])
+    begun = np.searchsorted(unknown, spans[:, 1]) - np.searchsorted(unknown, spans[:, 0])
+    return not (begun[~with_events] > 0).any()
+
+
+def _run_ahead(first: Int64, main_first: Int64, main_last: Int64) -> bool:
+    """Whether steps usually begin, on some stream, while the main stream still works for the step before."""
+    if len(first) < 2 or (main_first == _NEVER).any() or (first == _NEVER).any():
+        return False
+    lead = np.maximum(main_last[:-1] - first[1:], 0)
+    return bool(np.median(lead) > _AHEAD_SHARE * np.median(np.diff(first)))
+
+
+def incomplete(recorded: Recorded, spans: Int64) -> list[bool]:
+    """For each span of the host whether device events of its kernel launches are missing in the recording."""
+    launches = recorded.launches
+    kernels = np.array([bool(_LAUNCH.search(n)) for n in launches.names], dtype=bool)
+    if len(launches) == 0 or not kernels.any():
+        return [False] * len(spans)
+    calls = np.flatnonzero(kernels[launches.name])
+    seen = np.isin(launches.correlation[calls], recorded.device.correlation)
+    begun = launches.start_ns[calls]
+    found = []
+    for start, end in spans:
+        inside = (begun >= start) & (begun < end)
+        found.append(bool(inside.any() and seen[inside].mean() < _COMPLETE_SHARE))
+    return found
+
+
+def _main_stream(recorded: Recorded, owner: Int64) -> np.ndarray:
+    """Which rows are kernels on the stream that computes longest."""
+    device = recorded.device
+    kernel = (device.kind == KERNEL) & ~device.comm & (owner >= 0)
+    if not kernel.any():
+        return np.zeros(len(owner), dtype=bool)
+    length = np.bincount(device.stream[kernel], weights=(device.end_ns - device.start_ns)[kernel])
+    return (device.stream == int(length.argmax())) & (device.kind == KERNEL) & ~device.comm
