@@ -6,6 +6,8 @@ import difflib
 import warnings
 from collections.abc import Iterable
 
+MOST_CHARACTERS = 80
+
 
 class WirecostError(Exception):
     """Something the user can mend. The message says what is wrong, where, and what would be right."""
@@ -40,6 +42,15 @@ def deprecated(former: str, now: str) -> None:
 def one_of(kind: str, given: object, allowed: Iterable[str]) -> str:
     """One line that refuses `given`, lists what is allowed and points at the nearest allowed name."""
     names = sorted(allowed)
-    near = difflib.get_close_matches(str(given), names, n=1)
+    text = shorten(given, quoted=False)
+    near = difflib.get_close_matches(text, names, n=1)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    return f"unknown {kind} '{given}'{hint}; allowed: {', '.join(names)}"
+    return f"unknown {kind} '{text}'{hint}; allowed: {', '.join(names)}"
+
+
+def shorten(value: object, *, quoted: bool = True) -> str:
+    """Returns a value from outside for an error, at most `MOST_CHARACTERS` of it."""
+    if isinstance(value, int) and abs(value) >= 10**MOST_CHARACTERS:
+        return "a number of very many digits"  # Python refuses to write more than 4300
+    text = repr(value) if quoted else str(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."

@@ -41,9 +41,17 @@ _TIME_S = {
 }
 
 
+_LOWEST_BPS, _HIGHEST_BPS = 1.0, 1e18
+_HIGHEST_BYTES = 1 << 63
+
+
 def _parse(text: object, table: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise ValueError(f"a {kind} is written like '{example}', not {text!r}")
+        raise ValueError(f"a {kind} is written like '{example}', not {str(text)[:60]!r}")
+    if isinstance(text, int) and abs(text) > 10**30:
+        raise ValueError(f"so large a number can't be a {kind}")
+    if len(str(text)) > 60:
+        raise ValueError(f"a {kind} is written like '{example}', not '{str(text)[:60]}...'")
     match = _NUMBER.match(str(text))
     if not match:
         negative = str(text).strip().startswith("-")
@@ -65,12 +73,17 @@ def parse_rate_bps(text: object) -> float:
     value = _parse(text, _RATE_BPS, "rate", "1 Gb/s")
     if value <= 0:
         raise ValueError(f"a rate must be positive, not '{text}'")
+    if not _LOWEST_BPS <= value <= _HIGHEST_BPS:
+        raise ValueError(f"'{text}' can't be a rate: expected one from 1 b/s to 1e18 b/s")
     return value
 
 
 def parse_size_bytes(text: object) -> int:
     """'64 MiB' -> 67108864; K, M and G alone are binary, as in nccl-tests. Raises ValueError if not a size."""
-    return round(_parse(text, _SIZE_BYTES, "size", "64 MiB"))
+    value = round(_parse(text, _SIZE_BYTES, "size", "64 MiB"))
+    if value >= _HIGHEST_BYTES:
+        raise ValueError(f"'{text}' can't be a size: expected one below {_HIGHEST_BYTES >> 60} EiB")
+    return value
 
 
 def parse_time_s(text: object) -> float:
