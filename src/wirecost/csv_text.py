@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from wirecost.text import printable
-
-if TYPE_CHECKING:
-    import polars
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -22,13 +22,16 @@ def spreadsheet_cell(text: str) -> str:
     return f"'{shown}" if shown.lstrip(" '\"").startswith(_FORMULA_STARTS) else shown
 
 
-def frame_to_csv(frame: polars.DataFrame) -> str:
-    """Returns a table as CSV. Texts become `spreadsheet_cell`s; numbers and empty cells stay as they are."""
-    import polars as pl
+def rows_to_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Returns a table as CSV. Texts become `spreadsheet_cell`s, numbers stay numbers, None is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row[name]) for name in columns] for row in rows)
+    return out.getvalue()
 
-    cells = [
-        pl.Series(name, [None if text is None else spreadsheet_cell(text) for text in frame[name]], pl.String)
-        for name, kind in frame.schema.items()
-        if kind == pl.String
-    ]
-    return frame.with_columns(cells).write_csv()
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return spreadsheet_cell(value) if isinstance(value, str) else value

@@ -6,6 +6,8 @@ import difflib
 import warnings
 from collections.abc import Iterable
 
+MAX_CHARACTERS = 80
+
 
 class WirecostError(Exception):
     """An error that the user can correct. The message says what is wrong, where, and what would be right."""
@@ -44,6 +46,15 @@ def one_of(kind: str, given: object, allowed: Iterable[str]) -> str:
         kind: what the names stand for, as in "unknown plan 'dpp'".
     """
     names = sorted(allowed)
-    near = difflib.get_close_matches(str(given), names, n=1)
+    text = shorten(given, quoted=False)
+    near = difflib.get_close_matches(text, names, n=1)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
-    return f"unknown {kind} '{given}'{hint}; allowed: {', '.join(names)}"
+    return f"unknown {kind} '{text}'{hint}; allowed: {', '.join(names)}"
+
+
+def shorten(value: object, *, quoted: bool = True) -> str:
+    """Returns a value from outside for a message, cut after `MAX_CHARACTERS` characters."""
+    if isinstance(value, int) and abs(value) >= 10**MAX_CHARACTERS:
+        return "a number of very many digits"  # Python refuses to convert more than 4300 digits to text
+    text = repr(value) if quoted else str(value)
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}..."

@@ -7,6 +7,7 @@ because an exit code needs no disk, and whoever waits for it turns the code back
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import signal
 from collections.abc import Iterator
@@ -58,14 +59,21 @@ TEMPORARY = Fault(
     "no directory for temporary files can be written",
     "make room in the temporary directory, or name another one (TMPDIR)",
 )
+UNKNOWN = Fault(
+    FIRST_EXIT_CODE + len(_KNOWN) + 2,
+    "can't be written whole, and PyTorch doesn't say why",
+    "look at the room (df -h), quota (quota -s), limit on a file's size (ulimit -f) and device (dmesg)",
+)
 _TEXTS = {
     **{os.strerror(number): fault for number, fault in FAULTS.items()},
-    "PytorchStreamWriter failed writing": FAULTS[errno.ENOSPC],
+    # torch.save's, of a write that took a part or nothing.
+    "PytorchStreamWriter failed writing": UNKNOWN,
+    "] . unexpected pos ": UNKNOWN,
     _NO_TEMPORARY_DIRECTORY: TEMPORARY,
 }
 """What libraries say of a fault in errors that carry no number."""
 _BY_EXIT_CODE = {
-    **{fault.exit_code: fault for fault in (*FAULTS.values(), MAPPED, TEMPORARY)},
+    **{fault.exit_code: fault for fault in (*FAULTS.values(), MAPPED, TEMPORARY, UNKNOWN)},
     # As subprocess and as a shell say it.
     -signal.SIGBUS: MAPPED,
     128 + signal.SIGBUS: MAPPED,
@@ -151,8 +159,10 @@ class LineFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._bytes = 0
-        self._file = path.open("wb", buffering=0)
+        self._digest = hashlib.sha256()
+        path.unlink(missing_ok=True)
+        # At its end, wherever that is: a gap left by what got lost would hide the loss.
+        self._file = path.open("ab", buffering=0)
 
     def write(self, line: str) -> None:
         data = line.encode("ascii") + b"\n"
@@ -164,7 +174,7 @@ class LineFile:
                 if not taken:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 left = left[taken:]
-        self._bytes += len(data)
+        self._digest.update(data)
 
     def __enter__(self) -> Self:
         return self
@@ -176,7 +186,9 @@ class LineFile:
             if kind is not None:
                 return
             os.fsync(file.fileno())
-            if os.fstat(file.fileno()).st_size != self._bytes:
+            with self.path.open("rb") as written:
+                found = hashlib.file_digest(written, "sha256")
+            if found.digest() != self._digest.digest():
                 raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
 
 
@@ -184,10 +196,24 @@ def sync_directory(directory: Path) -> None:
     """Makes what was created, renamed and removed in a directory durable. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with naming(directory):
-            os.fsync(descriptor)
+        sync(descriptor, directory)
     finally:
         os.close(descriptor)
+
+
+def sync(descriptor: int, path: Path) -> None:
+    """Makes durable what anybody wrote to an open file or directory. Some network file systems refuse that of one
+    that is open for reading; what they can't do is not asked of them.
+
+    Raises:
+        OSError: naming `path`, if the storage fails.
+    """
+    try:
+        with naming(path):
+            os.fsync(descriptor)
+    except OSError as error:
+        if fault_of(error) is not None:
+            raise
 
 
 def check_room(directory: Path) -> None:

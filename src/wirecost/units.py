@@ -41,6 +41,10 @@ _TIME_S = {
 }
 
 
+_LOWEST_BPS, _HIGHEST_BPS = 1.0, 1e18
+_HIGHEST_BYTES = 1 << 63
+
+
 def _parse(text: object, factors: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
     """Returns a number with a unit in the base unit of `factors`.
 
@@ -52,7 +56,11 @@ def _parse(text: object, factors: dict[str, float] | dict[str, int], kind: str, 
         ValueError: if `text` isn't a non-negative, finite number with one of the units.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise ValueError(f"a {kind} is written like '{example}', not {text!r}")
+        raise ValueError(f"a {kind} is written like '{example}', not {str(text)[:60]!r}")
+    if isinstance(text, int) and abs(text) > 10**30:
+        raise ValueError(f"so large a number can't be a {kind}")
+    if len(str(text)) > 60:
+        raise ValueError(f"a {kind} is written like '{example}', not '{str(text)[:60]}...'")
     match = _NUMBER.match(str(text))
     if not match:
         negative = str(text).strip().startswith("-")
@@ -78,6 +86,8 @@ def parse_rate_bps(text: object) -> float:
     value = _parse(text, _RATE_BPS, "rate", "1 Gb/s")
     if value <= 0:
         raise ValueError(f"a rate must be positive, not '{text}'")
+    if not _LOWEST_BPS <= value <= _HIGHEST_BPS:
+        raise ValueError(f"'{text}' can't be a rate: expected one from 1 b/s to 1e18 b/s")
     return value
 
 
@@ -85,9 +95,12 @@ def parse_size_bytes(text: object) -> int:
     """Returns a size in bytes: '64 MiB' gives 67108864. K, M and G alone are binary, as in nccl-tests.
 
     Raises:
-        ValueError: if `text` isn't a size.
+        ValueError: if `text` isn't a size, or is too large.
     """
-    return round(_parse(text, _SIZE_BYTES, "size", "64 MiB"))
+    value = round(_parse(text, _SIZE_BYTES, "size", "64 MiB"))
+    if value >= _HIGHEST_BYTES:
+        raise ValueError(f"'{text}' can't be a size: expected one below {_HIGHEST_BYTES >> 60} EiB")
+    return value
 
 
 def parse_time_s(text: object) -> float:

@@ -46,7 +46,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
 
     # One network in one shape: one benchmark, whatever is trained over it.
     (kept,) = (tmp_path / "out" / "networks").iterdir()
-    assert [p.name for p in kept.iterdir()] == ["bench.json"]
+    assert sorted(p.name for p in kept.iterdir()) == ["bench.json", "manifest.json"]
     rows = json.loads((kept / "bench.json").read_text())["rows"]
     assert len(rows) >= 6
     assert all(row["wrong"] == 0 for row in rows)
@@ -56,7 +56,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     folder = results["all-reduce"].directory
     assert sorted(p.name for p in folder.iterdir()) == [
         "breakdown.json", "counters.jsonl", "environment.json", "events", "experiment.yaml", "link.json", "logs",
-        "machine.json", "memory", "samples", "status.json", "tcp.json",
+        "machine.json", "manifest.json", "memory", "samples", "status.json", "tcp.json",
     ]  # fmt: skip
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["packages"]["torch"]

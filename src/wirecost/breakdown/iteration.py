@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict
 
+from wirecost.breakdown.integers import Moment, Natural
 from wirecost.breakdown.parts import Parts
 
 
@@ -35,9 +36,9 @@ class Iteration(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    rank: NonNegativeInt
+    rank: Natural
     name: str
     parts: Parts
-    phases: dict[Phase, NonNegativeInt] = {}
-    start_ns: int | None = None  # on the source's own clock
+    phases: dict[Phase, Natural] = {}
+    start_ns: Moment | None = None  # on the source's own clock
     loss: float | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict
 
+from wirecost.breakdown.integers import Natural
 from wirecost.units import format_size_bytes
 
 
@@ -31,11 +32,11 @@ class PeakMemory(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    rank: NonNegativeInt
+    rank: Natural
     kind: MemoryKind
     since: Literal["first_measured_iteration", "process_start"]
-    peak_bytes: NonNegativeInt
-    reserved_bytes: NonNegativeInt | None = None
+    peak_bytes: Natural
+    reserved_bytes: Natural | None = None
 
 
 class OutOfMemory(BaseModel):
@@ -45,8 +46,8 @@ class OutOfMemory(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     kind: MemoryKind | None = None
-    peak_bytes: NonNegativeInt | None = None
-    asked_bytes: NonNegativeInt | None = None
+    peak_bytes: Natural | None = None
+    asked_bytes: Natural | None = None
 
     @property
     def words(self) -> str:

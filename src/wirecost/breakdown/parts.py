@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
+from wirecost.breakdown.integers import Natural
 from wirecost.breakdown.intervals import Intervals, clip, intersect, subtract, total_ns, union
 
 
@@ -20,12 +21,12 @@ class Parts(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    window_ns: NonNegativeInt
-    compute_only_ns: NonNegativeInt
-    overlapped_ns: NonNegativeInt
-    exposed_comm_ns: NonNegativeInt
-    exposed_memory_ns: NonNegativeInt
-    idle_ns: NonNegativeInt
+    window_ns: Natural
+    compute_only_ns: Natural
+    overlapped_ns: Natural
+    exposed_comm_ns: Natural
+    exposed_memory_ns: Natural
+    idle_ns: Natural
 
     @model_validator(mode="after")
     def _sums_to_window(self) -> Parts:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict
 
+from wirecost.breakdown.integers import Natural, Positive
 from wirecost.breakdown.iteration import Iteration
 
 
@@ -15,7 +16,7 @@ class UnknownProfile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    rank: NonNegativeInt
+    rank: Natural
     reason: str
 
 
@@ -28,7 +29,7 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source: Literal["torch.profiler"] = "torch.profiler"
-    asked_iterations: PositiveInt
+    asked_iterations: Positive
     iterations: tuple[Iteration, ...] = ()
     unknown: tuple[UnknownProfile, ...] = ()
 

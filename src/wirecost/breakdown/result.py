@@ -7,8 +7,9 @@ from collections import defaultdict
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from wirecost.breakdown.integers import Natural, Positive
 from wirecost.breakdown.iteration import Iteration, Phase
 from wirecost.breakdown.memory import PeakMemory
 from wirecost.breakdown.profile import Profile
@@ -38,18 +39,18 @@ class Collective(_Frozen):
     `expected_ns` is the transfer that bytes and the measured link rate give.
     """
 
-    rank: NonNegativeInt | None = None
+    rank: Natural | None = None
     op: str
     group: str
-    group_size: PositiveInt | None = None
-    count: PositiveInt
-    bytes: NonNegativeInt | None = None
-    duration_ns: NonNegativeInt
-    wait_ns: NonNegativeInt | None = None
-    transfer_ns: NonNegativeInt | None = None
-    transfer_median_ns: NonNegativeInt | None = None
+    group_size: Positive | None = None
+    count: Positive
+    bytes: Natural | None = None
+    duration_ns: Natural
+    wait_ns: Natural | None = None
+    transfer_ns: Natural | None = None
+    transfer_median_ns: Natural | None = None
     busbw_Bps: float | None = None
-    expected_ns: NonNegativeInt | None = None
+    expected_ns: Natural | None = None
 
 
 class ResultWarning(_Frozen):
@@ -63,8 +64,8 @@ class Interval(_Frozen):
     """A prediction's interval for the iteration time at `level` (0.9: nine in ten measurements fall inside)."""
 
     level: float = Field(gt=0, lt=1)
-    low_ns: NonNegativeInt
-    high_ns: NonNegativeInt
+    low_ns: Natural
+    high_ns: Natural
 
 
 class NetworkRecord(_Frozen):
@@ -89,13 +90,13 @@ class Breakdown(_Frozen):
     schema_version: Literal[1] = SCHEMA_VERSION
     source: Source
     title: str
-    world_size: PositiveInt
+    world_size: Positive
     iterations: tuple[Iteration, ...]
     collectives: tuple[Collective, ...] = ()
     network: NetworkRecord | None = None
     peak_memory: tuple[PeakMemory, ...] = ()  # of each rank where it is known; one kind for all
     profile: Profile | None = None  # a window beside the measured iterations
-    tokens_per_iteration: PositiveInt | None = None
+    tokens_per_iteration: Positive | None = None
     interval: Interval | None = None
     warnings: tuple[ResultWarning, ...] = ()
     details: dict[str, Any] = {}

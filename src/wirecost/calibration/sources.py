@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from wirecost.breakdown import Breakdown, Source
 from wirecost.calibration.network import FITTED_OPS, Bench, Measured
 from wirecost.calibration.observed import Observed, from_engine, from_trace
+from wirecost.collectives.readers.base import check_rows
 from wirecost.collectives.result import Row
 from wirecost.errors import SpecError, WirecostError
 from wirecost.load import load_breakdown
@@ -168,6 +169,7 @@ def read_bench(path: Path) -> Bench | None:
         return None
     try:
         rows = tuple(Row.model_validate_json(json.dumps(row)) for row in data["rows"])
+        check_rows(rows, str(path))
         rows = _as_trained(rows, data.get("request") or {})
         request, network = data.get("request"), data.get("network") or {}
         if request is None:

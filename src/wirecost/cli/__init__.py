@@ -10,7 +10,6 @@ import errno
 import gc
 import importlib
 import os
-import resource
 import signal
 import sys
 import warnings
@@ -25,6 +24,7 @@ import typer
 
 from wirecost import reading
 from wirecost._version import __version__
+from wirecost.address_space import limit_mib, settle_in
 from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.errors import WirecostError
 from wirecost.storage import FAULTS
@@ -117,6 +117,7 @@ def _run(argv: list[str] | None, ending: EndingSignal) -> None:
 
 def _run_command(argv: list[str] | None) -> None:
     try:
+        settle_in()
         application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
     except WirecostError as error:
         _tell(str(error))
@@ -128,6 +129,12 @@ def _run_command(argv: list[str] | None) -> None:
             _tell(f"can't write the output: {error.strerror}")
         else:
             raise
+        sys.exit(1)
+    except ImportError as error:
+        # So says the loader where a library's code finds no room.
+        if "failed to map segment" not in str(error) and "allocate" not in str(error):
+            raise
+        _tell(_out_of_memory())
         sys.exit(1)
     except MemoryError:
         _tell(_out_of_memory())
@@ -141,7 +148,7 @@ def _tell(line: str) -> None:
 
 
 def _out_of_memory() -> str:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
+    limit = limit_mib()
+    if limit is None:
         return "out of memory"
-    return f"out of memory: the address space is limited to {limit >> 20} MiB (ulimit -v); raise the limit"
+    return f"out of memory: the address space is limited to {limit} MiB (ulimit -v); raise the limit"

@@ -153,9 +153,9 @@ def _print(traces: TraceSet, format_: str, output: Path | None, names: list[str]
         for path in write_tables(traces, output, format_):
             typer.echo(f"wrote {path}", err=True)
     elif format_ == "csv":
-        from wirecost.csv_text import frame_to_csv
+        from wirecost.trace.tables import to_csv
 
-        typer.echo(frame_to_csv(traces.table(names[0] if names else "iterations")), nl=False)
+        typer.echo(to_csv(traces, names[0] if names else "iterations"), nl=False)
     elif output is None:
         from wirecost.cli.trace_view import show, show_tables
 

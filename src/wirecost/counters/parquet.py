@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from wirecost.address_space import check_room_for_polars
 from wirecost.counters.jsonl import JsonlWriter
 from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
@@ -23,6 +24,7 @@ class ParquetWriter:
     """Writes `path` when closed, in a stream, so that a recording of days fits in memory."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        check_room_for_polars()
         self._path = Path(path)
         self._spool = self._path.with_name(self._path.name + ".partial.jsonl")
         self._writer = JsonlWriter(self._spool)
@@ -60,6 +62,7 @@ def iterate_parquet(path: str | os.PathLike[str]) -> Iterator[Row]:
     Raises:
         WirecostError: where it holds something else, or more than `MOST_ROWS` rows.
     """
+    check_room_for_polars()
     import polars as pl
 
     types = {name: _type(pl, name) for name in Row.__dataclass_fields__}

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from wirecost.breakdown import (
     Breakdown,
     Collective,
@@ -17,6 +19,7 @@ from wirecost.breakdown import (
     ResultWarning,
     Source,
 )
+from wirecost.errors import SpecError
 from wirecost.model.dataparallel import data_group
 from wirecost.model.flops import model_flops
 from wirecost.model.inputs import Layout, Machine, Shape
@@ -30,6 +33,8 @@ from wirecost.model.seen import as_seen
 from wirecost.model.setup import Setup, layout_of
 
 LEVEL = 0.9
+LONGEST_S, MOST_BYTES = 1e7, 1e18
+"""Of an iteration. More is no prediction but a mistyped number."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,26 @@ def predict(made: Setup, *, machine: Machine | None = None) -> Prediction:
     if machine is None:
         machine = machine_of(made.cluster, made.stack, made.plan.precision, made.plan.matrix_precision)
         machine = as_seen(machine, made.stack, made.workload, made.micro_batch)
-    times = iterate(shape, layout, machine)
-    held = iterate_memory(shape, layout, machine)
+    with np.errstate(all="ignore"):
+        times = iterate(shape, layout, machine)
+        held = iterate_memory(shape, layout, machine)
+    _check_possible(made, times, held)
     breakdown = _breakdown(made, shape, layout, machine, times, held)
     return Prediction(made, shape, layout, machine, times, held, breakdown)
+
+
+def _check_possible(made: Setup, times: Times, held: Memory) -> None:
+    """Raises SpecError for results that numbers far outside any machine's give."""
+    if made.global_batch * made.workload.sequence_length >= MOST_BYTES:
+        raise SpecError(f"global_batch: {made.global_batch} sequences are more than any job trains on")
+    total_s, total_bytes = float(times.total_s), float(held.total)
+    if not (0 < total_s < LONGEST_S and 0 <= total_bytes < MOST_BYTES):
+        raise SpecError(
+            "the numbers of this workload, plan, cluster and stack together give no possible iteration: "
+            f"{total_s:.3g} s and {total_bytes:.3g} bytes"
+            if math.isfinite(total_s) and math.isfinite(total_bytes)
+            else "the numbers of this workload, plan, cluster and stack together give no finite iteration"
+        )
 
 
 def _ns(seconds: Any) -> int:

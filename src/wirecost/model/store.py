@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wirecost.errors import SpecError
+from wirecost.errors import SpecError, shorten
 from wirecost.model.properties import split_property
-from wirecost.spec import Link, read_yaml
+from wirecost.spec import GPU, Link, Stack, read_yaml, validate
 from wirecost.spec.presets import KINDS
 from wirecost.units import Seconds
 
 if TYPE_CHECKING:
     from wirecost.model.setup import Setup
 
+MOST_SPREAD = 5.0
 SECONDS = ("latency", "latency_per_step")
 
 
@@ -96,10 +97,16 @@ def read_calibration(path: Path) -> tuple[dict[str, float], float | None]:
         raise SpecError(f"{path}: values: is missing; a calibration file has values by property")
     for name, value in values.items():
         split_property(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise SpecError(f"{path}: {name}: a positive number, not {str(value)[:40]!r}")
+        if not _is_number(value, 1e20):
+            raise SpecError(f"{path}: {name}: a positive number, not {shorten(value)}")
     spread = data.get("spread")
-    return {name: float(value) for name, value in values.items()}, float(spread) if spread else None
+    if spread is not None and not _is_number(spread, MOST_SPREAD):
+        raise SpecError(f"{path}: spread: a positive number up to {MOST_SPREAD}, not {shorten(spread)}")
+    return {name: float(value) for name, value in values.items()}, None if spread is None else float(spread)
+
+
+def _is_number(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
 
 
 def apply_calibration(made: Setup, path: Path) -> Setup:
@@ -120,5 +127,8 @@ def apply_calibration(made: Setup, path: Path) -> Setup:
                 if link.name == preset:
                     changed: Link = link.model_copy(update={prop: Seconds(value) if prop in SECONDS else value})
                     links[side] = changed
+    gpu = validate(GPU, gpu.model_dump(), f"{path}: gpu {gpu.name}")
+    stack = validate(Stack, stack.model_dump(), f"{path}: stack {stack.name}")
+    links = {side: validate(Link, link.model_dump(), f"{path}: link {link.name}") for side, link in links.items()}
     cluster = made.cluster.model_copy(update={"gpu": gpu, **links})
     return replace(made, cluster=cluster, stack=stack)

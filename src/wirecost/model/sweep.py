@@ -160,4 +160,9 @@ def plot(points: Sequence[Point], axis: str, title: str, path: Path) -> None:
     chart = alt.hconcat(
         time.properties(width=340, height=240), share.properties(width=340, height=240), title=title
     )
-    chart.save(str(path), ppi=144) if path.suffix == ".png" else chart.save(str(path))
+    from wirecost.report.rendering import render
+
+    try:
+        path.write_bytes(render([(chart.to_json(), "png" if path.suffix == ".png" else "svg")])[0])
+    except OSError as error:
+        raise SpecError(f"{path}: can't be written: {error.strerror}") from error

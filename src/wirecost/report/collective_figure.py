@@ -8,6 +8,7 @@ from typing import Any
 
 from wirecost.collectives.efficiency import Fitted
 from wirecost.errors import SpecError
+from wirecost.report.rendering import render
 
 STEPS = 200
 # Okabe & Ito's palette, told apart with colour-blind eyes too.
@@ -61,13 +62,8 @@ def write_bandwidth_figure(fitted: Sequence[Fitted], title: str, path: Path) -> 
     Raises:
         SpecError: if it can't be written.
     """
-    import vl_convert
-
     spec = bandwidth_chart(fitted, title).to_json()
     try:
-        if path.suffix == ".svg":
-            path.write_text(vl_convert.vegalite_to_svg(spec))
-        else:
-            path.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
+        path.write_bytes(render([(spec, "svg" if path.suffix == ".svg" else "png")])[0])
     except OSError as error:
         raise SpecError(f"{path}: can't be written: {error.strerror}") from error

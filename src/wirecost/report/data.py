@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from wirecost.address_space import check_room_for_polars
 from wirecost.breakdown import Phase, Spread
-from wirecost.csv_text import frame_to_csv
+from wirecost.csv_text import rows_to_csv
 from wirecost.report.cells import Cell
 from wirecost.report.compression import compressions, losses, sent_bytes
 from wirecost.report.memory import peak_of
@@ -92,13 +93,15 @@ def _quartiles(name: str, spread: Spread | None, factor: float) -> dict[str, flo
 
 def to_frame(report: StudyReport) -> pl.DataFrame:
     """The rows as a data frame."""
+    check_room_for_polars()
     import polars as pl
 
     return pl.DataFrame(rows(report), infer_schema_length=None)
 
 
 def to_csv(report: StudyReport) -> str:
-    return frame_to_csv(to_frame(report))
+    table = rows(report)
+    return rows_to_csv(list(table[0]) if table else [], table)
 
 
 def to_json(report: StudyReport) -> str:

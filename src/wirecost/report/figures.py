@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase
 from wirecost.report.over_time_figure import over_time_chart, study_rows
+from wirecost.report.rendering import render
 from wirecost.report.study_report import StudyReport
 
 if TYPE_CHECKING:
@@ -115,9 +116,7 @@ def _title(report: StudyReport) -> Any:
 
 
 def to_svg(chart: Any) -> str:
-    import vl_convert
-
-    return vl_convert.vegalite_to_svg(chart.to_json())
+    return render([(chart.to_json(), "svg")])[0].decode()
 
 
 def charts_of(report: StudyReport) -> dict[str, Any]:
@@ -140,8 +139,6 @@ def write_figures(report: StudyReport, folder: Path) -> list[Path]:
 
 
 def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
-    import vl_convert
-
     from wirecost.study.store import StoreError
 
     written = []
@@ -151,8 +148,9 @@ def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
         for name, chart in charts.items():
             spec = chart.to_json()
             png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-            png.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
-            svg.write_text(vl_convert.vegalite_to_svg(spec))
+            png_bytes, svg_bytes = render([(spec, "png"), (spec, "svg")])
+            png.write_bytes(png_bytes)
+            svg.write_bytes(svg_bytes)
             written += [png, svg]
     except OSError as error:
         raise StoreError(

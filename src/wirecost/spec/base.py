@@ -3,11 +3,17 @@ allowed."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from wirecost.errors import deprecated, one_of
+from wirecost.units import Seconds
+
+LARGEST, SMALLEST = 1e20, 1e-20
+"""Bounds of the size of numbers in specifications. They are far beyond real quantities, as a peak of 1e16
+FLOP/s and a latency of 1e-7 s, and products of several numbers within them stay finite."""
+LONGEST_S, SHORTEST_S = 1e9, 1e-15
 
 
 class Spec(BaseModel):
@@ -31,7 +37,32 @@ class Spec(BaseModel):
                     data = {key if k == former else k: v for k, v in data.items()}
                     if former in cls.deprecated_keys:
                         deprecated(f"the key '{former}'", f"'{key}'")
-            for key in data:
+            for key, value in data.items():
                 if key not in cls.model_fields:
                     raise ValueError(one_of("key", key, cls.model_fields))
+                _check_numbers(key, value)
         return data
+
+    @model_validator(mode="after")
+    def _times_are_possible(self) -> Self:
+        for key, value in self.__dict__.items():
+            if isinstance(value, Seconds) and (value > LONGEST_S or 0 < value < SHORTEST_S):
+                raise ValueError(f"{key}: {value:.3g} s can't be")
+        return self
+
+
+def _check_numbers(key: str, value: Any) -> None:
+    """Raises ValueError for a number outside the bounds, also inside lists and mappings."""
+    if isinstance(value, bool | str):
+        return
+    if isinstance(value, int | float):
+        size = abs(value)
+        if size > LARGEST or 0 < size < SMALLEST:
+            shown = f"{value:.3g}" if size < 1e300 else "so large a number"
+            raise ValueError(f"{key}: {shown} can't be")
+    elif isinstance(value, dict):
+        for inner_key, item in value.items():
+            _check_numbers(f"{key}.{inner_key}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_numbers(key, item)

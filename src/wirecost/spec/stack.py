@@ -130,6 +130,6 @@ class Stack(Spec):
     memory_fragmentation: float = Field(default=1.05, ge=1)  # reserved over allocated
 
     # how far predictions lie from measurements that were not fitted
-    spread: PositiveFloat = 0.15  # 90 % of |log(predicted / measured)| lies below
+    spread: float = Field(default=0.15, gt=0, le=5)  # 90 % of |log(predicted / measured)| lies below
     seen: tuple[Seen, ...] = ()
-    seen_spread: PositiveFloat | None = None  # for workloads seen, from runs that predict each other
+    seen_spread: float | None = Field(default=None, gt=0, le=5)  # for workloads seen, from runs of theirs

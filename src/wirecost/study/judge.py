@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from wirecost.breakdown import Breakdown
 from wirecost.launch.ranks import LOG_LINES, storage_paths
 from wirecost.spec import Experiment
-from wirecost.storage import StorageError, check_writable, fault_of_exit, tells_of_fault
+from wirecost.storage import UNKNOWN, StorageError, check_writable, fault_of_exit, tells_of_fault
 from wirecost.study.collect import collect
 from wirecost.study.manifest import first_reason
 from wirecost.study.result import Outcome, Status
@@ -28,6 +28,8 @@ def judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tup
             written.
     """
     if fault := fault_of_exit(code):
+        if fault == UNKNOWN:
+            check_writable(directory)  # which may know
         raise StorageError(next(iter(storage_paths(directory)), directory), fault)
     outcome, breakdown = _ended(experiment, directory, code, cores)
     if outcome.status is not Status.DONE:

@@ -19,7 +19,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from wirecost.errors import WirecostError
-from wirecost.storage import naming, write_file
+from wirecost.storage import naming, sync, write_file
 
 MANIFEST = "manifest.json"
 MOST_BYTES = 1 << 30
@@ -139,7 +139,7 @@ def write_manifest(directory: Path, name: str) -> None:
         path = directory / relative
         with naming(path), path.open("rb") as file:
             # What went wrong in writing back what another process wrote is reported here or never.
-            os.fsync(file.fileno())
+            sync(file.fileno(), path)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             files[relative] = FileRecord(bytes=file.tell(), sha256=digest)
     write_file(directory / MANIFEST, Manifest(name=name, files=files).model_dump_json(indent=1))

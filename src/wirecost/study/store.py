@@ -29,16 +29,16 @@ import os
 import shutil
 import stat
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown
 from wirecost.errors import DeprecatedWarning, SpecError, WirecostError
 from wirecost.spec import Experiment, Study, parse_yaml, to_yaml, validate
 from wirecost.storage import StorageError, fault_of, path_of, sync_directory, write_file
-from wirecost.study.manifest import MANIFEST, DamageError, read_regular, write_manifest
+from wirecost.study.contents import Contents, read_all
+from wirecost.study.manifest import read_regular, write_manifest
 from wirecost.study.result import (
     BREAKDOWN,
     EXPERIMENT,
@@ -48,34 +48,11 @@ from wirecost.study.result import (
     Outcome,
     Result,
     Status,
-    read_result,
 )
 
 PARTIAL = ".partial-"
 
 __all__ = ["Contents", "Damaged", "Outcome", "Result", "Status", "Store", "StoreError"]
-
-
-@dataclass(frozen=True)
-class Contents:
-    """Everything in a store, in the study's order where the study has it. `study` is None where there is none that
-    can be read; `study_problem` says why it can't."""
-
-    results: tuple[Result, ...]
-    damaged: tuple[Damaged, ...]
-    study: Study | None
-    study_problem: str | None = None
-
-    def without(self, damaged: Iterable[Damaged]) -> Contents:
-        """The same where these results are known to be damaged."""
-        named = {d.name: d for d in (*damaged, *self.damaged)}
-        results = tuple(r for r in self.results if r.directory.name not in named)
-        return replace(self, results=results, damaged=tuple(named.values()))
-
-    def remarks(self) -> list[str]:
-        """One line for each thing that can't be used and is left out."""
-        problems = [self.study_problem] if self.study_problem else []
-        return problems + [f"{d.name}: {d.reason}" for d in self.damaged]
 
 
 class DamagedResultWarning(UserWarning):
@@ -254,40 +231,15 @@ class Store:
             study = self.study() if self._has_study() else None
         except (SpecError, StoreError) as error:
             problem = str(error)
-        order = {e.slug: n for n, e in enumerate(study.experiments())} if study else {}
-        results: list[Result] = []
-        damaged: list[Damaged] = []
-        for directory in self._places(order):
-            try:
-                results.append(read_result(directory, directory.name, every_byte=every_byte))
-            except DamageError as error:
-                damaged.append(Damaged(directory, str(error)))
-
-        def place(found: Result | Damaged) -> tuple[int, str]:
-            return order.get(found.directory.name, len(order)), found.directory.name
-
-        return Contents(tuple(sorted(results, key=place)), tuple(sorted(damaged, key=place)), study, problem)
-
-    def _places(self, planned: Collection[str]) -> list[Path]:
-        """What is, or should be, the directory of a finished experiment: by its name, or by what it holds."""
         try:
-            names = [name for name in os.listdir(self.experiments) if not name.startswith(".")]  # noqa: PTH208
+            results, damaged = read_all(self.experiments, study, every_byte=every_byte)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreError(
                 f"{self.root}: no study was run here (there is no 'experiments' directory)"
             ) from error
         except OSError as error:
             raise StoreError(f"{self.experiments}: can't be read ({error.strerror})") from error
-        return [p for name in names if (p := self.experiments / name).name in planned or _holds_result(p)]
-
-
-def _holds_result(path: Path) -> bool:
-    try:
-        return not {STATUS, MANIFEST, EXPERIMENT}.isdisjoint(os.listdir(path))  # noqa: PTH208
-    except PermissionError:
-        return True  # nobody knows; whoever reads it will say so
-    except OSError:
-        return False
+        return Contents(results, damaged, study, problem)
 
 
 def remove(path: Path) -> None:

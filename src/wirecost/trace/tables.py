@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wirecost.address_space import check_room_for_polars
 from wirecost.breakdown import Parts
-from wirecost.csv_text import frame_to_csv
+from wirecost.csv_text import rows_to_csv
 from wirecost.errors import one_of
 from wirecost.trace.source import TraceError
 
@@ -217,7 +218,7 @@ def table_name(name: str) -> str:
 
 def rows_of(s: TraceSet, name: str) -> tuple[list[str], list[Row]]:
     """(columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
-    rows, schema = _TABLES[table_name(name)]
+    rows, schema = _table(name)
     return list(schema), rows(s)
 
 
@@ -227,11 +228,26 @@ def frame(s: TraceSet, name: str) -> polars.DataFrame:
     Raises:
         TraceError: for a table that doesn't exist.
     """
+    check_room_for_polars()
     import polars
 
-    rows, schema = _TABLES[table_name(name)]
+    rows, schema = _table(name)
     types = {column: getattr(polars, kind) for column, kind in schema.items()}
     return polars.DataFrame(rows(s), schema=types, orient="row")
+
+
+def to_csv(s: TraceSet, name: str) -> str:
+    """One table as CSV, harmless in a terminal and in a spreadsheet.
+
+    Raises:
+        TraceError: for a table that doesn't exist.
+    """
+    rows, schema = _table(name)
+    return rows_to_csv(list(schema), rows(s))
+
+
+def _table(name: str) -> tuple[Callable[[TraceSet], list[Row]], dict[str, str]]:
+    return _TABLES[table_name(name)]
 
 
 def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
@@ -241,11 +257,10 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             path = folder / f"{name}.{kind}"
-            table = frame(s, name)
             if kind == "csv":
-                path.write_text(frame_to_csv(table), encoding="utf-8")
+                path.write_text(to_csv(s, name), encoding="utf-8")
             else:
-                table.write_parquet(path)
+                frame(s, name).write_parquet(path)
             written.append(path)
     except OSError as error:
         raise TraceError(f"{folder}: can't be written: {error.strerror or error}") from error

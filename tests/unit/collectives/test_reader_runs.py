@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -199,8 +200,7 @@ def test_milliseconds_are_told_by_the_bandwidth() -> None:
     ],
     ids=["ompi", "ompi-ranks", "srun", "hydra", "timestamps", "kubectl", "colours", "docker", "json", "crlf"],
 )
-def test_wrappers(wrap: object) -> None:
-    assert callable(wrap)
+def test_wrappers(wrap: Callable[[int, str], str]) -> None:
     text = "\n".join(wrap(k, line) for k, line in enumerate(table().splitlines()))
     assert read(text).rows == read(table()).rows
 

@@ -21,7 +21,8 @@ from wirecost.cli import application
 from wirecost.report import read_report
 from wirecost.report.data import to_json
 from wirecost.spec import Study, parse_yaml, validate
-from wirecost.study import Store
+from wirecost.study import Result, Store
+from wirecost.study import contents as contents_of
 from wirecost.study.manifest import MANIFEST, Manifest, read_regular, write_manifest
 
 SMALL = STUDY.replace("hosts: [2, 4]", "hosts: [2]").replace("emulated-100m, emulated-1g", "emulated-1g")
@@ -331,3 +332,29 @@ def test_the_studys_experiments_are_those_of_the_store(tmp_path: Path) -> None:
     store = store_with_files(tmp_path)
     study = validate(Study, parse_yaml(SMALL, "s"), "s")
     assert [r.directory.name for r in store.contents().results] == [e.slug for e in study.experiments()]
+
+
+def test_a_result_that_is_replaced_while_it_is_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_with_files(tmp_path)
+    replaced, removed, *_ = sorted(store.experiments.iterdir())
+    (replaced / "status.json").unlink()
+    (removed / "status.json").unlink()
+    original = contents_of.read_result
+
+    def read_meanwhile(directory: Path, *arguments: str, every_byte: bool) -> Result:
+        try:
+            return original(directory, *arguments, every_byte=every_byte)
+        finally:
+            if directory == removed:
+                shutil.rmtree(directory)
+            elif directory == replaced and not (directory / "status.json").exists():
+                directory.rename(directory.with_name(".old"))
+                shutil.copytree(template(True) / "experiments" / directory.name, directory)
+
+    monkeypatch.setattr(contents_of, "read_result", read_meanwhile)
+    contents = store.contents()
+    assert contents.damaged == ()
+    assert len(contents.results) == 3
+    assert replaced.name in {r.directory.name for r in contents.results}

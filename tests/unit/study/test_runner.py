@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from support.results import STUDY
+from support.results import STUDY, invented_breakdown, invented_store
 from wirecost.errors import UnsupportedError
 from wirecost.spec import Experiment, Study, parse_yaml, validate
-from wirecost.study import Status, Store, run_study, runnable, runner
+from wirecost.study import Result, Status, Store, run_study, runnable, runner
 from wirecost.study.estimate import TimeLeft
+from wirecost.study.manifest import SMALL_BYTES, write_manifest
 from wirecost.study.runner import Silent, _Watch
-from wirecost.study.store import Outcome
+from wirecost.study.store import Damaged, Outcome, StoreError
 from wirecost.units import Seconds
 
 EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
@@ -79,3 +82,98 @@ def test_what_needs_more_gpus_than_are_here_is_skipped(tmp_path: Path, monkeypat
         UnsupportedError, match="a GPU for each rank: 2, and PyTorch finds 1 here; use fewer hosts"
     ):
         run_study(study, tmp_path / "other")
+
+
+class Noted(Silent):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, bool, bool]] = []
+        self.finished_before: int | None = None
+
+    def damaged(self, found: Damaged, planned: bool, again: bool) -> None:
+        self.found.append((found.name, planned, again))
+
+    def study_started(self, experiments: int, already_finished: int, left_s: float) -> None:
+        self.finished_before = already_finished
+
+
+def resumed(
+    out: Path, monkeypatch: pytest.MonkeyPatch, *, repair: bool = False
+) -> tuple[list[str], Noted, list[Result]]:
+    """The names of the experiments that resuming the invented study runs, what it told, and what it returns."""
+    ran: list[str] = []
+
+    def trained(store: Store, experiment: Experiment, *_: object) -> Outcome:
+        ran.append(experiment.slug)
+        store.begin(experiment)
+        outcome = Outcome(status=Status.DONE)
+        store.publish(experiment, outcome, invented_breakdown(experiment))
+        return outcome
+
+    monkeypatch.setattr(runner, "_run_one", trained)
+    monkeypatch.setattr(runner, "check_runnable", lambda study: None)
+    noted = Noted()
+    study = validate(Study, parse_yaml(f"{STUDY}benchmark: false\n", "s"), "s")
+    return ran, noted, run_study(study, out, resume=True, progress=noted, repair=repair)
+
+
+def test_damaged_results_are_left_out_unless_they_are_to_be_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = invented_store(tmp_path)
+    (store.experiments / "of-another-study").mkdir()
+    (store.experiments / "of-another-study" / "status.json").write_text("{")
+    victim = store.contents().results[3].directory
+    large = victim / "samples" / "rank-0.jsonl"
+    large.write_text("x" * (SMALL_BYTES + 1))
+    write_manifest(victim, victim.name)
+    large.write_text("y" * (SMALL_BYTES + 1))  # which only who reads every byte notices
+    ran, noted, results = resumed(tmp_path, monkeypatch)
+    assert ran == []
+    assert noted.found == [(victim.name, True, False), ("of-another-study", False, False)]
+    assert noted.finished_before == 15
+    assert len(results) == 15
+    assert victim.name not in {r.directory.name for r in results}
+    assert large.read_text().startswith("y")
+    ran, noted, results = resumed(tmp_path, monkeypatch, repair=True)
+    assert ran == [victim.name]
+    assert noted.found == [(victim.name, True, True), ("of-another-study", False, False)]
+    assert (noted.finished_before, len(results)) == (15, 16)
+    assert not large.exists()
+    assert (store.experiments / "of-another-study").exists()
+
+
+def test_a_full_disk_that_an_earlier_version_called_a_failure_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = "rank 1: OSError: [Errno 28] No space left on device"
+    outcomes = {
+        0: Outcome(status=Status.FAILED, reason=full),
+        1: Outcome(status=Status.FAILED, reason="rank 1: LookupError: the moon is in the wrong phase"),
+    }
+    store = invented_store(tmp_path, outcomes=outcomes)
+    names = [r.directory.name for r in store.contents().results]
+    ran, _, results = resumed(tmp_path, monkeypatch)
+    assert ran == names[:1]
+    assert [r.outcome.status for r in results].count(Status.FAILED) == 1
+
+
+def test_a_fault_takes_the_unfinished_experiment_away_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = invented_store(tmp_path)
+    experiment = store.contents().results[0].experiment
+    store.forget(experiment)
+
+    def full(*_: object) -> Outcome:
+        store.begin(experiment)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
+
+    monkeypatch.setattr(runner, "_run_and_publish", full)
+    monkeypatch.setattr(runner, "check_runnable", lambda study: None)
+    study = validate(Study, parse_yaml(f"{STUDY}benchmark: false\n", "s"), "s")
+    with pytest.raises(StoreError, match=r"^/data/x: can't be written: No space left on device; .*--resume"):
+        run_study(study, tmp_path, resume=True)
+    assert len(list(store.experiments.iterdir())) == 15
+    assert not store.contents(every_byte=True).damaged

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from support.results import invented_store
+from wirecost.storage import FAULTS, StorageError
 from wirecost.study import Status, Store
 from wirecost.study.store import PARTIAL, DamagedResultWarning, Outcome, StoreError
 
@@ -111,14 +113,72 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", sorted(FAULTS))
+def test_a_fault_of_the_storage_is_one_line_with_what_to_do(tmp_path: Path, number: int) -> None:
+    with pytest.raises(StoreError) as refusal, Store(tmp_path).locked():
+        raise OSError(number, os.strerror(number), "big")
+    assert str(refusal.value).startswith(
+        f"big: {FAULTS[number].what}; {FAULTS[number].remedy}, then go on with --resume"
+    )
+    with pytest.raises(StoreError, match=r"^/data/x: can't be written: .*--resume"), Store(tmp_path).locked():
+        raise StorageError("/data/x", FAULTS[errno.ENOSPC])
+
+
+def test_what_goes_wrong_in_the_store_itself_is_one_line(tmp_path: Path) -> None:
     with (
-        pytest.raises(StoreError, match=r"big: can't be written: No space left on device; .*--resume"),
+        pytest.raises(StoreError, match=r"can't be used: No such file or directory; .*--resume"),
         Store(tmp_path).locked(),
     ):
-        raise OSError(errno.ENOSPC, "No space left on device", "big")
-    with pytest.raises(PermissionError), Store(tmp_path).locked():
+        (tmp_path / "gone").read_bytes()
+    with pytest.raises(PermissionError), Store(tmp_path / "here").locked():
         raise PermissionError(errno.EACCES, "another thing")
+    with pytest.raises(PermissionError), Store(tmp_path / "here").locked():
+        raise PermissionError(errno.EACCES, "another thing", str(tmp_path / "elsewhere"))
+
+
+def test_a_leftover_that_cannot_be_deleted_is_one_line_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = invented_store(tmp_path)
+    experiment = store.results()[0].experiment
+    leftover = store.begin(experiment)
+
+    def refused(path: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path / "logs"))
+
+    monkeypatch.setattr("wirecost.study.store.shutil.rmtree", refused)
+    for remove in (store.sweep, lambda: store.begin(experiment)):
+        with pytest.raises(StoreError) as refusal, store.locked():
+            remove()
+        assert str(refusal.value).startswith(f"{leftover}: is left of an earlier run and can't be deleted: ")
+        assert f"{leftover}/logs: Operation not permitted; delete it" in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+    store.discard(experiment)
+    assert leftover.is_dir()
+
+
+def test_leftovers_of_any_kind_are_swept(tmp_path: Path) -> None:
+    store = invented_store(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("")
+    (store.experiments / f"{PARTIAL}file").write_text("")
+    (store.experiments / f"{PARTIAL}link").symlink_to(elsewhere)
+    (store.experiments / f"{PARTIAL}loop").symlink_to(f"{PARTIAL}loop")
+    os.mkfifo(store.experiments / f"{PARTIAL}fifo")
+    (store.experiments / f"{PARTIAL}directory" / "samples").mkdir(parents=True)
+    store.sweep()
+    assert not list(store.experiments.glob(f"{PARTIAL}*"))
+    assert (elsewhere / "precious").exists()
+    assert len(store.results()) == 16
+
+
+@pytest.mark.parametrize("instead", ["directory", "loop"])
+def test_a_lock_that_is_no_file_is_one_line(tmp_path: Path, instead: str) -> None:
+    lock = tmp_path / ".lock"
+    lock.mkdir() if instead == "directory" else lock.symlink_to(".lock")
+    with pytest.raises(StoreError, match=r"\.lock: can't be written: "), Store(tmp_path).locked():
+        pass
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

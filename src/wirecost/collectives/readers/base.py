@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wirecost.collectives.operations import bus_factor
+from wirecost.collectives.operations import BARRIER, COLLECTIVES, bus_factor
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
-from wirecost.errors import WirecostError
+from wirecost.errors import WirecostError, one_of
 
 MAX_RANKS = 1 << 22
 LONGEST_NUMBER = 40
 """Characters of a number that a benchmark prints."""
+SMALLEST, LARGEST = 1e-6, 1e15
+"""Of a time in microseconds or a rate: a picosecond, 30 years."""
 
 
 class ResultFileError(WirecostError):
@@ -117,7 +118,18 @@ def number(text: object) -> float | None:
         value = float(text)
     except (ValueError, OverflowError):
         return None
-    return value if math.isfinite(value) else None
+    return value if value == 0 or SMALLEST <= abs(value) <= LARGEST else None
+
+
+def check_rows(rows: Iterable[Row], where: str) -> None:
+    """Raises ResultFileError for a row of our own JSON that no measurement can give."""
+    for index, row in enumerate(rows):
+        if row.collective not in COLLECTIVES and row.collective != BARRIER:
+            raise ResultFileError(f"{where}: rows.{index}: {one_of('collective', row.collective, COLLECTIVES)}")
+        times = (row.time_ns, row.p50_ns, row.p95_ns, row.p99_ns, *row.rounds_ns, *row.groups_ns)
+        sound = all(t is None or SMALLEST <= t <= LARGEST * 1e3 for t in times)
+        if not (sound and 0 < row.ranks <= MAX_RANKS and 0 <= row.size_bytes < 2**63 and 0 <= row.count < 2**63):
+            raise ResultFileError(f"{where}: rows.{index}: a size, time or number of ranks can't be")
 
 
 def whole(text: object) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from wirecost.collectives.document import Document
-from wirecost.collectives.readers.base import Reading, ResultFileError, tables_of
+from wirecost.collectives.readers.base import Reading, ResultFileError, check_rows, tables_of
 
 
 def is_ours(data: Any) -> bool:
@@ -23,6 +23,7 @@ def parse(text: str, where: str) -> Reading:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise ResultFileError(f"{where}: not a benchmark's JSON: {key}: {first['msg']}"[:300]) from error
+    check_rows(document.rows, where)
     if not document.rows:
         raise ResultFileError(f"{where}: a benchmark without results")
     request = document.request

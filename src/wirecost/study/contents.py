@@ -1,0 +1,89 @@
+"""Every result of a store at once: what can be used, and what can't."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wirecost.spec import Study
+from wirecost.study.manifest import MANIFEST, DamageError
+from wirecost.study.result import EXPERIMENT, STATUS, Damaged, Result, read_result
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything in a store, in the study's order where the study has it. `study` is None where there is none that
+    can be read; `study_problem` says why it can't."""
+
+    results: tuple[Result, ...]
+    damaged: tuple[Damaged, ...]
+    study: Study | None
+    study_problem: str | None = None
+
+    def without(self, damaged: Iterable[Damaged]) -> Contents:
+        """The same where these results are known to be damaged."""
+        named = {d.name: d for d in (*damaged, *self.damaged)}
+        results = tuple(r for r in self.results if r.directory.name not in named)
+        return replace(self, results=results, damaged=tuple(named.values()))
+
+    def remarks(self) -> list[str]:
+        """One line for each thing that can't be used and is left out."""
+        problems = [self.study_problem] if self.study_problem else []
+        return problems + [f"{d.name}: {d.reason}" for d in self.damaged]
+
+
+def read_all(
+    experiments: Path, study: Study | None, *, every_byte: bool
+) -> tuple[tuple[Result, ...], tuple[Damaged, ...]]:
+    """Every result in a store's directory of experiments, and everything in a result's place that can't be used;
+    both in the study's order where the study has them, and by name beyond it.
+
+    Args:
+        every_byte: see `read_result`.
+
+    Raises:
+        OSError: if the directory can't be read.
+    """
+    order = {e.slug: n for n, e in enumerate(study.experiments())} if study else {}
+    places = sorted(_places(experiments, order), key=lambda p: (order.get(p.name, len(order)), p.name))
+    read = [_read(place, every_byte=every_byte) for place in places]
+    return tuple(r for r in read if isinstance(r, Result)), tuple(r for r in read if isinstance(r, Damaged))
+
+
+def _places(experiments: Path, planned: Collection[str]) -> list[Path]:
+    """What is, or should be, the directory of a finished experiment: by its name, or by what it holds."""
+    names = [name for name in os.listdir(experiments) if not name.startswith(".")]  # noqa: PTH208
+    return [experiments / name for name in names if name in planned or _holds_result(experiments / name)]
+
+
+def _read(directory: Path, *, every_byte: bool) -> Result | Damaged | None:
+    """What is in a result's place; None for nothing. That a run replaces or removes it meanwhile is no damage."""
+    before = _inode(directory)
+    while True:
+        try:
+            return read_result(directory, directory.name, every_byte=every_byte)
+        except DamageError as error:
+            now = _inode(directory)
+            if now is None:
+                return None
+            if now == before:
+                return Damaged(directory, str(error))
+            before = now
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_ino
+    except OSError:
+        return None
+
+
+def _holds_result(path: Path) -> bool:
+    try:
+        return not {STATUS, MANIFEST, EXPERIMENT}.isdisjoint(os.listdir(path))  # noqa: PTH208
+    except PermissionError:
+        return True  # nobody knows; whoever reads it will say so
+    except OSError:
+        return False
