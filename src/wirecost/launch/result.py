@@ -9,6 +9,8 @@ from wirecost.breakdown.memory import OutOfMemory
 
 
 class JobStatus(StrEnum):
+    """How a job ended."""
+
     DONE = "done"
     FAILED = "failed"
     OUT_OF_MEMORY = "out_of_memory"
