@@ -24,6 +24,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wirecost.counters import CounterSource, Sampler
 
+EVENTS = (
+    "duplicate_request", "implied_nak_seq_err", "local_ack_timeout_err", "np_cnp_sent",
+    "np_ecn_marked_roce_packets", "out_of_buffer", "out_of_sequence", "packet_seq_err", "req_remote_access_errors",
+    "req_remote_invalid_request", "resp_local_length_error", "resp_remote_access_errors", "rnr_nak_retry_err",
+    "roce_adp_retrans", "roce_adp_retrans_to", "roce_slow_restart_cnps", "rp_cnp_handled", "rx_icrc_encapsulated",
+)  # fmt: skip
+"""Of those that a ConnectX port counts, the ones that are read."""
+
 
 def make_tree(root: Path, ports: int) -> None:
     for i in range(ports):
@@ -37,6 +45,9 @@ def make_tree(root: Path, ports: int) -> None:
             (net / "statistics" / path).write_text(f"{10**15 + i}\n")
         for path in ("port_rcv_data", "port_xmit_data", "port_rcv_packets", "port_xmit_packets"):
             (port / "counters" / path).write_text(f"{10**14 + i}\n")
+        (port / "hw_counters").mkdir()
+        for name in EVENTS:
+            (port / "hw_counters" / name).write_text(f"{i}\n")
     (root / "proc").mkdir()
     for name in ("stat", "softirqs"):
         (root / "proc" / name).write_text(Path("/proc", name).read_text())
@@ -52,6 +63,7 @@ def sampled(root: str, out: str, seconds: float, every_ns: int, kinds: str) -> d
     from wirecost.counters.ethernet import EthernetSource
     from wirecost.counters.infiniband import InfinibandSource
     from wirecost.counters.jsonl import JsonlWriter
+    from wirecost.counters.rdma_events import RdmaEventSource
     from wirecost.counters.softirq import SoftirqSource
 
     if kinds == "run":
@@ -63,7 +75,7 @@ def sampled(root: str, out: str, seconds: float, every_ns: int, kinds: str) -> d
             Sampler(every_ns=every_ns, sources=sources, sinks=[JsonlWriter(out, sparse=True)], keep=False), seconds
         )
     path = Path(root)
-    makers = {"e": EthernetSource, "i": InfinibandSource, "s": SoftirqSource}
+    makers = {"e": EthernetSource, "i": InfinibandSource, "r": RdmaEventSource, "s": SoftirqSource}
     sources = [makers[k](path) for k in kinds]
     return measured(Sampler(every_ns=every_ns, sources=sources, sinks=[JsonlWriter(out)], keep=False), seconds)
 
@@ -108,11 +120,12 @@ def main() -> None:
         if mode == "plain":
             print(json.dumps(plain(folder, out, options.seconds, every_ns)))
         else:
-            root, kinds = ("/", "eis") if mode == "real" else (folder, mode)
+            root, kinds = ("/", "eirs") if mode == "real" else (folder, mode)
             print(json.dumps(sampled(root, out, options.seconds, every_ns, kinds)))
         return
     runs = [
         (f"{options.ports} InfiniBand ports", "i"),
+        (f"{options.ports} InfiniBand ports and events", "ir"),
         (f"{options.ports} Ethernet ports", "e"),
         (f"{options.ports} of each, and softirqs", "eis"),
         (f"{options.ports} of each, the plain way", "plain"),

@@ -124,3 +124,17 @@ def test_imports_nothing_heavy() -> None:
         "print([m for m in heavy if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_filter_that_matches_nothing_is_refused_before_the_command_starts(tmp_path: Path) -> None:
+    done = shell("--only", "eth99", script=f"touch {tmp_path}/started")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "--only 'eth99' matches no device; devices here: " in done.stderr and "lo" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_one_of_several_filters_may_match_nothing() -> None:
+    done = shell("--quiet", "--only", "lo", "--only", "mlx5_*", script="exit 3")
+    assert done.returncode == 3
+    assert done.stderr.startswith("wirecost: --only 'mlx5_*' matches no device; devices here: ")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wirecost.errors import WirecostError
+from wirecost.text import printable
 
 if TYPE_CHECKING:
     from wirecost.counters import DeviceSummary, Sampler
@@ -76,6 +77,7 @@ def monitor(
             seconds=duration_ns(for_, "--for") * 1e-9 if for_ else None,
             on_start=display.start if display else _announce if not command else lambda _: None,
             on_tick=display.show if display else lambda _: None,
+            on_remark=lambda words: typer.echo(f"wirecost: {printable(words)}", err=True),
         )
     finally:
         if display:
@@ -108,6 +110,8 @@ class _Live:
     def show(self, sampler: Sampler) -> None:
         table = _table("kind", "device", "receive", "send", "link", "")
         for row in list(sampler.latest.values()):
+            if row.kind == "rdma":
+                continue
             if row.kind == "cpu":
                 cores = row.softirq_cores
                 table.add_row(row.kind, row.device, "", "", "", "" if cores is None else f"{cores:.2f} cores")
@@ -125,9 +129,11 @@ class _Live:
 def _print_summary(summary: tuple[DeviceSummary, ...], samples: int, late: int) -> None:
     from rich.console import Console
 
+    from wirecost.counters import of_summary
+
     console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
     table = _table("kind", "device", "received", "sent", "rx mean", "tx mean", "rx peak", "tx peak", "link")
-    links = [d for d in sorted(summary, key=lambda d: (d.kind, d.device)) if d.kind != "cpu"]
+    links = [d for d in sorted(summary, key=lambda d: (d.kind, d.device)) if d.kind not in ("cpu", "rdma")]
     busy = [d for d in links if d.rx_bytes or d.tx_bytes or d.rx_peak_Bps or d.tx_peak_Bps]
     for d in busy or links:
         table.add_row(
@@ -137,6 +143,10 @@ def _print_summary(summary: tuple[DeviceSummary, ...], samples: int, late: int) 
     console.print(table)
     idle = f"; {len(links) - len(busy)} devices without traffic" if busy and len(busy) < len(links) else ""
     console.print(f"{samples} samples, {late} of them late by an interval or more{idle}", style="dim")
+    for finding in of_summary(summary):
+        level, style = ("warning", "yellow") if finding.grave else ("note", "cyan")
+        console.print(_text(f"{level}: {finding.device}: {finding.message}"), style=style)
+        console.print(_text(f"         -> {finding.remedy}"))
 
 
 def _table(*titles: str) -> Any:

@@ -3,19 +3,23 @@
 from wirecost.counters.interface import CounterSource, Reading
 from wirecost.counters.jsonl import read_jsonl
 from wirecost.counters.monitor import MonitorResult, monitor, recording
-from wirecost.counters.rows import DeviceSummary, Row
+from wirecost.counters.rdma_findings import RdmaFinding, of_summary
+from wirecost.counters.rows import DeviceSummary, Event, Row
 from wirecost.counters.sampler import Sampler, Sink, default_sources
 
 __all__ = [
     "CounterSource",
     "DeviceSummary",
+    "Event",
     "MonitorResult",
+    "RdmaFinding",
     "Reading",
     "Row",
     "Sampler",
     "Sink",
     "default_sources",
     "monitor",
+    "of_summary",
     "read_jsonl",
     "recording",
 ]

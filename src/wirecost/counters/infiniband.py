@@ -48,8 +48,11 @@ class InfinibandSource:
                 files, unit, link = self._open[name]
                 try:
                     rx, tx, *packets = [f.read_int() for f in files]
+                    rx_packets, tx_packets = packets or (None, None)
                     found.append(
-                        Reading("infiniband", name, time.monotonic_ns(), rx, tx, unit, link, (), *packets)
+                        Reading(
+                            "infiniband", name, time.monotonic_ns(), rx, tx, unit, link, (), rx_packets, tx_packets
+                        )
                     )
                 except (OSError, ValueError):
                     self._drop(name)

@@ -12,10 +12,11 @@ class Reading:
     """One device's counters at one moment, as the device gives them: never reset, sooner or later wrapping.
 
     `rx` and `tx` count units of `unit_bytes` bytes (4 for InfiniBand's words, 1,024 for NVLink); None where the
-    device doesn't tell. `gauges` are values that are no byte counters, by column name.
+    device doesn't tell. `gauges` are values that are no byte counters, by column name. `events` are counters of
+    errors and congestion, by their names.
     """
 
-    kind: str  # "ethernet", "infiniband", "nvlink", "pcie", "cpu"
+    kind: str  # "ethernet", "infiniband", "nvlink", "pcie", "cpu", "rdma"
     device: str
     t_ns: int  # CLOCK_MONOTONIC at the time of reading
     rx: int | None = None
@@ -25,6 +26,7 @@ class Reading:
     gauges: tuple[tuple[str, float], ...] = ()
     rx_packets: int | None = None
     tx_packets: int | None = None
+    events: tuple[tuple[str, int], ...] = ()
 
 
 class CounterSource(Protocol):

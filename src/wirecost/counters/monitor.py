@@ -15,6 +15,9 @@ from wirecost.counters.rows import DeviceSummary, Row
 from wirecost.counters.sampler import Sampler, Sink
 from wirecost.errors import WirecostError
 
+MOST_NAMED = 20
+"""Devices that a message lists."""
+
 
 @dataclass(frozen=True, slots=True)
 class MonitorResult:
@@ -73,10 +76,16 @@ def monitor(
     sources: Sequence[CounterSource] | None = None,
     on_start: Callable[[Sampler], None] = lambda _: None,
     on_tick: Callable[[Sampler], None] = lambda _: None,
+    on_remark: Callable[[str], None] = lambda _: None,
 ) -> MonitorResult:
     """Samples while `command` runs, or until SIGINT or SIGTERM, or for `seconds`. Must run in the main thread.
 
-    `prometheus` is (address, port). `on_tick` is called about ten times a second, for a display.
+    `prometheus` is (address, port). `on_tick` is called about ten times a second, for a display. `on_remark` is
+    called before the command starts, with one line for patterns of `only` that match no device.
+
+    Raises:
+        WirecostError: before the command is started, where a file or address can't be used, or no pattern of
+            `only` matches a device.
     """
     from wirecost.counters.prometheus import PrometheusExporter
 
@@ -88,6 +97,7 @@ def monitor(
                 sinks.append(writer_for(out))
             sampler = Sampler(every_ns=every_ns, sources=sources, sinks=sinks, keep=False, only=only)
             sampler.sample()  # before the command, so that its first bytes count
+            _check_filter(sampler, only, on_remark)
             child = watched.start(command) if command else None
         except WirecostError:
             for sink in sinks:
@@ -123,6 +133,20 @@ def monitor(
         late_samples=sampler.late_samples,
         prometheus_port=exporter.port if exporter else None,
     )
+
+
+def _check_filter(sampler: Sampler, only: Sequence[str], on_remark: Callable[[str], None]) -> None:
+    """Raises WirecostError where none of the patterns matches a device; remarks on those that match none."""
+    unmatched = sampler.unmatched()
+    if not unmatched:
+        return
+    shown = ", ".join(sampler.seen[:MOST_NAMED]) or "none"
+    more = f" and {len(sampler.seen) - MOST_NAMED} more" if len(sampler.seen) > MOST_NAMED else ""
+    patterns = ", ".join(f"'{pattern}'" for pattern in unmatched)
+    message = f"--only {patterns} matches no device; devices here: {shown}{more}"
+    if len(unmatched) == len(only):
+        raise WirecostError(message)
+    on_remark(message)
 
 
 @contextmanager

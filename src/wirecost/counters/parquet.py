@@ -9,7 +9,7 @@ from typing import Any
 
 from wirecost.address_space import check_room_for_polars
 from wirecost.counters.jsonl import JsonlWriter
-from wirecost.counters.rows import Row
+from wirecost.counters.rows import Event, Row
 from wirecost.errors import WirecostError
 from wirecost.reading import open_file
 
@@ -70,7 +70,9 @@ def iterate_parquet(path: str | os.PathLike[str]) -> Iterator[Row]:
         pass  # no device, directory or socket
     try:
         table = pl.scan_parquet(Path(path))
-        if table.collect_schema() != types:
+        schema = table.collect_schema()
+        older = {name: kind for name, kind in types.items() if name != "events"}
+        if schema != types and schema != older:  # older recordings have no events
             raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: it has other columns")
         count = int(table.select(pl.len()).collect().item())
         # The format lets a small file claim any number of rows.
@@ -78,13 +80,20 @@ def iterate_parquet(path: str | os.PathLike[str]) -> Iterator[Row]:
             raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: {count} rows, over {MOST_ROWS}")
         for start in range(0, count, _BATCH_ROWS):
             for row in table.slice(start, _BATCH_ROWS).collect().iter_rows(named=True):
-                yield Row(**row)
+                yield _row(row)
     except (OSError, TypeError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
         raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: {first}") from None
 
 
+def _row(columns: dict[str, Any]) -> Row:
+    events = columns.pop("events", None)
+    return Row(**columns, events=None if events is None else tuple(Event(**event) for event in events))
+
+
 def _type(pl: Any, name: str) -> Any:
     if name in _INTEGERS:
         return pl.Int64
+    if name == "events":
+        return pl.List(pl.Struct({"counter": pl.String, "count": pl.Int64}))
     return pl.Float64 if name in _FLOATS else pl.String

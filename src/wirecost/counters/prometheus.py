@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from wirecost.counters.rdma_events import GROUP_OF, KIND
 from wirecost.counters.rows import Row
 from wirecost.errors import MissingExtraError, WirecostError
 
@@ -61,6 +62,9 @@ _GAUGES = (
 )
 
 
+_EVENTS = "wirecost_rdma_events"
+
+
 class _Collector:
     """What prometheus_client asks for the metrics of a moment."""
 
@@ -76,6 +80,18 @@ class _Collector:
                 family = make(name, help_, labels=["kind", "device"])
                 for row in rows:
                     value = getattr(row, column)
-                    if value is not None:
+                    if value is not None and row.kind != KIND:  # the port's own row has the link's speed
                         family.add_metric([row.kind, row.device], value)
                 yield family
+        yield _events(rows)
+
+
+def _events(rows: Sequence[Row]) -> Any:
+    from prometheus_client.core import CounterMetricFamily
+
+    help_ = "Errors and congestion that RDMA ports counted since the monitor started"
+    family = CounterMetricFamily(_EVENTS, help_, labels=["device", "counter", "group"])
+    for row in rows:
+        for event in row.events or ():
+            family.add_metric([row.device, event.counter, str(GROUP_OF[event.counter])], event.count)
+    return family

@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a counter of errors or congestion counted since the first sample."""
+
+    counter: str
+    count: int
+
+
 # Not frozen: see Reading. Nobody changes a row once it is made.
 @dataclass(slots=True)
 class Row:
@@ -15,7 +23,7 @@ class Row:
     on; a packet is what the device counts as one, segments that the kernel joined included. Rates are over the
     time between this device's last two readings, whenever these really were.
     `late_ns` is how long after its due time the sample was taken. `note` says why a rate is missing: "first"
-    reading, counter "reset", counter "full".
+    reading, counter "reset", counter "full". `events` are those of a row of kind "rdma".
     """
 
     t_ns: int
@@ -35,11 +43,15 @@ class Row:
     net_tx_per_s: float | None = None
     rx_packets: int | None = None
     tx_packets: int | None = None
+    events: tuple[Event, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """A device over a whole recording. Rates in bytes per second; the peak is that of the fastest sample."""
+    """A device over a whole recording. Rates in bytes per second; the peak is that of the fastest sample.
+
+    `events` are what counters of errors and congestion counted, by name.
+    """
 
     kind: str
     device: str
@@ -53,3 +65,4 @@ class DeviceSummary:
     link_Bps: float | None
     samples: int
     resets: int
+    events: tuple[tuple[str, int], ...] = ()

@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from typing import Protocol
 
 from wirecost.counters.interface import CounterSource, Reading
-from wirecost.counters.rows import DeviceSummary, Row
+from wirecost.counters.rows import DeviceSummary, Event, Row
 from wirecost.counters.unwrap import Counter
 from wirecost.errors import WirecostError
 
@@ -40,6 +40,11 @@ class _Device:
     tx_peak: float | None = None
     samples: int = 0
     resets: int = 0
+    events: dict[str, Counter] = field(default_factory=dict)
+
+    @property
+    def counters(self) -> list[Counter]:
+        return [self.rx, self.tx, self.rx_packets, self.tx_packets, *self.events.values()]
 
 
 class Sampler:
@@ -76,6 +81,7 @@ class Sampler:
         self.late_samples = 0
         self._keep = keep
         self._only = tuple(only)
+        self._seen: set[str] = set()  # devices, whether sampled or not
         self._clock_ns = clock_ns
         self._devices: dict[tuple[str, str], _Device] = {}
         self._due_ns: dict[int, int] = {}  # of sources with a pace of their own
@@ -152,8 +158,10 @@ class Sampler:
                 self._due_ns[number] = time.monotonic_ns() + pace_ns
                 self._keys[number] = {(r.kind, r.device) for r in readings}
             for reading in readings:
-                if self._only and not any(fnmatch(reading.device, pattern) for pattern in self._only):
-                    continue
+                if self._only:
+                    self._seen.add(reading.device)
+                    if not any(fnmatch(reading.device, pattern) for pattern in self._only):
+                        continue
                 key = (reading.kind, reading.device)
                 present.add(key)
                 row = self._row(key, reading, unix_offset_ns, late_ns)
@@ -162,7 +170,7 @@ class Sampler:
         for key, device in self._devices.items():
             if key not in present and device.t_ns is not None:
                 device.t_ns = None
-                for counter in (device.rx, device.tx, device.rx_packets, device.tx_packets):
+                for counter in device.counters:
                     counter.absent()
                 self.latest.pop(key, None)
         if self._keep:
@@ -170,6 +178,15 @@ class Sampler:
         for sink in self.sinks:
             sink.write(rows)
         return rows
+
+    def unmatched(self) -> tuple[str, ...]:
+        """Returns the patterns of `only` that no device matched so far."""
+        return tuple(p for p in self._only if not any(fnmatch(device, p) for device in self._seen))
+
+    @property
+    def seen(self) -> list[str]:
+        """The devices that there were, sampled or not; known only with `only`."""
+        return sorted(self._seen)
 
     def summary(self) -> list[DeviceSummary]:
         """Each device over the whole recording."""
@@ -192,6 +209,7 @@ class Sampler:
                     link_Bps=d.link_Bps,
                     samples=d.samples,
                     resets=d.resets,
+                    events=tuple((name, counter.total) for name, counter in d.events.items()),
                 )
             )
         return found
@@ -207,10 +225,12 @@ class Sampler:
         if r.gauges:
             for name, value in r.gauges:
                 setattr(row, name, value)
+        device.link_Bps = r.link_Bps
+        if r.events:
+            row.events = _count_events(device, r.events)
         if r.rx is None and r.tx is None:
             _raise_peaks(device, row)
             return row
-        device.link_Bps = r.link_Bps
         # Bytes over nanoseconds; None for the first reading and for two at one moment.
         scale = None if last_ns is None or t_ns <= last_ns else r.unit_bytes * 1e9 / (t_ns - last_ns)
         # Units that wire speed allows, and a quarter on top for the uncertainty of the moments.
@@ -243,6 +263,13 @@ class Sampler:
         return row
 
 
+def _count_events(device: _Device, readings: Sequence[tuple[str, int]]) -> tuple[Event, ...]:
+    """Returns what each counter counted since the first sample."""
+    for name, raw in readings:
+        device.events.setdefault(name, Counter()).step(raw)
+    return tuple(Event(name, counter.total) for name, counter in device.events.items())
+
+
 def _raise_peaks(device: _Device, row: Row) -> None:
     if row.rx_Bps is not None and (device.rx_peak is None or row.rx_Bps > device.rx_peak):
         device.rx_peak = row.rx_Bps
@@ -255,8 +282,9 @@ def default_sources() -> list[CounterSource]:
     from wirecost.counters.ethernet import EthernetSource
     from wirecost.counters.infiniband import InfinibandSource
     from wirecost.counters.nvml import nvml_source
+    from wirecost.counters.rdma_events import RdmaEventSource
     from wirecost.counters.softirq import SoftirqSource
 
-    sources: list[CounterSource] = [EthernetSource(), InfinibandSource(), SoftirqSource()]
+    sources: list[CounterSource] = [EthernetSource(), InfinibandSource(), RdmaEventSource(), SoftirqSource()]
     gpus = nvml_source()
     return sources if gpus is None else [*sources, gpus]

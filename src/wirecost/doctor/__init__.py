@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from wirecost.doctor import emulation, environment, gpudirect, gpus, limits, nics, pace, rdma
+from wirecost.doctor import emulation, environment, gpudirect, gpus, limits, nccl_values, nics, pace, rdma
 from wirecost.doctor.choice import Choice, choose
 from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.doctor.rdma_counters import CountersWatch
+from wirecost.doctor.settings import settings_of, with_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Diagnosis:
 def diagnose(machine: Machine | None = None) -> Diagnosis:
     """Looks at this machine (or at `machine`). Works without GPUs, NICs and RDMA devices, and without root."""
     machine = machine or Machine()
+    counters = CountersWatch(machine)
+    settings = settings_of(machine)
+    machine = with_settings(machine, settings)
     cards = gpus.gpus_of(machine)
     interfaces = nics.nics_of(machine)
     ports = rdma.ports_of(machine)
@@ -52,9 +57,11 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
         *rdma.probe(machine, ports),
         *gpudirect.probe(machine, cards, ports),
         *limits.probe(machine, ports),
-        *environment.probe(machine, ports),
+        *environment.probe(machine, settings, ports),
+        *nccl_values.probe(machine, settings),
         *pace.probe(machine),
         *emulation.probe(machine),
+        *counters.probe(),
     ]
     return Diagnosis(choice, tuple(findings))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from wirecost.doctor import gpudirect, rdma
 from wirecost.doctor.finding import Machine
 from wirecost.doctor.gpus import Gpu
+from wirecost.doctor.nccl_values import is_on
 from wirecost.doctor.nics import Nic, socket_interfaces
 from wirecost.doctor.rdma import Port
 from wirecost.ncclog.result import Transport
@@ -33,7 +34,7 @@ def _between(machine: Machine, gpus: list[Gpu], nics: list[Nic], ports: list[Por
     wanted = environment.get("NCCL_NET", "")
     active = [p for p in ports if p.active]
     if active and rdma.usable(machine, ports):
-        if environment.get("NCCL_IB_DISABLE", "0") not in ("", "0") or wanted.lower() == "socket":
+        if is_on(environment, "NCCL_IB_DISABLE") or wanted.lower() == "socket":
             return _sockets(machine, nics, "RDMA is switched off (NCCL_IB_DISABLE or NCCL_NET)")
         if all(p.layer == "EFA" for p in active):
             return (
@@ -64,7 +65,7 @@ def _sockets(machine: Machine, nics: list[Nic], why: str) -> tuple[Transport, st
 def _inside(machine: Machine, gpus: list[Gpu]) -> tuple[Transport | None, str]:
     if len(gpus) < 2:
         return None, "fewer than two GPUs"
-    if machine.environment.get("NCCL_P2P_DISABLE", "0") not in ("", "0"):
+    if is_on(machine.environment, "NCCL_P2P_DISABLE"):
         return Transport.SHM, "NCCL_P2P_DISABLE is set"
     if any(g.peers is None for g in gpus):
         return Transport.UNKNOWN, "NVML doesn't say which GPUs reach each other"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.doctor.nccl_values import is_on
 from wirecost.doctor.rdma import Port
+from wirecost.doctor.settings import Settings
 
 AREA = "environment"
 
-# Variables that take a transport away when they are neither empty nor 0.
+# Variables that take a transport away.
 _SWITCHES = {
     "NCCL_P2P_DISABLE": "peer access between GPUs",
     "NCCL_SHM_DISABLE": "shared memory inside the host",
@@ -17,13 +19,16 @@ _SWITCHES = {
 }
 
 
-def probe(machine: Machine, ports: list[Port]) -> Iterator[Finding]:
+def probe(machine: Machine, settings: Settings, ports: list[Port]) -> Iterator[Finding]:
     environment = machine.environment
+    yield from settings.findings
     for name, what in _SWITCHES.items():
-        value = environment.get(name, "")
-        if value not in ("", "0") and (name != "NCCL_IB_DISABLE" or ports):
+        if is_on(environment, name) and (name != "NCCL_IB_DISABLE" or ports):
             yield Finding(
-                AREA, Level.WARNING, f"{name}={value} switches off {what}", f"unset {name}, unless you test"
+                AREA,
+                Level.WARNING,
+                f"{settings.named(name)} switches off {what}",
+                f"unset {name} in {settings.source_of(name)}, unless you test",
             )
     hca = environment.get("NCCL_IB_HCA", "")
     if hca and ports:

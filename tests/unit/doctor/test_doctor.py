@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from wirecost.doctor import Diagnosis, Finding, Level, Machine, diagnose
-from wirecost.ncclog import Transport
+from support.rdma import write_port
+from wirecost.fabric.doctor import Diagnosis, Finding, Level, Machine, diagnose
+from wirecost.fabric.doctor.rdma_counters import CountersWatch
+from wirecost.fabric.ncclog import Transport
 
 GPU_BUS, NIC_BUS = "0000:17:00.0", "0000:18:00.0"
 
@@ -374,3 +376,15 @@ def test_this_machine_alive() -> None:
     assert diagnosis.findings
     assert any(f.area == "emulation" for f in diagnosis.findings)
     assert set(Path("/sys/class/net").iterdir()) == before
+
+
+def test_counted_errors_are_notes_and_new_ones_warnings(tmp_path: Path) -> None:
+    write_port(tmp_path, out_of_sequence=12, np_cnp_sent=3, symbol_error=0)
+    watch = CountersWatch(Machine(root=tmp_path, live=False))
+    write_port(tmp_path, out_of_sequence=15, np_cnp_sent=3, symbol_error=0)
+    found = {(f.level, f.message.partition(" in ")[0].partition(":")[0]): f for f in watch.probe()}
+    assert set(found) == {(Level.WARNING, "mlx5_0/1"), (Level.NOTE, "mlx5_0/1")}
+    assert "out_of_sequence 3" in found[Level.WARNING, "mlx5_0/1"].message
+    notes = [f.message for f in diagnose(Machine(root=tmp_path, live=False, environment={})).findings]
+    assert any("since the driver was loaded: out_of_sequence 15" in message for message in notes)
+    assert not any("symbol_error" in message for message in notes)

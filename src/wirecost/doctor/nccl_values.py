@@ -1,0 +1,186 @@
+"""Checks NCCL_* variables: names that NCCL doesn't know, values that it can't take."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+
+from wirecost.fabric.doctor.finding import Finding, Level, Machine
+from wirecost.fabric.doctor.nccl_variables import (
+    ALGORITHMS,
+    CHOICES,
+    FUNCTIONS,
+    KNOWN,
+    LEVELS,
+    NEWEST,
+    NOT_NCCLS,
+    NUMBERS,
+    OTHERS,
+    PREFIX,
+    PROTOCOLS,
+    RANGES,
+    REMOVED,
+    SUBSYSTEMS,
+)
+from wirecost.fabric.doctor.settings import AREA, Settings
+
+_ALIKE = 0.8
+_NUMBER = re.compile(r"[ \t]*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
+_MISSPELT_PREFIX = re.compile(r"(?=[NCL]*C)(?=[NCL]*L)[NCL]{3,6}[_-]|nccl_", re.ASCII)
+_MAX_DIGITS = 19
+_FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_TUNER_CONFIG_FILE")
+_MOST_SOCKETS = 64
+
+
+def number_of(value: str) -> int | None:
+    """Returns what NCCL's strtoll (base 0) reads: 0 for words, else the digits at the start.
+
+    None is for empty text and for numbers of more than 64 bits, where NCCL keeps its default.
+    """
+    if not value:
+        return None
+    match = _NUMBER.match(value)
+    if match is None:
+        return 0
+    digits = match[2]
+    if len(digits) > _MAX_DIGITS + 2:
+        return None
+    if digits[:2].lower() == "0x":
+        magnitude = int(digits, 16)
+    elif digits.startswith("0"):
+        octal = re.match(r"0[0-7]*", digits)
+        magnitude = int(octal[0] if octal is not None else "0", 8)
+    else:
+        magnitude = int(digits)
+    number = -magnitude if match[1] == "-" else magnitude
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def is_on(environment: Mapping[str, str], name: str) -> bool:
+    """Returns whether NCCL takes a switch as set. Only 1 sets NCCL_P2P_DISABLE (src/graph/paths.cc)."""
+    number = number_of(environment.get(name, ""))
+    return number == 1 if name == "NCCL_P2P_DISABLE" else bool(number)
+
+
+def probe(machine: Machine, settings: Settings) -> Iterator[Finding]:
+    """Yields what is wrong with names and values of NCCL's variables."""
+    for name in sorted(settings.values):
+        value = settings.values[name]
+        if name in KNOWN:
+            yield from _value(machine, settings, name, value)
+        elif name in REMOVED:
+            last, instead = REMOVED[name]
+            yield _finding(
+                f"{settings.named(name)}: NCCL after {last} doesn't read it", f"see {instead}, or unset {name}"
+            )
+        elif name.strip() == name and not name.startswith(OTHERS) and name not in NOT_NCCLS:
+            yield from _unknown_name(settings, name)
+    yield from _together(settings)
+
+
+def _unknown_name(settings: Settings, name: str) -> Iterator[Finding]:
+    """Of a name that NCCL doesn't know: a misspelt one, or one of a newer version or another program."""
+    if name.startswith(PREFIX):
+        suffixes = [known.removeprefix(PREFIX) for known in sorted(KNOWN)]
+        alike = difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, 1, _ALIKE)
+        if alike:
+            meant = PREFIX + alike[0]
+            yield _finding(f"{settings.named(name)}: NCCL up to {NEWEST} knows no {name}", f"{meant} is meant?")
+        else:
+            message = f"{settings.named(name)}: NCCL up to {NEWEST} knows no such variable (a plugin's?)"
+            yield Finding(AREA, Level.NOTE, _short(message))
+    elif (match := _MISSPELT_PREFIX.match(name)) is not None:
+        meant = PREFIX + name[match.end() :].upper().replace("-", "_")
+        if meant in KNOWN:
+            yield _finding(f"{settings.named(name)}: NCCL reads no {name}", f"{meant} is meant?")
+
+
+def _value(machine: Machine, settings: Settings, name: str, value: str) -> Iterator[Finding]:
+    if not value:
+        return
+    shown = settings.named(name)
+    if name in NUMBERS:
+        yield from _number(shown, name, value)
+    elif name in ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"):
+        if value not in LEVELS and not value[0].isdigit():
+            upper = value.strip().upper()
+            remedy = f"{name}={upper}" if upper in LEVELS else f"one of: {', '.join(LEVELS)}"
+            yield _finding(f"{shown}: NCCL knows no such level and keeps its default", remedy)
+    elif name in ("NCCL_ALGO", "NCCL_PROTO"):
+        problem = _list_problem(value, ALGORITHMS if name == "NCCL_ALGO" else PROTOCOLS)
+        if problem is not None:
+            yield Finding(AREA, Level.PROBLEM, _short(f"{shown}: {problem}: NCCL refuses to start"), _remedy(name))
+    elif name == "NCCL_DEBUG_SUBSYS":
+        unknown = [part for part in value.lstrip("^").split(",") if part and part.upper() not in SUBSYSTEMS]
+        if unknown:
+            yield _finding(f"{shown}: NCCL knows no subsystem {unknown[0]}", f"some of: {', '.join(SUBSYSTEMS)}")
+    elif name in CHOICES:
+        exact = name != "NCCL_DEBUG"
+        if (value if exact else value.upper()) not in CHOICES[name]:
+            remedy = f"one of: {', '.join(CHOICES[name])}"
+            yield _finding(f"{shown}: NCCL knows no such value and takes no notice of it", remedy)
+    elif name in _FILES and not machine.exists(value.lstrip("/")) and value.startswith("/"):
+        yield _finding(f"{shown}: there is no such file here", "name a file that every rank can read")
+
+
+def _number(shown: str, name: str, value: str) -> Iterator[Finding]:
+    number = number_of(value)
+    match = _NUMBER.match(value)
+    if number is None:
+        yield _finding(f"{shown}: no number of 64 bits, so that NCCL keeps its default", f"unset {name}")
+        return
+    if match is None or value[match.end() :].strip():
+        on = value.strip().lower() in ("true", "yes", "on", "y", "t", "enable", "enabled")
+        yield _finding(f"{shown} is no number: NCCL reads {number}", f"{name}={1 if on else number}")
+    elif re.fullmatch(r"0\d+", value.strip()) and number != int(value):
+        yield _finding(f"{shown}: NCCL reads a leading 0 as octal: {number}", f"{name}={int(value)}")
+    if name in RANGES and not RANGES[name][0] <= number <= RANGES[name][1]:
+        low, high = RANGES[name]
+        yield _finding(f"{shown} is out of range", f"{low} to {high}, or unset {name}")
+    if name == "NCCL_P2P_DISABLE" and number not in (0, 1):
+        yield _finding(f"{shown} switches nothing off: NCCL takes 1 alone", "NCCL_P2P_DISABLE=1")
+
+
+def _list_problem(value: str, allowed: tuple[str, ...]) -> str | None:
+    """Returns what is wrong with a list like "ring;allreduce:tree,ring", or None."""
+    known = {name.lower() for name in allowed}
+    functions = {name.lower() for name in FUNCTIONS}
+    for k, part in enumerate(part for part in value.split(";") if part):
+        prefix, colon, names = part.rpartition(":")
+        if not colon and k > 0:
+            return f"'{part}' names no function, which only the first entry may"
+        if colon and prefix.lower() not in functions:
+            return f"there is no function '{prefix}'"
+        for name in names.removeprefix("^").split(","):
+            if name and name.lower() not in known:
+                return f"there is no '{name}'"
+    return None
+
+
+def _remedy(name: str) -> str:
+    return f"some of: {', '.join(ALGORITHMS if name == 'NCCL_ALGO' else PROTOCOLS)}"
+
+
+def _together(settings: Settings) -> Iterator[Finding]:
+    """Values that contradict each other."""
+    numbers = {name: number_of(settings.values.get(name, "")) for name in NUMBERS}
+    threads, sockets = numbers["NCCL_SOCKET_NTHREADS"], numbers["NCCL_NSOCKS_PERTHREAD"]
+    if threads is not None and sockets is not None and threads > 0 < sockets and threads * sockets > _MOST_SOCKETS:
+        yield _finding(
+            f"NCCL_SOCKET_NTHREADS={threads} times NCCL_NSOCKS_PERTHREAD={sockets} are more than the "
+            f"{_MOST_SOCKETS} sockets that NCCL opens to a peer",
+            f"a product of at most {_MOST_SOCKETS}",
+        )
+    for least, most in (("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), ("NCCL_MIN_CTAS", "NCCL_MAX_CTAS")):
+        low, high = numbers[least], numbers[most]
+        if low is not None and high is not None and 0 < high < low:
+            yield _finding(f"{least}={low} is more than {most}={high}", f"unset {least}, or both")
+
+
+def _finding(message: str, remedy: str) -> Finding:
+    return Finding(AREA, Level.WARNING, _short(message), _short(remedy))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:297]}..."
