@@ -26,6 +26,9 @@ from wirecost.fabric.doctor.nccl_variables import (
 from wirecost.fabric.doctor.settings import AREA, Settings
 
 _ALIKE = 0.8
+_MOST_EDITS = 2
+_LONGEST_NAME = 80
+_OPPOSITES = {"_DISABLE": "_ENABLE", "_ENABLE": "_DISABLE"}
 _NUMBER = re.compile(r"[ \t]*([+-]?)(0[xX][0-9a-fA-F]+|\d+)")
 _MISSPELT_PREFIX = re.compile(r"(?=[NCL]*C)(?=[NCL]*L)[NCL]{3,6}[_-]|nccl_", re.ASCII)
 _MAX_DIGITS = 19
@@ -82,18 +85,41 @@ def probe(machine: Machine, settings: Settings) -> Iterator[Finding]:
 def _unknown_name(settings: Settings, name: str) -> Iterator[Finding]:
     """Of a name that NCCL doesn't know: a misspelt one, or one of a newer version or another program."""
     if name.startswith(PREFIX):
-        suffixes = [known.removeprefix(PREFIX) for known in sorted(KNOWN)]
-        alike = difflib.get_close_matches(name.removeprefix(PREFIX), suffixes, 1, _ALIKE)
-        if alike:
-            meant = PREFIX + alike[0]
-            yield _finding(f"{settings.named(name)}: NCCL up to {NEWEST} knows no {name}", f"{meant} is meant?")
+        suffix = name.removeprefix(PREFIX)[:_LONGEST_NAME]
+        suffixes = sorted((known.removeprefix(PREFIX) for known in KNOWN), key=lambda s: (_edits(suffix, s), s))
+        message = f"{settings.named(name)}: NCCL up to {NEWEST} knows no {name}"
+        ending = next((e for e in _OPPOSITES if suffix.endswith(e)), None)
+        opposite = suffix.removesuffix(ending) + _OPPOSITES[ending] if ending is not None else ""
+        if opposite in suffixes:
+            yield _finding(message, f"{PREFIX}{opposite} is the variable for it")
+        elif _edits(suffix, suffixes[0]) <= (_MOST_EDITS if len(suffix) > 5 else 1):
+            yield _finding(message, f"{PREFIX}{suffixes[0]} is meant?")
         else:
-            message = f"{settings.named(name)}: NCCL up to {NEWEST} knows no such variable (a plugin's?)"
-            yield Finding(AREA, Level.NOTE, _short(message))
+            alike = difflib.get_close_matches(suffix, suffixes, 1, _ALIKE)
+            like = f"; like it: {PREFIX}{alike[0]}" if alike else ""
+            yield Finding(AREA, Level.NOTE, _short(f"{message} (another program's or a plugin's?){like}"))
     elif (match := _MISSPELT_PREFIX.match(name)) is not None:
         meant = PREFIX + name[match.end() :].upper().replace("-", "_")
         if meant in KNOWN:
             yield _finding(f"{settings.named(name)}: NCCL reads no {name}", f"{meant} is meant?")
+
+
+def _edits(a: str, b: str) -> int:
+    """Returns how many letters to insert, remove, replace or swap turn a into b; 3 for more than 2 of them."""
+    if abs(len(a) - len(b)) > _MOST_EDITS:
+        return _MOST_EDITS + 1
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        older, before, row = before, row, [i]
+        for j, other in enumerate(b, 1):
+            cost = min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, older[j - 2] + 1)
+            row.append(cost)
+        if min(row) > _MOST_EDITS:
+            return _MOST_EDITS + 1
+    return row[-1]
 
 
 def _value(machine: Machine, settings: Settings, name: str, value: str) -> Iterator[Finding]:
@@ -116,7 +142,7 @@ def _value(machine: Machine, settings: Settings, name: str, value: str) -> Itera
         if unknown:
             yield _finding(f"{shown}: NCCL knows no subsystem {unknown[0]}", f"some of: {', '.join(SUBSYSTEMS)}")
     elif name in CHOICES:
-        exact = name != "NCCL_DEBUG"
+        exact = name.endswith("_FAMILY")
         if (value if exact else value.upper()) not in CHOICES[name]:
             remedy = f"one of: {', '.join(CHOICES[name])}"
             yield _finding(f"{shown}: NCCL knows no such value and takes no notice of it", remedy)
@@ -132,7 +158,9 @@ def _number(shown: str, name: str, value: str) -> Iterator[Finding]:
         return
     if match is None or value[match.end() :].strip():
         on = value.strip().lower() in ("true", "yes", "on", "y", "t", "enable", "enabled")
-        yield _finding(f"{shown} is no number: NCCL reads {number}", f"{name}={1 if on else number}")
+        yield _finding(
+            f"{shown} is no number: NCCL reads {number}", f"{name}=1" if on else f"write a number, or unset {name}"
+        )
     elif re.fullmatch(r"0\d+", value.strip()) and number != int(value):
         yield _finding(f"{shown}: NCCL reads a leading 0 as octal: {number}", f"{name}={int(value)}")
     if name in RANGES and not RANGES[name][0] <= number <= RANGES[name][1]:

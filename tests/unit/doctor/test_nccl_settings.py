@@ -110,11 +110,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         ("NCLL_DEBUG", "NCCL_DEBUG"),
         ("nccl_debug", "NCCL_DEBUG"),
         ("NCL_IB_HCA", "NCCL_IB_HCA"),
+        ("NCCL_MIN_CHANNELS", "NCCL_MIN_NCHANNELS"),
+        ("NCCL_DEBGU", "NCCL_DEBUG"),
     ],
 )
 def test_misspelt_names(tmp_path: Path, name: str, meant: str) -> None:
     (finding,) = findings(tmp_path, **{name: "1"})
     assert finding.level is Level.WARNING and finding.remedy == f"{meant} is meant?"
+
+
+def test_opposite_switches(tmp_path: Path) -> None:
+    for name, right in (("NCCL_IB_ENABLE", "NCCL_IB_DISABLE"), ("NCCL_NVLS_DISABLE", "NCCL_NVLS_ENABLE")):
+        (finding,) = findings(tmp_path, **{name: "1"})
+        assert finding.remedy == f"{right} is the variable for it"
 
 
 def test_names_of_others_are_left_alone(tmp_path: Path) -> None:
@@ -127,8 +135,9 @@ def test_names_of_others_are_left_alone(tmp_path: Path) -> None:
         "CC",
     ):
         assert not findings(tmp_path, **{name: "x"}), name
-    (finding,) = findings(tmp_path, NCCL_QUUX_BAZ="1")
-    assert finding.level is Level.NOTE
+    for name, words in (("NCCL_QUUX_BAZ", "a plugin's?"), ("NCCL_TIMEOUT", "like it: NCCL_IB_TIMEOUT")):
+        (finding,) = findings(tmp_path, **{name: "1"})
+        assert finding.level is Level.NOTE and words in finding.message
 
 
 def test_variables_that_newer_versions_ignore(tmp_path: Path) -> None:
@@ -141,8 +150,8 @@ def test_variables_that_newer_versions_ignore(tmp_path: Path) -> None:
     ("name", "value", "words", "remedy"),
     [
         ("NCCL_IB_TIMEOUT", "50", "out of range", "0 to 31, or unset NCCL_IB_TIMEOUT"),
-        ("NCCL_IB_GID_INDEX", "abc", "NCCL reads 0", "NCCL_IB_GID_INDEX=0"),
-        ("NCCL_BUFFSIZE", "4M", "NCCL reads 4", "NCCL_BUFFSIZE=4"),
+        ("NCCL_IB_GID_INDEX", "abc", "NCCL reads 0", "write a number, or unset NCCL_IB_GID_INDEX"),
+        ("NCCL_BUFFSIZE", "4M", "NCCL reads 4", "write a number"),
         ("NCCL_SOCKET_NTHREADS", "08", "octal: 0", "NCCL_SOCKET_NTHREADS=8"),
         ("NCCL_BUFFSIZE", "9" * 30, "no number of 64 bits", "unset NCCL_BUFFSIZE"),
         ("NCCL_P2P_DISABLE", "2", "NCCL takes 1 alone", "NCCL_P2P_DISABLE=1"),
@@ -171,6 +180,7 @@ def test_impossible_values(tmp_path: Path, name: str, value: str, words: str, re
         ("NCCL_ALGO", "ring,collnetdirect;allreduce:tree,collnetdirect;broadcast:ring"),
         ("NCCL_PROTO", "^LL128;allreduce:LL128"),
         ("NCCL_DEBUG", "info"),
+        ("NCCL_LAUNCH_MODE", "parallel"),
         ("NCCL_DEBUG_SUBSYS", "^ALL"),
         ("NCCL_P2P_LEVEL", "5"),
         ("NCCL_BUFFSIZE", "0x400000"),
