@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.spec.cluster import Cluster
+
+if TYPE_CHECKING:
+    from wirecost.fabric.doctor.finding import Machine
+    from wirecost.fabric.doctor.gpus import Gpu
 
 _NVLINK_Bps = 25e9
 """One NVLink of generations 2 to 4 in one direction; of generation 5 it is twice that."""
@@ -98,37 +103,46 @@ def of_request(request: BenchRequest) -> Hardware | None:
     return of_this_machine()
 
 
-def of_this_machine() -> Hardware:
-    """Returns what this machine reports: its GPUs' NVLinks and PCIe, its RDMA ports or network interfaces."""
-    from wirecost.doctor.finding import Machine
-    from wirecost.doctor.gpus import gpus_of
-    from wirecost.doctor.nics import nics_of
-    from wirecost.doctor.rdma import ports_of
+def of_this_machine(machine: Machine | None = None) -> Hardware:
+    """Returns what a machine (None: this one) reports: its GPUs' NVLinks and PCIe, its RDMA ports or interfaces.
 
-    machine = Machine()
+    NVLinks of GPUs whose name doesn't tell what a link carries are not known.
+    """
+    from wirecost.fabric.doctor.finding import Machine
+    from wirecost.fabric.doctor.gpus import gpus_of
+    from wirecost.fabric.doctor.nics import nics_of
+    from wirecost.fabric.doctor.rdma import ports_of
+
+    machine = machine or Machine()
     cards = gpus_of(machine)
-    found = Hardware("this machine", gpus_per_node=len(cards) or None)
+    links = Hardware("this machine", gpus_per_node=len(cards) or None)
     if cards:
-        first = cards[0]
-        known = of_gpu_name(first.name)
-        architecture = known.architecture if known is not None else ""
-        if first.nvlinks:
-            each = _NVLINK_Bps * (2 if architecture == "blackwell" else 1)
-            found = replace(found, inside=f"{first.nvlinks} NVLinks", gpu_Bps=first.nvlinks * each)
-        elif first.pcie_width and first.pcie_generation_most in _LANE_Bps:
-            rate = first.pcie_width * _LANE_Bps[first.pcie_generation_most]
-            words = f"PCIe {first.pcie_generation_most} x{first.pcie_width}"
-            found = replace(found, inside=words, gpu_Bps=rate)
-        found = replace(
-            found, architecture=architecture, switched=bool(known and known.switched and first.nvlinks)
-        )
+        links = _inside(links, cards[0])
     ports = [p for p in ports_of(machine) if p.active and p.rate_bps]
     if ports:
-        rates = sorted(p.rate_bps or 0.0 for p in ports)
-        return replace(found, nics_per_node=len(ports), nic_Bps=rates[0] / 8, between="RDMA ports")
+        slowest = min(p.rate_bps or 0.0 for p in ports)
+        return replace(links, nics_per_node=len(ports), nic_Bps=slowest / 8, between="RDMA ports")
     nics = [n for n in nics_of(machine) if n.up and n.physical and n.speed_bps]
     if nics:
+        fastest = max(nics, key=lambda n: n.speed_bps or 0.0)
+        return replace(links, nics_per_node=1, nic_Bps=(fastest.speed_bps or 0.0) / 8, between=fastest.name)
+    return links
+
+
+def _inside(links: Hardware, card: Gpu) -> Hardware:
+    known = of_gpu_name(card.name)
+    if card.nvlinks:
+        if known is None:
+            return links
+        each = _NVLINK_Bps * (2 if known.architecture == "blackwell" else 1)
         return replace(
-            found, nics_per_node=1, nic_Bps=max(n.speed_bps or 0.0 for n in nics) / 8, between=nics[0].name
+            links,
+            architecture=known.architecture,
+            inside=f"{card.nvlinks} NVLinks",
+            gpu_Bps=card.nvlinks * each,
+            switched=known.switched,
         )
-    return found
+    if card.pcie_width and card.pcie_generation_most in _LANE_Bps:
+        rate = card.pcie_width * _LANE_Bps[card.pcie_generation_most]
+        return replace(links, inside=f"PCIe {card.pcie_generation_most} x{card.pcie_width}", gpu_Bps=rate)
+    return links

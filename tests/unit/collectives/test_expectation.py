@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from support.rdma import write_port
 from wirecost.collectives.expectation import LinkShare, compare_with_links, place_of
-from wirecost.collectives.hardware import Hardware, of_cluster, of_gpu_name
+from wirecost.collectives.hardware import Hardware, of_cluster, of_gpu_name, of_this_machine
 from wirecost.collectives.readers.base import row
 from wirecost.collectives.result import Row
 from wirecost.collectives.table import share_lines
+from wirecost.fabric.doctor.finding import Machine
 from wirecost.model.load import one
 
 GB = 1e9
@@ -155,15 +158,63 @@ def test_gpus_by_name(name: str | None, rate_GBps: float | None) -> None:
     assert (hardware.gpu_Bps if hardware is not None else None) == (rate_GBps and rate_GBps * GB)
 
 
-def test_this_machine_reports_its_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirecost.collectives import hardware
-    from wirecost.doctor import finding
+class Nvml:
+    """Two GPUs of a name, with as many NVLinks up."""
 
-    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
-    port.mkdir(parents=True)
-    for name, text in (("state", "4: ACTIVE"), ("rate", "400 Gb/sec (4X NDR)"), ("link_layer", "InfiniBand")):
-        (port / name).write_text(f"{text}\n")
-    real = finding.Machine
-    monkeypatch.setattr(finding, "Machine", lambda: real(root=tmp_path))
-    links = hardware.of_this_machine()
-    assert (links.nics_per_node, links.nic_Bps, links.gpu_Bps) == (1, 50 * GB, None)
+    NVMLError = RuntimeError
+
+    def __init__(self, name: str, links: int) -> None:
+        self._name, self._links = name, links
+
+    def nvmlInit(self) -> None: ...
+    def nvmlShutdown(self) -> None: ...
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, _: int) -> str:
+        return self._name
+
+    def nvmlDeviceGetNvLinkState(self, _: int, link: int) -> int:
+        return int(link < self._links)
+
+    def nvmlDeviceGetP2PStatus(self, *_: int) -> int:
+        return 0
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> SimpleNamespace:
+        return SimpleNamespace(busId=f"00000000:1{handle}:00.0")
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, _: int) -> int:
+        return 4
+
+    nvmlDeviceGetMaxPcieLinkGeneration = nvmlDeviceGetCurrPcieLinkGeneration
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, _: int) -> int:
+        return 16
+
+    nvmlDeviceGetMaxPcieLinkWidth = nvmlDeviceGetCurrPcieLinkWidth
+
+
+@pytest.mark.parametrize(
+    ("name", "links", "inside", "rate_GBps"),
+    [
+        ("NVIDIA H200", 18, "18 NVLinks", 450),
+        ("NVIDIA H200", 9, "9 NVLinks", 225),
+        ("NVIDIA B200", 18, "18 NVLinks", 900),
+        ("NVIDIA RTX A6000", 4, "", None),  # a bridge's links are slower
+        ("NVIDIA L40S", 0, "PCIe 4 x16", 31.504),
+    ],
+)
+def test_gpus_of_this_machine(tmp_path: Path, name: str, links: int, inside: str, rate_GBps: float | None) -> None:
+    hardware = of_this_machine(Machine(tmp_path, live=False, environment={}, nvml=Nvml(name, links)))
+    assert (hardware.inside, hardware.gpus_per_node) == (inside, 2)
+    assert hardware.gpu_Bps == (None if rate_GBps is None else pytest.approx(rate_GBps * GB))
+
+
+def test_nics_of_this_machine(tmp_path: Path) -> None:
+    for name, rate in (("mlx5_0/1", "400 Gb/sec (4X NDR)"), ("mlx5_1/1", "200 Gb/sec (4X HDR)")):
+        write_port(tmp_path, name, rate=rate)
+    hardware = of_this_machine(Machine(tmp_path, live=False, environment={}))
+    assert (hardware.nics_per_node, hardware.nic_Bps, hardware.gpu_Bps) == (2, 25 * GB, None)
