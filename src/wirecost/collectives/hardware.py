@@ -10,8 +10,8 @@ from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.spec.cluster import Cluster
 
 if TYPE_CHECKING:
-    from wirecost.fabric.doctor.finding import Machine
-    from wirecost.fabric.doctor.gpus import Gpu
+    from wirecost.doctor.finding import Machine
+    from wirecost.doctor.gpus import Gpu
 
 _NVLINK_Bps = 25e9
 """One NVLink of generations 2 to 4 in one direction; of generation 5 it is twice that."""
@@ -108,10 +108,10 @@ def of_this_machine(machine: Machine | None = None) -> Hardware:
 
     NVLinks of GPUs whose name doesn't tell what a link carries are not known.
     """
-    from wirecost.fabric.doctor.finding import Machine
-    from wirecost.fabric.doctor.gpus import gpus_of
-    from wirecost.fabric.doctor.nics import nics_of
-    from wirecost.fabric.doctor.rdma import ports_of
+    from wirecost.doctor.finding import Machine
+    from wirecost.doctor.gpus import gpus_of
+    from wirecost.doctor.nics import nics_of
+    from wirecost.doctor.rdma import ports_of
 
     machine = machine or Machine()
     cards = gpus_of(machine)

@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 
-from wirecost.fabric.doctor.finding import Finding, Level, Machine
-from wirecost.fabric.doctor.nccl_variables import (
+from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.doctor.nccl_variables import (
     ALGORITHMS,
     CHOICES,
     FUNCTIONS,
@@ -23,7 +23,7 @@ from wirecost.fabric.doctor.nccl_variables import (
     REMOVED,
     SUBSYSTEMS,
 )
-from wirecost.fabric.doctor.settings import AREA, Settings
+from wirecost.doctor.settings import AREA, Settings
 
 _ALIKE = 0.8
 _MOST_EDITS = 2

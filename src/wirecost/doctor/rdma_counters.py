@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from wirecost.counters.interface import Reading
 from wirecost.counters.rdma_events import RdmaEventSource
 from wirecost.counters.rdma_findings import RdmaFinding, during, since_start
-from wirecost.fabric.doctor.finding import Finding, Level, Machine
+from wirecost.doctor.finding import Finding, Level, Machine
 
 AREA = "rdma"
 

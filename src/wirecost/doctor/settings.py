@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wirecost.fabric.doctor.finding import Finding, Level, Machine
-from wirecost.fabric.doctor.nccl_variables import KNOWN
+from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.doctor.nccl_variables import KNOWN
 
 AREA = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from support.rdma import write_port
-from wirecost.fabric.doctor import Diagnosis, Finding, Level, Machine, diagnose
-from wirecost.fabric.doctor.rdma_counters import CountersWatch
-from wirecost.fabric.ncclog import Transport
+from wirecost.doctor import Diagnosis, Finding, Level, Machine, diagnose
+from wirecost.doctor.rdma_counters import CountersWatch
+from wirecost.ncclog import Transport
 
 GPU_BUS, NIC_BUS = "0000:17:00.0", "0000:18:00.0"
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirecost.fabric.doctor import Diagnosis, Finding, Level, Machine, diagnose
-from wirecost.fabric.doctor.nccl_values import is_on, number_of
-from wirecost.fabric.doctor.nccl_variables import KNOWN, NOT_NCCLS, NUMBERS, RANGES, REMOVED
-from wirecost.fabric.doctor.settings import settings_of
-from wirecost.fabric.ncclog import Transport
+from wirecost.doctor import Diagnosis, Finding, Level, Machine, diagnose
+from wirecost.doctor.nccl_values import is_on, number_of
+from wirecost.doctor.nccl_variables import KNOWN, NOT_NCCLS, NUMBERS, RANGES, REMOVED
+from wirecost.doctor.settings import settings_of
+from wirecost.ncclog import Transport
 
 
 def machine(root: Path, files: dict[str, str] | None = None, **environment: str) -> Machine:
