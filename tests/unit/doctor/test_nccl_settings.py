@@ -25,7 +25,7 @@ def machine(root: Path, files: dict[str, str] | None = None, **environment: str)
 
 
 def findings(root: Path, **environment: str) -> list[Finding]:
-    return [f for f in diagnose(machine(root, **environment)).findings if f.area == "environment"]
+    return [f for f in diagnose(machine(root, None, **environment)).findings if f.area == "environment"]
 
 
 def with_words(diagnosis: Diagnosis, words: str) -> list[Finding]:
