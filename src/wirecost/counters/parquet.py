@@ -72,7 +72,7 @@ def iterate_parquet(path: str | os.PathLike[str]) -> Iterator[Row]:
         table = pl.scan_parquet(Path(path))
         schema = table.collect_schema()
         older = {name: kind for name, kind in types.items() if name != "events"}
-        if schema != types and schema != older:  # older recordings have no events
+        if schema not in (types, older):  # older recordings have no events
             raise WirecostError(f"can't read '{os.fspath(path)}' as a recording: it has other columns")
         count = int(table.select(pl.len()).collect().item())
         # The format lets a small file claim any number of rows.
