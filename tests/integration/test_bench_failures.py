@@ -83,7 +83,7 @@ def test_a_rank_that_dies_is_named(tmp_path: Path) -> None:
         (["send_recv", "--ranks-per-host", "3"], "needs pairs"),
         (["all_reduce", "--plot", "x.pdf"], ".png or .svg"),
         (["all_reduce", "--cluster", "nowhere.yaml"], "no such file"),
-        (["--read", "nowhere.txt"], "No such file"),
+        (["--read", "nowhere.txt"], "no such file"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(options: list[str], said: str) -> None:

@@ -167,7 +167,7 @@ if os.environ["RANK"] == "1":
 
 
 def test_a_diverging_loss_stops_the_run_and_names_the_iteration(tmp_path: Path) -> None:
-    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\noptimizer: {learning_rate: 1.0e+30}")))
+    study = load(Study, write_study(tmp_path, ("warmup: 1", "warmup: 1\noptimizer: {learning_rate: 1.0e+19}")))
     result = only(run_study(study, tmp_path / "out"))
     assert result.outcome.status is Status.FAILED
     assert "NonFiniteLossError: the loss is nan at iteration 1" in (result.outcome.reason or "")

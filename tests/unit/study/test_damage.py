@@ -24,6 +24,7 @@ from wirecost.spec import Study, parse_yaml, validate
 from wirecost.study import Result, Store
 from wirecost.study import contents as contents_of
 from wirecost.study.manifest import MANIFEST, Manifest, read_regular, write_manifest
+from wirecost.study.result import read_result
 
 SMALL = STUDY.replace("hosts: [2, 4]", "hosts: [2]").replace("emulated-100m, emulated-1g", "emulated-1g")
 EXTRA = {
@@ -341,7 +342,7 @@ def test_a_result_that_is_replaced_while_it_is_read_is_no_damage(
     replaced, removed, *_ = sorted(store.experiments.iterdir())
     (replaced / "status.json").unlink()
     (removed / "status.json").unlink()
-    original = contents_of.read_result
+    original = read_result
 
     def read_meanwhile(directory: Path, *arguments: str, every_byte: bool) -> Result:
         try:
