@@ -22,7 +22,7 @@ from wirecost.report import read_report
 from wirecost.report.data import to_json
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.study import Result, Store
-from wirecost.study import contents as contents_of
+from wirecost.study import store as store_module
 from wirecost.study.manifest import MANIFEST, Manifest, read_regular, write_manifest
 
 SMALL = STUDY.replace("hosts: [2, 4]", "hosts: [2]").replace("emulated-100m, emulated-1g", "emulated-1g")
@@ -341,7 +341,7 @@ def test_a_result_that_is_replaced_while_it_is_read_is_no_damage(
     replaced, removed, *_ = sorted(store.experiments.iterdir())
     (replaced / "status.json").unlink()
     (removed / "status.json").unlink()
-    original = contents_of.read_result
+    original = store_module.read_result
 
     def read_meanwhile(directory: Path, *arguments: str, every_byte: bool) -> Result:
         try:
@@ -353,7 +353,7 @@ def test_a_result_that_is_replaced_while_it_is_read_is_no_damage(
                 directory.rename(directory.with_name(".old"))
                 shutil.copytree(template(True) / "experiments" / directory.name, directory)
 
-    monkeypatch.setattr(contents_of, "read_result", read_meanwhile)
+    monkeypatch.setattr(store_module, "read_result", read_meanwhile)
     contents = store.contents()
     assert contents.damaged == ()
     assert len(contents.results) == 3
