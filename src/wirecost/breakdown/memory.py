@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal
 
@@ -37,6 +38,12 @@ class PeakMemory(BaseModel):
     since: Literal["first_measured_iteration", "process_start"]
     peak_bytes: Natural
     reserved_bytes: Natural | None = None
+
+
+def largest_peak(peaks: Sequence[PeakMemory], world_size: int) -> PeakMemory | None:
+    """The largest of all ranks' peaks; None unless every rank's is known."""
+    known = {p.rank for p in peaks}
+    return max(peaks, key=lambda p: p.peak_bytes) if len(known) == world_size else None
 
 
 class OutOfMemory(BaseModel):

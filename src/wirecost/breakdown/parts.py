@@ -30,15 +30,7 @@ class Parts(BaseModel):
 
     @model_validator(mode="after")
     def _sums_to_window(self) -> Parts:
-        parts = (
-            self.compute_only_ns
-            + self.overlapped_ns
-            + self.exposed_comm_ns
-            + self.exposed_memory_ns
-            + self.idle_ns
-        )
-        if parts != self.window_ns:
-            raise ValueError(f"the five parts sum to {parts} ns, not to the window's {self.window_ns} ns")
+        check_sum(self)
         return self
 
     @property
@@ -63,6 +55,19 @@ class Parts(BaseModel):
     def overlap(self) -> float | None:
         """The share of communication that compute hides; None where there is no communication."""
         return self.overlapped_ns / self.comm_ns if self.comm_ns else None
+
+
+def check_sum(parts: Parts) -> None:
+    """Raises ValueError unless the five parts sum to the window."""
+    total_ns = (
+        parts.compute_only_ns
+        + parts.overlapped_ns
+        + parts.exposed_comm_ns
+        + parts.exposed_memory_ns
+        + parts.idle_ns
+    )
+    if total_ns != parts.window_ns:
+        raise ValueError(f"the five parts sum to {total_ns} ns, not to the window's {parts.window_ns} ns")
 
 
 def split_window(start_ns: int, end_ns: int, *, compute: Intervals, comm: Intervals, memory: Intervals) -> Parts:

@@ -3,15 +3,15 @@ predicts it; studies, comparisons, plans and reports only read it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from wirecost.breakdown import samples
 from wirecost.breakdown.integers import Natural, Positive
 from wirecost.breakdown.iteration import Iteration, Phase
-from wirecost.breakdown.memory import PeakMemory
+from wirecost.breakdown.memory import PeakMemory, largest_peak
 from wirecost.breakdown.profile import Profile
 from wirecost.breakdown.statistics import Spread
 
@@ -103,24 +103,16 @@ class Breakdown(_Frozen):
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Breakdown:
-        profiled = self.profile.iterations if self.profile else ()
-        over = {i.rank for i in (*self.iterations, *self.peak_memory, *profiled) if i.rank >= self.world_size}
-        if over:
-            raise ValueError(f"rank {min(over)} is outside a world of {self.world_size}")
-        if len({p.kind for p in self.peak_memory}) > 1:
-            raise ValueError("peak_memory: of more than one kind, so the largest means nothing")
+        check_ranks(self)
         return self
 
     def by_iteration(self) -> dict[str, list[Iteration]]:
         """Iterations of all ranks by name, in order of first appearance."""
-        found: dict[str, list[Iteration]] = defaultdict(list)
-        for iteration in self.iterations:
-            found[iteration.name].append(iteration)
-        return dict(found)
+        return samples.by_iteration(self.iterations)
 
     def iteration_times_ns(self) -> list[int]:
         """Each iteration's time: the slowest rank's window."""
-        return [max(i.parts.window_ns for i in group) for group in self.by_iteration().values()]
+        return samples.iteration_times_ns(self.by_iteration().values())
 
     def iteration_ns(self) -> Spread | None:
         return Spread.of(self.iteration_times_ns())
@@ -131,29 +123,26 @@ class Breakdown(_Frozen):
 
     def part_share(self, part: str) -> Spread | None:
         """A part's share of the window, the mean over ranks of each iteration. `part` is a field of `Parts`."""
-        shares = []
-        for group in self.by_iteration().values():
-            known = [getattr(i.parts, part) / i.parts.window_ns for i in group if i.parts.window_ns]
-            if known:
-                shares.append(sum(known) / len(known))
-        return Spread.of(shares)
+        return samples.part_share(self.by_iteration().values(), part)
 
     def phase_ns(self, phase: Phase) -> Spread | None:
         """A phase's time, the mean over ranks of each iteration; None where no iteration records it."""
-        times = []
-        for group in self.by_iteration().values():
-            known = [i.phases[phase] for i in group if phase in i.phases]
-            if known:
-                times.append(sum(known) / len(known))
-        return Spread.of(times)
+        return samples.phase_ns(self.by_iteration().values(), phase)
 
     def largest_peak(self) -> PeakMemory | None:
         """The rank's that held most memory at once; None unless every rank's is known."""
-        known = {p.rank for p in self.peak_memory}
-        return max(self.peak_memory, key=lambda p: p.peak_bytes) if len(known) == self.world_size else None
+        return largest_peak(self.peak_memory, self.world_size)
 
     def tokens_per_s(self) -> float | None:
-        time = self.iteration_ns()
-        if time is None or not time.median or self.tokens_per_iteration is None:
-            return None
-        return self.tokens_per_iteration / (time.median * 1e-9)
+        return samples.tokens_per_s(self.tokens_per_iteration, self.iteration_ns())
+
+
+def check_ranks(breakdown: Breakdown) -> None:
+    """Raises ValueError if a rank lies outside the world, or the peaks of memory are of several kinds."""
+    profiled = breakdown.profile.iterations if breakdown.profile else ()
+    world_size = breakdown.world_size
+    over = {i.rank for i in (*breakdown.iterations, *breakdown.peak_memory, *profiled) if i.rank >= world_size}
+    if over:
+        raise ValueError(f"rank {min(over)} is outside a world of {world_size}")
+    if len({p.kind for p in breakdown.peak_memory}) > 1:
+        raise ValueError("peak_memory: of more than one kind, so the largest means nothing")

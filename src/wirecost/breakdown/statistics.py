@@ -5,8 +5,17 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+MOST_DRAWS = 1 << 22
+"""Draws of the bootstrap that are in memory at once."""
+MOST_KEPT_DRAWS = 1 << 20
+"""Bootstraps of at most so many draws are kept for other pairs with as many samples."""
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
@@ -46,6 +55,10 @@ class Ratio:
     n_denominator: int
 
 
+Counts = npt.NDArray[np.int32]
+"""How often each resample drew each sample: shape (samples, resamples)."""
+
+
 def ratio_of_medians(
     numerator: Sequence[float], denominator: Sequence[float], *, resamples: int = 2000
 ) -> Ratio | None:
@@ -56,16 +69,69 @@ def ratio_of_medians(
     """
     if not numerator or not denominator or statistics.median(denominator) == 0:
         return None
-    draw = random.Random(0)  # noqa: S311 - statistics, not secrets
-    ratios = sorted(
-        statistics.median(draw.choices(numerator, k=len(numerator)))
-        / (statistics.median(draw.choices(denominator, k=len(denominator))) or math.inf)
-        for _ in range(resamples)
-    )
+    ratios = []
+    for above, below in _resamples(len(numerator), len(denominator), resamples):
+        medians = _medians(denominator, below)
+        ratios.append(_medians(numerator, above) / np.where(medians == 0, math.inf, medians))
+    ordered: list[float] = np.sort(np.concatenate(ratios)).tolist()
     return Ratio(
         statistics.median(numerator) / statistics.median(denominator),
-        quantile(ratios, 0.025),
-        quantile(ratios, 0.975),
+        quantile(ordered, 0.025),
+        quantile(ordered, 0.975),
         len(numerator),
         len(denominator),
     )
+
+
+def _resamples(numerators: int, denominators: int, resamples: int) -> Iterable[tuple[Counts, Counts]]:
+    """Draws with replacement from both sides, in blocks of resamples. They depend on the numbers of samples alone,
+    so that the pairs of a study share them."""
+    if (numerators + denominators) * resamples <= MOST_KEPT_DRAWS:
+        return _kept_resamples(numerators, denominators, resamples)
+    return _drawn_resamples(numerators, denominators, resamples)
+
+
+@lru_cache(maxsize=16)
+def _kept_resamples(numerators: int, denominators: int, resamples: int) -> tuple[tuple[Counts, Counts], ...]:
+    return tuple(_drawn_resamples(numerators, denominators, resamples))
+
+
+def _drawn_resamples(numerators: int, denominators: int, resamples: int) -> Iterator[tuple[Counts, Counts]]:
+    """Each resample draws first from the numerator, then from the denominator, as `random.Random(0).choices` does:
+    NumPy's legacy generator makes the same doubles from the same state of the Mersenne Twister."""
+    state = random.Random(0).getstate()[1]  # noqa: S311 - statistics, not secrets
+    generator = np.random.RandomState()
+    generator.set_state(("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1], 0, 0.0))
+    block = max(1, MOST_DRAWS // (numerators + denominators))
+    for start in range(0, resamples, block):
+        rows = min(block, resamples - start)
+        uniform = generator.random_sample((rows, numerators + denominators))
+        yield _counted(uniform[:, :numerators]), _counted(uniform[:, numerators:])
+
+
+def _counted(uniform: npt.NDArray[np.float64]) -> Counts:
+    """Counts of the samples that numbers in [0, 1) of shape (resamples, samples) stand for."""
+    rows, samples = uniform.shape
+    drawn = (uniform * samples).astype(np.int64) + samples * np.arange(rows)[:, np.newaxis]
+    counts = np.bincount(drawn.ravel(), minlength=rows * samples).reshape(rows, samples)
+    return np.ascontiguousarray(counts.T, dtype=np.int32)
+
+
+def _medians(samples: Sequence[float], counts: Counts) -> npt.NDArray[np.float64]:
+    """The median of every resample.
+
+    With the samples in order, a resample's k-th smallest draw is the first sample up to which it drew more than k
+    times. No resample is sorted.
+    """
+    values = np.array(samples, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    upper = len(samples) // 2
+    lower = (len(samples) - 1) // 2
+    drawn = np.zeros(counts.shape[1], dtype=np.int32)
+    lower_place, upper_place = np.zeros_like(drawn), np.zeros_like(drawn)
+    for sample in order:
+        drawn += counts[sample]
+        lower_place += drawn <= lower
+        upper_place += drawn <= upper
+    values = values[order]
+    return (values[lower_place] + values[upper_place]) / 2

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from wirecost.report import StudyReport
 
 
 class Format(StrEnum):
@@ -24,8 +27,23 @@ def report(
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.", show_default=False)] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(help="Where figures go, PNG and SVG.  [default: DIRECTORY/figures]", show_default=False),
+        typer.Option(
+            help="Write figures, PNG and SVG, to this folder. A recording's go beside it by default.",
+            show_default=False,
+        ),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Show these experiments only; KEY is workload, network, plan, scaling or ranks. May be given "
+            "several times.",
+            metavar="KEY=VALUE",
+            show_default=False,
+        ),
+    ] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Every table in full, where a large study is shown as an overview.")
+    ] = False,
     predictions: Annotated[
         Path | None,
         typer.Option(
@@ -33,37 +51,50 @@ def report(
             show_default=False,
         ),
     ] = None,
-    no_figures: Annotated[bool, typer.Option("--no-figures", help="Write no figures.")] = False,
+    no_figures: Annotated[bool, typer.Option("--no-figures", hidden=True)] = False,
 ) -> None:
     """Show what a study says: communication fractions, speed-ups, checks, figures, a page."""
     from wirecost.errors import SpecError
-    from wirecost.report import read_report
-    from wirecost.report.data import to_csv, to_json
-    from wirecost.report.terminal import print_report
-    from wirecost.study.predicted import read_predictions
 
     if directory.is_file():
-        if predictions is not None:
-            raise SpecError(f"{directory}: a recording has nothing to predict; leave --predictions out")
+        if predictions is not None or only or show_all:
+            raise SpecError(f"{directory}: a recording has a figure only: no --predictions, --only, --all")
         _draw_recording(directory, output_format, html, figures or directory.parent, drawn=not no_figures)
         return
-    read = read_report(directory, read_predictions(predictions) if predictions is not None else None)
+    read = _read(directory, predictions, only or [])
     if output_format is Format.JSON:
+        from wirecost.report.data import to_json
+
         typer.echo(to_json(read))
     elif output_format is Format.CSV:
+        from wirecost.report.data import to_csv
+
         typer.echo(to_csv(read), nl=False)
     else:
-        print_report(read)
-    # The page first: it was asked for, while figures go beside results that others may own.
+        from wirecost.report.terminal import print_report
+
+        print_report(read, full=show_all)
     if html is not None:
         from wirecost.report.page import write_page
 
-        typer.echo(f"wrote {write_page(read, html)}", err=True)
-    if not no_figures:
+        typer.echo(f"wrote {write_page(read, html, full=show_all)}", err=True)
+    if figures is not None and not no_figures:
         from wirecost.report.figures import write_figures
 
-        for path in write_figures(read, figures or directory / "figures"):
+        for path in write_figures(read, figures):
             typer.echo(f"wrote {path}", err=True)
+
+
+def _read(directory: Path, predictions: Path | None, only: list[str]) -> StudyReport:
+    from wirecost.report import read_report
+    from wirecost.report.selection import select
+
+    predicted = None
+    if predictions is not None:
+        from wirecost.study.predicted import read_predictions
+
+        predicted = read_predictions(predictions)
+    return select(read_report(directory, predicted), only)
 
 
 def _draw_recording(

@@ -103,7 +103,7 @@ def run(
     if not results:
         raise typer.Exit(1 if progress.left_out else 0)
     print_report(read_report(folder, damaged=progress.left_out))
-    typer.echo(f"\nResults: {folder}\nFigures and page: wirecost report {quote(str(folder))} --html report.html")
+    typer.echo(f"\nResults: {folder}\nA page: wirecost report {quote(str(folder))} --html report.html")
     if skipped := sum(r.outcome.status is Status.SKIPPED for r in results):
         typer.echo(f"{skipped} skipped, for the reasons above: --resume --retry-failed tries them again", err=True)
     if progress.left_out or any(r.outcome.status is Status.FAILED for r in results):

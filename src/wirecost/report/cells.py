@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from wirecost.breakdown import Breakdown, Spread
 from wirecost.spec import Experiment, Scaling
-from wirecost.study import Result, Status
+from wirecost.study import Status
 from wirecost.study.matched import Matched
+from wirecost.study.store import ResultSummary
+from wirecost.study.summary import Summary
 
 
 @dataclass(frozen=True, order=True)
@@ -38,29 +40,29 @@ class Cell:
     network: str
     plan: str
     scale: Scale
-    result: Result
+    result: ResultSummary
     predicted: Breakdown | None = None
     """What was predicted of it, where predictions were given."""
 
     @property
-    def breakdown(self) -> Breakdown | None:
-        return self.result.breakdown
+    def summary(self) -> Summary | None:
+        return self.result.summary
 
     @property
     def comm_fraction(self) -> Spread | None:
-        return self.breakdown.comm_fraction() if self.breakdown else None
+        return self.summary.comm_fraction if self.summary else None
 
     @property
     def predicted_fraction(self) -> Spread | None:
         """Where it was predicted and nothing was measured; running out of memory is measured."""
-        if self.predicted is None or self.breakdown or self.result.outcome.status is Status.OOM:
+        if self.predicted is None or self.summary or self.result.outcome.status is Status.OOM:
             return None
         return self.predicted.comm_fraction()
 
     @property
     def other_transport(self) -> bool:
         """The run asked for one transport and got another: its numbers are not those of its network."""
-        return bool(self.breakdown) and any(w.code == "transport_not_as_asked" for w in self.breakdown.warnings)
+        return bool(self.summary) and any(w.code == "transport_not_as_asked" for w in self.summary.warnings)
 
     @property
     def text(self) -> str:
@@ -75,7 +77,7 @@ class Cell:
         return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
 
 
-def to_cells(results: Iterable[Result], predictions: Matched) -> tuple[Cell, ...]:
+def to_cells(results: Iterable[ResultSummary], predictions: Matched) -> tuple[Cell, ...]:
     """One cell for each result. Where a study has hosts of several sizes, a network's name says which: with two
     ranks behind a link it is another network than with one."""
     results = list(results)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from statistics import fmean
 
-from wirecost.breakdown import Breakdown
-from wirecost.collectives.traffic import ring_bytes_sent
 from wirecost.report.cells import Cell
 from wirecost.report.study_report import StudyReport
 from wirecost.spec import GradientTraffic
@@ -53,38 +50,22 @@ class Compression:
 def compressions(report: StudyReport) -> list[Compression]:
     """Runs of plans that differ in their gradient traffic, those that belong together one after another."""
     alike: dict[tuple[str, ...], list[Cell]] = defaultdict(list)
+    rests: dict[int, str] = {}
     for cell in report.cells:
         plan = cell.result.experiment.plan
-        rest = plan.model_dump_json(exclude={"name", "gradient_traffic", "powersgd_rank"})
+        # Cells share the plan's object where they share the plan.
+        rest = rests.get(id(plan)) or plan.model_dump_json(exclude={"name", "gradient_traffic", "powersgd_rank"})
+        rests[id(plan)] = rest
         alike[cell.workload, cell.network, cell.scale.label, rest].append(cell)
-    found = []
+    rows = []
     for cells in alike.values():
         if len({c.result.experiment.plan.gradient_traffic for c in cells}) < 2:
             continue
-        native = next((sent_bytes(c.breakdown) for c in cells if _is_native(c) and c.breakdown), None)
-        found += [
-            Compression(c, sent_bytes(c.breakdown), native, losses(c.breakdown)) for c in cells if c.breakdown
+        native = next((c.summary.sent_bytes for c in cells if _is_native(c) and c.summary), None)
+        rows += [
+            Compression(c, c.summary.sent_bytes, native, c.summary.losses) for c in cells if c.summary is not None
         ]
-    return found
-
-
-def sent_bytes(breakdown: Breakdown) -> float | None:
-    """What a rank sends in an iteration, the mean over ranks; None where a collective's size isn't known."""
-    total = 0.0
-    for c in breakdown.collectives:
-        if c.bytes is None or c.group_size is None:
-            return None
-        total += ring_bytes_sent(c.op, c.bytes, c.group_size)
-    return total / len(breakdown.iterations) if breakdown.iterations else None
-
-
-def losses(breakdown: Breakdown) -> tuple[float, ...]:
-    """The global batch's loss by iteration: the mean over the ranks that know one."""
-    by_iteration: dict[str, list[float]] = defaultdict(list)
-    for iteration in breakdown.iterations:
-        if iteration.loss is not None:
-            by_iteration[iteration.name].append(iteration.loss)
-    return tuple(fmean(values) for values in by_iteration.values())
+    return rows
 
 
 def _is_native(cell: Cell) -> bool:

@@ -6,10 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wirecost.address_space import check_room_for_polars
-from wirecost.breakdown import Phase, Spread
+from wirecost.breakdown import NetworkRecord, Phase, Spread
 from wirecost.csv_text import rows_to_csv
 from wirecost.report.cells import Cell
-from wirecost.report.compression import compressions, losses, sent_bytes
+from wirecost.report.compression import compressions
 from wirecost.report.memory import peak_of
 from wirecost.report.study_report import StudyReport
 
@@ -41,48 +41,51 @@ def _row(cell: Cell) -> dict[str, Any]:
         "status": str(cell.result.outcome.status),
         "reason": cell.result.outcome.reason,
     }
-    b = cell.breakdown
-    time = b.iteration_ns() if b else None
-    fraction = cell.comm_fraction
+    s = cell.summary
+    time = s.iteration_ns if s else None
     row["iterations"] = time.n if time else None
     row |= _quartiles("iteration_ms", time, 1e-6)
-    row |= _quartiles("comm_fraction", fraction, 1.0)
+    row |= _quartiles("comm_fraction", cell.comm_fraction, 1.0)
     for part in PARTS:
-        share = b.part_share(f"{part}_ns") if b else None
+        share = s.part_shares[f"{part}_ns"] if s else None
         row[f"{part}_fraction"] = share.median if share else None
     for phase in Phase:
-        spent = b.phase_ns(phase) if b else None
+        spent = s.phases_ns.get(phase) if s else None
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
     said = cell.predicted
     row["predicted_iteration_ms"] = time.median * 1e-6 if said and (time := said.iteration_ns()) else None
     row["predicted_comm_fraction"] = f.median if said and (f := said.comm_fraction()) else None
-    row["tokens_per_s"] = b.tokens_per_s() if b else None
-    row["sent_bytes"] = sent_bytes(b) if b else None
-    window = b.profile if b else None
+    row["tokens_per_s"] = s.tokens_per_s if s else None
+    row["sent_bytes"] = s.sent_bytes if s else None
+    window = s.profile if s else None
     row["profiled_iterations"] = window.asked_iterations if window else None
     row["profiled_source"] = window.source if window else None
-    row["profiled_overlapped_fraction"] = window.share("overlapped_ns") if window else None
-    row["profiled_exposed_comm_fraction"] = window.share("exposed_comm_ns") if window else None
-    row["profiled_overlap"] = window.overlap() if window else None
+    row["profiled_overlapped_fraction"] = window.overlapped if window else None
+    row["profiled_exposed_comm_fraction"] = window.exposed_comm if window else None
+    row["profiled_overlap"] = window.overlap if window else None
     row["profiled_unknown"] = window.reason if window else None
-    by_iteration = losses(b) if b else ()
     peak = peak_of(cell)
     row["peak_memory_bytes"] = peak.peak_bytes if peak else None
     row["peak_memory_kind"] = str(peak.kind) if peak and peak.kind else None
     row["peak_memory_since"] = peak.since if peak else None
     row["peak_memory_reserved_bytes"] = peak.reserved_bytes if peak else None
     row["oom_asked_bytes"] = peak.out.asked_bytes if peak and peak.out else None
-    row["loss_first"] = by_iteration[0] if by_iteration else None
-    row["loss_last"] = by_iteration[-1] if by_iteration else None
-    known = b.network if b else None
-    row["transport"] = known.transport if known else None
-    row["emulated"] = known.emulated if known else None
-    row["nominal_rate_Gbps"] = known.nominal_rate_bps / 1e9 if known and known.nominal_rate_bps else None
-    row["measured_rate_Gbps"] = known.measured_rate_bps / 1e9 if known and known.measured_rate_bps else None
-    row["mean_use_Gbps"] = known.mean_use_bps / 1e9 if known and known.mean_use_bps is not None else None
-    row["peak_use_Gbps"] = known.peak_use_bps / 1e9 if known and known.peak_use_bps is not None else None
-    row["tcp_retransmitted"] = known.tcp_retransmitted if known else None
+    row["loss_first"] = s.losses[0] if s and s.losses else None
+    row["loss_last"] = s.losses[-1] if s and s.losses else None
+    row |= _network(s.network if s else None)
     return row
+
+
+def _network(known: NetworkRecord | None) -> dict[str, Any]:
+    return {
+        "transport": known.transport if known else None,
+        "emulated": known.emulated if known else None,
+        "nominal_rate_Gbps": known.nominal_rate_bps / 1e9 if known and known.nominal_rate_bps else None,
+        "measured_rate_Gbps": known.measured_rate_bps / 1e9 if known and known.measured_rate_bps else None,
+        "mean_use_Gbps": known.mean_use_bps / 1e9 if known and known.mean_use_bps is not None else None,
+        "peak_use_Gbps": known.peak_use_bps / 1e9 if known and known.peak_use_bps is not None else None,
+        "tcp_retransmitted": known.tcp_retransmitted if known else None,
+    }
 
 
 def _quartiles(name: str, spread: Spread | None, factor: float) -> dict[str, float | None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase
 from wirecost.report.over_time_figure import over_time_chart, study_rows
+from wirecost.report.overview_figures import breakdown_overview, fraction_overview
 from wirecost.report.rendering import render
 from wirecost.report.study_report import StudyReport
 
@@ -29,29 +30,31 @@ COLOURS = {
     "validation": "#444444",
     "other": "#cccccc",
 }
-SHOWN_AS = {
+SHOWN_AS = {phase: "pipeline" if phase.startswith("pipeline") else str(phase) for phase in Phase} | {
     Phase.GRAD_SYNC: "gradient sync",
     Phase.PARAM_GATHER: "parameter gather",
     Phase.EMBEDDING_SYNC: "embedding sync",
     Phase.TENSOR_PARALLEL: "tensor parallel",
     Phase.CONTEXT_PARALLEL: "context parallel",
 }
+MOST_PANELS = 60
+"""Of a figure with a panel for each workload and scale; with more, experiments are drawn together."""
 
 
 def breakdown_chart(report: StudyReport) -> alt.Chart | alt.FacetChart:
     """Stacked bars of the phases' median times, a bar for each network, a panel for each workload and scale."""
     import altair as alt
 
-    data = []
+    data, phases = [], report.phases()
     for cell in report.cells:
-        if cell.breakdown is None:
+        if cell.summary is None:
             continue
-        for order, phase in enumerate(report.phases()):
-            spent = cell.breakdown.phase_ns(phase)
+        for order, phase in enumerate(phases):
+            spent = cell.summary.phases_ns.get(phase)
             if spent is None:
                 continue
-            name = SHOWN_AS.get(phase, "pipeline" if phase.startswith("pipeline") else str(phase))
-            data.append(_place(report, cell) | {"phase": name, "ms": spent.median * 1e-6, "order": order})
+            place = _place(report, cell)
+            data.append(place | {"phase": SHOWN_AS[phase], "ms": spent.median * 1e-6, "order": order})
     shown = [name for name in COLOURS if any(row["phase"] == name for row in data)]
     bars = (
         alt.Chart(alt.Data(values=data), width=150, height=180)
@@ -116,17 +119,33 @@ def _title(report: StudyReport) -> Any:
 
 
 def to_svg(chart: Any) -> str:
-    return render([(chart.to_json(), "svg")])[0].decode()
+    # Vega-Lite's schema holds for our charts whatever the data; checking it takes as long as drawing.
+    return render([(chart.to_json(validate=False), "svg")])[0].decode()
 
 
 def charts_of(report: StudyReport) -> dict[str, Any]:
-    """Every figure of a report by its name. None without results; the network over time where it was counted."""
-    if not any(c.breakdown for c in report.cells):
+    """Every figure of a report by its name. None without results; the network over time where it was counted.
+
+    The time that they take is bounded: where a study is too large, experiments are drawn together.
+    """
+    if not any(c.summary for c in report.cells):
         return {}
-    charts: dict[str, Any] = {"breakdown": breakdown_chart(report), "comm_fraction": fraction_chart(report)}
-    if rows := study_rows(report):
-        charts["network_over_time"] = over_time_chart(rows, report.name)
+    if _is_drawn_together(report):
+        charts: dict[str, Any] = {
+            "breakdown": breakdown_overview(report, SHOWN_AS, COLOURS),
+            "comm_fraction": fraction_overview(report),
+        }
+    else:
+        charts = {"breakdown": breakdown_chart(report), "comm_fraction": fraction_chart(report)}
+    rows, left_out = study_rows(report)
+    if rows:
+        charts["network_over_time"] = over_time_chart(rows, report.name, left_out)
     return charts
+
+
+def _is_drawn_together(report: StudyReport) -> bool:
+    rows = {(c.workload, c.plan) for c in report.cells}
+    return report.is_large or len(rows) * len({c.scale for c in report.cells}) > MOST_PANELS
 
 
 def write_figures(report: StudyReport, folder: Path) -> list[Path]:
@@ -145,15 +164,16 @@ def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
     try:
         if charts:
             folder.mkdir(parents=True, exist_ok=True)
-        for name, chart in charts.items():
-            spec = chart.to_json()
+        # Vega-Lite's schema holds for our charts whatever the data; checking it takes as long as drawing.
+        specs = [chart.to_json(validate=False) for chart in charts.values()]
+        drawn = render([(spec, kind) for spec in specs for kind in ("svg", "png")])
+        for number, name in enumerate(charts):
             png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-            png_bytes, svg_bytes = render([(spec, "png"), (spec, "svg")])
-            png.write_bytes(png_bytes)
-            svg.write_bytes(svg_bytes)
+            svg.write_bytes(drawn[2 * number])
+            png.write_bytes(drawn[2 * number + 1])
             written += [png, svg]
     except OSError as error:
         raise StoreError(
-            f"{folder}: can't be written: {error.strerror}; --figures names another folder, --no-figures none"
+            f"{folder}: can't be written: {error.strerror}; --figures names another folder"
         ) from error
     return written

@@ -29,9 +29,9 @@ def peak_of(cell: Cell) -> Peak | None:
     if outcome.status is Status.OOM:
         out = outcome.memory or OutOfMemory()
         return Peak(out.kind, None, out.peak_bytes, None, out)
-    if cell.breakdown is None:
+    if cell.summary is None:
         return None
-    largest = cell.breakdown.largest_peak()
+    largest = cell.summary.peak
     if largest is None:
         return Peak(None, None, None, None)
     return Peak(largest.kind, largest.since, largest.peak_bytes, largest.reserved_bytes)
@@ -66,14 +66,11 @@ class PeakRow:
 def peak_rows(report: StudyReport) -> list[PeakRow]:
     """No rows where no run tells anything."""
     found = []
-    for plan in report.plans:
-        for workload in report.workloads:
-            for scale in report.scales(plan):
-                cells = [report.cell(workload, network, plan, scale) for network in report.networks]
-                peaks = [p for c in cells if c is not None and (p := peak_of(c)) is not None]
-                # Where one network's run fitted and another's didn't, that it didn't is what must be seen.
-                peaks.sort(key=lambda p: (p.out is not None, p.peak_bytes or -1))
-                if peaks:
-                    found.append(PeakRow(workload, plan, scale, peaks[-1]))
+    for (plan, workload, scale), cells in report.by_scale.items():
+        peaks = [p for c in cells if (p := peak_of(c)) is not None]
+        # Where one network's run fitted and another's didn't, that it didn't is what must be seen.
+        peaks.sort(key=lambda p: (p.out is not None, p.peak_bytes or -1))
+        if peaks:
+            found.append(PeakRow(workload, plan, scale, peaks[-1]))
     known = any(row.peak.peak_bytes is not None or row.peak.out is not None for row in found)
     return found if known else []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,11 +14,13 @@ import numpy as np
 from wirecost.study.over_time import NetworkOverTime, Series
 
 if TYPE_CHECKING:
-    from wirecost.report.cells import Cell
+    from wirecost.report.cells import Cell, Scale
     from wirecost.report.study_report import StudyReport
 
 MOST_DEVICES = 4
 """Panels beside each other; on a ring all hosts look alike."""
+MOST_ROWS, MOST_ROWS_OF_LARGE = 24, 12
+"""Runs below each other; drawing one takes as long as reading a thousand results."""
 MOST_STEPS = 1000
 MOST_ITERATIONS = 150
 """Marks beyond this number would be a grey surface."""
@@ -37,29 +40,43 @@ class Row:
     link_bps: float | None = None
 
 
-def study_rows(report: StudyReport) -> list[Row]:
+def study_rows(report: StudyReport) -> tuple[list[Row], str | None]:
     """Every network of each workload and plan, at the scale with the most ranks that was counted there.
 
+    There are at most `MOST_ROWS` (of a large study `MOST_ROWS_OF_LARGE`): those of the first workloads and plans.
+    The second value says in words what was left out, None for nothing.
     A run whose counters can't be read is left out, with a DamagedResultWarning.
     """
+    groups: dict[tuple[str, str], list[tuple[Scale, list[Cell]]]] = {}
+    for (plan, workload, scale), cells in report.by_scale.items():
+        groups.setdefault((plan, workload), []).append((scale, cells))
+    rows: list[Row] = []
+    most = MOST_ROWS_OF_LARGE if report.is_large else MOST_ROWS
+    for number, ((plan, workload), scales) in enumerate(groups.items()):
+        left = most - len(rows)
+        if left <= 0:
+            return rows, f"{len(groups) - number} more pairs of workload and plan are not drawn"
+        for scale, cells in sorted(scales, key=lambda pair: (-pair[0].ranks, pair[0])):
+            name = f"{workload}, {plan}, {scale.label}"
+            counted = list(islice(_counted(report, name, cells), left + 1))
+            if len(counted) > left and rows:
+                return rows, f"{len(groups) - number} more pairs of workload and plan are not drawn"
+            if len(counted) > left:
+                return counted[:left], "more networks are not drawn"
+            if counted:
+                rows += counted
+                break
+    return rows, None
 
-    rows = []
-    for plan in report.plans:
-        for workload in report.workloads:
-            for scale in sorted(report.scales(plan), key=lambda s: (-s.ranks, s)):
-                found = []
-                for network in report.networks:
-                    cell = report.cell(workload, network, plan, scale)
-                    over_time = _over_time(cell) if cell and cell.breakdown else None
-                    if cell is None or over_time is None or not over_time.series:
-                        continue
-                    known = cell.breakdown.network if cell.breakdown else None
-                    label = f"{workload}, {plan}, {scale.label} on {report.network_label(network)}"
-                    found.append(Row(label, over_time, known.measured_rate_bps if known else None))
-                if found:
-                    rows += found
-                    break
-    return rows
+
+def _counted(report: StudyReport, name: str, cells: Sequence[Cell]) -> Iterator[Row]:
+    """The runs whose networks were counted."""
+    for cell in cells:
+        over_time = _over_time(cell) if cell.summary else None
+        if over_time is not None and over_time.series:
+            known = cell.summary.network if cell.summary else None
+            label = f"{name} on {report.network_label(cell.network)}"
+            yield Row(label, over_time, known.measured_rate_bps if known else None)
 
 
 def _over_time(cell: Cell) -> NetworkOverTime | None:
@@ -73,15 +90,19 @@ def _over_time(cell: Cell) -> NetworkOverTime | None:
         return None
 
 
-def over_time_chart(rows: Sequence[Row], title: str) -> Any:
-    """A line of panels for each row, a panel for each device."""
+def over_time_chart(rows: Sequence[Row], title: str, left_out: str | None = None) -> Any:
+    """A line of panels for each row, a panel for each device.
+
+    Args:
+        left_out: what is not drawn, in words.
+    """
     import altair as alt
 
     lines = []
     for row in rows:
         series = row.over_time.series[:MOST_DEVICES]
-        left_out = len(row.over_time.series) - len(series)
-        more = f"; {left_out} more devices not shown" if left_out else ""
+        hidden = len(row.over_time.series) - len(series)
+        more = f"; {hidden} more devices not shown" if hidden else ""
         first, last = _shown_ns(row.over_time)
         drawn = [(s, edges := _edges(s, first, last), s.rates_Bps(edges)) for s in series]
         # Room above for the names of pauses.
@@ -104,8 +125,11 @@ def over_time_chart(rows: Sequence[Row], title: str) -> Any:
         legend.append("shaded: between iterations")
     if any(row.link_bps for row in rows):
         legend.append("dashed: the link as measured")
+    subtitle = ["; ".join(legend), *([left_out] if left_out else [])]
     return alt.vconcat(*lines, spacing=14).properties(
-        title=alt.TitleParams(f"Network over time, {title}", subtitle="; ".join(legend), anchor="start")
+        title=alt.TitleParams(
+            f"Network over time, {title}", subtitle=subtitle if left_out else subtitle[0], anchor="start"
+        )
     )
 
 
@@ -172,7 +196,8 @@ def _panel(
     ]
     colours = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
     lines = (
-        alt.Chart(alt.Data(values=values))
+        # A tuple is not copied each time that the panel is put together with others.
+        alt.Chart(alt.Data(values=tuple(values)))
         .mark_line(interpolate="step-after", strokeWidth=1.2, opacity=0.85)
         .encode(
             x=_seconds(first, last),
@@ -215,12 +240,12 @@ def write_recording_figure(recording: Path, folder: Path) -> list[Path]:
         WirecostError: if it can't be read, or shows no traffic.
         StoreError: if the folder can't be written.
     """
-    from wirecost.counters.monitor import iterate_recording
+    from wirecost.counters.monitor import read_recording
     from wirecost.errors import WirecostError
     from wirecost.report.figures import write_charts
     from wirecost.study.over_time import series_of
 
-    series = series_of(iterate_recording(recording))
+    series = series_of(read_recording(recording))
     if not series:
         raise WirecostError(f"{recording}: no device in it moved a MiB, so there is nothing to draw")
     over_time = NetworkOverTime(series, (), ())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wirecost.breakdown import Profile
 from wirecost.report.cells import Cell
 from wirecost.report.study_report import StudyReport
+from wirecost.study.summary import ProfileSummary
 
 
 @dataclass(frozen=True)
@@ -14,24 +14,24 @@ class Profiled:
     """One run's profiled window."""
 
     cell: Cell
-    profile: Profile
+    profile: ProfileSummary
 
     @property
     def overlapped(self) -> str:
-        return _percent(self.profile.share("overlapped_ns"))
+        return _percent(self.profile.overlapped)
 
     @property
     def exposed(self) -> str:
-        return _percent(self.profile.share("exposed_comm_ns"))
+        return _percent(self.profile.exposed_comm)
 
     @property
     def overlap(self) -> str:
-        return _percent(self.profile.overlap())
+        return _percent(self.profile.overlap)
 
 
 def profiled(report: StudyReport) -> list[Profiled]:
     """Runs that have such a window."""
-    return [Profiled(c, c.breakdown.profile) for c in report.cells if c.breakdown and c.breakdown.profile]
+    return [Profiled(c, c.summary.profile) for c in report.cells if c.summary and c.summary.profile]
 
 
 def _percent(share: float | None) -> str:

@@ -85,12 +85,12 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """In the child: draws each request in turn."""
     import vl_convert
 
+    last_spec, svg = None, ""
     while kind := requests.read(3):
         spec = requests.read(int.from_bytes(requests.read(_LENGTH_BYTES), "big")).decode()
-        if kind == b"svg":
-            drawn = vl_convert.vegalite_to_svg(spec).encode()
-        else:
-            drawn = vl_convert.vegalite_to_png(spec, scale=PNG_SCALE)
+        if spec != last_spec:  # one chart in both formats is laid out once
+            last_spec, svg = spec, vl_convert.vegalite_to_svg(spec)
+        drawn = svg.encode() if kind == b"svg" else vl_convert.svg_to_png(svg, scale=PNG_SCALE)
         answers.write(_framed(drawn))
     answers.flush()
 

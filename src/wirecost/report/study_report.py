@@ -6,127 +6,44 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
 from pathlib import Path
 
-from wirecost.breakdown import Breakdown, Phase, Ratio, ratio_of_medians
+from wirecost.breakdown import Breakdown, Phase, ratio_of_medians
 from wirecost.report.cells import Cell, Scale, to_cells
+from wirecost.report.records import (
+    EXPECTATION_TOLERANCE,
+    Benchmarked,
+    Expectation,
+    Links,
+    SpeedUp,
+    Unfinished,
+)
 from wirecost.spec import DataParallel, GradientTraffic
-from wirecost.study import Result, Status, Store
+from wirecost.study import Status, Store
 from wirecost.study.manifest import read_regular
 from wirecost.study.matched import Matched
 from wirecost.study.networks import Site, read_benchmark, sites, why_not
-from wirecost.study.store import Damaged, Outcome, StoreError
-from wirecost.units import format_rate_bps
+from wirecost.study.store import Damaged, Outcome, ResultSummary, StoreError
 
-MOST_NAMED = 20
-"""Damaged results beyond this number are counted."""
+__all__ = ["EXPECTATION_TOLERANCE", "MANY", "StudyReport", "read_report"]
+
 MANY = 4
 """More experiments than this that end for one reason are not named one by one."""
 
-EXPECTATION_TOLERANCE = 0.15
-"""How far a measured transfer may lie from bytes / measured rate before the report says so."""
+MOST_NAMED = 20
+"""Damaged results beyond this number are counted."""
 
-
-@dataclass(frozen=True)
-class Links:
-    """What a network gave over all its runs; None where it wasn't measured. `nominal_bps` None: without a cap, or
-    a native network, whose rate nobody stated."""
-
-    network: str
-    emulated: bool
-    nominal_bps: float | None
-    slowest_bps: float | None
-    fastest_bps: float | None
-    mean_use_bps: float | None = None
-    """What the busiest interface moved during the iterations of the run that used the link most."""
-    peak_use_bps: float | None = None
-    transports: tuple[str, ...] = ()
-    """As reported in use (by NCCL's log); more than one where runs differ."""
-
-    @property
-    def transport(self) -> str:
-        return ", ".join(self.transports) or "unknown"
-
-    @property
-    def use(self) -> str | None:
-        """Mean and peak use in words, as shares of the slowest measured rate where there is one."""
-        if self.mean_use_bps is None or self.peak_use_bps is None:
-            return None
-        return f"mean {self._share(self.mean_use_bps)}, peak {self._share(self.peak_use_bps)}"
-
-    def _share(self, used_bps: float) -> str:
-        share = f" ({used_bps / self.slowest_bps:.0%})" if self.slowest_bps else ""
-        return f"{format_rate_bps(used_bps, 3)}{share}"
-
-    @property
-    def nominal(self) -> str:
-        if self.nominal_bps:
-            return format_rate_bps(self.nominal_bps, 3)
-        return "uncapped" if self.emulated else "unknown"
-
-
-@dataclass(frozen=True)
-class SpeedUp:
-    """How much shorter an iteration is on `fast` than on `slow`, everything else equal."""
-
-    workload: str
-    plan: str
-    scale: Scale
-    fast: str
-    slow: str
-    ratio: Ratio
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """The measured transfer of one all-reduce after backward (each rank's median over calls, the mean over
-    ranks) beside bytes / measured link rate."""
-
-    cell: Cell
-    bytes_per_call: float
-    measured_ns: float
-    expected_ns: float
-    calls: int
-
-    @property
-    def deviation(self) -> float:
-        return self.measured_ns / self.expected_ns - 1
-
-    @property
-    def holds(self) -> bool:
-        return abs(self.deviation) <= EXPECTATION_TOLERANCE
-
-
-@dataclass(frozen=True)
-class Benchmarked:
-    """A network's all-reduce benchmark before training: `measured_Bps` is the largest message's bus bandwidth,
-    `fitted_Bps` what longer ones tend to. None is unknown; `remark` says why."""
-
-    network: str
-    hosts: int
-    ranks: int
-    latency_ns: float | None
-    largest_bytes: int | None
-    measured_Bps: float | None
-    fitted_Bps: float | None
-    left_out_error: float | None
-    remark: str | None
-
-
-@dataclass(frozen=True)
-class Unfinished:
-    """Experiments (`what`) without a result, and why."""
-
-    status: str
-    what: str
-    reason: str
-    traceback: str | None = None
+LARGE = 200
+"""A study of more cells than this is shown as an overview, with its parts on request."""
 
 
 @dataclass(frozen=True)
 class StudyReport:
-    """All of a study's results. `networks` run from the fastest (as measured) to the slowest."""
+    """All of a study's results. `networks` run from the fastest (as measured) to the slowest.
+
+    Whatever looks through all cells does it once and keeps what it found.
+    """
 
     name: str
     cells: tuple[Cell, ...]
@@ -139,101 +56,153 @@ class StudyReport:
     """What lies here and can't be used, a line each: the result's name and why."""
 
     @property
+    def is_large(self) -> bool:
+        return len(self.cells) > LARGE
+
+    @cached_property
     def plans(self) -> tuple[str, ...]:
         return _distinct(c.plan for c in self.cells)
 
-    @property
+    @cached_property
     def workloads(self) -> tuple[str, ...]:
         return _distinct(c.workload for c in self.cells)
 
     def scales(self, plan: str) -> tuple[Scale, ...]:
-        return tuple(sorted({c.scale for c in self.cells if c.plan == plan}))
+        return self._scales.get(plan, ())
+
+    @cached_property
+    def _scales(self) -> dict[str, tuple[Scale, ...]]:
+        by_plan: dict[str, set[Scale]] = {plan: set() for plan in self.plans}
+        for cell in self.cells:
+            by_plan[cell.plan].add(cell.scale)
+        return {plan: tuple(sorted(scales)) for plan, scales in by_plan.items()}
 
     def cell(self, workload: str, network: str, plan: str, scale: Scale) -> Cell | None:
+        return self._by_place.get((workload, network, plan, scale))
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str, str, Scale], Cell]:
+        places: dict[tuple[str, str, str, Scale], Cell] = {}
         for cell in self.cells:
-            if (cell.workload, cell.network, cell.plan, cell.scale) == (workload, network, plan, scale):
-                return cell
-        return None
+            places.setdefault((cell.workload, cell.network, cell.plan, cell.scale), cell)
+        return places
+
+    def rows(self, plan: str) -> list[tuple[str, str, list[Cell]]]:
+        """Each (workload, network) that a plan has cells of, with these, in the report's order."""
+        return self._rows.get(plan, [])
+
+    @cached_property
+    def _rows(self) -> dict[str, list[tuple[str, str, list[Cell]]]]:
+        workloads, networks = _places(self.workloads), _places(self.networks)
+        by_plan: dict[str, dict[tuple[str, str], list[Cell]]] = {plan: {} for plan in self.plans}
+        for (workload, network, plan, _), cell in self._by_place.items():
+            by_plan[plan].setdefault((workload, network), []).append(cell)
+        return {
+            plan: [
+                (*names, rows[names])
+                for names in sorted(rows, key=lambda names: (workloads[names[0]], networks[names[1]]))
+            ]
+            for plan, rows in by_plan.items()
+        }
+
+    @cached_property
+    def by_scale(self) -> dict[tuple[str, str, Scale], list[Cell]]:
+        """The cells of each (plan, workload, scale), from the fastest network to the slowest."""
+        plans, workloads = _places(self.plans), _places(self.workloads)
+        networks = _places(self.networks)
+        groups: dict[tuple[str, str, Scale], list[Cell]] = {}
+        for cell in self._by_place.values():
+            groups.setdefault((cell.plan, cell.workload, cell.scale), []).append(cell)
+        for cells in groups.values():
+            cells.sort(key=lambda c: networks[c.network])
+        return dict(sorted(groups.items(), key=lambda kv: (plans[kv[0][0]], workloads[kv[0][1]], kv[0][2])))
 
     @property
     def emulated(self) -> bool:
         return any(c.result.experiment.network.emulate is not None for c in self.cells)
 
     def links(self) -> list[Links]:
-        found = []
-        for network in self.networks:
-            known = [c.breakdown.network for c in self.cells if c.network == network and c.breakdown]
-            rates = [k.measured_rate_bps for k in known if k and k.measured_rate_bps]
-            emulation = next(c.result.experiment.network.emulate for c in self.cells if c.network == network)
-            nominal = emulation.rate if emulation else None
-            emulated = emulation is not None
-            used = tuple(sorted({k.transport for k in known if k and k.transport}))
-            slowest, fastest = min(rates, default=None), max(rates, default=None)
-            mean = max((k.mean_use_bps for k in known if k and k.mean_use_bps is not None), default=None)
-            peak = max((k.peak_use_bps for k in known if k and k.peak_use_bps is not None), default=None)
-            found.append(Links(network, emulated, nominal, slowest, fastest, mean, peak, used))
-        return found
+        return self._links
+
+    @cached_property
+    def _links(self) -> list[Links]:
+        by_network: dict[str, list[Cell]] = {network: [] for network in self.networks}
+        for cell in self.cells:
+            by_network[cell.network].append(cell)
+        rows = []
+        for network, cells in by_network.items():
+            known = [c.summary.network for c in cells if c.summary and c.summary.network]
+            rates = [k.measured_rate_bps for k in known if k.measured_rate_bps]
+            emulation = cells[0].result.experiment.network.emulate
+            rows.append(
+                Links(
+                    network=network,
+                    emulated=emulation is not None,
+                    nominal_bps=emulation.rate if emulation else None,
+                    slowest_bps=min(rates, default=None),
+                    fastest_bps=max(rates, default=None),
+                    mean_use_bps=max((k.mean_use_bps for k in known if k.mean_use_bps is not None), default=None),
+                    peak_use_bps=max((k.peak_use_bps for k in known if k.peak_use_bps is not None), default=None),
+                    transports=tuple(sorted({k.transport for k in known if k.transport})),
+                )
+            )
+        return rows
 
     def network_label(self, network: str) -> str:
         """The name, with `emulated` where it is, results or not."""
-        emulated = any(c.result.experiment.network.emulate for c in self.cells if c.network == network)
-        return f"{network} (emulated)" if emulated and "emulated" not in network else network
+        emulated = network in self._emulated_networks and "emulated" not in network
+        return f"{network} (emulated)" if emulated else network
+
+    @cached_property
+    def _emulated_networks(self) -> set[str]:
+        return {c.network for c in self.cells if c.result.experiment.network.emulate is not None}
 
     def speed_ups(self) -> list[SpeedUp]:
         """The fastest network against every other, cell by cell; cells without a result are left out."""
-        found = []
-        for plan in self.plans:
-            for workload in self.workloads:
-                for scale in self.scales(plan):
-                    done = [
-                        (n, c.breakdown)
-                        for n in self.networks
-                        if (c := self.cell(workload, n, plan, scale)) and c.breakdown
-                    ]
-                    for slow, breakdown in done[1:]:
-                        ratio = ratio_of_medians(breakdown.iteration_times_ns(), done[0][1].iteration_times_ns())
-                        if ratio is not None:
-                            found.append(SpeedUp(workload, plan, scale, done[0][0], slow, ratio))
-        return found
+        return self._speed_ups
+
+    @cached_property
+    def _speed_ups(self) -> list[SpeedUp]:
+        rows = []
+        for (plan, workload, scale), cells in self.by_scale.items():
+            done = [(c.network, c.summary.iteration_times_ns) for c in cells if c.summary]
+            for network, times_ns in done[1:]:
+                ratio = ratio_of_medians(times_ns, done[0][1])
+                if ratio is not None:
+                    rows.append(SpeedUp(workload, plan, scale, done[0][0], network, ratio))
+        return rows
 
     def expectations(self) -> list[Expectation]:
         """For every run over measured links whose gradients go in one all-reduce after backward."""
-        found = []
+        return self._expectations
+
+    @cached_property
+    def _expectations(self) -> list[Expectation]:
+        rows = []
         for cell in self.cells:
             plan = cell.result.experiment.plan
             several = plan.gradient_traffic in (GradientTraffic.INT8, GradientTraffic.POWERSGD)
-            if cell.breakdown is None or plan.data_parallel is not DataParallel.ALL_REDUCE or several:
-                continue
-            known = [
-                (c.count, c.bytes, c.transfer_median_ns, c.expected_ns)
-                for c in cell.breakdown.collectives
-                if c.bytes is not None and c.transfer_median_ns is not None and c.expected_ns is not None
-            ]
-            calls = sum(count for count, *_ in known)
-            if calls:
-                found.append(
+            transfer = cell.summary.transfer if cell.summary else None
+            if transfer is not None and plan.data_parallel is DataParallel.ALL_REDUCE and not several:
+                rows.append(
                     Expectation(
-                        cell,
-                        sum(size for _, size, *_ in known) / calls,
-                        sum(transfer for *_, transfer, _ in known) / len(known),
-                        sum(expected for *_, expected in known) / calls,
-                        known[0][0],
+                        cell, transfer.bytes_per_call, transfer.measured_ns, transfer.expected_ns, transfer.calls
                     )
                 )
-        return found
+        return rows
 
     def warnings(self) -> list[tuple[str, str, int]]:
         """(code, message, number of experiments) of every remark, the most frequent first."""
         counts: dict[tuple[str, str], int] = {}
         for cell in self.cells:
-            for warning in cell.breakdown.warnings if cell.breakdown else ():
+            for warning in cell.summary.warnings if cell.summary else ():
                 key = (warning.code, warning.message)
                 counts[key] = counts.get(key, 0) + 1
-        found = [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+        rows = [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
         if self.not_shown:
             message = "results of an earlier version of the study lie here too; they are kept and not shown"
-            found.append(("earlier_study", message, self.not_shown))
-        return found + [("damaged", message, 1) for message in self._left_out()]
+            rows.append(("earlier_study", message, self.not_shown))
+        return rows + [("damaged", message, 1) for message in self._left_out()]
 
     def _left_out(self) -> list[str]:
         named = [f"left out: {line}" for line in self.left_out[:MOST_NAMED]]
@@ -251,26 +220,26 @@ class StudyReport:
             outcome = cell.result.outcome
             if outcome.status is not Status.DONE:
                 groups.setdefault((outcome.status, outcome.reason or "no reason known"), []).append(cell)
-        found = []
+        rows = []
         for (status, reason), cells in groups.items():
             if len(cells) > MANY:
                 one = cells[0].result.outcome.traceback
-                found.append(Unfinished(status, f"{len(cells)} experiments", reason, one))
+                rows.append(Unfinished(status, f"{len(cells)} experiments", reason, one))
                 continue
             for c in cells:
                 what = f"{c.workload} on {c.network}, {c.plan}, {c.scale.label}"
-                found.append(Unfinished(status, what, reason, c.result.outcome.traceback))
-        return found
+                rows.append(Unfinished(status, what, reason, c.result.outcome.traceback))
+        return rows
 
-    @property
+    @cached_property
     def predicted(self) -> bool:
         """Whether a table shows predictions, in cells that were not measured."""
         return any(c.predicted_fraction is not None for c in self.cells)
 
     def phases(self) -> list[Phase]:
         """The phases that occur, in the order of an iteration."""
-        seen = {p for c in self.cells if c.breakdown for i in c.breakdown.iterations for p in i.phases}
-        return [p for p in Phase if p in seen]
+        recorded = {phase for c in self.cells if c.summary for phase in c.summary.phases_ns}
+        return [phase for phase in Phase if phase in recorded]
 
 
 def read_report(
@@ -287,28 +256,29 @@ def read_report(
         StoreError: if it holds no results that can be used; damaged ones are left out and said.
     """
     store = Store(directory)
-    contents = store.contents().without(damaged)
+    contents = store.summaries().without(damaged)
     said = Matched(predictions or {})
-    found = results = list(contents.results)
+    results = list(contents.results)
     not_shown = 0
     if contents.study is not None:
         # A study that was edited and run again must not mix with what it was before.
         planned = {e.slug: e for e in contents.study.experiments()}
-        results = [r for r in found if r.directory.name in planned]
+        results = [r for r in contents.results if r.directory.name in planned]
         ran = {r.directory.name for r in results}
-        not_shown = len(found) - len(results)
-        results += [
-            Result(e, Outcome(status=Status.SKIPPED, reason="not run"), None, store.experiments / slug)
-            for slug, e in planned.items()
-            if slug not in ran and said.of(slug) is not None
-        ]
+        not_shown = len(contents.results) - len(results)
+        if contents.results:
+            results += [
+                ResultSummary(e, Outcome(status=Status.SKIPPED, reason="not run"), None, store.experiments / slug)
+                for slug, e in planned.items()
+                if slug not in ran and said.of(slug) is not None
+            ]
     if not results and contents.damaged:
         first = contents.damaged[0]
         raise StoreError(
             f"{directory}: none of its results can be used: {len(contents.damaged)} are damaged, first "
             f"{first.name} ({first.reason}); run them again with: wirecost study run --resume --repair"
         )
-    if not found or not results:
+    if not results:
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
         )
@@ -324,8 +294,13 @@ def read_report(
 
 def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:
     found = []
-    names = {Site.of(c.result.experiment).slug: c.network for c in cells}
-    for site in sites(c.result.experiment for c in cells):
+    # Cells share the network's object where they share the network, and a site's slug takes long to make.
+    places = {}
+    for c in cells:
+        e = c.result.experiment
+        places[id(e.network), e.hosts, e.ranks_per_host, e.device] = c
+    names = {Site.of(c.result.experiment).slug: c.network for c in places.values()}
+    for site in sites(c.result.experiment for c in places.values()):
         try:
             document, failure = read_benchmark(store, site), why_not(store, site)
         except StoreError as error:
@@ -346,34 +321,37 @@ def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) 
                     remark=fit.refused if fit else failure,
                 )
             )
-    return tuple(sorted(found, key=lambda b: (networks.index(b.network), b.ranks)))
+    order = _places(networks)
+    return tuple(sorted(found, key=lambda b: (order[b.network], b.ranks)))
 
 
 def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
     """Networks by their measured rate: those inside a host first, those never measured last."""
-
-    def rate(network: str, of: list[Cell]) -> float:
-        if any(c.result.experiment.network.inside for c in of):
-            return -math.inf
-        rates = [c.breakdown.network.measured_rate_bps or 0.0 for c in of if c.breakdown and c.breakdown.network]
-        return -max(rates, default=0.0)
-
-    ordered = sorted(cells, key=lambda c: c.network)
-    groups = {network: list(of) for network, of in groupby(ordered, key=lambda c: c.network)}
-    return tuple(sorted(groups, key=lambda n: (rate(n, groups[n]), n)))
+    rates_bps: dict[str, float] = {}
+    for cell in cells:
+        known = cell.summary.network if cell.summary else None
+        rate_bps = known.measured_rate_bps or 0.0 if known else 0.0
+        if cell.result.experiment.network.inside:
+            rate_bps = math.inf
+        rates_bps[cell.network] = max(rates_bps.get(cell.network, 0.0), rate_bps)
+    return tuple(sorted(rates_bps, key=lambda network: (-rates_bps[network], network)))
 
 
-def _environment(results: Iterable[Result]) -> dict[str, object]:
+def _environment(results: Iterable[ResultSummary]) -> dict[str, object]:
     """The first result's that has one; empty where none has."""
     for result in results:
         try:
-            found = json.loads(read_regular(result.directory / "environment.json"))
+            environment = json.loads(read_regular(result.directory / "environment.json"))
         except (OSError, ValueError, RecursionError):
             continue
-        if isinstance(found, dict) and isinstance(found.get("packages", {}), dict):
-            return found
+        if isinstance(environment, dict) and isinstance(environment.get("packages", {}), dict):
+            return environment
     return {}
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
+
+
+def _places(names: Iterable[str]) -> dict[str, int]:
+    return {name: place for place, name in enumerate(names)}

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from wirecost.spec import Study
 from wirecost.study.manifest import MANIFEST, DamageError
-from wirecost.study.result import EXPERIMENT, STATUS, Damaged, Result, read_result
+from wirecost.study.result import EXPERIMENT, STATUS, Damaged, Result, ResultSummary
+
+R = TypeVar("R", Result, ResultSummary)
 
 
 @dataclass(frozen=True)
-class Contents:
+class Contents(Generic[R]):
     """Everything in a store, in the study's order where the study has it. `study` is None where there is none that
     can be read; `study_problem` says why it can't."""
 
-    results: tuple[Result, ...]
+    results: tuple[R, ...]
     damaged: tuple[Damaged, ...]
     study: Study | None
     study_problem: str | None = None
 
-    def without(self, damaged: Iterable[Damaged]) -> Contents:
+    def without(self, damaged: Iterable[Damaged]) -> Contents[R]:
         """The same where these results are known to be damaged."""
         named = {d.name: d for d in (*damaged, *self.damaged)}
         results = tuple(r for r in self.results if r.directory.name not in named)
@@ -35,21 +38,28 @@ class Contents:
 
 
 def read_all(
-    experiments: Path, study: Study | None, *, every_byte: bool
-) -> tuple[tuple[Result, ...], tuple[Damaged, ...]]:
+    experiments: Path, study: Study | None, read: Callable[[Path, str], R]
+) -> tuple[tuple[R, ...], tuple[Damaged, ...]]:
     """Every result in a store's directory of experiments, and everything in a result's place that can't be used;
     both in the study's order where the study has them, and by name beyond it.
 
     Args:
-        every_byte: see `read_result`.
+        read: reads the result in a directory, given its name, or raises DamageError.
 
     Raises:
         OSError: if the directory can't be read.
     """
     order = {e.slug: n for n, e in enumerate(study.experiments())} if study else {}
     places = sorted(_places(experiments, order), key=lambda p: (order.get(p.name, len(order)), p.name))
-    read = [_read(place, every_byte=every_byte) for place in places]
-    return tuple(r for r in read if isinstance(r, Result)), tuple(r for r in read if isinstance(r, Damaged))
+    results: list[R] = []
+    damaged: list[Damaged] = []
+    for place in places:
+        result = _read(place, read)
+        if isinstance(result, Damaged):
+            damaged.append(result)
+        elif result is not None:
+            results.append(result)
+    return tuple(results), tuple(damaged)
 
 
 def _places(experiments: Path, planned: Collection[str]) -> list[Path]:
@@ -58,12 +68,12 @@ def _places(experiments: Path, planned: Collection[str]) -> list[Path]:
     return [experiments / name for name in names if name in planned or _holds_result(experiments / name)]
 
 
-def _read(directory: Path, *, every_byte: bool) -> Result | Damaged | None:
+def _read(directory: Path, read: Callable[[Path, str], R]) -> R | Damaged | None:
     """What is in a result's place; None for nothing. That a run replaces or removes it meanwhile is no damage."""
     before = _inode(directory)
     while True:
         try:
-            return read_result(directory, directory.name, every_byte=every_byte)
+            return read(directory, directory.name)
         except DamageError as error:
             now = _inode(directory)
             if now is None:

@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, TypeVar
 
@@ -33,6 +33,7 @@ SUFFIXES = (".json", ".jsonl", ".yaml", ".log", ".gz")
 """Of a result's files. A folder with one is in a file's place."""
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 
 class DamageError(WirecostError):
@@ -104,8 +105,12 @@ class CheckedFiles:
 
     def parse(self, relative: str, model: type[M]) -> M:
         """A JSON file as a model. Raises DamageError unless it is one."""
+        return self.convert(relative, model.model_validate_json)
+
+    def convert(self, relative: str, parse: Callable[[bytes], T]) -> T:
+        """What `parse` makes of a file. Raises DamageError where `parse` raises pydantic's ValidationError."""
         try:
-            return model.model_validate_json(self.read(relative))
+            return parse(self.read(relative))
         except ValidationError as error:
             raise DamageError(f"{relative} can't be read as a result ({first_reason(error)})") from error
 

@@ -29,15 +29,16 @@ import os
 import shutil
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown
 from wirecost.errors import DeprecatedWarning, SpecError, WirecostError
 from wirecost.spec import Experiment, Study, parse_yaml, to_yaml, validate
 from wirecost.storage import StorageError, fault_of, path_of, sync_directory, write_file
-from wirecost.study.contents import Contents, read_all
+from wirecost.study.contents import Contents, R, read_all
 from wirecost.study.manifest import read_regular, write_manifest
 from wirecost.study.result import (
     BREAKDOWN,
@@ -47,12 +48,15 @@ from wirecost.study.result import (
     Damaged,
     Outcome,
     Result,
+    ResultSummary,
     Status,
+    SummaryReader,
+    read_result,
 )
 
 PARTIAL = ".partial-"
 
-__all__ = ["Contents", "Damaged", "Outcome", "Result", "Status", "Store", "StoreError"]
+__all__ = ["Contents", "Damaged", "Outcome", "Result", "ResultSummary", "Status", "Store", "StoreError"]
 
 
 class DamagedResultWarning(UserWarning):
@@ -217,7 +221,7 @@ class Store:
             warnings.warn(f"{self.root}: left out: {remark}", DamagedResultWarning, stacklevel=2)
         return list(contents.results)
 
-    def contents(self, *, every_byte: bool = False) -> Contents:
+    def contents(self, *, every_byte: bool = False) -> Contents[Result]:
         """Every finished experiment, and what lies here and can't be used.
 
         Args:
@@ -226,13 +230,20 @@ class Store:
         Raises:
             StoreError: if no study was run here.
         """
+        return self._contents(partial(read_result, every_byte=every_byte))
+
+    def summaries(self) -> Contents[ResultSummary]:
+        """As `contents`, without the samples, which many results together have no room for in memory."""
+        return self._contents(SummaryReader().read)
+
+    def _contents(self, read: Callable[[Path, str], R]) -> Contents[R]:
         study, problem = None, None
         try:
             study = self.study() if self._has_study() else None
         except (SpecError, StoreError) as error:
             problem = str(error)
         try:
-            results, damaged = read_all(self.experiments, study, every_byte=every_byte)
+            results, damaged = read_all(self.experiments, study, read)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreError(
                 f"{self.root}: no study was run here (there is no 'experiments' directory)"

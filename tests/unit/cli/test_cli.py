@@ -128,7 +128,8 @@ def test_presets_are_listed_and_shown_as_yaml() -> None:
 def test_a_page_is_written_though_figures_cannot_be(tmp_path: Path) -> None:
     invented_store(tmp_path)
     (tmp_path / "figures").write_text("in the way")
-    run = wirecost("report", str(tmp_path), "--html", str(tmp_path / "page.html"))
+    figures = ("--figures", str(tmp_path / "figures"))
+    run = wirecost("report", str(tmp_path), "--html", str(tmp_path / "page.html"), *figures)
     assert run.returncode == 2
     assert (tmp_path / "page.html").exists()
     assert "figures: can't be written: File exists; --figures names another folder" in run.stderr

@@ -22,7 +22,7 @@ from wirecost.report import read_report
 from wirecost.report.data import to_json
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.study import Result, Store
-from wirecost.study import contents as contents_of
+from wirecost.study import store as store_module
 from wirecost.study.manifest import MANIFEST, Manifest, read_regular, write_manifest
 from wirecost.study.result import read_result
 
@@ -354,7 +354,7 @@ def test_a_result_that_is_replaced_while_it_is_read_is_no_damage(
                 directory.rename(directory.with_name(".old"))
                 shutil.copytree(template(True) / "experiments" / directory.name, directory)
 
-    monkeypatch.setattr(contents_of, "read_result", read_meanwhile)
+    monkeypatch.setattr(store_module, "read_result", read_meanwhile)
     contents = store.contents()
     assert contents.damaged == ()
     assert len(contents.results) == 3

@@ -1,0 +1,39 @@
+"""Communication fractions as the reference study shows them: workload x network down, scales across."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wirecost.report.cells import Cell, Scale
+from wirecost.report.study_report import StudyReport
+
+
+@dataclass(frozen=True)
+class FractionTable:
+    """Fractions under one plan.
+
+    A row holds a workload, a network, and the cells below `scales`, None where there is none. It stands only in a
+    table that has a cell for it.
+    """
+
+    scales: tuple[Scale, ...]
+    rows: tuple[tuple[str, str, tuple[Cell | None, ...]], ...]
+
+
+def fraction_tables(report: StudyReport, plan: str, beside: Sequence[Sequence[Scale]]) -> list[FractionTable]:
+    """A table for each group of scales that stand beside each other.
+
+    The time that it takes grows with the number of cells, not with rows times columns.
+    """
+    table_of = {scale: number for number, scales in enumerate(beside) for scale in scales}
+    rows: list[dict[tuple[str, str], dict[Scale, Cell]]] = [{} for _ in beside]
+    for workload, network, cells in report.rows(plan):
+        for cell in cells:
+            rows[table_of[cell.scale]].setdefault((workload, network), {})[cell.scale] = cell
+    return [
+        FractionTable(
+            tuple(scales), tuple((*names, tuple(map(by_scale.get, scales))) for names, by_scale in of.items())
+        )
+        for scales, of in zip(beside, rows, strict=True)
+    ]

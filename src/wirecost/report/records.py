@@ -1,0 +1,108 @@
+"""The rows of a study's report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wirecost.breakdown import Ratio
+from wirecost.report.cells import Cell, Scale
+from wirecost.units import format_rate_bps
+
+EXPECTATION_TOLERANCE = 0.15
+"""How far a measured transfer may lie from bytes / measured rate before the report says so."""
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a network gave over all its runs; None where it wasn't measured. `nominal_bps` None: without a cap, or
+    a native network, whose rate nobody stated."""
+
+    network: str
+    emulated: bool
+    nominal_bps: float | None
+    slowest_bps: float | None
+    fastest_bps: float | None
+    mean_use_bps: float | None = None
+    """What the busiest interface moved during the iterations of the run that used the link most."""
+    peak_use_bps: float | None = None
+    transports: tuple[str, ...] = ()
+    """As reported in use (by NCCL's log); more than one where runs differ."""
+
+    @property
+    def transport(self) -> str:
+        return ", ".join(self.transports) or "unknown"
+
+    @property
+    def use(self) -> str | None:
+        """Mean and peak use in words, as shares of the slowest measured rate where there is one."""
+        if self.mean_use_bps is None or self.peak_use_bps is None:
+            return None
+        return f"mean {self._share(self.mean_use_bps)}, peak {self._share(self.peak_use_bps)}"
+
+    def _share(self, used_bps: float) -> str:
+        share = f" ({used_bps / self.slowest_bps:.0%})" if self.slowest_bps else ""
+        return f"{format_rate_bps(used_bps, 3)}{share}"
+
+    @property
+    def nominal(self) -> str:
+        if self.nominal_bps:
+            return format_rate_bps(self.nominal_bps, 3)
+        return "uncapped" if self.emulated else "unknown"
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """How much shorter an iteration is on `fast` than on `slow`, everything else equal."""
+
+    workload: str
+    plan: str
+    scale: Scale
+    fast: str
+    slow: str
+    ratio: Ratio
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The measured transfer of one all-reduce after backward (each rank's median over calls, the mean over
+    ranks) beside bytes / measured link rate."""
+
+    cell: Cell
+    bytes_per_call: float
+    measured_ns: float
+    expected_ns: float
+    calls: int
+
+    @property
+    def deviation(self) -> float:
+        return self.measured_ns / self.expected_ns - 1
+
+    @property
+    def holds(self) -> bool:
+        return abs(self.deviation) <= EXPECTATION_TOLERANCE
+
+
+@dataclass(frozen=True)
+class Benchmarked:
+    """A network's all-reduce benchmark before training: `measured_Bps` is the largest message's bus bandwidth,
+    `fitted_Bps` what longer ones tend to. None is unknown; `remark` says why."""
+
+    network: str
+    hosts: int
+    ranks: int
+    latency_ns: float | None
+    largest_bytes: int | None
+    measured_Bps: float | None
+    fitted_Bps: float | None
+    left_out_error: float | None
+    remark: str | None
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """Experiments (`what`) without a result, and why."""
+
+    status: str
+    what: str
+    reason: str
+    traceback: str | None = None

@@ -1,0 +1,275 @@
+"""The tables of a study's report on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TypeVar
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from wirecost.report import overview
+from wirecost.report.cells import Scale
+from wirecost.report.compression import compressions
+from wirecost.report.fractions import fraction_tables
+from wirecost.report.memory import peak_rows
+from wirecost.report.profiled import profiled
+from wirecost.report.records import EXPECTATION_TOLERANCE
+from wirecost.report.study_report import StudyReport
+from wirecost.text import printable
+from wirecost.units import format_ns, format_rate_bps, format_size_bytes
+
+T = TypeVar("T")
+
+MOST_COLUMNS = 100
+"""Scales beside each other, however wide the terminal is."""
+
+
+def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
+    """Study A's layout: workload x network down, <ranks, global batch> across, in tables that fit the width."""
+    predicted = "; p: predicted, not measured" if report.predicted else ""
+    title = f"Communication as a fraction of the iteration, {plan} (median of n iterations{predicted})"
+    labels = {network: report.network_label(network) for network in report.networks}
+    names_width = sum(
+        max((len(name) for name in names), default=0) + 1
+        for names in ((w for w, *_ in report.rows(plan)), (labels[n] for _, n, _ in report.rows(plan)), ("4/8",))
+    )
+    beside = _beside(report.scales(plan), width - names_width)
+    tables = []
+    for part in fraction_tables(report, plan, beside):
+        table = make_table(f"{title}, continued" if tables else title)
+        table.add_column("workload")
+        table.add_column("network")
+        for scale in part.scales:
+            table.add_column(Text(f"{scale.scaling}\n{scale}"), justify="right")
+        table.add_column("n", justify="right")
+        for _, rows in groupby(part.rows, key=lambda row: row[0]):
+            for workload, network, cells in rows:
+                counts = {c.comm_fraction.n for c in cells if c and c.comm_fraction}
+                table.add_row(
+                    Text(workload),
+                    Text(labels[network]),
+                    *(Text(c.text if c else "-") for c in cells),
+                    "/".join(map(str, sorted(counts))) or "-",
+                )
+            table.add_section()
+        tables.append(table)
+    return tables
+
+
+def _beside(scales: Sequence[Scale], width: int) -> list[Sequence[Scale]]:
+    """Scales in groups whose columns fit beside each other; at least one in each."""
+    groups: list[list[Scale]] = []
+    left = 0
+    for scale in scales:
+        needed = max(len(str(scale)), len(str(scale.scaling)), len("skipped")) + 1
+        if not groups or needed > left or len(groups[-1]) == MOST_COLUMNS:
+            groups.append([])
+            left = width
+        groups[-1].append(scale)
+        left -= needed
+    return list(groups)
+
+
+def links(report: StudyReport, most: int | None = None) -> Table:
+    """What each network gave, measured after shaping with every host sending at once."""
+    table = make_table("Links: nominal, and measured after shaping with every host sending at once (TCP)")
+    for name in ("network", "transport", "nominal", "slowest run", "fastest run"):
+        table.add_column(name, justify="left" if name in ("network", "transport") else "right")
+    for link in _first(report.links(), most, table):
+        table.add_row(
+            Text(report.network_label(link.network)),
+            Text(printable(link.transport)),
+            link.nominal,
+            format_rate_bps(link.slowest_bps, 3) if link.slowest_bps else "unknown",
+            format_rate_bps(link.fastest_bps, 3) if link.fastest_bps else "unknown",
+        )
+    return table
+
+
+def benchmarks(report: StudyReport, most: int | None = None) -> Table:
+    """What an all-reduce takes on each network, measured before training."""
+    table = make_table("All-reduce on each network, benchmarked before training")
+    for name in ("network", "ranks", "latency", "bus bandwidth", "of"):
+        table.add_column(name, justify="left" if name == "network" else "right")
+    for b in _first(report.benchmarks, most, table):
+        if b.largest_bytes is None:
+            row = ["none", Text(printable(b.remark or "")), ""]
+        else:
+            row = [
+                format_ns(b.latency_ns, 3) if b.latency_ns is not None else "unknown",
+                f"{b.measured_Bps * 1e-9:.3g} GB/s" if b.measured_Bps else "unknown",
+                format_size_bytes(b.largest_bytes),
+            ]
+        table.add_row(Text(report.network_label(b.network)), str(b.ranks), *row)
+    return table
+
+
+def speed_ups(report: StudyReport) -> Table:
+    """Rows: workload at a scale; columns: every slower network."""
+    found = report.speed_ups()
+    slower = [n for n in report.networks if any(s.slow == n for s in found)]
+    counts = sorted({n for s in found for n in (s.ratio.n_numerator, s.ratio.n_denominator)})
+    fast = {s.fast for s in found}
+    table = make_table(
+        f"Speed-up of {' or '.join(sorted(fast))}: ratio of median iteration times "
+        f"(95 % bootstrap interval; n = {number_range(counts)} each)"
+    )
+    table.add_column("workload")
+    table.add_column("scale")
+    if len(fast) > 1:
+        table.add_column("of")
+    for network in slower:
+        table.add_column(Text(f"over {report.network_label(network)}"), justify="right")
+    for (plan, workload, scale, of), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
+        by_network = {s.slow: s.ratio for s in group}
+        name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
+        ratios = [by_network.get(n) for n in slower]
+        table.add_row(
+            Text(name),
+            Text(scale.label),
+            *([Text(of)] if len(fast) > 1 else []),
+            *(Text(f"{r.value:.2f}x ({r.low:.2f}-{r.high:.2f})" if r else "-") for r in ratios),
+        )
+    return table
+
+
+def speed_up_shares(report: StudyReport, most: int | None = None) -> Table:
+    """Rows: two networks."""
+    table = make_table(
+        "Speed-up of one network over another: geometric mean over experiments of the ratio of median iteration "
+        "times (faster: its 95 % bootstrap interval lies above 1)"
+    )
+    table.add_column("network")
+    table.add_column("over")
+    for name in ("mean", "lowest", "highest", "faster"):
+        table.add_column(name, justify="right")
+    for row in _first(overview.speed_up_shares(report), most, table):
+        table.add_row(
+            Text(report.network_label(row.fast)),
+            Text(report.network_label(row.slow)),
+            f"{row.mean:.2f}x",
+            f"{row.lowest:.2f}x",
+            f"{row.highest:.2f}x",
+            f"{row.sure} of {row.cells}",
+        )
+    return table
+
+
+def expectations(report: StudyReport, most: int | None = None) -> Table:
+    """Is the communication time what bytes and rate say? With `most`, the runs farthest off."""
+    found = report.expectations()
+    held = sum(e.holds for e in found)
+    table = make_table(
+        f"Expected from bytes and rate: {held} of {len(found)} runs within {EXPECTATION_TOLERANCE:.0%} "
+        f"(transfer of one all-reduce, wait left out; n = {number_range(sorted({e.calls for e in found}))})"
+    )
+    for name in ("workload", "network", "scale"):
+        table.add_column(name)
+    for name in ("measured", "expected", "deviation"):
+        table.add_column(name, justify="right")
+    for e in found if most is None else _first(overview.deviating(found), most, table):
+        table.add_row(
+            Text(e.cell.workload),
+            Text(report.network_label(e.cell.network)),
+            Text(e.cell.scale.label),
+            format_ns(e.measured_ns, 3),
+            format_ns(e.expected_ns, 3),
+            Text(f"{e.deviation:+.1%}", style="" if e.holds else "red"),
+        )
+    return table
+
+
+def gradient_traffic(report: StudyReport, most: int | None = None) -> Table:
+    """Bytes saved beside the loss, where plans differ in their gradient traffic."""
+    found = compressions(report)
+    counts = sorted({len(c.losses) for c in found})
+    table = make_table(
+        f"Gradient traffic: what a rank sends in an iteration (each collective on a ring), and the loss "
+        f"of the first and last of n = {number_range(counts)} iterations"
+    )
+    for name in ("workload", "network", "scale", "plan", "traffic"):
+        table.add_column(name)
+    for name in ("sent", "saved", "first loss", "last loss"):
+        table.add_column(name, justify="right")
+    for c in _first(found, most, table):
+        table.add_row(
+            Text(c.cell.workload),
+            Text(report.network_label(c.cell.network)),
+            Text(c.cell.scale.label),
+            Text(c.cell.plan),
+            c.traffic,
+            format_size_bytes(c.sent_bytes, 4) if c.sent_bytes is not None else "unknown",
+            f"{c.saved:.1%}" if c.saved is not None else "unknown",
+            *(f"{loss:.4f}" if loss is not None else "unknown" for loss in (c.first_loss, c.last_loss)),
+        )
+    return table
+
+
+def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
+    """Communication that compute hides and that it doesn't."""
+    sources = ", ".join(sorted({p.profile.source for p in profiled(report)}))
+    table = make_table(
+        f"Overlap in a window under {sources}, after the measured iterations "
+        "(shares of an iteration, medians over iterations and ranks; overlap is of communication)"
+    )
+    for name in ("workload", "network", "plan", "scale"):
+        table.add_column(name)
+    for name in ("n", "overlapped", "exposed", "overlap"):
+        table.add_column(name, justify="right")
+    for p in _first(profiled(report), most, table):
+        table.add_row(
+            Text(p.cell.workload),
+            Text(report.network_label(p.cell.network)),
+            Text(p.cell.plan),
+            Text(p.cell.scale.label),
+            str(p.profile.asked_iterations),
+            p.overlapped,
+            p.exposed,
+            p.overlap,
+        )
+    return table
+
+
+def peak_memory(report: StudyReport, most: int | None = None) -> Table:
+    """The most that a rank held at once. With `most`, where memory ran out and then the largest."""
+    table = make_table("Peak memory of a rank over the measured iterations, the largest over ranks and networks")
+    for name in ("workload", "plan", "scale", "what"):
+        table.add_column(name)
+    table.add_column("peak", justify="right")
+    table.add_column("reserved", justify="right")
+    rows = peak_rows(report)
+    if most is not None:
+        rows.sort(key=lambda row: (row.peak.out is None, -(row.peak.peak_bytes or 0)))
+    for row in _first(rows, most, table):
+        reserved = row.peak.reserved_bytes
+        table.add_row(
+            Text(row.workload),
+            Text(row.plan),
+            Text(row.scale.label),
+            row.what,
+            Text(row.size, style="red" if row.peak.out else ""),
+            format_size_bytes(reserved) if reserved is not None else "-",
+        )
+    return table
+
+
+def _first(rows: Sequence[T], most: int | None, table: Table) -> Sequence[T]:
+    """The rows that are shown; the table says how many are not."""
+    if most is None or len(rows) <= most:
+        return rows
+    table.caption = Text(f"and {len(rows) - most} more: --only narrows the report down, --all shows all")
+    table.caption_justify = "left"
+    return rows[:most]
+
+
+def make_table(title: str) -> Table:
+    return Table(
+        title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0), pad_edge=False
+    )
+
+
+def number_range(counts: list[int]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
