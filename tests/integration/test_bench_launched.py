@@ -81,8 +81,9 @@ def test_a_terminated_run_prints_what_it_has() -> None:
     for rank in ranks:
         rank.send_signal(signal.SIGTERM)
     (out, err), (other_out, other_err) = (r.communicate(timeout=60) for r in ranks)
-    assert [r.returncode for r in ranks] == [130, 1]
-    assert (err, other_out, other_err) == ("wirecost: interrupted\n", "", "")
+    assert [r.returncode for r in ranks] == [128 + signal.SIGTERM, 1]
+    assert err == "wirecost: ended by SIGTERM; all processes it had started are ended\n"
+    assert (other_out, other_err) == ("", "")
     assert "# Out of bounds values : 0 OK" in out
 
 

@@ -48,4 +48,4 @@ def test_a_cancelled_step_prints_what_it_has(environment: dict[str, str]) -> Non
         out, err = step.communicate(timeout=120)
     assert step.returncode != 0
     assert "# Out of bounds values : 0 OK" in out
-    assert err.count("wirecost: interrupted") == 1
+    assert err.count("wirecost: ended by SIGTERM") == 1

@@ -106,39 +106,40 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any) 
 
 def _run(argv: list[str] | None, ending: EndingSignal) -> None:
     try:
-        _run_command(argv)
-    except BaseException as error:
-        # A library turns KeyboardInterrupt into a silent exit code, another into an error of its own.
-        if ending.number is None and not (isinstance(error, SystemExit) and error.code == 128 + signal.SIGINT):
+        settle_in()
+        application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
+    except SystemExit as error:
+        # The library turns KeyboardInterrupt into this silent exit code. Any other one is the command's own: of
+        # the ranks of a job that a launcher ends, only the first reports it.
+        if error.code != 128 + signal.SIGINT:
             raise
+        _tell(ending.message)
+        sys.exit(ending.exit_code)
+    except BaseException as error:  # noqa: BLE001 - `_report` raises again what it doesn't know
+        # Other libraries turn KeyboardInterrupt into an error of their own.
+        if ending.number is None:
+            sys.exit(_report(error))
         _tell(ending.message)
         sys.exit(ending.exit_code)
 
 
-def _run_command(argv: list[str] | None) -> None:
-    try:
-        settle_in()
-        application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
-    except WirecostError as error:
+def _report(error: BaseException) -> int:
+    """Prints an error as one line and returns its exit code. Raises again what is a fault of wirecost itself."""
+    if isinstance(error, WirecostError):
         _tell(str(error))
-        sys.exit(error.exit_code)
-    except OSError as error:
-        if error.errno == errno.ENOMEM:
-            _tell(_out_of_memory())
-        elif error.errno in FAULTS:
-            _tell(f"can't write the output: {error.strerror}")
-        else:
-            raise
-        sys.exit(1)
-    except ImportError as error:
-        # So says the loader where a library's code finds no room.
-        if "failed to map segment" not in str(error) and "allocate" not in str(error):
-            raise
+        return error.exit_code
+    # The loader reports in this way that a library's code finds no room.
+    no_room_for_code = isinstance(error, ImportError) and (
+        "failed to map segment" in str(error) or "allocate" in str(error)
+    )
+    no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if no_memory or no_room_for_code:
         _tell(_out_of_memory())
-        sys.exit(1)
-    except MemoryError:
-        _tell(_out_of_memory())
-        sys.exit(1)
+    elif isinstance(error, OSError) and error.errno in FAULTS:
+        _tell(f"can't write the output: {error.strerror}")
+    else:
+        raise error
+    return 1
 
 
 def _tell(line: str) -> None:

@@ -51,7 +51,7 @@ class AlikeSpecs(Generic[S]):
         # An alias may stand in another block than its anchor.
         if len(text) <= MAX_BYTES and "&" not in text and "*" not in text:
             # What is wrong, and where, is said of the whole text.
-            with suppress(SpecError, ValidationError):
+            with suppress(SpecError, ValidationError, RecursionError):
                 return self._model.model_validate(_mapping(text, self._part))
         return validate(self._model, parse_yaml(text, where), where)
 

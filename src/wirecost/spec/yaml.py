@@ -69,7 +69,7 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
         SpecError: if the text isn't YAML, isn't a mapping, or repeats a key. The message names line and column.
     """
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise SpecError(f"{where}: larger than {MAX_BYTES >> 20} MiB, which is too large for a specification")
+        raise SpecError(f"{where}: longer than {MAX_BYTES >> 20} MiB, which no specification is")
     try:
         data = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader, made stricter
     except yaml.MarkedYAMLError as error:
