@@ -78,7 +78,13 @@ class Bench:
     def measured(self) -> list[Measured]:
         found = []
         for row in self.rows:
-            if row.collective not in FITTED_OPS or row.unshaped or row.wrong or not row.size_bytes:
+            if (
+                row.collective not in FITTED_OPS
+                or row.unshaped
+                or row.wrong
+                or not row.size_bytes
+                or row.ranks < 2
+            ):
                 continue
             time = row.p50_ns if self.medians and row.p50_ns else row.time_ns
             hosts = min(self.hosts, row.ranks)

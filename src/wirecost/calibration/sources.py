@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +14,16 @@ from pydantic import ValidationError
 from wirecost.breakdown import Breakdown, Source
 from wirecost.calibration.network import FITTED_OPS, Bench, Measured
 from wirecost.calibration.observed import Observed, from_engine, from_trace
-from wirecost.collectives.readers.base import check_rows
+from wirecost.collectives.readers.base import MAX_RANKS, check_rows
 from wirecost.collectives.result import Row
-from wirecost.errors import SpecError, WirecostError
+from wirecost.errors import SpecError, WirecostError, shorten
 from wirecost.load import load_breakdown
 from wirecost.reading import read_bytes
 from wirecost.spec import Experiment, Plan, Workload, load
 from wirecost.units import parse_rate_bps
 
 MAX_BYTES = 64 << 20
+MOST_CORES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,27 @@ def _add(experiment: Experiment, breakdown: Breakdown, directory: Path, found: F
         environment: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: can't be read as JSON") from error
-    if not isinstance(environment, dict):
-        raise SpecError(f"{path}: isn't a description of an environment")
+    _check_environment(environment, path)
     run = from_engine(experiment, breakdown, environment, directory.name)
     if run is None:
         found.skipped.append(f"{directory.name}: compute and communication overlap or mix in it")
     else:
         found.runs.append(run)
+
+
+def _check_environment(environment: object, path: Path) -> None:
+    """Raises SpecError unless what is read of an environment has the type and size that it can have."""
+    if not isinstance(environment, dict):
+        raise SpecError(f"{path}: isn't a description of an environment")
+    for key, most in (("cores", MOST_CORES), ("machine_cores", MOST_CORES), ("memory_bytes", 2**60)):
+        value = environment.get(key)
+        if value is not None and not (
+            isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
+        ):
+            raise SpecError(f"{path}: {key}: a whole number from 1 to {most}, not {shorten(value)}")
+    gpus, processor = environment.get("gpus") or [], environment.get("processor")
+    if not isinstance(gpus, list) or not all(isinstance(name, str) for name in [*gpus, processor or ""]):
+        raise SpecError(f"{path}: gpus and processor: names")
 
 
 def _from_breakdown(path: Path, found: Found, told: Told) -> None:
@@ -176,23 +192,45 @@ def read_bench(path: Path) -> Bench | None:
             # Read from another tool's output: on how many hosts it ran is all that may be known.
             hosts = {one.get("hosts") for one in data["read"]}
             most = max((row.ranks for row in rows), default=1)
-            host = int(hosts.pop() or 1) if len(hosts) == 1 else 1
+            host = _count("read.hosts", hosts.pop() or 1) if len(hosts) == 1 else 1
             return Bench(str(path), "benchmarked", None, host, max(1, most // host), 1, None, False, rows)
         shape = request["network"].get("emulate") or {}
-        rate = network.get("nominal_rate_bps") or (parse_rate_bps(shape["rate"]) if shape.get("rate") else None)
+        nominal = network.get("nominal_rate_bps")
+        rate = _rate_bps(nominal) if nominal else parse_rate_bps(shape["rate"]) if shape.get("rate") else None
+        emulated = network.get("emulated")
+        if emulated is not None and not isinstance(emulated, bool):
+            raise ValueError(f"network.emulated: true or false, not {shorten(emulated)}")
         return Bench(
             path=str(path),
-            network=str(network.get("name") or request["network"]["name"]),
-            emulated=network.get("emulated"),
-            hosts=int(request["hosts"]),
-            ranks_per_host=int(request["ranks_per_host"]),
-            rings=len(request["groups"]),
+            network=_name(network.get("name") or request["network"]["name"]),
+            emulated=emulated,
+            hosts=_count("request.hosts", request["hosts"]),
+            ranks_per_host=_count("request.ranks_per_host", request["ranks_per_host"]),
+            rings=_count("request.groups", len(request["groups"])),
             rate_bps=rate,
             medians=request["backend"] != "nccl",
             rows=rows,
         )
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise SpecError(f"{path}: no sound benchmark: {' '.join(str(error).split())[:160]}") from error
+
+
+def _count(key: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_RANKS:
+        return value
+    raise ValueError(f"{key}: a whole number from 1 to {MAX_RANKS}, not {shorten(value)}")
+
+
+def _rate_bps(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= 1e18:
+        return float(value)
+    raise ValueError(f"network.nominal_rate_bps: a rate from 1 to 1e18 bits per second, not {shorten(value)}")
+
+
+def _name(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}", value):
+        return value
+    raise ValueError(f"network.name: letters, digits and . _ + -, not {shorten(value)}")
 
 
 def _as_trained(rows: tuple[Row, ...], request: dict[str, Any]) -> tuple[Row, ...]:

@@ -140,7 +140,8 @@ def _as_json(made: Calibration, written: list[str]) -> dict[str, Any]:
 
 
 def _print_calibration(made: Calibration) -> None:
-    from wirecost.cli.output import console, percent, table
+    from wirecost.cli.output import console, percent, safe, table
+    from wirecost.text import printable
 
     out = console()
 
@@ -171,13 +172,13 @@ def _print_calibration(made: Calibration) -> None:
             line += f", {percent(held)} on runs held out one at a time"
         out.print(line + f"; interval +-{percent(device.stack.spread)}")
         for doubt in device.doubts:
-            out.print(f"  doubtful: {doubt}")
+            out.print(f"  doubtful: {safe(doubt)}")
     for network in made.networks:
         title = f"network {network.network} ({network.kind}), from {network.points} points"
         out.print(table(title, head, values(network.told)))
         out.print(f"  mean error {percent(network.mape)} as fitted")
     for note in made.notes:
-        typer.echo(f"note: {note}", err=True)
+        typer.echo(f"note: {printable(note)}", err=True)
 
 
 def _print_tables(result: TableCalibration, format: str, save: Path | None) -> None:

@@ -188,7 +188,7 @@ def _iterations(folder: Path, events: Sequence[EventSpan]) -> tuple[IterationSpa
         try:
             text = read_result(path, StoreError)
             by_rank.append([decode(line) for line in text.splitlines()])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreError(f"{path}: can't be read as samples: {error}") from error
     found = []
     for of in zip(*by_rank, strict=False):

@@ -121,16 +121,21 @@ def test_a_calibration_file_changes_predictions(tmp_path: Path) -> None:
     assert seconds(predict(apply_calibration(setup, path))) > 1.2 * seconds(predict(setup))
 
 
-def test_damaged_calibration_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "c.yaml"
-    for text, words in (
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
         ("a: 1\n", "values"),
         ("values: {stack generic colour: 1}\n", "property"),
         ("values: {stack generic hidden_bytes: -1}\n", "positive"),
-    ):
-        path.write_text(text)
-        with pytest.raises(SpecError, match=words):
-            apply_calibration(made(gpus=8), path)
+        ("values: {stack generic hidden_bytes: 1}\nspread: 0x10\n", "spread: a positive number"),
+        ("values: {gpu H100-SXM-80GB matrix_efficiency: 7}\n", "matrix_efficiency"),
+    ],
+)
+def test_damaged_calibration_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=words):
+        apply_calibration(made(gpus=8), path)
 
 
 def test_presets_are_rewritten_line_by_line(tmp_path: Path) -> None:
