@@ -1,4 +1,6 @@
-"""The reference studies' findings, out of the model by themselves. Writes docs/findings.md with --write.
+"""The reference studies' findings, out of the model by themselves.
+
+Writes docs/validation/findings.md with --write.
 
 python benchmarks/findings.py [--write]
 """
@@ -269,7 +271,7 @@ def page() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The studies' findings from the model")
-    parser.add_argument("--write", action="store_true", help="write docs/findings.md")
+    parser.add_argument("--write", action="store_true", help="write docs/validation/findings.md")
     text = page()
     if parser.parse_args().write:
         PAGE.parent.mkdir(exist_ok=True)

@@ -11,7 +11,10 @@ from wirecost.breakdown.parts import Parts
 
 
 class Phase(StrEnum):
-    """Phases of an engine iteration; the names and Megatron-LM's timers are matched in docs/measurement.md."""
+    """Phases of an engine iteration.
+
+    docs/explanation/measurement.md matches these names with Megatron-LM's timers.
+    """
 
     DATA = "data"
     FORWARD = "forward"

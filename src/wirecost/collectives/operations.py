@@ -1,6 +1,6 @@
 """The collectives, one entry each: how many elements, which bus factor, how to run it, what must come out.
 
-An entry's size is the TOTAL of docs/measurement.md: for all-gather what each rank ends with, for
+An entry's size is the TOTAL of docs/explanation/measurement.md: for all-gather what each rank ends with, for
 reduce-scatter what each rank begins with.
 """
 

@@ -23,7 +23,7 @@ FACTOR = 2.0
 """Beyond twice the largest (or below half the smallest) calibrated value a prediction counts as extrapolated."""
 WIDER = 1.5
 """The half width's factor for each dimension outside what was fitted: whole models and degrees that a fit did not
-see err 1.2 to 1.7 times as far as single rows that it did not see (docs/model.md)."""
+see err 1.2 to 1.7 times as far as single rows that it did not see (docs/explanation/cost-model.md)."""
 UNKNOWN_GPU, UNKNOWN_NETWORK = 0.28, 0.17
 """Half widths of what a GPU's usual efficiency and a network's miss by, where no measurement was fitted."""
 WIDEST = 1.5  # a factor of 4.5 either way: an interval beyond says nothing

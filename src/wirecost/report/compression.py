@@ -15,8 +15,8 @@ class Compression:
     """A run, among runs whose plans differ in their gradient traffic only.
 
     `sent_bytes`: what a rank sends in an iteration, the mean over ranks, each collective on a ring
-    (docs/measurement.md); None where a size isn't known. `native_bytes`: the same of the run that compresses
-    nothing; None where there is none. `losses`: of the global batch, by iteration after warm-up.
+    (docs/explanation/measurement.md); None where a size isn't known. `native_bytes`: the same of the run that
+    compresses nothing; None where there is none. `losses`: of the global batch, by iteration after warm-up.
     """
 
     cell: Cell

@@ -108,7 +108,7 @@ def to_csv(report: StudyReport) -> str:
 
 
 def to_json(report: StudyReport) -> str:
-    """Stable and documented in docs/study.md; `format_version` changes when a key does."""
+    """Stable and documented in docs/how-to/study.md; `format_version` changes when a key does."""
     return json.dumps(
         {
             "format_version": FORMAT_VERSION,

@@ -142,7 +142,7 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
     """The n-th collective of an iteration is the same call on every rank of its group, so calls match by order.
 
     All ranks read one clock (the hosts are emulated on one machine): transfer runs from the last rank's
-    start to a rank's own end, and what a rank waited before that is wait (docs/measurement.md).
+    start to a rank's own end, and what a rank waited before that is wait (docs/explanation/measurement.md).
     """
     found: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for samples in zip(*measured, strict=True):

@@ -54,8 +54,8 @@ class Summary:
 
     `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
     `phases_ns` spread over iterations. `sent_bytes` is what a rank sends in an iteration, the mean over ranks,
-    with each collective on a ring (docs/measurement.md). `losses` are those of the global batch, by iteration.
-    None is unknown.
+    with each collective on a ring (docs/explanation/measurement.md). `losses` are those of the global batch, by
+    iteration. None is unknown.
     """
 
     title: str

@@ -2,7 +2,7 @@
 
 Each candidate has a gain: how much shorter an iteration could be at most if its loss were gone. The candidate with
 the largest gain is the cause. Where no gain reaches `WORTH` of the iteration, nothing is worth a change. The
-rules are listed in docs/trace.md.
+rules are listed in docs/how-to/trace.md.
 """
 
 from __future__ import annotations

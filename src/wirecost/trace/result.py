@@ -195,7 +195,7 @@ class TraceSet:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/trace.md)."""
+        """The documented JSON form (docs/how-to/trace.md)."""
         from wirecost.trace.tables import as_dict
 
         return as_dict(self)

@@ -268,7 +268,7 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
 
 
 def as_dict(s: TraceSet) -> dict[str, Any]:
-    """The JSON form: stable within a schema version, documented in docs/trace.md."""
+    """The JSON form: stable within a schema version, documented in docs/how-to/trace.md."""
     ranks = []
     for t in s.traces:
         sources = sorted({i.window.source for i in t.iterations})

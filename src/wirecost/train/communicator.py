@@ -56,8 +56,8 @@ DONE = Pending(None)
 class Communicator:
     """Collectives over one group. Each call is recorded with its operation, group and bytes.
 
-    Sizes are the total S of docs/measurement.md: the output of an all-gather, the input of a reduce-scatter. In
-    a group of one rank nothing moves and nothing is recorded.
+    Sizes are the total S of docs/explanation/measurement.md: the output of an all-gather, the input of a
+    reduce-scatter. In a group of one rank nothing moves and nothing is recorded.
 
     With `phase`, the time in the call counts for that phase of the iteration. With `asynchronous`, a call returns
     before the collective has ended. The caller then waits for the returned `Pending`.

@@ -25,7 +25,7 @@ class Call:
     Attributes:
         group: the name of the group.
         ranks: the ranks of the group, or the sender and the receiver of a `send` or `recv`.
-        size_bytes: the total S of docs/measurement.md.
+        size_bytes: the total S of docs/explanation/measurement.md.
         start, end: marks of the clock. `end` is None until the call has ended.
     """
 
