@@ -20,8 +20,8 @@ _MOST_CELLS = 2_000_000  # of a rank's time line in a Perfetto file
 _FORMATS = ("table", "json", "csv", "parquet")
 # `trace.tables.NAMES`, which `--help` doesn't import.
 _TABLES = (
-    "ranks", "iterations", "collectives", "calls", "skew", "stragglers", "imbalance", "exposed", "comm_parts",
-    "clocks", "kernels", "losses", "diagnostics",
+    "ranks", "iterations", "collectives", "calls", "skew", "stragglers", "imbalance", "exposed", "causes",
+    "comm_parts", "slowdowns", "clocks", "kernels", "losses", "diagnostics",
 )  # fmt: skip
 
 

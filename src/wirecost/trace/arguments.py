@@ -89,7 +89,8 @@ class Arguments:
         if isinstance(args.description, str) and args.description not in ("", "undefined", group):
             group = f"{group} ({args.description})"
         peers = self._peers(op, args)
-        return Call(op, group, _members(args.members), size, total, dtype, sequence, "args", peers)
+        members, waits = _members(args.members), args.collective == "wait"
+        return Call(op, group, members, size, total, dtype, sequence, "args", waits, peers)
 
     def _peers(self, op: str, args: _Args) -> tuple[tuple[int, int], ...]:
         """The (source, destination) of a send or receive, global ranks; -1 is the rank itself.

@@ -68,12 +68,14 @@ def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
         ranks = np.array(m.ranks)
         own_total: dict[int, float] = defaultdict(float)
         additions = []
+        m.caused_by = np.array(m.waits_for)
         for row in np.flatnonzero(m.wait_ns > 0):
             wait, culprit = int(m.wait_ns[row]), int(m.waits_for[row])
             if culprit < 0:
                 continue
             late = int(np.flatnonzero(ranks == culprit)[0])
             causes = _causes(past, m, int(row), late, together.last(m.ranks[row], culprit))
+            m.caused_by[row] = max(causes, key=lambda rank: causes[rank], default=culprit)
             additions.append((m.ranks[row], int(m.start_ns[row]), _felt(exposed, m, int(row)), causes))
             if not m.first and not m.bubble:
                 for rank, share in causes.items():

@@ -81,10 +81,14 @@ class Collector:
                     self._annotation(event, self._operator_steps, NONE)
         if self._keep_cpu:
             for event in operators:
-                if event.ph == "X" and not bytes(event.name).startswith(_STEP_BYTES):
+                if event.ph == "X" and self._computes(bytes(event.name)):
                     times = self._times.one(event)
                     if times is not None:
                         self._cpu_ops.append(times)
+
+    def _computes(self, name: bytes) -> bool:
+        """Whether an operator of a run on CPUs is work of its own: no step, and no call of a collective."""
+        return not name.startswith(_STEP_BYTES) and not self._host.communicates(name)
 
     def _name_of(self, event: Event) -> str | None:
         raw = bytes(event.name)

@@ -106,7 +106,13 @@ class HostEvents:
                 arguments = bytes(event.args)
                 if name == COMMS and arguments:
                     call = self._arguments.description(arguments)
-                self.range(event, name, annotation=False, call=call)
+                waits = call is not None and call.waits
+                self.range(event, name, annotation=False, call=None if waits else call, waits=waits)
+
+    def communicates(self, name: bytes) -> bool:
+        """Whether an operator's name, as written, is of one that communicates."""
+        known = self._operators.get(name, "")
+        return (self._operator_of(name) if known == "" else known) is not None
 
     def _operator_of(self, raw: bytes) -> str | None:
         try:
@@ -116,13 +122,15 @@ class HostEvents:
         self._operators[raw] = name = text if self._classifier.operator(text) else None
         return name
 
-    def range(self, event: Event, name: str, *, annotation: bool, call: Call | None = None) -> None:
+    def range(
+        self, event: Event, name: str, *, annotation: bool, call: Call | None = None, waits: bool = False
+    ) -> None:
         """Takes an operator or annotation that communicates."""
         times = self._single(event)
         if times is None:
             return
         external = int(external_ids([bytes(event.args)])[0])
-        self.ranges.append(HostRange(name, *times, self.thread_of(event), external, annotation, call))
+        self.ranges.append(HostRange(name, *times, self.thread_of(event), external, annotation, call, waits))
 
     def launches(self) -> Launches:
         """All calls that matter, in order of their start."""

@@ -25,7 +25,7 @@ class Nested:
         if thread not in self._ranges:
             return None
         at = int(np.searchsorted(self._starts[thread], time_ns, side="right")) - 1
-        while at >= 0 and self._ranges[thread][at].end_ns < time_ns:
+        while at >= 0 and self._ranges[thread][at].end_ns <= time_ns:
             at = self._parents[thread][at]
         return self._ranges[thread][at] if at >= 0 else None
 
@@ -35,7 +35,7 @@ def _parents(ranges: list[HostRange]) -> list[int]:
     opened: list[int] = []
     parents = []
     for number, r in enumerate(ranges):
-        while opened and ranges[opened[-1]].end_ns < r.start_ns:
+        while opened and ranges[opened[-1]].end_ns <= r.start_ns:
             opened.pop()
         parents.append(opened[-1] if opened else -1)
         opened.append(number)

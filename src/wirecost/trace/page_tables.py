@@ -97,7 +97,7 @@ def tables(traces: TraceSet) -> list[dict[str, Any]]:
     from wirecost.trace.views import VIEWS
 
     shown = []
-    for name in ("collectives", "exposed", "skew", "stragglers", "iterations", "diagnostics"):
+    for name in ("collectives", "causes", "exposed", "skew", "stragglers", "iterations", "diagnostics"):
         view = VIEWS[name](traces)
         if not view.rows:
             continue

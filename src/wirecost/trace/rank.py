@@ -25,6 +25,7 @@ from wirecost.trace.numbers import LIMIT_NS
 from wirecost.trace.operations import operation
 from wirecost.trace.problems import Problem, Problems
 from wirecost.trace.recorded import Call, Columns, Recorded
+from wirecost.trace.slowdown import Slowdown, slowdowns
 from wirecost.trace.source import SQLITE, Progress, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
 from wirecost.trace.timeline import Timeline
@@ -62,6 +63,7 @@ class RankTrace(msgspec.Struct):
     problems: list[Problem]
     events: int
     kernels: list[KernelUse] = []
+    slowdowns: list[Slowdown] = []
     timeline: Timeline | None = None
     base_ns: int = 0  # what was added to the times of the file
     idle: list[IdleUse] = []  # of each iteration; of the whole window where there is none
@@ -176,7 +178,8 @@ def _rank(
         for w in found
         if parts is not None
     ]
-    calls = build_calls(columns, sets, recorded, iterations, problems)
+    calls = build_calls(columns, sets, recorded, iterations, problems, on_host=device == "cpu")
+    slower = slowdowns(columns, sets[1], calls) if device == "gpu" else []
     several = {columns.streams[s][0] for s in np.unique(columns.stream)} if len(columns.stream) else set()
     problems.add("several_devices", len(several) if len(several) > 1 else 0)
     problems.add("overlap_on_stream", _overlaps(columns, recorded.sub_microsecond))
@@ -211,6 +214,7 @@ def _rank(
         problems=problems.listed(),
         events=count,
         kernels=kernel_uses(columns),
+        slowdowns=slower,
         timeline=timeline,
         base_ns=base,
         idle=idle,

@@ -20,6 +20,7 @@ class Call:
 
     `group` is the process group's name, `members` its ranks as the trace writes them. `peers` are the (source,
     destination) ranks of the messages of a send, a receive or several of them that were coalesced, in order.
+    `waits` marks a description that is no call but the wait for one.
     """
 
     op: str = UNKNOWN
@@ -30,6 +31,7 @@ class Call:
     dtype: str | None = None
     sequence: int | None = None
     op_source: str = "name"
+    waits: bool = False
     peers: tuple[tuple[int, int], ...] = ()
 
 
@@ -120,6 +122,7 @@ class HostRange:
     external: int
     annotation: bool
     call: Call | None = None
+    waits: bool = False  # it waits for a collective that was launched before, and launches none
 
 
 @dataclass

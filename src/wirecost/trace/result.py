@@ -14,6 +14,7 @@ from wirecost.trace.blame import Straggler, stragglers
 from wirecost.trace.clocks import ClockOffset
 from wirecost.trace.comm_parts import CommParts, comm_parts
 from wirecost.trace.compare_ranks import Exposed, Imbalance, imbalance, top_exposed
+from wirecost.trace.explained import Cause, Explained
 from wirecost.trace.matched import Matched
 from wirecost.trace.operations import bus_factor
 from wirecost.trace.problems import Problem, Problems
@@ -110,8 +111,18 @@ class TraceSet:
         return rows
 
     @cached_property
+    def explained(self) -> Explained:
+        """The exposed time of every call by cause."""
+        return Explained(self.traces, self.matched)
+
+    @cached_property
+    def causes(self) -> list[Cause]:
+        """Why communication is exposed, over all ranks and iterations, the largest cause first."""
+        return self.explained.causes(self.explained.calls_in_iterations())
+
+    @cached_property
     def exposed(self) -> list[Exposed]:
-        return top_exposed(self.traces)
+        return top_exposed(self.traces, self.explained)
 
     @cached_property
     def profiler_cost(self) -> ProfilerCost | None:

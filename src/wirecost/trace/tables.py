@@ -168,11 +168,20 @@ _TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
         {"iteration": _TEXT, "ranks": _INT, "mean_ns": _FLOAT, "min_ns": _INT, "max_ns": _INT,
          "slowest_rank": _INT, "excess": _FLOAT},
     ),
+    "causes": (
+        lambda s: _structs(s.causes),
+        {"code": _TEXT, "text": _TEXT, "exposed_ns": _INT, "share": _FLOAT, "calls": _INT, "rank": _INT,
+         "host_call": _TEXT},
+    ),
+    "slowdowns": (
+        lambda s: [{"rank": t.rank, **row} for t in s.traces for row in _structs(t.slowdowns)],
+        {"rank": _INT, "op": _TEXT, "group": _TEXT, "kernels": _INT, "ratio": _FLOAT, "extra_ns": _INT},
+    ),
     "exposed": (
-        lambda s: _structs(s.exposed),
+        lambda s: [{k: v for k, v in row.items() if k != "causes"} for row in _structs(s.exposed)],
         {"op": _TEXT, "group": _TEXT, "ordinal": _INT, "bytes": _INT, "exposed_ns": _FLOAT, "duration_ns": _FLOAT,
          "share": _FLOAT, "position": _FLOAT, "samples": _INT, "worst_rank": _INT, "after": _TEXT,
-         "before": _TEXT},
+         "before": _TEXT, "cause": _TEXT, "cause_share": _FLOAT, "cause_rank": _INT},
     ),
     "clocks": (
         lambda s: _structs(s.clocks),
@@ -312,7 +321,9 @@ def as_dict(s: TraceSet) -> dict[str, Any]:
         "comm_parts": _structs(s.comm_parts),
         "stragglers": _structs(s.stragglers),
         "imbalance": _structs(s.imbalance),
-        "top_exposed": _structs(s.exposed),
+        "top_exposed": [row | {"causes": _structs(row["causes"])} for row in _structs(s.exposed)],
+        "causes": _structs(s.causes),
+        "slowdowns": [{"rank": t.rank, **row} for t in s.traces for row in _structs(t.slowdowns)],
         "profiler_cost": _structs([s.profiler_cost])[0] if s.profiler_cost is not None else None,
         "problems": _problem_rows(s.set_problems),
         "findings": _structs(s.findings),

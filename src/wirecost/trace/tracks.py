@@ -1,4 +1,4 @@
-"""The tracks that wirecost adds to a trace: iterations, breakdown, waits and causes of each rank."""
+"""The tracks that wirecost adds to a trace: iterations, breakdown, waits, causes and losses of each rank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wirecost.trace.causes import CAUSES, CODES
 from wirecost.trace.originals import Rows, rank_name, us
 from wirecost.trace.page_data import Clock
 from wirecost.trace.timeline import CATEGORIES, Timeline
@@ -45,6 +46,7 @@ def tracks(traces: TraceSet, rows: Rows) -> Iterator[dict[str, Any]]:
             ("iterations", _iterations(trace)),
             ("breakdown", _breakdown(trace.timeline)),
             ("waits", _waits(traces, number)),
+            ("causes", _causes(trace)),
             ("losses", _losses(traces.losses, trace)),
         ):
             yield from _track(spans, name, pid, clock.zero(trace), rows)
@@ -110,6 +112,20 @@ def _waits(traces: TraceSet, number: int) -> Spans:
             args = {"operation": m.op, "group": m.group, "basis": m.basis, "bubble": m.bubble}
             whom = f"waits for rank {culprit}" if culprit >= 0 else "waits"
             spans.append((start, start + wait, f"{m.op} {whom}", args))
+    return spans
+
+
+def _causes(trace: RankTrace) -> Spans:
+    """Why each communication call stays exposed, where something of it does."""
+    calls = trace.calls
+    spans: Spans = []
+    for row in np.flatnonzero((calls.cause >= 0) & (calls.exposed_ns > 0)).tolist():
+        code = CODES[int(calls.cause[row])]
+        args = {
+            "code": code, "operation": calls.ops[calls.op[row]], "group": calls.groups[calls.group[row]],
+            "exposed, ns": int(calls.exposed_ns[row]),
+        }  # fmt: skip
+        spans.append((int(calls.start_ns[row]), int(calls.end_ns[row]), CAUSES[code], args))
     return spans
 
 

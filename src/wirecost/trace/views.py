@@ -174,13 +174,26 @@ def _bandwidth(values: Sequence[float | None], rows: Sequence[CollectiveRow]) ->
 def exposed_view(s: TraceSet) -> View:
     rows = [
         [
-            e.op, e.group, short_name(e.after or "–", 40), str(e.ordinal + 1), share(e.position), ms(e.exposed_ns),
-            share(e.share), size(e.bytes), str(e.worst_rank),
+            e.op, e.group, short_name(e.after or "–", 30), e.cause.replace("_", " "), str(e.ordinal + 1),
+            ms(e.exposed_ns), share(e.share), str(e.worst_rank),
         ]
         for e in s.exposed
     ]  # fmt: skip
-    heads = ["operation", "group", "after kernel", "k-th", "at", "exposed ms", "of time", "bytes", "worst rank"]
-    return View("Exposed collectives, means per iteration and rank", heads, rows, 3)
+    heads = ["operation", "group", "after kernel", "exposed because", "k-th", "ms", "of time", "rank"]
+    return View("Exposed collectives, means per iteration and rank", heads, rows, 4, "rank: exposes it most.")
+
+
+def causes_view(s: TraceSet) -> View:
+    """Why communication is exposed, over all ranks and iterations."""
+    rows = [
+        [
+            c.code, c.text + (f" ({c.host_call})" if c.host_call else ""), share(c.share), ms(c.exposed_ns),
+            str(c.calls), "–" if c.rank is None else str(c.rank),
+        ]
+        for c in s.causes
+    ]  # fmt: skip
+    heads = ["code", "exposed because", "share", "ms", "calls", "rank"]
+    return View("Causes of exposed communication, sums over ranks and iterations", heads, rows, 2)
 
 
 def skew_view(s: TraceSet) -> View:
@@ -292,6 +305,7 @@ _OWN: dict[str, Callable[[TraceSet], View]] = {
     "stragglers": stragglers_view,
     "kernels": kernels_view,
     "losses": losses_view,
+    "causes": causes_view,
     "diagnostics": diagnostics_view,
 }
 VIEWS: dict[str, Callable[[TraceSet], View]] = {name: _OWN.get(name) or _plain_view(name) for name in NAMES}

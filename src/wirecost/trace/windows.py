@@ -24,8 +24,9 @@ AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole
 _BARE_SHARE = 0.1
 # Annotations of the device count as steps where they cover this share of the work from the first to the last.
 _COVERED_SHARE = 0.98
-# Other annotations count as iterations where they cover at least this share of the recorded time or work.
-_TILING_SHARE = 0.9
+# Other annotations count as iterations where they cover at least this share of the time from the first to the
+# last, and this share of what was recorded: a warm-up may lie outside.
+_TILING_SHARE, _RECORDED_SHARE = 0.9, 0.8
 # Names of operators, and of what PyTorch and Python annotate by themselves: no iterations.
 _OPERATOR_NAME = re.compile(
     r"::|, op_id = |, seq = |^## Call CompiledFxGraph|^Torch-Compiled Region|dynamo_timed|^enumerate\(|"
@@ -164,10 +165,13 @@ def _busy(recorded: Recorded) -> Int64:
 
 def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
     """What the matching annotations of the host launched, where that is recorded; else the annotations of the
-    device, else those of the host. Numbered where a name repeats."""
+    device, else those of the host. Numbered where a name repeats. Annotations that follow each other without a gap
+    tile the device's time as steps do."""
     cpu = [a for a in recorded.cpu_annotations if pattern.search(a.name)]
     named = _numbered(cpu, "cpu_annotation")
-    spans = launched_in(recorded, np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2))
+    table = np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2)
+    apart = all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(cpu))
+    spans = (tiles if len(cpu) > 1 and apart and _tiling(cpu) else launched_in)(recorded, table)
     launched = [
         Window(w.name, *span, "launches") for w, span in zip(named, spans or [], strict=False) if span is not None
     ]
@@ -198,10 +202,10 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems:
         return []
     whole = int(device.end_ns.max()) - int(device.start_ns.min())
     best: list[Window] = []
-    most = 0.0
+    most = _RECORDED_SHARE
     for found in _groups(recorded.cpu_annotations, communicates):
         share = _launched_share(found, recorded)
-        if share >= _TILING_SHARE and share > most:
+        if share > most and _tiling(found):
             windows_found = _tiled(_numbered(found, "cpu_annotation"), recorded, problems)
             if len(windows_found) > 1:
                 best, most = windows_found, share
@@ -212,7 +216,7 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems:
         *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates)),
     ):
         share = sum(a.end_ns - a.start_ns for a in found) / whole if whole else 0.0
-        if share >= _TILING_SHARE and share > most and not best:
+        if share >= _RECORDED_SHARE and _tiling(found) and not best:
             best = _numbered(found, source)
     return best
 
@@ -230,9 +234,14 @@ def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) 
     ]
 
 
+def _tiling(found: list[Annotation]) -> bool:
+    """Whether annotations, in order of start, follow each other with hardly a gap."""
+    span = found[-1].end_ns - found[0].start_ns
+    return sum(a.end_ns - a.start_ns for a in found) >= _TILING_SHARE * span > 0
+
+
 def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
-    """The share of the device's work that was launched inside annotations of the host, or the share of the host's
-    time from their first to their last that they cover, whichever is less."""
+    """The share of the device's work with a known launch that was launched inside annotations of the host."""
     launch = recorded.launch_ns()
     known = (launch >= 0) & (recorded.device.kind == KERNEL)
     if not known.any():
@@ -243,9 +252,7 @@ def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
     inside = known & (at >= 0) & (launch <= ends[np.maximum(at, 0)])
     length = recorded.device.end_ns - recorded.device.start_ns
     work = int(length[known].sum())
-    span = int(ends[-1] - starts[0])
-    covered = int((ends - starts).sum()) / span if span else 0.0
-    return min(int(length[inside].sum()) / work if work else 0.0, covered)
+    return int(length[inside].sum()) / work if work else 0.0
 
 
 def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
