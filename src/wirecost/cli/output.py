@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from wirecost.diagnostics import Diagnostic, Severity, lines_of
 from wirecost.errors import SpecError, one_of
 from wirecost.text import printable
 
@@ -25,6 +26,23 @@ def console() -> Any:
     if not out.is_terminal:
         out = Console(highlight=False, width=max(out.width, 150))
     return out
+
+
+STYLES = {Severity.OK: "green", Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
+"""How a terminal shows the severities of diagnostics."""
+
+
+def print_diagnostics(out: Any, diagnostics: Iterable[Diagnostic]) -> None:
+    """Prints each diagnostic as "SEVERITY CODE: MESSAGE", with its remedy on a line of its own."""
+    from rich.text import Text
+
+    for diagnostic in diagnostics:
+        first, *remedy = lines_of(diagnostic)
+        lead, colon, message = first.partition(": ")
+        line = Text(lead + colon, style=STYLES[diagnostic.severity]).append(message, style="default")
+        out.print(line, soft_wrap=True)
+        for line in remedy:
+            out.print(Text(line), soft_wrap=True)
 
 
 def safe(value: object) -> str:

@@ -93,6 +93,11 @@ def gpudirect_of(edges: list[JudgedEdge]) -> GpuDirect:
     return GpuDirect.BOTH if True in send | receive else GpuDirect.NONE
 
 
+def networks_of(edges: list[JudgedEdge]) -> str:
+    """Returns NCCL's own words for what the edges run over, such as "NET/IB, NET/Socket"."""
+    return ", ".join(sorted({f"{e.edge.kind}/{e.edge.network}" for e in edges}))
+
+
 def _places(edge: Edge) -> tuple[object, object]:
     return ("rank", edge.local_rank), ("edge", edge.sender, edge.receiver)
 

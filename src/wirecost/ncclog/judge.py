@@ -6,9 +6,10 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from wirecost.ncclog import remarks, unknown
+from wirecost.ncclog import unknown
 from wirecost.ncclog.attempts import Attempts, attempts_of
 from wirecost.ncclog.communicators import Communicator, communicators_of
+from wirecost.ncclog.diagnostics import diagnostics_of
 from wirecost.ncclog.edges import (
     Judged,
     JudgedEdge,
@@ -49,7 +50,7 @@ def judge(reader: LogReader) -> Verdict:
         verdict=verdict,
         reason=reason,
         communicators=verdicts,
-        warnings=tuple(remarks.warnings_of(reader, judged, verdicts, verdict, attempts)),
+        diagnostics=tuple(diagnostics_of(reader, judged, verdicts, verdict, attempts)),
         nccl_versions=tuple(state.versions),
         lines=reader.lines,
         nccl_lines=reader.nccl_lines,

@@ -241,5 +241,10 @@ class LogState:
             thread.pending.clear()
 
 
+def environment_of(state: LogState, name: str) -> set[str]:
+    """Returns the values that the processes of a log have for an environment variable."""
+    return {p.environment[name] for p in state.processes.values() if name in p.environment}
+
+
 def _within(edge: Edge, nranks: int) -> bool:
     return edge.sender < nranks and edge.receiver < nranks

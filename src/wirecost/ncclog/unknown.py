@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wirecost.ncclog.communicators import Communicator
-from wirecost.ncclog.remarks_between import networks_of
+from wirecost.ncclog.edges import networks_of
 from wirecost.ncclog.result import Transport
 
 if TYPE_CHECKING:
