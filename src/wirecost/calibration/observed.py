@@ -64,7 +64,7 @@ def from_engine(
         return None
 
     on_cpu = experiment.device == "cpu"
-    launch_bound = any(w.code == LAUNCH_BOUND for w in breakdown.warnings)
+    launch_bound = any(w.code == LAUNCH_BOUND for w in breakdown.diagnostics)
 
     def seconds(*phases: Phase) -> float:
         if on_cpu or launch_bound:
@@ -78,7 +78,7 @@ def from_engine(
         "optimizer": seconds(Phase.OPTIMIZER),
         "other": seconds(Phase.DATA, Phase.OTHER),
     }
-    doubts = tuple(w.message for w in breakdown.warnings if w.code == "busy_machine")
+    doubts = tuple(w.message for w in breakdown.diagnostics if w.code == "busy_machine")
     gpus = environment.get("gpus") or [None]
     return Observed(
         name=name,

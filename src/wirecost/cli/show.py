@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wirecost.cli.output import console, percent, safe, table
+from wirecost.cli.output import console, percent, print_diagnostics, safe, table
 from wirecost.units import format_ns, format_size_bytes
 
 
@@ -14,7 +14,7 @@ def seconds(value: float) -> str:
 
 
 def show_prediction(result: Any, largest: int | None) -> None:
-    """One prediction: headline, parts of the time, memory, remarks."""
+    """One prediction: headline, parts of the time, memory, diagnostics."""
     out = console()
     made, times, held = result.made, result.times, result.memory
     total = float(times.total_s)
@@ -72,8 +72,7 @@ def show_prediction(result: Any, largest: int | None) -> None:
     pieces = ("weights", "gradients", "optimizer", "activations", "logits", "overhead")
     body = [[name, format_size_bytes(float(getattr(held, name)))] for name in pieces]
     out.print(table("Memory of the fullest rank", ["part", "size"], body))
-    for warning in result.breakdown.warnings:
-        out.print(f"  [yellow]{warning.code}[/yellow]: {safe(warning.message)}")
+    print_diagnostics(out, result.breakdown.diagnostics)
 
 
 def show_sweep(points: Sequence[Any], axis: str) -> None:
@@ -86,8 +85,8 @@ def show_sweep(points: Sequence[Any], axis: str) -> None:
         p = point.prediction
         interval = p.breakdown.interval
         total = float(p.times.total_s)
-        remarks = [] if p.fits else ["out of memory"]
-        remarks += [w.code for w in p.breakdown.warnings if w.code == "extrapolated"][:1]
+        codes = [] if p.fits else ["out of memory"]
+        codes += [d.code for d in p.breakdown.diagnostics if d.code == "extrapolated"][:1]
         body.append(
             [
                 point.label,
@@ -96,10 +95,18 @@ def show_sweep(points: Sequence[Any], axis: str) -> None:
                 percent(float(p.times.exposed_comm_s) / total),
                 f"{p.tokens_per_s:,.0f}",
                 percent(p.mfu),
-                ", ".join(remarks),
+                ", ".join(codes),
             ]
         )
-    head = [axis.replace("_", " "), "iteration", "90 % interval", "comm fraction", "tokens/s", "MFU", "remark"]
+    head = [
+        axis.replace("_", " "),
+        "iteration",
+        "90 % interval",
+        "comm fraction",
+        "tokens/s",
+        "MFU",
+        "diagnostics",
+    ]
     console().print(table("Predicted", head, body))
 
 
@@ -114,12 +121,12 @@ def show_study(name: str, cells: Sequence[Any]) -> None:
             continue
         p = cell.prediction
         interval, total = p.breakdown.interval, float(p.times.total_s)
-        codes = ", ".join(dict.fromkeys(w.code for w in p.breakdown.warnings))
+        codes = ", ".join(dict.fromkeys(d.code for d in p.breakdown.diagnostics))
         bounds = f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}"
         fraction = percent(float(p.times.exposed_comm_s) / total)
         body.append([*head, seconds(total), bounds, fraction, codes])
     columns = ["workload", "network", "plan", "scaling", "ranks", "batch"]
-    columns += ["iteration", "90 % interval", "comm fraction", "remark"]
+    columns += ["iteration", "90 % interval", "comm fraction", "diagnostics"]
     console().print(table(f"{name}, predicted", columns, body))
 
 

@@ -67,11 +67,11 @@ def _study(store: Path, predictions: Path | None, calibration: Path | None, form
     import json
 
     from wirecost.cli.show import show_held_against
+    from wirecost.diagnostics import lines_of
     from wirecost.errors import SpecError
     from wirecost.study import Store
     from wirecost.study.held_against import hold_against
     from wirecost.study.predicted import predict_study, read_predictions
-    from wirecost.text import printable
 
     if (predictions is None) == (calibration is None):
         raise SpecError(
@@ -79,8 +79,9 @@ def _study(store: Path, predictions: Path | None, calibration: Path | None, form
         )
     kept = Store(store)
     contents = kept.contents()
-    for remark in contents.remarks():
-        typer.echo(f"left out: {printable(remark)}", err=True)
+    for diagnostic in contents.diagnostics():
+        for line in lines_of(diagnostic):
+            typer.echo(line, err=True)
     if predictions is not None:
         said = read_predictions(predictions)
     else:

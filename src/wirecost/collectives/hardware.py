@@ -10,7 +10,7 @@ from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.spec.cluster import Cluster
 
 if TYPE_CHECKING:
-    from wirecost.doctor.finding import Machine
+    from wirecost.doctor.machine import Machine
     from wirecost.doctor.gpus import Gpu
 
 _NVLINK_Bps = 25e9
@@ -108,7 +108,7 @@ def of_this_machine(machine: Machine | None = None) -> Hardware:
 
     NVLinks of GPUs whose name doesn't tell what a link carries are not known.
     """
-    from wirecost.doctor.finding import Machine
+    from wirecost.doctor.machine import Machine
     from wirecost.doctor.gpus import gpus_of
     from wirecost.doctor.nics import nics_of
     from wirecost.doctor.rdma import ports_of

@@ -25,9 +25,13 @@ def diagnostics_of_warnings(warnings: Any) -> tuple[Diagnostic, ...]:
 
 def legacy_warnings(diagnostics: Iterable[Diagnostic]) -> list[dict[str, str]]:
     """Returns diagnostics as the warnings of earlier versions, for readers of the key `warnings`."""
-    return [
-        {"code": d.code, "message": f"{d.message}; {d.remedy}" if d.remedy else d.message} for d in diagnostics
-    ]
+    return [{"code": d.code, "message": _former_message(d)} for d in diagnostics]
+
+
+def _former_message(diagnostic: Diagnostic) -> str:
+    subject = f"{diagnostic.subject}: " if diagnostic.subject else ""
+    remedy = f"; {diagnostic.remedy}" if diagnostic.remedy else ""
+    return f"{subject}{diagnostic.message}{remedy}"
 
 
 def _diagnostic(warning: Any) -> Diagnostic:

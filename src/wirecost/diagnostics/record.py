@@ -56,6 +56,8 @@ class Diagnostic:
     subject: str | None = None
     count: int | None = None
 
+    __pydantic_config__ = {"extra": "ignore"}  # as a plain dataclass of msgspec's is read
+
     def __post_init__(self) -> None:
         if _CODE.fullmatch(self.code) is None:
             raise ValueError("code: a diagnostic's code has lower-case letters, digits and underscores")

@@ -16,9 +16,9 @@ from wirecost.breakdown import (
     NetworkRecord,
     Parts,
     Phase,
-    ResultWarning,
     Source,
 )
+from wirecost.diagnostics import diagnostic
 from wirecost.errors import SpecError
 from wirecost.model.dataparallel import data_group
 from wirecost.model.flops import model_flops
@@ -138,11 +138,9 @@ def _breakdown(
     spread, warnings = outside_range(made, machine)
     if float(held.total) > machine.memory_bytes:
         warnings.append(
-            ResultWarning(
-                code="out_of_memory",
-                message=f"needs {float(held.total) / 2**30:.1f} GiB of the GPU's "
-                f"{machine.memory_bytes / 2**30:.0f}; "
-                "shrink the micro-batch, recompute, or shard more",
+            diagnostic(
+                "out_of_memory",
+                f"needs {float(held.total) / 2**30:.1f} GiB of the GPU's {machine.memory_bytes / 2**30:.0f}",
             )
         )
     nominal = made.cluster.inter_node.rate * made.cluster.nics_per_node
@@ -164,7 +162,7 @@ def _breakdown(
             low_ns=round(total * math.exp(-spread)),
             high_ns=round(total * math.exp(spread)),
         ),
-        warnings=tuple(warnings),
+        diagnostics=tuple(warnings),
         details={
             "stack": made.stack.name,
             "micro_batch": made.micro_batch,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wirecost.breakdown import ResultWarning
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.model.inputs import Machine
 from wirecost.model.interval import is_measured, outside, widened
 from wirecost.model.seen import spread_of
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wirecost.model.setup import Setup
 
 
-def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarning]]:
+def outside_range(made: Setup, machine: Machine) -> tuple[float, list[Diagnostic]]:
     """The interval's half width in natural logarithms, and a warning for each dimension outside."""
     several = made.gpus > made.cluster.gpus_per_node
     network = made.cluster.inter_node if several else None
@@ -35,45 +35,41 @@ def outside_range(made: Setup, machine: Machine) -> tuple[float, list[ResultWarn
     for key in beyond:
         low, high = made.stack.calibrated_range[key]
         warnings.append(
-            ResultWarning(
-                code="extrapolated",
-                message=f"{key} {values[key]} lies outside the {low:g} to {high:g} that stack "
+            diagnostic(
+                "extrapolated",
+                f"{key} {values[key]} lies outside the {low:g} to {high:g} that stack "
                 f"'{made.stack.name}' was calibrated on; the interval is widened",
             )
         )
     if made.plan.gradient_traffic is not GradientTraffic.NATIVE:
         warnings.append(
-            ResultWarning(
-                code="compression_estimated",
-                message=f"gradients travel as {made.plan.gradient_traffic}: the time to compress them is that of "
+            diagnostic(
+                "compression_estimated",
+                f"gradients travel as {made.plan.gradient_traffic}: the time to compress them is that of "
                 "wirecost's own engine, by the memory traffic of its passes",
             )
         )
     if made.stack.calibration is None:
         warnings.append(
-            ResultWarning(
-                code="uncalibrated_stack",
-                message=f"stack '{made.stack.name}' was never fitted to measurements; calibrate it on "
-                "your own runs",
+            diagnostic(
+                "uncalibrated_stack",
+                f"stack '{made.stack.name}' was never fitted to measurements",
             )
         )
     gpu = made.cluster.accelerator
     if not is_measured(gpu):
         warnings.append(
-            ResultWarning(
-                code="uncalibrated_gpu",
-                message=f"{gpu.name} was never fitted to measurements: its datasheet and usual "
-                "efficiencies are used; "
-                "the interval is widened",
+            diagnostic(
+                "uncalibrated_gpu",
+                f"{gpu.name} was never fitted to measurements: its datasheet and usual "
+                "efficiencies are used; the interval is widened",
             )
         )
     if network is not None and not is_measured(network):
         warnings.append(
-            ResultWarning(
-                code="uncalibrated_network",
-                message=f"link '{network.name}' was never fitted to measurements: calibrate it on a "
-                "benchmark; the "
-                "interval is widened",
+            diagnostic(
+                "uncalibrated_network",
+                f"link '{network.name}' was never fitted to measurements: the interval is widened",
             )
         )
     return spread, warnings

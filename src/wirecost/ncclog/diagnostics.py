@@ -162,7 +162,7 @@ def _reading(reader: LogReader, judged: list[tuple[Communicator, list[JudgedEdge
             count=left_out,
         )
     for name in reader.unreadable:
-        yield diagnostic("log_truncated", f"{name} ends before its end; what came before is used", subject=name)
+        yield diagnostic("log_truncated", "the log ends before its end; what came before is used", subject=name)
     if reader.skipped:
         shown = ", ".join(reader.skipped[:3]) + (", ..." if len(reader.skipped) > 3 else "")
         yield diagnostic(

@@ -78,7 +78,7 @@ def devices(state: LogState, between: list[JudgedEdge]) -> Iterator[Diagnostic]:
         if direct and staged:
             yield diagnostic(
                 "gdr_differs_by_nic",
-                f"on {host} NIC {_listed(staged)} is used without GPUDirect and NIC {_listed(direct)} with it: "
+                f"NIC {_listed(staged)} is used without GPUDirect and NIC {_listed(direct)} with it: "
                 "channels over the former hold up the others",
                 subject=host,
             )

@@ -38,7 +38,7 @@ class CellError:
     predicted_fraction: float | None
     fraction_error: float | None
     in_interval: bool | None
-    doubts: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class Held:
     def as_json(self) -> dict[str, Any]:
         right, pairs = self.pairs_right
         return {
-            "format_version": 1,
+            "format_version": 2,
             "unit": "s",
             "summary": self.summary(),
             "by_network": self.by("network"),
             "by_plan": self.by("plan"),
-            "cells": [asdict(c) for c in self.cells],
+            "cells": [asdict(c) | {"doubts": c.diagnostics} for c in self.cells],
             "orders": [asdict(o) for o in self.orders],
             "pairs_right": right,
             "pairs": pairs,
@@ -169,7 +169,7 @@ def _cell(experiment: Experiment, measured: Breakdown, predicted: Breakdown) -> 
         predicted_fraction=theirs,
         fraction_error=theirs - ours if ours is not None and theirs is not None else None,
         in_interval=interval.low_ns <= time.median <= interval.high_ns if interval else None,
-        doubts=tuple(w.code for w in measured.warnings),
+        diagnostics=tuple(d.code for d in measured.diagnostics),
     )
 
 

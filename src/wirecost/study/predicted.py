@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from wirecost.breakdown import Breakdown, ResultWarning
+from wirecost.breakdown import Breakdown
 from wirecost.calibration.assemble import Calibration
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.emulation.hosts import MTU
 from wirecost.errors import SpecError, WirecostError
 from wirecost.model.nccl import VETH_BPS
@@ -60,13 +61,13 @@ def predict_study(
 def _cell(
     experiment: Experiment, calibration: Calibration | None, cluster: Cluster | None, stack: Stack | None
 ) -> PredictedCell:
-    warnings: list[ResultWarning] = []
+    diagnostics: list[Diagnostic] = []
     try:
         if calibration is not None:
             stack = stack or _stack(experiment, calibration)
-            cluster = cluster or _cluster(experiment.network, calibration, warnings)
+            cluster = cluster or _cluster(experiment.network, calibration, diagnostics)
         elif cluster is not None and experiment.network.emulate and experiment.network.emulate.rate:
-            cluster = _at_nominal_rate(experiment.network, cluster, warnings)
+            cluster = _at_nominal_rate(experiment.network, cluster, diagnostics)
         if cluster is None:
             raise SpecError("nothing says on what to predict: a calibration or a cluster")
         placed = cluster.model_copy(
@@ -96,7 +97,7 @@ def _cell(
             "network": network.model_copy(
                 update={"name": experiment.network.name, "emulated": experiment.network.emulate is not None}
             ),
-            "warnings": (*found.breakdown.warnings, *warnings),
+            "diagnostics": (*found.breakdown.diagnostics, *diagnostics),
         }
     )
     return PredictedCell(
@@ -113,7 +114,7 @@ def _stack(experiment: Experiment, calibration: Calibration) -> Stack:
     return calibration.stacks[precision]
 
 
-def _cluster(network: Network, calibration: Calibration, warnings: list[ResultWarning]) -> Cluster:
+def _cluster(network: Network, calibration: Calibration, diagnostics: list[Diagnostic]) -> Cluster:
     if network.name in calibration.clusters:
         return calibration.clusters[network.name]
     if network.emulate is None or network.emulate.rate is None:
@@ -121,17 +122,17 @@ def _cluster(network: Network, calibration: Calibration, warnings: list[ResultWa
             f"network '{network.name}' was not benchmarked and states no rate; benchmarked: "
             f"{', '.join(sorted(calibration.clusters))}"
         )
-    return _at_nominal_rate(network, next(iter(calibration.clusters.values())), warnings)
+    return _at_nominal_rate(network, next(iter(calibration.clusters.values())), diagnostics)
 
 
-def _at_nominal_rate(network: Network, cluster: Cluster, warnings: list[ResultWarning]) -> Cluster:
+def _at_nominal_rate(network: Network, cluster: Cluster, diagnostics: list[Diagnostic]) -> Cluster:
     assert network.emulate is not None
     rate = network.emulate.rate
     assert rate is not None
-    warnings.append(
-        ResultWarning(
-            code="not_benchmarked",
-            message=f"network '{network.name}' was not benchmarked: its nominal {format_rate_bps(rate)} is used, "
+    diagnostics.append(
+        diagnostic(
+            "not_benchmarked",
+            f"network '{network.name}' was not benchmarked: its nominal {format_rate_bps(rate)} is used, "
             "less what protocols add",
         )
     )

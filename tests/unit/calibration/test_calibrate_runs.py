@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from support.calibration import ENVIRONMENT, MACHINE, TRUTH, bench, experiment, keep, measured, workload
-from wirecost.breakdown import ResultWarning
 from wirecost.calibration.assemble import calibrate, chosen, read
 from wirecost.calibration.network import fit_benches
 from wirecost.calibration.observed import from_engine
 from wirecost.calibration.sources import Told, gather, read_bench
+from wirecost.diagnostics import diagnostic
 from wirecost.errors import SpecError
 from wirecost.model.predict import predict
 from wirecost.model.setup import setup
@@ -58,9 +58,9 @@ def test_more_ranks_are_predicted_as_the_truth_has_them(folder: Path) -> None:
 
 def test_disturbed_runs_weigh_less_and_are_named(store: Path) -> None:
     one = experiment(4, 256, 4)
-    warning = ResultWarning(code="busy_machine", message="other programs were busy")
+    warning = diagnostic("busy_machine", "other programs were busy")
     found = gather([store], Told())
-    busy = from_engine(one, measured(one, 3.0, warnings=(warning,)), ENVIRONMENT, "busy")
+    busy = from_engine(one, measured(one, 3.0, diagnostics=(warning,)), ENVIRONMENT, "busy")
     assert busy is not None
     assert busy.noise > 1
     found.runs.append(busy)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from support.calibration import ENVIRONMENT, bench, experiment, measured, workload
-from wirecost.breakdown import Phase, ResultWarning
+from wirecost.breakdown import Phase
 from wirecost.calibration.assemble import Calibration, calibrate, chosen, write
 from wirecost.calibration.device import fit_device, on_one_gpu
 from wirecost.calibration.observed import Observed, from_engine
 from wirecost.calibration.seen import seen_spread, seen_workloads
 from wirecost.calibration.sources import Found, Told, gather
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.model.iteration import Iteration
 from wirecost.model.predict import predict
 from wirecost.model.seen import UNTOLD_SPREAD, key_of, left_over, spread_of
@@ -93,8 +94,8 @@ def test_another_workload_and_a_far_micro_batch_are_the_formulas(tmp_path: Path)
 
 
 def test_disturbed_runs_count_where_there_are_no_others() -> None:
-    warning = ResultWarning(code="busy_machine", message="other programs were busy")
-    busy = run(4, 256, 4, 3.0, warnings=(warning,))
+    warning = diagnostic("busy_machine", "other programs were busy")
+    busy = run(4, 256, 4, 3.0, diagnostics=(warning,))
     quiet = run(4, 256, 4)
     modelled = {part: np.full(2, quiet.parts[part]) for part in quiet.parts}
     (both,) = seen_workloads([busy, quiet], modelled)
@@ -148,7 +149,7 @@ def test_a_network_inside_a_host_is_its_own_and_hosts_hold_the_fastest(tmp_path:
     assert rates["nvlink"] == rates["emulated-100m"] > 3 * rates["shm"]
 
 
-BOUND = (ResultWarning(code="launch_bound", message="the host takes longer"),)
+BOUND = (diagnostic("launch_bound", "the host takes longer"),)
 
 
 def modelled(of: list[Observed], device: float) -> dict[str, np.ndarray]:
@@ -158,7 +159,7 @@ def modelled(of: list[Observed], device: float) -> dict[str, np.ndarray]:
 
 
 def test_runs_that_waited_for_the_host_tell_its_time_and_the_others_the_devices() -> None:
-    of = [run(4, 256, 2, warnings=BOUND), run(4, 256, 8), run(4, 256, 16), run(2, 384, 2, warnings=BOUND)]
+    of = [run(4, 256, 2, diagnostics=BOUND), run(4, 256, 8), run(4, 256, 16), run(2, 384, 2, diagnostics=BOUND)]
     waited, small, large, alone = seen_workloads(of, modelled(of, 0.8))
     assert (waited.compute, waited.optimizer) == (None, None)
     assert waited.host_s == pytest.approx(of[0].parts["forward"] + of[0].parts["backward"], rel=1e-4)
@@ -278,10 +279,10 @@ def test_runs_tell_how_unsteady_their_host_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "warnings", "expected"), [("cpu", (), 1.4), ("cuda", BOUND, 1.4), ("cuda", (), 1.0)]
+    ("device", "diagnostics", "expected"), [("cpu", (), 1.4), ("cuda", BOUND, 1.4), ("cuda", (), 1.0)]
 )
 def test_of_runs_at_their_hosts_pace_the_mean_counts(
-    device: str, warnings: tuple[ResultWarning, ...], expected: float
+    device: str, diagnostics: tuple[Diagnostic, ...], expected: float
 ) -> None:
     """A host that goes between two paces, and an iteration that something else held up."""
     one = experiment(4, 256, 2)
@@ -298,7 +299,7 @@ def test_of_runs_at_their_hosts_pace_the_mean_counts(
     )
     found = from_engine(
         one.model_copy(update={"device": device}),
-        steady.model_copy(update={"iterations": iterations, "warnings": warnings}),
+        steady.model_copy(update={"iterations": iterations, "diagnostics": diagnostics}),
         ENVIRONMENT | {"gpus": ["NVIDIA H200"]},
         "run",
     )
