@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.fuzzing.seed import COUNT, SEED
 from support.paths import SHARED
 
 
@@ -19,6 +20,10 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_report_header() -> str:
+    return f"fuzz: WIRECOST_FUZZ_SEED={SEED}, {COUNT} inputs of each kind (WIRECOST_FUZZ_COUNT)"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,7 +21,8 @@ def load_breakdown(given: str) -> Breakdown:
         WirecostError: one line, if it is neither, or a study's result that is damaged.
     """
     path = Path(given)
-    if path.name == "breakdown.json" and (path.parent / "status.json").is_file():
+    beside = (path.with_name(name) for name in ("status.json", "manifest.json"))
+    if path.name == "breakdown.json" and any(map(os.path.lexists, beside)):
         return _of_study(path.parent)
     head = b""
     try:

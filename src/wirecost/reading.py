@@ -217,4 +217,7 @@ def _shown(path: Path) -> str:
 
 
 def _size(count: int) -> str:
-    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"
+    for shift, unit in ((20, "MiB"), (10, "KiB")):
+        if count >= 1 << shift:
+            return f"{count >> shift} {unit}"
+    return f"{count} bytes"

@@ -48,6 +48,7 @@ def test_two_gpus_as_two_hosts_train_as_one_does(tmp_path: Path) -> None:
     reference = losses["all-reduce", 1]
     for other in losses.values():
         assert other == pytest.approx(reference, rel=1e-4)
+    assert len(losses) == 4
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 4, reason="needs_gpu: four GPUs")
@@ -87,7 +88,10 @@ def test_collectives_over_nccl_are_right_and_say_their_transport() -> None:
         "ranks_per_host": None, "groups": "1", "backend": "nccl", "dtype": "bfloat16", "redop": "sum",
         "iterations": 2, "warmup": 2, "check": True, "place": "both", "timeout": "60 s", "seed": 1,
     }  # fmt: skip
+    seen: set[str] = set()
     for hosts, network in ((1, "nvlink"), (2, "emulated-2g")):
         network, rows = run_bench(request_from(**options, hosts=hosts, network=network))  # type: ignore[arg-type]
+        seen |= {r.collective for r in rows}
         assert all(r.wrong == 0 for r in rows if r.collective != BARRIER)
         assert (network.transport == "tcp") == (hosts == 2), network
+    assert seen == {*COLLECTIVES, BARRIER}

@@ -72,6 +72,7 @@ def test_without_a_command_a_signal_ends_it_in_order(tmp_path: Path) -> None:
         assert process.returncode == 0
         assert "samples" in error and "lo" in error
         assert out.exists() and not (tmp_path / f"{number}.parquet.partial.jsonl").exists()
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,9 @@ def test_the_loss_does_not_depend_on_the_number_of_ranks_and_falls(tmp_path: Pat
 
 def test_iterations_that_are_quick_are_followed_by_more(tmp_path: Path) -> None:
     changes = ("iterations: 3", "iterations: 3\nmin_time: 1 s\nprofile_iterations: 1"), ("[2]", "[1, 2]")
-    for result in run_study(load(Study, write_study(tmp_path, *changes)), tmp_path / "out"):
+    results = run_study(load(Study, write_study(tmp_path, *changes)), tmp_path / "out")
+    assert len(results) == 2
+    for result in results:
         ranks = result.experiment.ranks
         by_rank = [[i for i in done(result).iterations if i.rank == rank] for rank in range(ranks)]
         counts = {len(mine) for mine in by_rank}
@@ -189,7 +191,9 @@ def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
     )
     reference = done(only(run_study(whole, tmp_path / "a")))
     expected, whole_bytes = losses(reference), {c.bytes for c in reference.collectives}
-    for result in run_study(parts, tmp_path / "b"):
+    results = run_study(parts, tmp_path / "b")
+    assert len(results) == 2
+    for result in results:
         assert result.experiment.accumulation == 2
         breakdown = done(result)
         assert losses(breakdown) == pytest.approx(expected, rel=1e-5)

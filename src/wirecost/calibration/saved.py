@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, NonNegativeFloat, field_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, field_validator
 
 from wirecost.calibration.fit import Fit
 from wirecost.calibration.properties import PROPERTIES, split_name
@@ -27,7 +27,15 @@ from wirecost.spec.provenance import Sourced
 DOCUMENT, STACK, CLUSTER = "calibration.yaml", "stack-", "cluster-"
 MOST_SPREAD = 5.0
 
-StrictPositive = Annotated[float, Field(gt=0, strict=True)]
+
+def _not_truth(value: Any) -> Any:
+    """Refuses true and false. Text of a number is accepted, because YAML 1.1 reads 9e-5 as text."""
+    if isinstance(value, bool):
+        raise ValueError("a positive number, not true or false")
+    return value
+
+
+Positive = Annotated[float, BeforeValidator(_not_truth), Field(gt=0)]
 Part = TypeVar("Part", bound=Sourced)
 
 
@@ -38,8 +46,8 @@ class Document(Spec):
     format_version: int = 1
     calibrated_on: tuple[str, ...] = ()
     fits: tuple[dict[str, Any], ...] = ()
-    values: dict[str, StrictPositive]
-    spread: Annotated[StrictPositive, Field(le=MOST_SPREAD)] | None = None
+    values: dict[str, Positive]
+    spread: Annotated[Positive, Field(le=MOST_SPREAD)] | None = None
     stacks: dict[Precision, Stack] = {}
     clusters: dict[str, Cluster] = {}
     rows: int | None = None

@@ -37,6 +37,12 @@ COMMANDS = (
 """In the order of the help. A command's module has its name, and in it a function of that name or a group."""
 
 
+_PATH_ERRORS = frozenset(
+    (errno.EACCES, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
+)
+"""Errors of a path that can't be used, whichever code uses it first."""
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"wirecost {__version__}")
@@ -137,6 +143,9 @@ def _report(error: BaseException) -> int:
         _tell(_out_of_memory())
     elif isinstance(error, OSError) and error.errno in FAULTS:
         _tell(f"can't write the output: {error.strerror}")
+    elif isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename is not None:
+        _tell(f"{os.fsdecode(error.filename)[:300]}: {error.strerror}")
+        return WirecostError.exit_code
     else:
         raise error
     return 1

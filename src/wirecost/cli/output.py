@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from wirecost.errors import SpecError, one_of
+from wirecost.text import printable
 
 MOST_CHARACTERS = 300
 """Of a cell or a title; names are shorter."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_format(value: str, allowed: Sequence[str] = ("text", "json")) -> None:
@@ -32,7 +32,7 @@ def safe(value: object) -> str:
     from rich.markup import escape
 
     text = str(value)
-    return escape(_CONTROL.sub("?", text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."))
+    return escape(printable(text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."))
 
 
 def table(title: str, head: Sequence[str], body: Sequence[Sequence[object]]) -> Any:

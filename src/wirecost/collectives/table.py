@@ -86,7 +86,8 @@ def line(rows: Sequence[Row]) -> str:
     first = rows[0]
     by_mode = {row.mode: row for row in rows}
     start = (
-        f"{first.size_bytes:>12}  {first.count:>12}  {first.dtype:>8}  {first.redop or 'none':>6}  "
+        f"{first.size_bytes:>12}  {first.count:>12}  {printable(first.dtype[:20]):>8}  "
+        f"{printable(first.redop[:10] if first.redop else 'none'):>6}  "
         f"{-1 if first.root is None else first.root:>6}"
     )
     return start + "".join(_cells(by_mode.get(mode)) for mode in (Mode.OUT_OF_PLACE, Mode.IN_PLACE))

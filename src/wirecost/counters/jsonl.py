@@ -77,7 +77,7 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Row]:
             number += 1
             try:
                 yield decode(line)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 if not line.endswith(b"\n") and len(line) < _LONGEST_LINE_BYTES:
                     return
                 raise WirecostError(f"'{os.fspath(path)}' line {number} is no sample: {error}") from None

@@ -15,6 +15,7 @@ from wirecost.ncclog.reader import LogReader
 from wirecost.ncclog.result import Verdict
 from wirecost.ncclog.wrapping import is_text
 from wirecost.reading import open_file
+from wirecost.text import encodable, printable
 
 _CHUNK_BYTES = 1 << 20
 
@@ -75,11 +76,11 @@ def _pump(reader: LogReader, stream: BinaryIO, name: str, *, skip_binary: bool =
     try:
         for number, chunk in enumerate(chunks):
             if number == 0 and skip_binary and not is_text(chunk[:65536]):
-                reader.skipped.append(name)
+                reader.skipped.append(printable(encodable(name)))
                 break
             reader.feed(chunk)
     except DamagedError:
-        reader.unreadable.append(name)
+        reader.unreadable.append(printable(encodable(name)))
     reader.end_source()
 
 

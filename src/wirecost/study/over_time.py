@@ -16,6 +16,7 @@ from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
 from wirecost.reading import read_result
 from wirecost.study.events import EventSpan, event_spans, read_events
+from wirecost.study.manifest import MOST_BYTES
 from wirecost.study.record_counters import COUNTERS
 from wirecost.study.store import StoreError
 
@@ -110,6 +111,8 @@ def read_over_time(directory: Path) -> NetworkOverTime | None:
     path = directory / COUNTERS
     if not path.exists():
         return None
+    if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        raise StoreError(f"{path}: is no regular file of at most {MOST_BYTES >> 20} MiB")
     try:
         series = series_of(read_jsonl(path))
     except WirecostError as error:
@@ -188,7 +191,7 @@ def _iterations(folder: Path, events: Sequence[EventSpan]) -> tuple[IterationSpa
         try:
             text = read_result(path, StoreError)
             by_rank.append([decode(line) for line in text.splitlines()])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreError(f"{path}: can't be read as samples: {error}") from error
     found = []
     for of in zip(*by_rank, strict=False):

@@ -64,6 +64,7 @@ def test_skew_over_eight_ranks(shared: Path, dlrm: TraceSet) -> None:
 
 
 def test_operations_of_point_to_point_kernels_come_from_the_annotations(dlrm: TraceSet) -> None:
+    assert len(dlrm.traces) == 8
     for trace in dlrm.traces:
         counts = {op: int((trace.calls.op == n).sum()) for n, op in enumerate(trace.calls.ops)}
         assert counts == {"all_to_all": 5, "all_reduce": 3}

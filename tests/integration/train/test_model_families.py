@@ -25,6 +25,7 @@ FAMILIES = [Family.BERT, Family.T5]
 def test_every_family_trains_as_one_process_does(ranks: int, tmp_path: Path) -> None:
     cases = [(family, plan) for family in FAMILIES for plan in PLANS]
     runs = train_all([experiment(plan, WORKLOADS[family], ranks) for family, plan in cases], tmp_path)
+    assert len(runs) == len(FAMILIES) * len(PLANS) > 0
     for (family, _), trained in zip(cases, runs, strict=True):
         alone = reference(family)
         assert_same(trained, alone)
@@ -65,7 +66,9 @@ def test_a_study_of_bert_and_t5_end_to_end(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bert.json").write_text(json.dumps(BERT_CONFIG))
     study = validate(Study, parse_yaml(STUDY, "study"), "study")
-    for result in run_study(study, tmp_path / "out"):
+    results = run_study(study, tmp_path / "out")
+    assert len(results) == len(study.experiments()) > 0
+    for result in results:
         assert result.outcome.status is Status.DONE, result.outcome
         assert result.breakdown is not None
         for call in result.breakdown.collectives:

@@ -33,6 +33,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_nothing_had_been(tmp_path: Pat
             cases.append(experiment(plan, WORKLOADS[Family.GPT], 2, iterations=iterations, **common))
             folders.append(folder)
     trained = train_all(cases, tmp_path, folders)
+    assert len(trained) == 3 * len(PLANS) > 0
     for plan, whole, before, after in zip(PLANS, trained[::3], trained[1::3], trained[2::3], strict=True):
         # Four iterations with a checkpoint after the third (number 2): the rest begins with number 3.
         assert before.losses == whole.losses[:4], plan.name

@@ -67,6 +67,7 @@ def test_every_schedule_trains_as_one_process_does_with_exact_messages(
     ranks: int, alone: dict[tuple[str, bool], Trained], tmp_path: Path
 ) -> None:
     runs = list(cases(ranks))
+    assert runs
     for run, trained in zip(runs, train_all(runs, tmp_path), strict=True):
         key = run.workload.name, run.optimizer.gradient_clipping is not None
         assert_same(trained, alone.get(key) or reference(run.workload.family))

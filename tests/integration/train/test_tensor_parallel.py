@@ -69,6 +69,7 @@ FOUR = [
 def test_what_is_split_trains_as_one_process_does(ranks: int, tmp_path: Path, others: dict[str, Trained]) -> None:
     cases = {2: TWO, 4: FOUR}[ranks]
     experiments = [experiment(plan, workload, ranks) for workload, plan in cases]
+    assert experiments
     for (workload, plan), trained in zip(cases, train_all(experiments, tmp_path), strict=True):
         try:
             assert_same(trained, others.get(workload.name) or reference(workload.family))

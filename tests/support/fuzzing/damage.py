@@ -104,7 +104,7 @@ def text(draw: random.Random, base: bytes) -> bytes:
 def shown(number: Any) -> str:
     """A number as text, also where Python refuses to write so many digits."""
     if isinstance(number, int) and abs(number) >= 10**400:
-        return "1" + "0" * round(math.log10(number))
+        return ("-" if number < 0 else "") + "1" + "0" * round(math.log10(abs(number)))
     return str(number)
 
 

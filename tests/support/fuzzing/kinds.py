@@ -124,7 +124,7 @@ MEASURED = {
     "iter_s": "1.2", "notes": "",
 }  # fmt: skip
 FRACTIONS = {
-    "workload": "GPT-2-Large", "protocol": "IPoIB", "scaling": "strong", "gpus": "4", "global_batch": "32",
+    "workload": "GPT-2-Large", "testbed": "pinnacles-a", "protocol": "IPoIB", "scaling": "strong", "gpus": "4", "global_batch": "32",
     "micro_batch": "8", "comm_fraction": "0.5",
 }  # fmt: skip
 BENCHMARK = {
@@ -261,6 +261,7 @@ def nsight(draw: random.Random, folder: Path) -> list[str]:
     path = folder / "node.sqlite"
     db = sqlite3.connect(path)
     db.executescript("""
+        PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY;
         CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
         CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, globalPid, demangledName, shortName);
         CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start, end, deviceId, streamId, globalPid, bytes, copyKind);
@@ -318,6 +319,16 @@ def nsight(draw: random.Random, folder: Path) -> list[str]:
     return ["trace", str(path), *draw.choice([[], ["--format", "json"], ["--format", "csv"]])]
 
 
+SMALL = """\
+name: invented
+workloads: [{name: small, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}]
+networks: [emulated-100m, emulated-1g]
+plans: [all-reduce]
+hosts: [2]
+scaling: [{kind: strong, global_batch: 16}]
+"""
+
+
 @cache
 def _store() -> dict[str, bytes]:
     """The files of a store, by their path in it."""
@@ -325,7 +336,7 @@ def _store() -> dict[str, bytes]:
 
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        invented_store(root / "store")
+        invented_store(root / "store", text=SMALL)
         first = next(iter(sorted((root / "store" / "experiments").iterdir())))
         write_counters(first, [5, 0, 5, 5])
         return {
@@ -337,8 +348,7 @@ def _store() -> dict[str, bytes]:
 
 def stores(draw: random.Random, folder: Path) -> list[str]:
     files = dict(_store())
-    for _ in range(draw.choice((1, 1, 2))):
-        hurt = draw.choice([name for name in files if name != ".lock"])
+    for hurt in draw.sample([name for name in files if name != ".lock"], draw.choice((1, 1, 2))):
         how = draw.random()
         if how < 0.1:
             del files[hurt]

@@ -19,8 +19,8 @@ from typing import Any
 
 MOST_CPU_S = 30
 MOST_BYTES = 3 << 30
-# Not where a refusal quotes what it was given.
-_NO_NUMBER = re.compile(r"(?<![\w.'/-])[-+]?(?:nan|inf|NaN|Infinity)(?![\w'])(?! *[,:]? *which can't be)")
+# As Python writes them, and not where a refusal quotes what it was given. JSON's own are found when it is read.
+_NO_NUMBER = re.compile(r"(?<![\w.'/-])[-+]?(?:nan|inf)(?![\w'])(?! *[,:]? *which can't be)")
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _FORMULA = re.compile(r"""(?:^|,)"?(?:[=@+]|-(?![0-9.]))""", re.MULTILINE)
 
@@ -79,7 +79,7 @@ def _fault(argv: Sequence[str], code: Any, out: str, err: str) -> str | None:
     for name, text in (("stdout", out), ("stderr", err)):
         if (found := _CONTROL.search(text)) is not None:
             return f"{name} holds {found[0]!r}: {text[max(0, found.start() - 80) :][:160]!r}"
-    if code != 2 and (found := _NO_NUMBER.search(out)) is not None:
+    if code != 2 and "json" not in argv and (found := _NO_NUMBER.search(out)) is not None:
         return f"stdout holds {found[0]!r}: {out[max(0, found.start() - 120) :][:200]!r}"
     if "json" in argv and code == 0:
         try:

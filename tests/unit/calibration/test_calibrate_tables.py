@@ -234,6 +234,12 @@ def test_calibrations_of_the_first_format_are_read(tmp_path: Path) -> None:
         ("values: {stack generic hidden_bytes: -1}\n", "greater than 0"),
         ("values: {link nvlink3 efficiency: 40}\n", "lies outside 0.01 to 1"),
         ("values: {}\nformat_version: 9\n", "newer"),
+        ("values: {stack generic hidden_bytes: true}\n", "a positive number"),
+        ("values: {stack generic hidden_bytes: 1e30}\n", "lies outside 4 to 5000"),
+        ("values: {stack generic hidden_bytes: 1.0e+30}\n", "can't be"),
+        ("values: {stack generic hidden_bytes: .nan}\n", "hidden_bytes"),
+        ("values: {stack generic hidden_bytes: 9}\nspread: 0x10\n", "spread: .*less than or equal to 5"),
+        ("values: {stack generic hidden_bytes: 9}\nspread: 6\n", "spread: .*less than or equal to 5"),
     ],
 )
 def test_damaged_calibrations_are_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,9 @@ from wirecost.calibration.properties import (
     OF_PRESETS,
     PROPERTIES,
     TABLE,
+    TIMES,
     Parts,
+    Property,
     by_owner,
     fitted_to,
     free_preset,
@@ -18,7 +22,7 @@ from wirecost.calibration.properties import (
     start_of,
 )
 from wirecost.errors import SpecError
-from wirecost.spec import GPU, Link, SharedCores, gpu, load_spec, stack_named
+from wirecost.spec import GPU, Link, SharedCores, gpu, load_spec, stack_named, validate
 from wirecost.spec.presets import names
 from wirecost.spec.stack import PLACES
 
@@ -33,6 +37,18 @@ def test_every_property_is_a_key_with_a_start_within_its_bounds() -> None:
         assert p.uncertainty > 0
         assert p.unit
         assert p.source
+
+
+@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: f"{entry.kind}-{entry.key}")
+def test_bounds_of_a_property_are_values_that_its_specification_takes(entry: Property) -> None:
+    name = {"gpu": "A100-SXM-80GB", "link": "nvlink3", "stack": "generic"}.get(entry.kind)
+    spec = load_spec(entry.kind, name) if name else SharedCores(count=2, threads=1, source="here")
+    for value in (entry.low, entry.high):
+        given: Any = f"{value} s" if entry.key in TIMES else value
+        if entry.key == "peak_flops":
+            given = dict.fromkeys(gpu("A100-SXM-80GB").peak_flops, value)
+        changed = validate(type(spec), spec.model_dump() | {entry.key: given}, "mine")
+        assert start_of(changed, entry.key) == pytest.approx(value)
 
 
 def test_every_preset_can_be_fitted_from_its_value() -> None:

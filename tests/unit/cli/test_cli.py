@@ -133,3 +133,28 @@ def test_a_page_is_written_though_figures_cannot_be(tmp_path: Path) -> None:
     assert run.returncode == 2
     assert (tmp_path / "page.html").exists()
     assert "figures: can't be written: File exists; --figures names another folder" in run.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "transport {}", "validate {}", "calibrate {}", "calibrate {}.csv", "trace {}", "compare {} {}", "report {}",
+        "project {} --gpus 8 --efficiency 1", "study run {}", "study run {}.yaml", "predict {}.json -c dgx-h100",
+        "predict gpt-tiny -c {}.yaml", "predict gpt-tiny -c dgx-h100 --calibration {}", "bench --read {}",
+        "predict --study {} -c dgx-h100", "need {}.yaml -c dgx-h100", "validate {} --predictions x",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["a" * 5000, "loop", "file/below"])
+def test_a_path_that_no_file_system_takes_is_one_line(
+    command: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from support.fuzzing.oracle import run
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("loop", "loop.csv", "loop.yaml", "loop.json"):
+        (tmp_path / name).symlink_to(tmp_path / name)
+    (tmp_path / "file").touch()
+    ending = run(command.format(*[path] * 2).split())
+    assert ending.fault is None
+    assert ending.code == 2
+    assert len(ending.err) < 1500

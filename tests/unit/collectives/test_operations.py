@@ -92,6 +92,7 @@ def test_pairs_are_mutual(half: int) -> None:
         other = partner(rank, 2 * half)
         assert other != rank
         assert partner(other, 2 * half) == rank
+    assert {partner(rank, 2 * half) for rank in range(2 * half)} == set(range(2 * half))
 
 
 def test_dtypes_by_any_name() -> None:

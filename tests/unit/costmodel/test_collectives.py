@@ -72,6 +72,7 @@ def test_nics_that_gpus_share_lose_more_with_mixed_rings() -> None:
 )
 def test_more_bytes_and_slower_networks_never_help(size: float, n: float, stride: float, factor: float) -> None:
     slow, fast = machine(rate="100 Gb/s"), machine(rate=f"{100 * factor} Gb/s")
+    assert fast.node_Bps >= slow.node_Bps > 0
     for collective in (all_reduce_s, gather_s, hierarchical_all_reduce_s):
         groups = [group(n, stride, n * stride, m) for m in (slow, fast)]
         here = float(collective(size, groups[0], slow))

@@ -45,6 +45,7 @@ def test_the_total_never_falls(start: int, shown: list[int]) -> None:
         delta = counter.step(raw)
         assert counter.total >= before and (delta is None or delta == counter.total - before)
         before = counter.total
+    assert counter.total == before
 
 
 def test_a_reset_is_no_wrap() -> None:

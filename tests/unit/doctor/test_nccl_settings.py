@@ -225,5 +225,5 @@ def test_nothing_in_settings_breaks_the_doctor(name: str, value: str, data: byte
         root = Path(folder)
         (root / "etc").mkdir()
         (root / "etc/nccl.conf").write_bytes(data)
-        for finding in findings(root, **{name: value}):
-            assert len(finding.message) < 500
+        messages = [finding.message for finding in findings(root, **{name: value})]
+    assert max(map(len, messages), default=0) < 500

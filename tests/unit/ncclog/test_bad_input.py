@@ -125,6 +125,7 @@ def test_compression_is_told_by_content(tmp_path) -> None:
         path = tmp_path / name
         path.write_bytes(data)
         assert read_logs([path]).verdict is Transport.RDMA_GDR, name
+    assert read_logs([tmp_path]).verdict is Transport.RDMA_GDR
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,6 +215,7 @@ def test_launcher_prefixes(prefix: str, version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_pasted_without_prefix(version: str) -> None:
     """Ranks can't be placed on hosts: the transport is known, and what isn't is said."""
+    pairs = 0
     for start in ("[0] NCCL INFO ", "NCCL INFO ", ""):
         lines = [line.split("NCCL INFO ")[-1] for line in job(version, "NET/IB/0") if "NCCL INFO" in line]
         verdict = read_text("\n".join(start + line for line in lines) + "\n")
@@ -222,7 +223,9 @@ def test_pasted_without_prefix(version: str) -> None:
         assert all(c.hosts == () for c in verdict.communicators)
         assert verdict.warning("hosts_unknown") is not None
         net = [p for c in verdict.communicators for p in c.pairs if p.networks == ("NET/IB",)]
+        pairs += len(net)
         assert net and all(p.hosts == (None, None) and p.where is Where.PRESUMED for p in net)
+    assert pairs >= 3
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 4096])

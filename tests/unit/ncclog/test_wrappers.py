@@ -167,7 +167,7 @@ def test_a_message_that_holds_braces_is_no_record() -> None:
 
 @given(st.binary(max_size=300))
 def test_peeling_takes_any_bytes(line: bytes) -> None:
-    assert all(isinstance(part, bytes) for part in peel(line.replace(b"\n", b"")))
+    assert {type(part) for part in peel(line.replace(b"\n", b""))} <= {bytes}
 
 
 @pytest.mark.parametrize("text", ["[" * 60_000, '{"a":' * 12_000, '{"log":"' + "\\" * 60_000, "<span" * 12_000])

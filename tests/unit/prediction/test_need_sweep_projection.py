@@ -106,10 +106,10 @@ def test_hidden_communication_comes_out_when_the_network_is_slow() -> None:
     assert project(measured(0, 1000, hidden=500), 64, 1.0).speedup == 1
 
 
-def test_projection_refuses_what_cannot_be() -> None:
-    for target, efficiency in ((2, 1.0), (64, 0.0), (64, -1.0)):
-        with pytest.raises(SpecError):
-            project(measured(1, 1), target, efficiency)
+@pytest.mark.parametrize(("target", "efficiency"), [(2, 1.0), (64, 0.0), (64, -1.0)])
+def test_projection_refuses_what_cannot_be(target: int, efficiency: float) -> None:
+    with pytest.raises(SpecError):
+        project(measured(1, 1), target, efficiency)
 
 
 def test_network_efficiency_is_below_one_across_slow_links() -> None:

@@ -180,6 +180,7 @@ def test_no_mutation_crashes_or_lies(batch: int, tmp_path: Path, monkeypatch: py
 
 
 def test_the_bases_are_sound(tmp_path: Path) -> None:
+    assert len(_BASES) == 4
     for number, text in enumerate(_BASES):
         path = tmp_path / f"{number}.json"
         path.write_bytes(text)

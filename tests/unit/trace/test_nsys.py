@@ -115,3 +115,69 @@ def test_each_process_can_be_told_its_rank_as_the_refusal_says(tmp_path: Path) -
         read(tmp_path)
     traces = read(tmp_path, ranks=["node.sqlite (process 0)=3", "node.sqlite (process 1)=4"])
     assert [t.rank for t in traces.traces] == [0, 3, 4]
+
+
+def test_more_processes_than_a_node_has_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="more than 256 processes ran kernels"):
+        read(export(tmp_path / "node.sqlite", processes=1000))
+    assert len(read(export(tmp_path / "some.sqlite", processes=64)).traces) == 64
+
+
+COMPUTED = "UPDATE sqlite_master SET sql = replace(sql, '{} {}', '{} TEXT AS (printf(''%.*c'', 10000000, ''x''))')"
+
+
+def test_computed_columns_are_not_computed(tmp_path: Path) -> None:
+    columns = [("value", "TEXT"), ("demangledName", "INTEGER"), ("shortName", "INTEGER")]
+    changes = ["PRAGMA writable_schema = 1", *(COMPUTED.format(name, kind, name) for name, kind in columns)]
+    traces = read(export(tmp_path / "rank0.sqlite", also=changes))
+    (problem,) = [p for p in traces.traces[0].problems if p.code == "unnamed_event"]
+    assert problem.count == 4
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW {} AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "
+        "SELECT x AS start, x + 1 AS end, 0 AS deviceId, 0 AS streamId, 'k' AS demangledName FROM c",
+        "CREATE VIRTUAL TABLE {} USING fts5(start, end, demangledName)",
+    ],
+)
+def test_views_and_virtual_tables_are_no_tables(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "rank0.sqlite"
+    db = sqlite3.connect(path)
+    try:
+        db.execute(statement.format("CUPTI_ACTIVITY_KIND_KERNEL"))
+    except sqlite3.OperationalError:
+        pytest.skip("this SQLite has no full-text search")
+    db.commit()
+    db.close()
+    with pytest.raises(TraceError, match="no table CUPTI_ACTIVITY_KIND_KERNEL"):
+        read(path)
+
+
+def test_more_rows_or_text_than_the_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wirecost.trace import nsys
+
+    path = export(tmp_path / "rank0.sqlite")
+    for name, value, words in (
+        ("_ROW_BYTES", 10**9, "more rows than it can hold"),
+        ("_LEAST_TEXT_BYTES", -(10**6), "more text than it can hold"),
+        ("_LEAST_STEPS", -(10**9), "interrupted"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(nsys, name, value)
+            patch.setattr(nsys, "_LEAST_ROWS", 0 if name == "_ROW_BYTES" else 1000)
+            patch.setattr(nsys, "_STEPS", 1)
+            with pytest.raises(TraceError, match=words):
+                read(path)
+    assert read(path).traces
+
+
+@pytest.mark.needs_shared
+def test_names_that_are_no_utf8(shared: Path) -> None:
+    folder = shared / "cases" / "reliability" / "nsys-utf8"
+    with pytest.raises(TraceError, match="its schema is no UTF-8 text"):
+        read(folder / "a.sqlite")
+    with pytest.raises(TraceError, match="malformed database schema"):
+        read(folder / "view-as-table.sqlite")
+    assert read(folder / "names.sqlite").traces

@@ -91,6 +91,7 @@ def test_the_size_of_the_page_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     traces = load(tmp_path, 4, 30, kernels=20)
     data = data_of(traces)
     limit = 600 // 4
+    assert len(data["ranks"]) == 4
     for rank in data["ranks"]:
         assert 0 < len(rank["cells"]) <= 6 * limit
         assert rank["kept"] == len(rank["events"]) // 5 == limit < rank["total"]

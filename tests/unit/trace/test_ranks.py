@@ -50,6 +50,7 @@ def test_skew_wait_and_transfer_are_those_of_the_job(tmp_path: Path, job: list[M
 
 def test_rows_add_up(tmp_path: Path, job: list[Made]) -> None:
     traces = load(tmp_path, job)
+    assert len(traces.traces) == len(traces.collective_rows) == 4
     for row, made in zip(traces.collective_rows, job, strict=True):
         total = sum(e - s for _, s, e in made.collectives)
         assert (row.rank, row.op, row.group, row.group_size) == (made.rank, "all_reduce", "0 (default_pg)", 4)

@@ -48,7 +48,9 @@ def insert(text: bytes, event: bytes, at: int = 5) -> bytes:
 @pytest.mark.parametrize("layout", ["kineto", "compact"])
 @pytest.mark.parametrize("gpu_steps", [False, True])
 def test_a_sound_trace_has_no_problem_and_the_right_parts(read: Read, layout: str, gpu_steps: bool) -> None:
-    for made in make_job(3, 4, seed=2, layout=layout, gpu_steps=gpu_steps):
+    job = make_job(3, 4, seed=2, layout=layout, gpu_steps=gpu_steps)
+    assert len(job) == 3
+    for made in job:
         trace = read(made.text)
         assert trace.problems == []
         assert trace.rank == made.rank
@@ -91,7 +93,9 @@ def test_nested_objects_that_look_like_the_end_of_an_event(read: Read) -> None:
     )
     text = insert(SOUND.text, b"  " + tricky.encode())
     with pytest.MonkeyPatch.context() as patch:
-        for size in range(200, 4000, 97):
+        sizes = range(200, 4000, 97)
+        assert len(sizes) == 40
+        for size in sizes:
             patch.setattr(stream, "SLICE_BYTES", size)
             trace = read(text)
             assert trace.problems == []
@@ -157,6 +161,7 @@ def test_cutting_anywhere_keeps_every_whole_event_and_says_so(read: Read) -> Non
     text = SOUND.text
     first = text.index(b'"traceEvents"') + 20
     last = text.rindex(b"\n  ],")
+    assert len(range(first, last, 61)) > 100
     for cut in range(first, last, 61):
         trace = read(text[:cut])
         assert codes(trace)["cut_off"] == 1
@@ -339,7 +344,9 @@ def test_recovery_with_short_look_ahead_agrees(read: Read, monkeypatch: pytest.M
     text = insert(SOUND.text, b'  {"ph": "X", broken}')
     want = read(text)
     monkeypatch.setattr(recovery, "_LOOKAHEAD", 2048)
+    answers = []
     for size in (2100, 3000, 5000):
         monkeypatch.setattr(stream, "SLICE_BYTES", size)
         got = read(text)
-        assert (got.parts, codes(got), got.events) == (want.parts, codes(want), want.events)
+        answers.append((got.parts, codes(got), got.events))
+    assert answers == [(want.parts, codes(want), want.events)] * 3

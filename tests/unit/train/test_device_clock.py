@@ -82,6 +82,7 @@ def work(cuda: Cuda) -> Any:
 def test_ends_are_marked_after_a_wait_on_one_stream_for_each_group(cuda: Cuda, value: object) -> None:
     clock = DeviceClock()
     cuda.done.clear()
+    streams = []
     for group, stream in (("data_parallel", "beside-1"), ("pipeline", "beside-2"), ("data_parallel", "beside-1")):
         if value is None:
             clock.after(work(cuda), group, lambda: cuda.note("noted"))
@@ -90,7 +91,9 @@ def test_ends_are_marked_after_a_wait_on_one_stream_for_each_group(cuda: Cuda, v
             assert future.value() is value
         assert cuda.done == [("wait", stream), ("noted", stream)]
         assert cuda.current == "compute"
+        streams.append(stream)
         cuda.done.clear()
+    assert streams == ["beside-1", "beside-2", "beside-1"]
 
 
 def test_a_mark_that_spans_share_is_read_once(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,4 +114,4 @@ def test_the_global_batch_does_not_depend_on_how_it_is_shared(family: Family) ->
     for ranks, micro_batch in ((2, 6), (3, 2), (4, 3)):
         shared = batch(ranks, micro_batch)
         assert all(torch.equal(whole[name], shared[name]) for name in whole)
-    assert all(value.dtype == torch.int64 and len(value) == 12 for value in whole.values())
+    assert whole and all(value.dtype == torch.int64 and len(value) == 12 for value in whole.values())

@@ -37,6 +37,7 @@ def test_micro_batches_add_up(together: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(gradients, "TOGETHER_BYTES", together)
     parameters = _parameters()
     ready, buffer = _ready(parameters)
+    assert buffer.numel() == sum(SIZES)
     for _ in range(2):  # iterations
         ready.reset()
         for factor in (1.0, 10.0, 100.0):

@@ -46,6 +46,7 @@ def test_every_schedule_runs_everything_once_and_never_waits_for_ever(
     micro_batches = ranks * rounds + (0 if is_interleaved else extra)
     plans = [SCHEDULES[schedule](rank, ranks, micro_batches, chunks) for rank in range(ranks)]
     everything = {Action(f, c, m) for f in (True, False) for c in range(chunks) for m in range(micro_batches)}
+    assert len(plans) == ranks
     assert all(len(p) == len(everything) and set(p) == everything for p in plans)
 
     last = ranks * chunks - 1
@@ -72,6 +73,7 @@ def test_every_schedule_runs_everything_once_and_never_waits_for_ever(
 def test_both_ends_of_a_boundary_keep_one_order(ranks: int, rounds: int, chunks: int) -> None:
     schedule = interleaved if chunks > 1 else one_f_one_b
     plans = [schedule(rank, ranks, ranks * rounds, chunks) for rank in range(ranks)]
+    assert len(plans) == ranks > 0 and all(len(plan) == 2 * chunks * ranks * rounds for plan in plans)
     for forward in (True, False):
         # What a rank sends on, and what the next one takes, wrapping from the last rank to the first apart.
         for rank in range(ranks):

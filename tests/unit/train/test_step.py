@@ -50,6 +50,7 @@ def test_clipping_is_pytorchs() -> None:
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
     adam = torch.optim.AdamW(theirs, lr=1e-3, betas=(0.9, 0.95), weight_decay=0)
     made = stepper(Alone(*ours), Precision.FP32, gradient_clipping=0.5)
+    steps = 0
     for scale in (1.0, 0.01, 3.0):
         for p, q in zip(ours, theirs, strict=True):
             gradient = scale * torch.randn(p.shape)
@@ -59,7 +60,9 @@ def test_clipping_is_pytorchs() -> None:
         adam.step()
         assert made.gradient_norm is not None
         torch.testing.assert_close(made.gradient_norm, norm)
+        steps += 1
     torch.testing.assert_close(ours, theirs)
+    assert steps == 3
 
 
 def test_an_overflow_skips_the_step_and_halves_the_scale_and_good_steps_double_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,9 @@ from wirecost.calibration.inputs.columns import CannotExpressError, number
 from wirecost.calibration.inputs.row_machine import INTER_LINKS, INTRA_DEFAULT, INTRA_LINKS, find_gpu, link_named
 from wirecost.calibration.inputs.table import Setting, identity
 from wirecost.collectives.efficiency import efficiency, fit_rows
-from wirecost.collectives.readers.base import check_rows
+from wirecost.collectives.readers.base import MAX_RANKS, check_rows
 from wirecost.collectives.result import Row
-from wirecost.errors import SpecError, WirecostError
+from wirecost.errors import SpecError, WirecostError, shorten
 from wirecost.reading import read_bytes
 from wirecost.spec import GPU, Cluster, Link
 from wirecost.spec.efficiency import NetworkEfficiency
@@ -83,7 +84,8 @@ class Bench:
         """Returns the collectives that a link can be fitted to."""
         collectives = []
         for row in self.rows:
-            if row.collective not in FITTED_OPS or row.unshaped or row.wrong or not row.size_bytes:
+            of_use = row.collective in FITTED_OPS and row.ranks > 1 and row.size_bytes
+            if not of_use or row.unshaped or row.wrong:
                 continue
             time = row.p50_ns if self.medians and row.p50_ns else row.time_ns
             hosts = min(self.hosts, row.ranks)
@@ -183,23 +185,45 @@ def read_bench(path: Path) -> Bench | None:
             # Read from another tool's output: on how many hosts it ran is all that may be known.
             hosts = {source.get("hosts") for source in data["read"]}
             most = max((row.ranks for row in rows), default=1)
-            host = int(hosts.pop() or 1) if len(hosts) == 1 else 1
+            host = _count("read.hosts", hosts.pop() or 1) if len(hosts) == 1 else 1
             return Bench(str(path), "benchmarked", None, host, max(1, most // host), 1, None, False, rows)
         shape = request["network"].get("emulate") or {}
-        rate = network.get("nominal_rate_bps") or (parse_rate_bps(shape["rate"]) if shape.get("rate") else None)
+        nominal = network.get("nominal_rate_bps")
+        rate = _rate_bps(nominal) if nominal else parse_rate_bps(shape["rate"]) if shape.get("rate") else None
+        emulated = network.get("emulated")
+        if emulated is not None and not isinstance(emulated, bool):
+            raise ValueError(f"network.emulated: true or false, not {shorten(emulated)}")
         return Bench(
             path=str(path),
-            network=str(network.get("name") or request["network"]["name"]),
-            emulated=network.get("emulated"),
-            hosts=int(request["hosts"]),
-            ranks_per_host=int(request["ranks_per_host"]),
-            rings=len(request["groups"]),
+            network=_name(network.get("name") or request["network"]["name"]),
+            emulated=emulated,
+            hosts=_count("request.hosts", request["hosts"]),
+            ranks_per_host=_count("request.ranks_per_host", request["ranks_per_host"]),
+            rings=_count("request.groups", len(request["groups"])),
             rate_bps=rate,
             medians=request["backend"] != "nccl",
             rows=rows,
         )
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise SpecError(f"{path}: no sound benchmark: {' '.join(str(error).split())[:160]}") from error
+
+
+def _count(key: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_RANKS:
+        return value
+    raise ValueError(f"{key}: a whole number from 1 to {MAX_RANKS}, not {shorten(value)}")
+
+
+def _rate_bps(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= 1e18:
+        return float(value)
+    raise ValueError(f"network.nominal_rate_bps: a rate from 1 to 1e18 bits per second, not {shorten(value)}")
+
+
+def _name(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}", value):
+        return value
+    raise ValueError(f"network.name: letters, digits and . _ + -, not {shorten(value)}")
 
 
 def _as_trained(rows: tuple[Row, ...], request: dict[str, Any]) -> tuple[Row, ...]:

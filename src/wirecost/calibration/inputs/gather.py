@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from wirecost.calibration.inputs.traces import TraceOptions, collectives_of, fro
 from wirecost.errors import SpecError
 from wirecost.load import load_breakdown
 from wirecost.reading import read_bytes
-from wirecost.spec import Experiment, load
+from wirecost.spec import Experiment, load, validate
 
 
 @dataclass
@@ -109,9 +110,10 @@ def _environment(path: Path) -> Environment:
         return Environment()
     text = read_bytes(path, most_bytes=MAX_BYTES, pipes=False, error=SpecError)
     try:
-        return Environment.model_validate_json(text)
-    except ValueError as error:
-        raise SpecError(f"{path}: can't be read: {' '.join(str(error).split())[:160]}") from error
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: can't be read as JSON") from error
+    return validate(Environment, data, str(path))
 
 
 def _from_breakdown(path: Path, inputs: Inputs, options: TraceOptions) -> None:

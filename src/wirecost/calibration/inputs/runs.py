@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field
 
 from wirecost.breakdown import Breakdown, Phase, Source
 from wirecost.spec import DataParallel, Experiment, Plan, Workload
@@ -21,6 +22,7 @@ FEWEST_ITERATIONS = 4
 """Iterations from which on their scatter says something."""
 MOST_MEDIANS = 3.0
 """An iteration counts for at most so many medians: what held it up longer is not the host's pace."""
+MOST_CORES = 1 << 16
 DISTURBED = 3.0
 """How much noisier a run is when other programs kept the processors busy."""
 
@@ -31,9 +33,9 @@ class Environment(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     processor: str | None = None
-    cores: PositiveInt | None = None
-    machine_cores: PositiveInt | None = None
-    memory_bytes: PositiveInt | None = None
+    cores: Annotated[int, Field(ge=1, le=MOST_CORES)] | None = None
+    machine_cores: Annotated[int, Field(ge=1, le=MOST_CORES)] | None = None
+    memory_bytes: Annotated[int, Field(ge=1, le=1 << 60)] | None = None
     gpus: list[str] | None = None
 
 

@@ -9,12 +9,14 @@ from wirecost.collectives.operations import BARRIER, COLLECTIVES, bus_factor
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
 from wirecost.errors import WirecostError, one_of
+from wirecost.text import printable
 
 MAX_RANKS = 1 << 22
 LONGEST_NUMBER = 40
 """Characters of a number that a benchmark prints."""
 SMALLEST, LARGEST = 1e-6, 1e15
 """Of a time in microseconds or a rate: a picosecond, 30 years."""
+MOST_BYTES_PER_NS = 1e9
 
 
 class ResultFileError(WirecostError):
@@ -128,6 +130,7 @@ def check_rows(rows: Iterable[Row], where: str) -> None:
             raise ResultFileError(f"{where}: rows.{index}: {one_of('collective', row.collective, COLLECTIVES)}")
         times = (row.time_ns, row.p50_ns, row.p95_ns, row.p99_ns, *row.rounds_ns, *row.groups_ns)
         sound = all(t is None or SMALLEST <= t <= LARGEST * 1e3 for t in times)
+        sound = sound and row.size_bytes / row.time_ns <= MOST_BYTES_PER_NS
         if not (sound and 0 < row.ranks <= MAX_RANKS and 0 <= row.size_bytes < 2**63 and 0 <= row.count < 2**63):
             raise ResultFileError(f"{where}: rows.{index}: a size, time or number of ranks can't be")
 
@@ -172,8 +175,8 @@ def row(
         collective=collective,
         size_bytes=size_bytes,
         count=count,
-        dtype=dtype,
-        redop=redop,
+        dtype=printable(dtype),
+        redop=redop and printable(redop),
         root=root,
         mode=mode,
         ranks=ranks,
