@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from wirecost.breakdown import Breakdown, Collective, Ratio, Source, ratio_of_medians
+from wirecost.errors import WirecostError
+
+WHOLE = "whole"
+"""The name of a recorded window in which no iterations are known."""
+# Iterations that cover less of the time from the first to the last are annotations of a part of each.
+_SCRAPS_SHARE = 0.2
 
 PARTS = ("compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
 WORDS = {
@@ -67,9 +74,19 @@ class Comparison:
 
 
 def compare(before: Breakdown, after: Breakdown) -> Comparison:
-    """Compares two breakdowns; an iteration's time is its slowest rank's, parts are means over ranks."""
-    times = before.iteration_times_ns(), after.iteration_times_ns()
-    medians = before.iteration_ns(), after.iteration_ns()
+    """Compares two breakdowns; an iteration's time is its slowest rank's, parts are means over ranks.
+
+    Recorded windows without iterations are compared by their shares alone: how long they are is up to the
+    profiler.
+
+    Raises:
+        WirecostError: for iterations that are scraps of what was recorded, which nothing can be said of.
+    """
+    for side, name in ((before, "first"), (after, "second")):
+        _refuse_scraps(side, name)
+    whole = [_is_whole(side) for side in (before, after)]
+    times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), whole, strict=True)]
+    medians = [statistics.median(t) if t else None for t in times]
     speedup = ratio_of_medians(*times)
     parts = tuple(_part(before, after, name) for name in PARTS)
     return Comparison(
@@ -77,13 +94,37 @@ def compare(before: Breakdown, after: Breakdown) -> Comparison:
         after_source=after.source,
         before_title=before.title,
         after_title=after.title,
-        before_iteration_ns=medians[0].median if medians[0] else None,
-        after_iteration_ns=medians[1].median if medians[1] else None,
+        before_iteration_ns=medians[0],
+        after_iteration_ns=medians[1],
         speedup=speedup,
         parts=parts,
         collectives=_collectives(before, after),
-        summary=tuple(_summary(before, after, speedup, parts)),
+        summary=tuple(_summary(before, after, speedup, parts, whole)),
     )
+
+
+def _is_whole(side: Breakdown) -> bool:
+    """Whether a breakdown is of recorded windows in which no iterations are known."""
+    return (
+        side.source is Source.IMPORTED and bool(side.iterations) and all(i.name == WHOLE for i in side.iterations)
+    )
+
+
+def _refuse_scraps(side: Breakdown, which: str) -> None:
+    """Raises WirecostError where a rank's iterations cover next to nothing of the time from the first to the
+    last."""
+    by_rank: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for i in side.iterations:
+        if i.start_ns is not None:
+            by_rank[i.rank].append((i.start_ns, i.start_ns + i.parts.window_ns))
+    for rank, spans in by_rank.items():
+        span = max(end for _, end in spans) - min(start for start, _ in spans)
+        covered = sum(end - start for start, end in spans)
+        if len(spans) > 1 and side.source is Source.IMPORTED and covered < _SCRAPS_SHARE * span:
+            raise WirecostError(
+                f"the {which}: the iterations of rank {rank} cover {covered / span:.1%} of the time from the "
+                "first to the last: they are scraps of it; leave --window out, or name one of whole iterations"
+            )
 
 
 def _mean_ns(breakdown: Breakdown, part: str) -> float:
@@ -122,7 +163,11 @@ def _collectives(before: Breakdown, after: Breakdown) -> tuple[CollectiveChange,
 
 
 def _summary(
-    before: Breakdown, after: Breakdown, speedup: Ratio | None, parts: tuple[PartChange, ...]
+    before: Breakdown,
+    after: Breakdown,
+    speedup: Ratio | None,
+    parts: tuple[PartChange, ...],
+    whole: list[bool],
 ) -> list[str]:
     lines = []
     if before.source is not after.source:
@@ -138,21 +183,16 @@ def _summary(
             f"Collectives are sums over {counts[0]} iteration{'s' * (counts[0] != 1)} in the first and "
             f"{counts[1]} in the second."
         )
+    if any(whole):
+        which = "either side" if all(whole) else "the first" if whole[0] else "the second"
+        return [
+            *lines,
+            f"No iterations are known in what {which} recorded: only shares of the time can be compared "
+            "(--window name:REGEX names iterations).",
+        ]
     if speedup is None:
         return [*lines, "No iteration time on one of the sides: nothing to compare."]
-    n = min(speedup.n_numerator, speedup.n_denominator)
-    faster = speedup.value if speedup.value >= 1 else 1 / speedup.value
-    which = "faster" if speedup.value >= 1 else "slower"
-    interval = (
-        f"95 % interval {speedup.low:.3f} to {speedup.high:.3f}, "
-        f"n = {speedup.n_numerator} and {speedup.n_denominator}"
-    )
-    if n < 3:
-        lines.append(f"The second is {faster:.2f}x {which}, on only {n} iteration{'s' * (n != 1)} of one side.")
-    elif speedup.low <= 1 <= speedup.high:
-        lines.append(f"No difference that these iterations show (ratio {speedup.value:.3f}, {interval}).")
-    else:
-        lines.append(f"The second is {faster:.2f}x {which} ({interval} for the ratio).")
+    lines.append(speedup_sentence(speedup))
     largest = max(parts, key=lambda p: abs(p.change_ns))
     if largest.change_ns:
         change = "grew" if largest.change_ns > 0 else "shrank"
@@ -163,4 +203,25 @@ def _summary(
     return lines
 
 
-__all__ = ["CollectiveChange", "Comparison", "PartChange", "compare"]
+def speedup_sentence(speedup: Ratio) -> str:
+    """Says how much faster or slower the second is, with the interval of the number that is said."""
+    faster = speedup.value >= 1
+    value, low, high = (speedup.value, speedup.low, speedup.high) if faster else _inverse(speedup)
+    which = "faster" if faster else "slower"
+    samples = f"n = {speedup.n_numerator} and {speedup.n_denominator}"
+    least = min(speedup.n_numerator, speedup.n_denominator)
+    if least < 3:
+        return f"The second is {value:.2f}x {which}, on only {least} iteration{'s' * (least != 1)} of one side."
+    if speedup.low <= 1 <= speedup.high:
+        return (
+            f"No difference that these iterations show: the second takes {1 / speedup.value:.3f} of the first's "
+            f"time (95 % interval {1 / speedup.high:.3f} to {1 / speedup.low:.3f}, {samples})."
+        )
+    return f"The second is {value:.2f}x {which} (95 % interval {low:.2f}x to {high:.2f}x, {samples})."
+
+
+def _inverse(ratio: Ratio) -> tuple[float, float, float]:
+    return 1 / ratio.value, 1 / ratio.high, 1 / ratio.low
+
+
+__all__ = ["CollectiveChange", "Comparison", "PartChange", "compare", "speedup_sentence"]

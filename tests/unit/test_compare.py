@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def test_a_clear_speedup_is_said_with_its_interval() -> None:
     assert c.speedup.value == 2
     assert c.summary[0].startswith("The second is 2.00x faster")
     assert "compute only: it shrank by 10.000 ms" in c.summary[1]
+
+
+def test_the_interval_is_of_the_number_beside_it() -> None:
+    (said, *_) = compare(made([10] * 9 + [11]), made([20] * 5 + [21] * 5)).summary
+    found = re.fullmatch(r"The second is (.*)x slower \(95 % interval (.*)x to (.*)x, n = 10 and 10\)\.", said)
+    assert found is not None, said
+    value, low, high = map(float, found.groups())
+    assert 1 < low <= value <= high
+
+
+def test_iterations_that_are_scraps_are_refused() -> None:
+    scraps = made([1] * 5)
+    spread = [i.model_copy(update={"start_ns": k * 100_000_000}) for k, i in enumerate(scraps.iterations)]
+    scraps = scraps.model_copy(update={"iterations": tuple(spread)})
+    with pytest.raises(WirecostError, match=r"the second: the iterations of rank 0 cover 1\.2%"):
+        compare(made([1] * 5), scraps)
+    measured = scraps.model_copy(update={"source": Source.MEASURED})
+    assert compare(measured, measured).speedup is not None
 
 
 def test_noise_is_not_called_a_difference() -> None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import wirecost
-from wirecost.trace.rank import Options, RankTrace, read_file
-from wirecost.trace.source import TraceError
+from wirecost.trace.file import read_file
+from wirecost.trace.rank import Options, RankTrace
+from wirecost.trace.source import ForeignFile, TraceError
 from wirecost.trace.wire import Done, Failed, Job, Read, receive, send
 
 # Below this many bytes of files a worker's start takes longer than the reading.
@@ -117,7 +118,7 @@ def _serve(
                     results.put((index, answer.traces))
                     break
                 elif isinstance(answer, Failed):
-                    results.put((index, TraceError(answer.message)))
+                    results.put((index, (ForeignFile if answer.foreign else TraceError)(answer.message)))
                     break
                 else:
                     raise TraceError(

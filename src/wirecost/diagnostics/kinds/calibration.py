@@ -19,10 +19,9 @@ KINDS = (
         "add runs kept to one core (taskset -c 0 wirecost study run ...)",
     ),
     _kind(
-        "disturbed_run",
-        Severity.WARNING,
-        "Other programs used the processors during a run that the calibration reads. The run counts less.",
-        "run the experiment again on a quiet machine",
+        "input_left_out",
+        Severity.INFO,
+        "A run, trace or breakdown of the input can't be used. The calibration rests on the others.",
     ),
     _kind(
         "no_benchmark",
@@ -41,5 +40,11 @@ KINDS = (
         Severity.INFO,
         "All runs have one rank. The part of the communication that computation hides keeps its start value.",
         "add runs of several ranks",
+    ),
+    _kind(
+        "rows_not_expressed",
+        Severity.WARNING,
+        "Rows of a table can't be expressed in the cost model. The calibration rests on the other rows.",
+        "`wirecost validate TABLE` lists every row with the reason",
     ),
 )

@@ -101,6 +101,7 @@ _ENTRIES: tuple[tuple[str, Severity, str], ...] = (
         "Communication kernels come from an Nsight Systems export. Their operation is inferred from the name; "
         "process group and bytes are unknown.",
     ),
+    ("other_file", _INFO, "Files are those of other tools. They are left out."),
     (
         "out_of_range",
         _WARNING,
@@ -124,9 +125,14 @@ _ENTRIES: tuple[tuple[str, Severity, str], ...] = (
     ),
     ("repaired_event", _INFO, "Broken events are kept from their readable head. Their arguments are lost."),
     ("second_event_list", _WARNING, "A file has further lists of events. They are left out."),
-    ("several_devices", _WARNING, "One file has several devices. They are taken as one time line."),
+    ("several_devices", _WARNING, "One file has several devices. Each is counted as a rank of its own."),
     ("step_repeated", _INFO, "Steps appear more than once. The window of each name spans them."),
     ("step_without_work", _INFO, "Steps launched nothing on the device. They are no iterations."),
+    (
+        "stray_device",
+        _INFO,
+        "A process touched devices that hardly worked: those of other ranks. Their events are left out.",
+    ),
     ("stray_element", _WARNING, "Elements of the list of events are no events. They are left out."),
     ("stray_separator", _INFO, "Separators between events are missing or too many."),
     (
