@@ -11,8 +11,8 @@ import typer
 from wirecost.errors import WirecostError, one_of
 
 if TYPE_CHECKING:
-    from wirecost.compare import Comparison
-    from wirecost.compare_studies import StudyComparison
+    from wirecost.comparison.breakdowns import Comparison
+    from wirecost.comparison.studies import StudyComparison
 
 _FORMATS = ("table", "json")
 
@@ -34,8 +34,8 @@ def compare(
     """Compare two runs: what got faster, what slower, and whether the samples can tell."""
     if format_ not in _FORMATS:
         raise WirecostError(one_of("format", format_, _FORMATS))
-    from wirecost.compare import compare as compare_breakdowns
-    from wirecost.load import is_experiment, is_study, load_breakdown
+    from wirecost.comparison.breakdowns import compare as compare_breakdowns
+    from wirecost.comparison.sources import is_experiment, is_study, load_breakdown
 
     studies = [is_study(Path(side)) and not is_experiment(Path(side)) for side in (before, after)]
     if any(studies):
@@ -52,7 +52,7 @@ def compare(
 
 
 def _compare_studies(before: Path, after: Path, format_: str) -> None:
-    from wirecost.compare_studies import compare_studies
+    from wirecost.comparison.studies import compare_studies
 
     found = compare_studies(before, after)
     if format_ == "json":
@@ -66,7 +66,7 @@ def _show_studies(found: StudyComparison) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wirecost.compare import speedup_sentence
+    from wirecost.comparison.breakdowns import speedup_sentence
     from wirecost.text import printable
 
     console = Console(highlight=False, markup=False)
@@ -108,7 +108,7 @@ def _show(c: Comparison) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wirecost.compare import WORDS
+    from wirecost.comparison.breakdowns import WORDS
     from wirecost.text import printable
 
     def ms(ns: float | None) -> str:

@@ -25,9 +25,9 @@ def project(
     from dataclasses import asdict
 
     from wirecost.cli.output import check_format, console, percent, table
+    from wirecost.comparison.sources import load_breakdown
     from wirecost.costmodel.machine import machine_of
     from wirecost.errors import SpecError
-    from wirecost.load import load_breakdown
     from wirecost.prediction.projection import network_efficiency
     from wirecost.prediction.projection import project as project_to
     from wirecost.spec import Precision, load_spec

@@ -15,6 +15,8 @@ def seconds(value: float) -> str:
 
 def show_prediction(result: Any, largest: int | None) -> None:
     """One prediction: headline, parts of the time, memory, diagnostics."""
+    from wirecost.prediction.predict import iteration_parts, memory_parts
+
     out = console()
     setup, times, memory = result.setup, result.times, result.memory
     total = float(times.total_s)
@@ -50,27 +52,12 @@ def show_prediction(result: Any, largest: int | None) -> None:
         f"{fits} ({most})"
     )
     out.print()
-    parts = [
-        ("compute", times.compute_s),
-        ("waiting for launches", times.host_s),
-        ("pipeline bubble", times.bubble_s),
-        ("tensor parallel", times.tensor_s),
-        ("context, expert parallel", times.context_expert_s),
-        ("pipeline transfers", times.pipeline_s),
-        ("gradients (exposed)", times.gradient_s),
-        ("parameters (exposed)", times.parameter_s),
-        ("tied embedding", times.embedding_sync_s),
-        ("optimizer", times.optimizer_s),
-        ("slowest node", times.straggler_s),
-        ("other", times.other_s),
-    ]
-    body = [[name, seconds(float(v)), percent(float(v) / total)] for name, v in parts if float(v) > 1e-9]
+    body = [[name, seconds(spent_s), percent(spent_s / total)] for name, spent_s in iteration_parts(result)]
     body.append(["total", seconds(total), percent(1.0)])
     if float(times.hidden_comm_s) > 1e-9:
         body.append(["communication under compute", seconds(float(times.hidden_comm_s)), "hidden"])
     out.print(table("One iteration of the slowest rank", ["part", "time", "share"], body))
-    pieces = ("weights", "gradients", "optimizer", "activations", "logits", "overhead")
-    body = [[name, format_size_bytes(float(getattr(memory, name)))] for name in pieces]
+    body = [[name, format_size_bytes(size)] for name, size in memory_parts(result)]
     out.print(table("Memory of the fullest rank", ["part", "size"], body))
     print_diagnostics(out, result.breakdown.diagnostics)
 

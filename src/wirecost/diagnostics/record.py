@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -62,8 +61,11 @@ class Diagnostic:
         if _CODE.fullmatch(self.code) is None:
             raise ValueError("code: a diagnostic's code has lower-case letters, digits and underscores")
 
+    def as_row(self) -> dict[str, Any]:
+        """Returns every field as plain data, for a table."""
+        return asdict(self) | {"severity": self.severity.value}
+
     def as_json(self) -> dict[str, Any]:
         """Returns code, severity, message and remedy as plain data; subject and count where they are set."""
-        plain: Mapping[str, Any] = asdict(self)
         optional = ("subject", "count")
-        return {key: value for key, value in plain.items() if key not in optional or value is not None}
+        return {key: value for key, value in self.as_row().items() if key not in optional or value is not None}

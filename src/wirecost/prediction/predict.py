@@ -21,6 +21,7 @@ from wirecost.prediction.breakdown import Modelled, as_breakdown
 
 LONGEST_S, MOST_BYTES = 1e7, 1e18
 """Bounds of an iteration. More than this is no prediction but a mistyped number."""
+_SHORTEST_SHOWN_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -116,3 +117,29 @@ def largest_micro_batch(setup: Setup, *, limit: int = 4096) -> int | None:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def iteration_parts(prediction: Prediction) -> list[tuple[str, float]]:
+    """Returns the parts of the predicted iteration that take any time, with their seconds. They sum to it."""
+    times = prediction.times
+    parts = (
+        ("compute", times.compute_s),
+        ("waiting for launches", times.host_s),
+        ("pipeline bubble", times.bubble_s),
+        ("tensor parallel", times.tensor_s),
+        ("context, expert parallel", times.context_expert_s),
+        ("pipeline transfers", times.pipeline_s),
+        ("gradients (exposed)", times.gradient_s),
+        ("parameters (exposed)", times.parameter_s),
+        ("tied embedding", times.embedding_sync_s),
+        ("optimizer", times.optimizer_s),
+        ("slowest node", times.straggler_s),
+        ("other", times.other_s),
+    )
+    return [(name, float(spent_s)) for name, spent_s in parts if float(spent_s) > _SHORTEST_SHOWN_S]
+
+
+def memory_parts(prediction: Prediction) -> list[tuple[str, float]]:
+    """Returns the parts of the memory of the fullest rank, in bytes."""
+    pieces = ("weights", "gradients", "optimizer", "activations", "logits", "overhead")
+    return [(name, float(getattr(prediction.memory, name))) for name in pieces]

@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING
 from wirecost.errors import SpecError
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from wirecost.prediction.sweep import Point
 
 
-def write_sweep_figure(points: Sequence[Point], axis: str, title: str, path: Path) -> None:
-    """Iteration time with its interval, and comm fraction, over the axis; PNG or SVG by the path's ending.
+def sweep_chart(points: Sequence[Point], axis: str, title: str) -> alt.HConcatChart:
+    """Returns iteration time with its interval, and comm fraction, over the axis.
 
     Raises:
-        SpecError: for another ending, nothing to draw, or a file that can't be written.
+        SpecError: if there is nothing to draw.
     """
-    if path.suffix not in (".png", ".svg"):
-        raise SpecError(f"{path}: a plot is a .png or .svg")
+    import altair as alt
+
     rows = [p.row() for p in points if p.prediction is not None]
     if not rows:
         raise SpecError("nothing to plot: no value of the sweep can be")
-    import altair as alt
-
-    from wirecost.report.rendering import render
-
     scale = {"bandwidth": 1e9}.get(axis, 1)
     for row in rows:
         row["x"] = row["value"] / scale
@@ -47,9 +45,22 @@ def write_sweep_figure(points: Sequence[Point], axis: str, title: str, path: Pat
     share = base.mark_line(color="#6a994e", point=True).encode(
         y=alt.Y("comm_fraction:Q", title="predicted comm fraction", scale=alt.Scale(domain=[0, 1]))
     )
-    chart = alt.hconcat(
+    return alt.hconcat(
         time.properties(width=340, height=240), share.properties(width=340, height=240), title=title
     )
+
+
+def write_sweep_figure(points: Sequence[Point], axis: str, title: str, path: Path) -> None:
+    """Writes the chart of a sweep as PNG or SVG, by the ending of the path.
+
+    Raises:
+        SpecError: for another ending, nothing to draw, or a file that can't be written.
+    """
+    if path.suffix not in (".png", ".svg"):
+        raise SpecError(f"{path}: a plot is a .png or .svg")
+    from wirecost.report.rendering import render
+
+    chart = sweep_chart(points, axis, title)
     try:
         path.write_bytes(render([(chart.to_json(), "png" if path.suffix == ".png" else "svg")])[0])
     except OSError as error:

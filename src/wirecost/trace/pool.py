@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import wirecost
 from wirecost.trace.file import read_file
 from wirecost.trace.rank import Options, RankTrace
 from wirecost.trace.source import ForeignFile, TraceError
@@ -61,7 +60,7 @@ def _in_workers(
         todo.put(index)
     results: queue.SimpleQueue[tuple[int, Outcome] | int | BaseException] = queue.SimpleQueue()
     environment = dict(os.environ)
-    package = str(Path(wirecost.__file__).resolve().parents[1])
+    package = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(p for p in (package, environment.get("PYTHONPATH", "")) if p)
     started: list[subprocess.Popen[bytes]] = []
     try:

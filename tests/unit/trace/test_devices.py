@@ -61,6 +61,7 @@ def test_ranks_that_a_tool_merged_are_told_apart(tmp_path: Path, prefixes: list[
 
 def test_with_prefixes_each_ranks_launches_are_its_own(tmp_path: Path) -> None:
     traces = read(merged(["[TP00] 0", "[TP01] 0"], ["[TP00] 77", "[TP01] 77"]).write(tmp_path))
+    assert len(traces.traces) == 2
     for trace in traces.traces:
         assert [(i.window.source, i.parts.window_ns) for i in trace.iterations[:2]] == [("launches", 600_000)] * 2
 

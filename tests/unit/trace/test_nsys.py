@@ -231,6 +231,7 @@ def with_host(path: Path, copies: list[tuple[int, int | None, int | None]]) -> P
 
 def test_steps_come_from_launches_and_operations_from_what_nccl_annotates(tmp_path: Path) -> None:
     traces = read(with_host(tmp_path / "node.sqlite", []))
+    assert len(traces.traces) == 2
     for trace in traces.traces:
         assert [(i.window.name, i.window.source) for i in trace.iterations] == [
             (f"iteration {k}", "launches") for k in range(4)

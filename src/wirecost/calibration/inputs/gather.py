@@ -11,9 +11,9 @@ from wirecost.breakdown import Breakdown, Source
 from wirecost.calibration.inputs.benchmarks import MAX_BYTES, Bench, Measured, read_bench
 from wirecost.calibration.inputs.runs import Environment, Observed, from_engine
 from wirecost.calibration.inputs.traces import TraceOptions, collectives_of, from_trace
+from wirecost.comparison.sources import load_breakdown
 from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import SpecError
-from wirecost.load import load_breakdown
 from wirecost.reading import read_bytes
 from wirecost.spec import Experiment, load, validate
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wirecost.compare import Comparison, compare
+from wirecost.comparison.breakdowns import Comparison, compare
 from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:

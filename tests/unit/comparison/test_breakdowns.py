@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from support.tracefiles import write_job
 from wirecost.breakdown import Breakdown, Collective, Iteration, Parts, Source
 from wirecost.cli import application
-from wirecost.compare import compare
+from wirecost.comparison.breakdowns import compare
 from wirecost.errors import WirecostError
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from support.results import STUDY, invented_store
 from support.timelines import COMM_STREAM, Timeline
 from wirecost.cli import application
-from wirecost.compare_studies import compare_studies
+from wirecost.comparison.studies import compare_studies
 from wirecost.errors import WirecostError
 
 
