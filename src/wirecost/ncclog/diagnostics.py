@@ -22,12 +22,12 @@ from wirecost.ncclog.state import environment_of
 
 if TYPE_CHECKING:
     from wirecost.ncclog.edges import JudgedEdge
-    from wirecost.ncclog.reader import LogReader
+    from wirecost.ncclog.read_log import ReadLog
     from wirecost.ncclog.state import LogState
 
 
 def diagnostics_of(
-    reader: LogReader,
+    log: ReadLog,
     judged: list[tuple[Communicator, list[JudgedEdge]]],
     verdicts: tuple[CommunicatorVerdict, ...],
     verdict: Transport,
@@ -37,7 +37,7 @@ def diagnostics_of(
     every = [e for _, edges in judged for e in edges]
     between = [e for e in every if e.where is not Where.INSIDE]
     inside = [e for e in every if e.where is Where.INSIDE]
-    state = reader.state
+    state = log.state
     yield from failures(state, every)
     yield from several_attempts(attempts, every)
     yield from versions(state)
@@ -50,7 +50,7 @@ def diagnostics_of(
     yield from _inside(state, inside)
     yield from _communicators(verdicts, between)
     yield from _hosts(judged, between)
-    yield from _reading(reader, judged)
+    yield from _reading(log, judged)
 
 
 def _inside(state: LogState, inside: list[JudgedEdge]) -> Iterator[Diagnostic]:
@@ -133,7 +133,7 @@ def _hosts(judged: list[tuple[Communicator, list[JudgedEdge]]], between: list[Ju
         )
 
 
-def _reading(reader: LogReader, judged: list[tuple[Communicator, list[JudgedEdge]]]) -> Iterator[Diagnostic]:
+def _reading(log: ReadLog, judged: list[tuple[Communicator, list[JudgedEdge]]]) -> Iterator[Diagnostic]:
     """Yields what the log's text withholds."""
     if any(c.id is None and c.members == [] for c, _ in judged) and any(c.members for c, _ in judged):
         loose = sum(len(edges) for c, edges in judged if c.id is None)
@@ -143,30 +143,30 @@ def _reading(reader: LogReader, judged: list[tuple[Communicator, list[JudgedEdge
             "are listed apart",
             count=loose,
         )
-    if unread := reader.state.unread_network_lines:
+    if unread := log.state.unread_network_lines:
         yield diagnostic(
             "network_lines_unread",
             f"{unread} connection lines of a network can't be read; the verdict is that of the others",
             count=unread,
         )
-    if reader.cut_lines:
+    if log.cut_lines:
         yield diagnostic(
             "lines_cut",
-            f"{reader.cut_lines} lines are cut or run into each other; what they say unambiguously is used",
-            count=reader.cut_lines,
+            f"{log.cut_lines} lines are cut or run into each other; what they say unambiguously is used",
+            count=log.cut_lines,
         )
-    if left_out := reader.state.edges_left_out:
+    if left_out := log.state.edges_left_out:
         yield diagnostic(
             "edges_left_out",
             f"{left_out} further edges are not looked at, to bound memory; the verdict is that of the others",
             count=left_out,
         )
-    for name in reader.unreadable:
+    for name in log.unreadable:
         yield diagnostic("log_truncated", "the log ends before its end; what came before is used", subject=name)
-    if reader.skipped:
-        shown = ", ".join(reader.skipped[:3]) + (", ..." if len(reader.skipped) > 3 else "")
+    if log.skipped:
+        shown = ", ".join(log.skipped[:3]) + (", ..." if len(log.skipped) > 3 else "")
         yield diagnostic(
             "files_skipped",
-            f"{len(reader.skipped)} files that are not text were left out: {shown}",
-            count=len(reader.skipped),
+            f"{len(log.skipped)} files that are not text were left out: {shown}",
+            count=len(log.skipped),
         )

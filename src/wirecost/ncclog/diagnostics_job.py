@@ -78,9 +78,8 @@ def devices(state: LogState, between: list[JudgedEdge]) -> Iterator[Diagnostic]:
         if direct and staged:
             yield diagnostic(
                 "gdr_differs_by_nic",
-                f"NIC {_listed(staged)} is used without GPUDirect and NIC {_listed(direct)} with it: "
+                f"on {host} NIC {_listed(staged)} is used without GPUDirect and NIC {_listed(direct)} with it: "
                 "channels over the former hold up the others",
-                subject=host,
             )
     if state.unopened:
         names = ", ".join(f"{name} on {host or '?'}" for host, name in sorted(state.unopened, key=str)[:8])

@@ -6,11 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from wirecost.ncclog.communicators import Communicator
-from wirecost.ncclog.failures import Failure
 from wirecost.ncclog.grammar import Edge
 from wirecost.ncclog.plugins import Wire, is_ipoib, provider_kind, wire_of
 from wirecost.ncclog.result import GpuDirect, Transport, Where
-from wirecost.ncclog.state import Process
+from wirecost.ncclog.state import Failure, Process
 
 # Inside a host the slowest kind of edge bounds a ring, so that it names the host; slowest first.
 _SLOWEST_FIRST = (
