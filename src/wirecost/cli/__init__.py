@@ -25,6 +25,7 @@ import typer
 from wirecost import reading
 from wirecost._version import __version__
 from wirecost.address_space import limit_mib, settle_in
+from wirecost.cli.former import with_present_names
 from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.errors import WirecostError
 from wirecost.storage import FAULTS
@@ -51,7 +52,7 @@ def _print_version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
@@ -113,7 +114,8 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any) 
 def _run(argv: list[str] | None, ending: EndingSignal) -> None:
     try:
         settle_in()
-        application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
+        arguments = with_present_names(sys.argv[1:] if argv is None else argv)
+        application(_asked_for(arguments))(args=arguments, prog_name="wirecost")
     except SystemExit as error:
         # The library turns KeyboardInterrupt into this silent exit code. Any other one is the command's own: of
         # the ranks of a job that a launcher ends, only the first reports it.
