@@ -42,12 +42,13 @@ def show(traces: TraceSet, format: str = "text") -> None:
     from wirecost.trace.views import ranks_view
 
     out = console(format)
-    for label, text in traces.answer.lines:
+    for label, text in traces.answer.brief_lines:
         _line(out, label, text)
     if traces.profiler_cost is not None:
         _line(out, "Profiler", traces.profiler_cost.sentence.rstrip("."))
     out.print()
     show_view(ranks_view(traces, _FEW_RANKS), out)
+    _show_in_full(traces, out)
     for text in traces.warnings:
         out.print()
         for line in _wrapped(text, out.width):
@@ -57,6 +58,17 @@ def show(traces: TraceSet, format: str = "text") -> None:
     more = f"{len(codes)} diagnostic{'s' * (len(codes) > 1)}: --table diagnostics. " if codes else ""
     for line in _wrapped(f"{more}More: --table collectives, kernels, exposed, ...; --html PAGE.", out.width):
         out.print(Text(line, style="dim"))
+
+
+def _show_in_full(traces: TraceSet, out: Console | TableWriter) -> None:
+    """Prints the sentences of the answer that are longer than their line at the top."""
+    pairs = zip(traces.answer.lines, traces.answer.brief, strict=True)
+    longer = [(label, text) for (label, text), brief in pairs if text != brief and label != "Communication"]
+    if longer:
+        out.print()
+        out.print(Text("In full", style="bold"))
+    for label, text in longer:
+        _line(out, label, text)
 
 
 def show_tables(traces: TraceSet, names: Sequence[str], format: str = "text") -> None:
