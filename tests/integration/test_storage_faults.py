@@ -101,7 +101,7 @@ def test_damaged_results_are_named_kept_and_run_again_when_asked(tmp_path: Path)
     stdout, stderr = run.communicate(timeout=100)
     assert run.returncode == 0, stderr
     assert "run again" in stderr
-    assert "damaged_result" not in stdout
+    assert "warning damaged_result" not in stdout
     assert (second.directory / "status.json").stat().st_ino == before
     contents = Store(out).contents(every_byte=True)
     assert (len(contents.results), contents.damaged) == (2, ())
