@@ -5,8 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from wirecost.trace import families
 from wirecost.trace.categories import KERNEL
+from wirecost.trace.families import (
+    ANNOTATION,
+    FAMILIES,
+    FUSED_COMPUTE,
+    INDUCTOR,
+    LASTING,
+    LOCAL,
+    LOOKS_LIKE,
+    NOT_A_COLLECTIVE,
+    NOT_AN_OPERATOR,
+    OPERATOR,
+    PEER_COPY,
+)
 from wirecost.trace.names import function_name
 from wirecost.trace.source import TraceError
 
@@ -20,17 +32,17 @@ class Classifier:
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         flags = re.IGNORECASE
-        self._families = [(family, re.compile(p, flags)) for family, p in families.FAMILIES.items()]
-        self._excluded = re.compile(families.NOT_A_COLLECTIVE, flags)
-        self._fused = re.compile(families.FUSED_COMPUTE, flags)
-        self._inductor = re.compile(families.INDUCTOR)
-        self._local = re.compile(families.LOCAL, flags)
-        self._annotation = re.compile(families.ANNOTATION, flags)
-        self._lasting = re.compile(families.LASTING, flags)
-        self._operator = re.compile(families.OPERATOR, flags)
-        self._not_operator = re.compile(families.NOT_AN_OPERATOR, flags)
-        self._peer_copy = re.compile(families.PEER_COPY, flags)
-        self._looks_like = re.compile(families.LOOKS_LIKE, flags)
+        self._families = [(family, re.compile(p, flags)) for family, p in FAMILIES.items()]
+        self._excluded = re.compile(NOT_A_COLLECTIVE, flags)
+        self._fused = re.compile(FUSED_COMPUTE, flags)
+        self._inductor = re.compile(INDUCTOR)
+        self._local = re.compile(LOCAL, flags)
+        self._annotation = re.compile(ANNOTATION, flags)
+        self._lasting = re.compile(LASTING, flags)
+        self._operator = re.compile(OPERATOR, flags)
+        self._not_operator = re.compile(NOT_AN_OPERATOR, flags)
+        self._peer_copy = re.compile(PEER_COPY, flags)
+        self._looks_like = re.compile(LOOKS_LIKE, flags)
         self._users: list[re.Pattern[str]] = []
         for pattern in patterns:
             try:
