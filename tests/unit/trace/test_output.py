@@ -67,7 +67,7 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
     assert len(out.stdout.splitlines()) == 5
     for kind in ("csv", "parquet"):
         done = run.invoke(
-            application(), ["trace", str(traces), "--format", kind, "--output", str(tmp_path / kind)]
+            application(), ["trace", str(traces), "--format", kind, "--out", str(tmp_path / kind)]
         )
         assert done.exit_code == 0, done.output
         assert (tmp_path / kind / f"iterations.{kind}").exists()
