@@ -40,7 +40,7 @@ def render_html(traces: TraceSet) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_file("page.html")).render(
         title=traces.breakdown.title,
-        headline=_headline(answer.cause),
+        headline=_headline(answer.brief[2]),
         answer=[line for line in answer.lines if line[0] != "Cause"],
         warnings=traces.warnings,
         bars=bars(traces),
