@@ -36,7 +36,8 @@ def _small(value: object, least: int) -> int | None:
 
 
 def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What `distributedInfo` says and can mean: `rank`, `world_size`, `backend`, `version`; missing is missing."""
+    """Returns what `distributedInfo` says and can mean: `rank`, `world_size`, `backend`, `version`; missing is
+    missing."""
     info = metadata.get("distributedInfo")
     if not isinstance(info, dict):
         return {}
@@ -48,7 +49,8 @@ def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rank_by_name(path: str | Path) -> int | None:
-    """The rank that a file's name tells; None where it tells none or several, or where the number may be a host's.
+    """Returns the rank that a file's name tells; None where it tells none or several, or where the number may be a
+    host's.
 
     An Ascend trace, which has no name of its own, is of the rank that its profiler wrote beside it.
     """
@@ -64,7 +66,7 @@ def rank_by_name(path: str | Path) -> int | None:
 
 
 def _ascend_rank(path: Path) -> int | None:
-    """The rank that Ascend's profiler wrote beside its output: `profiler_info_3.json`."""
+    """Returns the rank that Ascend's profiler wrote beside its output: `profiler_info_3.json`."""
     try:
         names = [entry.name for entry in itertools.islice(path.parent.parent.iterdir(), _MOST_ENTRIES)]
     except OSError:
@@ -74,7 +76,7 @@ def _ascend_rank(path: Path) -> int | None:
 
 
 def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
-    """`PATTERN=RANK` pairs as the user gives them, in order.
+    """Returns `PATTERN=RANK` pairs as the user gives them, in order.
 
     Raises:
         TraceError: for one that isn't such a pair.
@@ -89,7 +91,7 @@ def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def rank_told(path: str | Path, told: Iterable[tuple[str, int]]) -> int | None:
-    """The rank the user gives for a file, by its path, its name or a glob of either."""
+    """Returns the rank the user gives for a file, by its path, its name or a glob of either."""
     text, name = str(path), Path(path).name
     for pattern, rank in told:
         if pattern in (text, name) or fnmatch.fnmatchcase(text, pattern) or fnmatch.fnmatchcase(name, pattern):
