@@ -12,11 +12,16 @@ from typing import Any
 from wirecost.trace.source import TraceError
 
 # `rank0_`, `rank-34.`, `global_rank7`.
-_BY_NAME = re.compile(r"([a-zA-Z]*)([-_.]?)rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_BY_NAME = re.compile(r"([a-zA-Z]*)([-_.]?)rank[-_.]?(\d{1,7})(?!\d)(?:[-_.]([a-zA-Z]*))?", re.IGNORECASE)
 # A rank of a part of the job (`local_rank0`, `tp_rank1`) is not the job's.
 _OF_A_PART = frozenset(
     ("local", "node", "host", "machine", "group", "intra", "inter", "shard", "replica", "tensor", "data", "pipe",
      "pipeline", "expert", "context", "sequence", "model", "tp", "dp", "pp", "ep", "cp", "sp", "mp", "etp", "edp")
+)  # fmt: skip
+# The rank of a matrix: `lora_rank16`, `rank-8-adapter`.
+_OF_A_MATRIX = frozenset(
+    ("lora", "qlora", "dora", "qdora", "adalora", "rslora", "galore", "relora", "lowrank", "low", "adapter", "matrix",
+     "svd")
 )  # fmt: skip
 # `worker3_step_12.`: a name that the job gave its ranks, unless it is the host's. PyTorch's
 # tensorboard_trace_handler writes `{host name}_{process id}.{time}.pt.trace.json`, and a host may be called
@@ -57,8 +62,9 @@ def rank_by_name(path: str | Path) -> int | None:
     path = Path(path)
     if not _HOST_AND_PROCESS.search(path.name):
         found = {int(n) for n in _WORKER.findall(path.name)}
-        for word, separator, number in _BY_NAME.findall(path.name):
-            if word.lower() not in _OF_A_PART and not (word and not separator):
+        for word, separator, number, following in _BY_NAME.findall(path.name):
+            of_a_matrix = {word.lower(), following.lower()} & _OF_A_MATRIX
+            if word.lower() not in _OF_A_PART and not of_a_matrix and not (word and not separator):
                 found.add(int(number))
         if found:
             return found.pop() if len(found) == 1 else None
