@@ -12,7 +12,7 @@ from typing import Any
 from wirecost.trace.source import TraceError
 
 # `rank0_`, `rank-34.`, `global_rank7`.
-_BY_NAME = re.compile(r"([a-zA-Z]*)([-_.]?)rank[-_.]?(\d{1,7})(?!\d)(?:[-_.]([a-zA-Z]*))?", re.IGNORECASE)
+_BY_NAME = re.compile(r"([a-zA-Z]*)([-_.]?)rank[-_.]?(\d{1,7})(?!\d)(?=(?:[-_.]([a-zA-Z]*))?)", re.IGNORECASE)
 # A rank of a part of the job (`local_rank0`, `tp_rank1`) is not the job's.
 _OF_A_PART = frozenset(
     ("local", "node", "host", "machine", "group", "intra", "inter", "shard", "replica", "tensor", "data", "pipe",
@@ -20,8 +20,7 @@ _OF_A_PART = frozenset(
 )  # fmt: skip
 # The rank of a matrix: `lora_rank16`, `rank-8-adapter`.
 _OF_A_MATRIX = frozenset(
-    ("lora", "qlora", "dora", "qdora", "adalora", "rslora", "galore", "relora", "lowrank", "low", "adapter", "matrix",
-     "svd")
+    ("lora", "qlora", "dora", "qdora", "adalora", "rslora", "relora", "galore", "lowrank", "low", "adapter", "svd")
 )  # fmt: skip
 # `worker3_step_12.`: a name that the job gave its ranks, unless it is the host's. PyTorch's
 # tensorboard_trace_handler writes `{host name}_{process id}.{time}.pt.trace.json`, and a host may be called
