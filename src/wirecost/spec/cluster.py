@@ -25,6 +25,10 @@ class GPU(Spec):
     `wirecost calibrate` determines the values from `matrix_efficiency` to `attention_efficiency`.
 
     Attributes:
+        name: name of the GPU.
+        aliases: other names under which tables list the GPU.
+        architecture: generation of the GPU, which decides the default links and stack.
+        memory_bytes: size of the memory in bytes.
         memory_bandwidth_Bps: bandwidth of the memory in bytes/s.
         peak_flops: dense peak in FLOP/s for each number format.
         matrix_efficiency: fraction of the peak that large matrix products reach.
@@ -35,6 +39,8 @@ class GPU(Spec):
             power limit.
         attention_efficiency: efficiency of fused attention kernels relative to that on an A100, for which they
             were tuned first.
+        source: where the values of the datasheet are from.
+        calibration: what the efficiencies were fitted to. None is nothing.
     """
 
     name: str
@@ -56,6 +62,7 @@ class Link(Spec):
     """A link inside a node or between nodes. Unset values are those of `wirecost.model.collectives`.
 
     Attributes:
+        name: name of the link.
         rate: nominal rate in one direction, per GPU inside a node and per NIC between nodes.
         interface_rate: the rate that the interface reports, if it differs. NCCL uses this one. A veth pair reports
             10 Gb/s.
@@ -65,6 +72,8 @@ class Link(Spec):
         half_rate_bytes: message size that takes twice its time at full rate.
         shared_efficiency: fraction of a node's rate that remains if several rings, each with several of its
             GPUs, cross the same NICs.
+        source: where the nominal values are from.
+        calibration: what the other values were fitted to. None is nothing.
     """
 
     name: str
@@ -89,6 +98,7 @@ class Cores(Spec):
             machine.
         serial: fraction of a rank's computation that further threads don't accelerate (Amdahl 1967,
             doi 10.1145/1465482.1465560).
+        source: where the values are from.
     """
 
     count: PositiveInt
@@ -99,7 +109,22 @@ class Cores(Spec):
 
 
 class Cluster(Spec):
-    """A cluster of equal nodes. `gpu` is a GPU or the name of a preset."""
+    """A cluster of equal nodes.
+
+    Attributes:
+        name: name of the cluster. In a file, the file's name if absent.
+        description: free text.
+        gpu: name of a GPU preset, or the values of a GPU written out.
+        gpus_per_node: number of GPUs of a node.
+        nodes: number of nodes.
+        intra_node: link between the GPUs of a node: name of a preset, or a link written out.
+        inter_node: link of one NIC between nodes: name of a preset, or a link written out.
+        nics_per_node: number of NICs of a node.
+        cores: CPU cores that ranks share, if ranks compute on CPUs.
+        dollars_per_gpu_hour: price of one GPU for an hour in US dollars.
+        network_efficiency: times of collectives that were measured on this cluster.
+        source: where the description is from.
+    """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     description: str = ""
