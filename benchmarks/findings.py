@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from wirecost.costmodel.setup import setup
 from wirecost.errors import SpecError
-from wirecost.model.load import one, with_nodes
-from wirecost.model.predict import Prediction, predict
-from wirecost.model.setup import setup
-from wirecost.spec import Plan
+from wirecost.prediction.predict import Prediction, predict
+from wirecost.spec import Plan, load_spec, with_nodes
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
 STUDY_A = ("gpt-2-medium", "gpt-2-large", "bert-large", "t5-large")
@@ -23,10 +22,16 @@ NETWORKS = {"RDMA": "pinnacles-a-rdma", "IPoIB": "pinnacles-a-ipoib", "TCP": "pi
 
 def run(workload: str, cluster: str, stack: str, gpus: int, micro: int, batch: int, **plan: object) -> Prediction:
     made = Plan.model_validate({"name": "finding", "precision": "fp16", **plan})
-    machine = with_nodes(one("cluster", cluster), gpus)
+    machine = with_nodes(load_spec("cluster", cluster), gpus)
     return predict(
         setup(
-            one("workload", workload), made, machine, stack=stack, gpus=gpus, micro_batch=micro, global_batch=batch
+            load_spec("workload", workload),
+            made,
+            machine,
+            stack=stack,
+            gpus=gpus,
+            micro_batch=micro,
+            global_batch=batch,
         )
     )
 
@@ -113,7 +118,7 @@ def shares() -> str:
 def cluster_b() -> str:
     """Study A's 73 % on cluster B, which the model would give at another network rate only."""
     found = run("gpt-2-large", "cluster-b", "megatron-lm-v3", 16, 12, 192, recompute="full")
-    link = found.made.cluster.inter_node
+    link = found.setup.cluster.inter_node
     assert link.efficiency is not None
     rest = seconds(found) * (1 - fraction(found))
     needed = link.efficiency * float(found.times.gradient_s) / (0.73 / 0.27 * rest)

@@ -62,18 +62,22 @@ def stretched(source: bytes, path: Path, mib: float, rank: int = 0) -> int:
     times = [int(t) for t in re.findall(rb'"ts": (\d+)', body)]
     steps = [int(n) for n in re.findall(rb"ProfilerStep#(\d+)", body)] or [0]
     shift, renumber = max(times) - min(times) + 1000, max(steps) - min(steps) + 1
+    ids = 1 + max(map(int, re.findall(rb'"(?:correlation|External id|id)": (\d{1,18})\b', body)), default=0)
     copies = max(1, -int(-(mib * MIB - len(head)) // len(body)))
     with path.open("wb") as out:
         out.write(head)
         for copy in range(copies):
-            text = _moved(body, copy * shift, copy * renumber) if copy else body
+            text = _moved(body, copy * shift, copy * renumber, copy * ids) if copy else body
             out.write((b"," if copy else b"") + text)
         out.write(source[end:])
     return path.stat().st_size
 
 
-def _moved(body: bytes, shift_us: int, renumber: int) -> bytes:
+def _moved(body: bytes, shift_us: int, renumber: int, ids: int) -> bytes:
     later = re.sub(rb'("ts": )(\d+)', lambda m: b"%s%d" % (m[1], int(m[2]) + shift_us), body)
+    # Correlation and external ids join launches to kernels: a copy has its own.
+    joined = rb'("(?:correlation|External id|id)": )(\d{1,18})\b'
+    later = re.sub(joined, lambda m: b"%s%d" % (m[1], int(m[2]) + ids), later)
     return re.sub(rb"(ProfilerStep#)(\d+)", lambda m: b"%s%d" % (m[1], int(m[2]) + renumber), later)
 
 
@@ -106,7 +110,8 @@ def measure(command: list[str]) -> Measured:
     watcher.join()
     if process.returncode:
         print(errors.decode(errors="replace")[-2000:], file=sys.stderr)
-    peak = max([usage.ru_maxrss * 1024, *peaks.values()])
+    # A child's ru_maxrss counts what its parent held when it was started.
+    peak = max(peaks.values(), default=usage.ru_maxrss * 1024)
     return Measured(wall, usage.ru_utime + usage.ru_stime, peak, process.returncode == 0)
 
 

@@ -16,7 +16,7 @@ from reference_pages.meanings import COMMON, meanings
 from reference_pages.yaml_keys import fields
 from wirecost.breakdown import Breakdown
 from wirecost.collectives.document import Document
-from wirecost.spec import GPU, Cluster, Link, Network, Plan, Study, Workload
+from wirecost.spec import GPU, Cluster, Link, Network, Plan, Stack, Study, Workload
 from wirecost.spec.base import Spec
 from wirecost.trace.tables import column_types
 from wirecost.units import BitsPerSecond, Seconds
@@ -26,7 +26,7 @@ ADDRESS = "https://raw.githubusercontent.com/wirecost/wirecost/main/docs/referen
 
 _PRESETS: tuple[type[Spec], ...] = (Workload, Network, Plan, GPU, Link)
 """Specifications in whose place a file may have the name of a preset."""
-_NAMED_BY_FILE: tuple[type[Spec], ...] = (Workload, Plan, Cluster)
+_NAMED_BY_FILE: tuple[type[Spec], ...] = (Workload, Plan, Cluster, Stack)
 """Specifications whose name is the file's name where the file has none."""
 
 _TYPES: dict[Any, dict[str, Any]] = {
@@ -431,6 +431,7 @@ YAML_FILES: dict[str, tuple[type[Spec], str]] = {
     "plan": (Plan, "A plan: `--plan FILE`"),
     "network": (Network, "A network, as in a study's `networks`"),
     "cluster": (Cluster, "A cluster: `--cluster FILE`"),
+    "stack": (Stack, "A software stack: `--stack FILE`"),
 }
 OUTPUTS: dict[str, tuple[typing.Callable[[], dict[str, Any]], str]] = {
     "breakdown": (breakdown, "`wirecost trace --breakdown FILE`, and `breakdown.json` of each result of a study"),

@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 
 from reference_pages import NOTICE, sentence, table
 from reference_pages.meanings import COMMON, meanings, summary
-from wirecost.spec import GPU, Cluster, Experiment, Link, Network, Plan, Stack, Study, Workload
+from wirecost.calibration.saved import Document
+from wirecost.spec import GPU, Cluster, Experiment, Link, Network, Plan, Stack, Study, Testbed, Workload
 from wirecost.spec.base import Spec
 from wirecost.units import BitsPerSecond, Seconds, format_rate_bps, format_size_bytes
 
@@ -31,6 +32,12 @@ FILES: dict[str, tuple[type[Spec], str]] = {
     "GPU": (GPU, "The value of `gpu` in a cluster, if it isn't a preset's name."),
     "Link": (Link, "The value of `intra_node` or `inter_node` in a cluster, if it isn't a preset's name."),
     "Stack": (Stack, "A file for `--stack`: what a training framework costs. `wirecost calibrate` writes one."),
+    "Calibration": (
+        Document,
+        "What `wirecost calibrate --save FILE` writes for `--calibration FILE`, and `calibration.yaml` in the "
+        "folder of `--out`.",
+    ),
+    "Testbed": (Testbed, "A preset for `--testbed`: where the rows of a table were measured."),
     "Experiment": (Experiment, "The file `experiment.yaml` of each result, which wirecost writes."),
 }
 """Kinds of files, in the order of the page, each with its model and its use."""
@@ -52,39 +59,21 @@ networks, plans, GPUs and links are written as the name of a preset, or as a map
 [JSON schemas](json.md) of these files.
 """
 
-_CALIBRATION = """## Calibration files
-
-`wirecost calibrate ... --out FOLDER` writes a [cluster](#cluster) for each network (`cluster-NETWORK.yaml`) and a
-[stack](#stack) for each precision (`stack-PRECISION.yaml`). `wirecost calibrate TABLE.csv --save FILE` writes one
-file for `--calibration FILE`:
-
-| key | type | default | meaning |
-| --- | --- | --- | --- |
-| `values` | mapping of text to number, above 0 | *required* | Fitted values by kind, preset and key. |
-| `spread` | number, above 0 to 5 | none | Half width of the stack's 90 % interval, as a natural logarithm. |
-
-A key of `values` looks like `gpu A100-SXM-80GB matrix_efficiency`. Times are in seconds.
-"""
-
-
-_UNDOCUMENTED = """`wirecost presets stack megatron-core` prints one with its keys.
-"""
-
 
 def page() -> str:
     """Returns the page: every key of every file with its type, default and meaning."""
     sections = [NOTICE, "", _INTRODUCTION]
-    described: set[type[Spec]] = set()
-    for title, (model, use) in FILES.items():
-        if is_documented(model):
-            sections.append(f"## {title}\n\n{summary(model)}\n\n{use}\n\n{_keys(model)}")
-            described.add(model)
-        else:
-            sections.append(f"## {title}\n\n{summary(model)}\n\n{use}\n\n{_UNDOCUMENTED}")
-    others = {inner for model in described for inner in _inner(model)} - {model for model, _ in FILES.values()}
-    for model in sorted(others, key=lambda m: m.__name__):
-        sections.append(f"## {model.__name__}\n\n{summary(model)}\n\n{_keys(model)}")
-    return "\n".join([*sections, _CALIBRATION])
+    for title, model in models().items():
+        use = f"{FILES[title][1]}\n\n" if title in FILES else ""
+        sections.append(f"## {title}\n\n{summary(model)}\n\n{use}{_keys(model)}")
+    return "\n".join(sections)
+
+
+def models() -> dict[str, type[Spec]]:
+    """Returns every specification of the page by its title: those of files, then those inside them."""
+    files = {title: model for title, (model, _) in FILES.items()}
+    others = {inner for model in files.values() for inner in _inner(model)} - set(files.values())
+    return files | {model.__name__: model for model in sorted(others, key=lambda m: m.__name__)}
 
 
 def keys(model: type[Spec]) -> list[tuple[str, str, str, str]]:
@@ -102,12 +91,6 @@ def _meaning(owner: type[Spec], name: str) -> str:
 
 def _keys(model: type[Spec]) -> str:
     return table(("key", "type", "default", "meaning"), list(keys(model))) + "\n"
-
-
-def is_documented(model: type[Spec]) -> bool:
-    """Returns whether the page has the keys of a specification."""
-    # The stack's keys are described once its records are.
-    return model is not Stack or bool(getattr(Stack, "INLINED", ()))
 
 
 def fields(model: type[Spec]) -> Iterator[tuple[str, str, type[Spec], FieldInfo]]:
@@ -142,6 +125,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 _NAMES = {
+    Any: "any",
     bool: "true or false",
     str: "text",
     int: "whole number",

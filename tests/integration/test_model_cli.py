@@ -166,9 +166,8 @@ def test_reference_tables_are_met(table: str, target: float) -> None:
 @needs_shared
 @pytest.mark.needs_shared
 def test_fractions_of_cluster_a_are_met_with_their_oom_cells() -> None:
-    answer = json.loads(
-        run("validate", str(SHARED / "reference" / "comm_fraction_cluster_a.csv"), "--format", "json").stdout
-    )
+    table = str(SHARED / "reference" / "comm_fraction_cluster_a.csv")
+    answer = json.loads(run("validate", table, "--testbed", "pinnacles-a", "--format", "json").stdout)
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
     assert all((r["predicted"] is None) == (r["measured"] is None) for r in answer["rows"])
@@ -186,7 +185,8 @@ def test_one_workload_and_one_node_rows_predict_the_other(tmp_path: Path) -> Non
     judged.write_text(
         "\n".join([lines[0], *(x for x in lines[1:] if x.startswith("GPT") and x.split(",")[3] != "2")]) + "\n"
     )
-    answer = json.loads(run("validate", str(judged), "--calibrate-on", str(seen), "--format", "json").stdout)
+    options = ("--calibrate-on", str(seen), "--testbed", "pinnacles-a", "--format", "json")
+    answer = json.loads(run("validate", str(judged), *options).stdout)
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
 
@@ -197,8 +197,29 @@ def test_calibrate_reports_what_it_held_out() -> None:
     answer = json.loads(
         run("calibrate", str(MEASURED / "megatron_sc21.csv"), "--folds", "3", "--format", "json").stdout
     )
-    assert answer["mape"] <= answer["before"] * 1.05
-    assert answer["held_out"] > 0
+    (fit,) = answer["fits"]
+    assert fit["errors"]["fitted"] <= fit["errors"]["presets"] * 1.05
+    assert fit["errors"]["held_out"] > 0
+    assert fit["errors"]["how"] == "3 random folds"
+    assert len([p for p in fit["properties"] if p["determined"]]) < fit["rows"]
+
+
+@needs_shared
+@pytest.mark.needs_shared
+def test_a_table_of_fractions_is_of_no_cluster_that_nobody_named() -> None:
+    table = str(SHARED / "reference" / "comm_fraction_cluster_a.csv")
+    for command in ("validate", "calibrate"):
+        result = run(command, table)
+        assert result.returncode == 2
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert "--testbed" in result.stderr
+    benchmark = str(SHARED / "reference" / "nccl_all_reduce_big_red_200.csv")
+    refused = json.loads(run("validate", benchmark, "--format", "json").stdout)
+    assert not refused["rows"]
+    assert {row["reason"] for row in refused["skipped"]} == {"gpu is empty; name it, or give --cluster"}
+    answer = json.loads(run("validate", benchmark, "--cluster", "big-red-200", "--format", "json").stdout)
+    assert len(answer["rows"]) == 24
+    assert answer["groups"][0]["mape"] < 0.1
 
 
 def test_project_takes_a_breakdown_and_an_efficiency_or_a_cluster(tmp_path: Path) -> None:

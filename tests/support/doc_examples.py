@@ -10,7 +10,6 @@ comment on the line above it says what is special:
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,23 +87,18 @@ def yaml_files(page: Path) -> dict[str, str]:
 
 
 def fits(shown: list[str], printed: str) -> bool:
-    """Whether printed output is the one shown. Blanks at the ends of lines and empty lines don't count."""
-    pattern = []
-    for line in shown:
-        words = line.rstrip()
-        if words == "...":
-            pattern.append(r"(?:[^\n]*\n)*?")
-        elif words:
-            pattern.append(re.escape(words) + r"\n")
-    lines = [line.rstrip() for line in printed.splitlines()]
-    return re.fullmatch("".join(pattern), "".join(f"{line}\n" for line in lines if line)) is not None
+    """Whether printed output is the one shown. A line of `...` stands for any text. Where lines break, how wide
+    columns are and how long rules are doesn't count."""
+    parts = "\n".join(["", *shown, ""]).split("\n...\n")
+    pattern = r".*?".join(re.escape(_plain(part)) for part in parts)
+    return re.fullmatch(pattern, _plain(printed), re.S) is not None
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\s+", "", re.sub(r"─+", "─", text))
 
 
 def may_fail(command: Command) -> bool:
     """Whether the page shows that the command is refused or fails."""
     return any(line.startswith("wirecost: ") for line in command.output) or "|| exit" in command.text
 
-
-def starts_wirecost(command: Command) -> bool:
-    """Whether a command starts wirecost itself."""
-    return "wirecost" in shlex.split(command.text, comments=True)

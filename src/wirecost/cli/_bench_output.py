@@ -113,11 +113,11 @@ def hardware_named(name: str | None) -> Hardware | None:
     Raises:
         SpecError: for a name that no preset has, or a file that can't be read.
     """
-    from wirecost.model.load import one
+    from wirecost.spec import load_spec
 
     if name is None:
         return None
-    cluster = one("cluster", name)
+    cluster = load_spec("cluster", name)
     return of_cluster(cluster, f"cluster {cluster.name}")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from wirecost.model.setup import Setup
+    from wirecost.costmodel.setup import Setup
+    from wirecost.spec import Plan as PlanSpec
 
 WORKLOAD = typer.Argument(
     help="Workload preset, YAML file, or a model's Hugging Face config.json.", show_default=False
@@ -61,64 +63,69 @@ Calibration = Annotated[
     Path | None,
     typer.Option(
         "--calibration",
-        help="Fitted values that `wirecost calibrate --save` wrote, or the directory of its --out.",
+        help="What `wirecost calibrate --save` or --out wrote.",
     ),
 ]
 
 
-def build(
-    workload: str,
-    cluster: str | None,
-    *,
-    plan: str | None,
-    stack: str | None,
-    gpus: int | None,
-    micro_batch: int,
-    global_batch: int | None,
-    bandwidth: str | None,
-    sequence_length: int | None,
-    calibration: Path | None,
-    **degrees: Any,
-) -> Setup:
-    """The checked Setup that the options mean; `degrees` are keys of Plan."""
-    import os
+@dataclass
+class Job:
+    """The options of one job; `degrees` are keys of Plan (None where the option isn't given)."""
 
-    # numpy's linear algebra starts a thread for each core when it is imported, and nothing here uses it.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from wirecost.errors import SpecError
-    from wirecost.model.load import one, with_bandwidth, with_nodes
-    from wirecost.model.setup import setup
+    workload: str
+    cluster: str | None
+    plan: str | None
+    stack: str | None
+    gpus: int | None
+    micro_batch: int
+    global_batch: int | None
+    bandwidth: str | None
+    sequence_length: int | None
+    calibration: Path | None
+    degrees: dict[str, Any]
+
+    def setup(self) -> Setup:
+        """Returns the checked Setup that the options mean."""
+        import os
+
+        # numpy's linear algebra starts a thread for each core when it is imported, and nothing here uses it.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        from wirecost.costmodel.setup import setup
+        from wirecost.errors import SpecError
+        from wirecost.spec import load_spec, with_bandwidth, with_nodes
+
+        plan = _plan(self.plan, {key: value for key, value in self.degrees.items() if value is not None})
+        stack = load_spec("stack", self.stack) if self.stack else None
+        fitted = None
+        if self.calibration is not None:
+            from wirecost.calibration.saved import read
+
+            fitted = read(self.calibration)
+        if fitted is not None and fitted.clusters:
+            cluster, stack = fitted.chosen(self.cluster, plan.precision, stack, str(self.calibration))
+        elif self.cluster is None:
+            raise SpecError("--cluster says where it would run; a preset (`wirecost presets`) or a YAML file")
+        else:
+            cluster = load_spec("cluster", self.cluster)
+        checked = setup(
+            load_spec("workload", self.workload, sequence_length=self.sequence_length),
+            plan,
+            with_nodes(with_bandwidth(cluster, self.bandwidth), self.gpus),
+            stack=stack,
+            gpus=self.gpus,
+            micro_batch=self.micro_batch,
+            global_batch=self.global_batch,
+        )
+        return checked if fitted is None else fitted.applied(checked)
+
+
+def _plan(plan: str | None, degrees: dict[str, Any]) -> PlanSpec:
+    """Returns the plan that is named, or the one that the options alone mean."""
     from wirecost.spec import Plan as PlanSpec
-    from wirecost.spec import validate
+    from wirecost.spec import load_spec, validate
 
-    given = {key: value for key, value in degrees.items() if value is not None}
-    folder = calibration if calibration is not None and calibration.is_dir() else None
     if plan is not None:
-        made_plan = one("plan", plan, **given)
-    else:
-        many = any(given.get(key, 1) > 1 for key in ("tensor_parallel", "pipeline_parallel"))
-        base = {"name": "options", "precision": "bf16", "data_parallel": "zero1" if many else "zero3"}
-        made_plan = validate(PlanSpec, {**base, **given}, "options")
-    made_stack = one("stack", stack) if stack else None
-    if folder is not None:
-        from wirecost.calibration.assemble import chosen
-
-        made_cluster, made_stack = chosen(folder, cluster, made_plan.precision, made_stack)
-    elif cluster is None:
-        raise SpecError("--cluster says where it would run; a preset (`wirecost presets`) or a YAML file")
-    else:
-        made_cluster = one("cluster", cluster)
-    made = setup(
-        one("workload", workload, sequence_length=sequence_length),
-        made_plan,
-        with_nodes(with_bandwidth(made_cluster, bandwidth), gpus),
-        stack=made_stack,
-        gpus=gpus,
-        micro_batch=micro_batch,
-        global_batch=global_batch,
-    )
-    if calibration is None or folder is not None:
-        return made
-    from wirecost.model.store import apply_calibration
-
-    return apply_calibration(made, calibration)
+        return load_spec("plan", plan, **degrees)
+    several = any(degrees.get(key, 1) > 1 for key in ("tensor_parallel", "pipeline_parallel"))
+    base = {"name": "options", "precision": "bf16", "data_parallel": "zero1" if several else "zero3"}
+    return validate(PlanSpec, {**base, **degrees}, "options")

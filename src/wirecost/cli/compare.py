@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,27 +11,96 @@ import typer
 from wirecost.errors import WirecostError, one_of
 
 if TYPE_CHECKING:
-    from wirecost.compare import Comparison
+    from wirecost.comparison.breakdowns import Comparison
+    from wirecost.comparison.studies import StudyComparison
 
 _FORMATS = ("table", "json")
 
 
 def compare(
-    before: Annotated[str, typer.Argument(help="A breakdown's JSON file, or traces (file, directory, glob).")],
+    before: Annotated[
+        str,
+        typer.Argument(
+            help="A breakdown's JSON file, traces (file, directory, glob), an experiment's or a study's directory."
+        ),
+    ],
     after: Annotated[str, typer.Argument(help="The same, of the other run.")],
     format_: Annotated[str, typer.Option("--format", "-f", help="table or json.", metavar="FORMAT")] = "table",
+    window: Annotated[
+        str,
+        typer.Option(help="Where iterations of traces come from: auto, launches, gpu, cpu, whole, name:REGEX."),
+    ] = "auto",
 ) -> None:
     """Compare two runs: what got faster, what slower, and whether the samples can tell."""
     if format_ not in _FORMATS:
         raise WirecostError(one_of("format", format_, _FORMATS))
-    from wirecost.compare import compare as compare_breakdowns
-    from wirecost.load import load_breakdown
+    from wirecost.comparison.breakdowns import compare as compare_breakdowns
+    from wirecost.comparison.sources import is_experiment, is_study, load_breakdown
 
-    comparison = compare_breakdowns(load_breakdown(before), load_breakdown(after))
+    studies = [is_study(Path(side)) and not is_experiment(Path(side)) for side in (before, after)]
+    if any(studies):
+        if not all(studies):
+            one, other = (before, after) if studies[0] else (after, before)
+            raise WirecostError(f"{one} is a study and {other} is none: compare two studies, or two experiments")
+        _compare_studies(Path(before), Path(after), format_)
+        return
+    comparison = compare_breakdowns(load_breakdown(before, window=window), load_breakdown(after, window=window))
     if format_ == "json":
         typer.echo(json.dumps(comparison.to_dict(), indent=1, allow_nan=False))
     else:
         _show(comparison)
+
+
+def _compare_studies(before: Path, after: Path, format_: str) -> None:
+    from wirecost.comparison.studies import compare_studies
+
+    found = compare_studies(before, after)
+    if format_ == "json":
+        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+    else:
+        _show_studies(found)
+
+
+def _show_studies(found: StudyComparison) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from wirecost.comparison.breakdowns import speedup_sentence
+    from wirecost.text import printable
+
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, markup=False, width=160)
+    for name, (first, second) in found.differing.items():
+        console.print(Text(printable(f"The studies differ in {name}: {first} and {second}.")))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("workload", "plan", "network"):
+        table.add_column(name)
+    for name in ("ranks", "before ms", "after ms", "comm fraction", "after"):
+        table.add_column(name, justify="right")
+    table.add_column("the second")
+
+    def ms(ns: float | None) -> str:
+        return "unknown" if ns is None else f"{ns / 1e6:,.3f}"
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.1%}"
+
+    for p in found.pairs:
+        c = p.comparison
+        exposed = next(x for x in c.parts if x.part == "exposed_comm_ns")
+        said = speedup_sentence(c.speedup).removeprefix("The second is ") if c.speedup is not None else "unknown"
+        cells = [
+            p.workload, p.plan, p.network, str(p.ranks), ms(c.before_iteration_ns), ms(c.after_iteration_ns),
+            share(exposed.before_share), share(exposed.after_share), said,
+        ]  # fmt: skip
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    console.print(table)
+    for which, names in (("first", found.only_before), ("second", found.only_after)):
+        if names:
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            console.print(Text(printable(f"Only the {which} holds {shown}.")))
 
 
 def _show(c: Comparison) -> None:
@@ -38,7 +108,7 @@ def _show(c: Comparison) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wirecost.compare import WORDS
+    from wirecost.comparison.breakdowns import WORDS
     from wirecost.text import printable
 
     def ms(ns: float | None) -> str:

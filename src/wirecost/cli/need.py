@@ -46,7 +46,7 @@ def need(
 
     from wirecost.cli.output import check_format, percent
     from wirecost.errors import SpecError, one_of
-    from wirecost.model import need as solver
+    from wirecost.prediction import need as solver
     from wirecost.units import format_rate_bps
 
     check_format(format)
@@ -57,7 +57,21 @@ def need(
     }
     if what not in solvers:
         raise SpecError(one_of("quantity", what, solvers))
-    made = options.build(
+    degrees = {
+        "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel,
+        "virtual_stages": virtual_stages,
+        "pipeline_schedule": pipeline_schedule,
+        "context_parallel": context_parallel,
+        "expert_parallel": expert_parallel,
+        "data_parallel": data_parallel,
+        "sharding_group": sharding_group,
+        "sequence_parallel": sequence_parallel,
+        "recompute": recompute,
+        "precision": precision,
+        "matrix_precision": matrix_precision,
+    }
+    setup = options.Job(
         workload,
         cluster,
         plan=plan,
@@ -68,52 +82,43 @@ def need(
         bandwidth=bandwidth,
         sequence_length=sequence_length,
         calibration=calibration,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        virtual_stages=virtual_stages,
-        pipeline_schedule=pipeline_schedule,
-        context_parallel=context_parallel,
-        expert_parallel=expert_parallel,
-        data_parallel=data_parallel,
-        sharding_group=sharding_group,
-        sequence_parallel=sequence_parallel,
-        recompute=recompute,
-        precision=precision,
-        matrix_precision=matrix_precision,
-    )
-    now = solver.fraction(made)
-    found = solvers[what](made, fraction)
-    given = made.cluster.inter_node.rate * made.cluster.nics_per_node
+        degrees=degrees,
+    ).setup()
+    now = solver.fraction(setup)
+    answer = solvers[what](setup, fraction)
+    given = setup.cluster.inter_node.rate * setup.cluster.nics_per_node
     if format == "json":
         typer.echo(
             json.dumps(
                 {
                     "of": what,
                     "limit": fraction,
-                    "value": found.value,
-                    "comm_fraction": found.reached,
-                    "floor": found.floor,
+                    "value": answer.value,
+                    "comm_fraction": answer.reached,
+                    "floor": answer.floor,
                     "now": now,
-                    "fits": found.prediction.fits if found.prediction else None,
+                    "fits": answer.prediction.fits if answer.prediction else None,
                 }
             )
         )
-        raise typer.Exit(0 if found.value is not None else 1)
-    title = f"{made.workload.name} on {made.gpus} GPUs of {made.cluster.name}, stack {made.stack.name} (predicted)"
+        raise typer.Exit(0 if answer.value is not None else 1)
+    title = (
+        f"{setup.workload.name} on {setup.gpus} GPUs of {setup.cluster.name}, stack {setup.stack.name} (predicted)"
+    )
     typer.echo(f"{title}: comm fraction {percent(now)} now")
-    if found.value is None:
+    if answer.value is None:
         typer.echo(
-            f"No {what} brings it to {percent(fraction)}: {percent(found.floor)} stay however large it gets "
+            f"No {what} brings it to {percent(fraction)}: {percent(answer.floor)} stay however large it gets "
             "(communication inside nodes, latency)."
         )
         raise typer.Exit(1)
     if what == "bandwidth":
         typer.echo(
-            f"For {percent(fraction)} each node needs {format_rate_bps(found.value, 3)} "
-            f"({format_rate_bps(found.value / made.cluster.gpus_per_node, 3)} a GPU); it has "
+            f"For {percent(fraction)} each node needs {format_rate_bps(answer.value, 3)} "
+            f"({format_rate_bps(answer.value / setup.cluster.gpus_per_node, 3)} a GPU); it has "
             f"{format_rate_bps(given, 3)}."
         )
     else:
-        fits = "" if found.prediction and found.prediction.fits else " - which does not fit in memory"
-        batch = found.prediction.made.global_batch if found.prediction else 0
-        typer.echo(f"For {percent(fraction)} the {what} must be {found.value:.0f}, global batch {batch}{fits}.")
+        fits = "" if answer.prediction and answer.prediction.fits else " - which does not fit in memory"
+        batch = answer.prediction.setup.global_batch if answer.prediction else 0
+        typer.echo(f"For {percent(fraction)} the {what} must be {answer.value:.0f}, global batch {batch}{fits}.")

@@ -1,4 +1,4 @@
-"""`wirecost project`: study B's projection of a measured breakdown."""
+"""`wirecost project`: the at-scale study's projection of a measured breakdown."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ def project(
     from dataclasses import asdict
 
     from wirecost.cli.output import check_format, console, percent, table
+    from wirecost.comparison.sources import load_breakdown
+    from wirecost.costmodel.machine import machine_of
     from wirecost.errors import SpecError
-    from wirecost.load import load_breakdown
-    from wirecost.model.load import one
-    from wirecost.model.machine import machine_of
-    from wirecost.model.projection import network_efficiency
-    from wirecost.model.projection import project as project_to
-    from wirecost.spec import Precision
+    from wirecost.prediction.projection import network_efficiency
+    from wirecost.prediction.projection import project as project_to
+    from wirecost.spec import Precision, load_spec
 
     check_format(output_format)
     if (efficiency is None) == (cluster is None):
@@ -40,16 +39,16 @@ def project(
     machine = None
     if cluster:
         # Links don't depend on the precision, and every GPU computes in FP32.
-        machine = machine_of(one("cluster", cluster), one("stack", stack), Precision.FP32)
-    found = []
+        machine = machine_of(load_spec("cluster", cluster), load_spec("stack", stack), Precision.FP32)
+    projections = []
     for target in gpus:
-        kept = efficiency
+        share = efficiency
         if machine is not None:
-            kept = network_efficiency(machine, breakdown.world_size, target)
-        assert kept is not None
-        found.append(project_to(breakdown, target, kept))
+            share = network_efficiency(machine, breakdown.world_size, target)
+        assert share is not None
+        projections.append(project_to(breakdown, target, share))
     if output_format == "json":
-        typer.echo(json.dumps([asdict(p) for p in found], indent=1))
+        typer.echo(json.dumps([asdict(p) for p in projections], indent=1))
         return
     rows = [
         (
@@ -59,7 +58,7 @@ def project(
             percent(p.comm_fraction),
             f"{p.speedup:.3f}",
         )
-        for p in found
+        for p in projections
     ]
     title = f"Projected (predicted) from {breakdown.world_size} {breakdown.source} ranks"
     console().print(

@@ -91,7 +91,7 @@ def _read(directory: Path, predictions: Path | None, only: list[str]) -> StudyRe
 
     predicted = None
     if predictions is not None:
-        from wirecost.study.predicted import read_predictions
+        from wirecost.prediction.study import read_predictions
 
         predicted = read_predictions(predictions)
     return select(read_report(directory, predicted), only)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wirecost.breakdown import Breakdown, Spread
+from wirecost.prediction.matched import Matched
 from wirecost.spec import Experiment, Scaling
 from wirecost.study import Status
-from wirecost.study.matched import Matched
 from wirecost.study.store import ResultSummary
 from wirecost.study.summary import Summary
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown, Phase, ratio_of_medians
+from wirecost.prediction.matched import Matched
 from wirecost.report.cells import Cell, Scale, to_cells
 from wirecost.report.records import (
     EXPECTATION_TOLERANCE,
@@ -22,7 +23,6 @@ from wirecost.report.records import (
 from wirecost.spec import DataParallel, GradientTraffic
 from wirecost.study import Status, Store
 from wirecost.study.manifest import read_regular
-from wirecost.study.matched import Matched
 from wirecost.study.networks import Site, read_benchmark, sites, why_not
 from wirecost.study.store import Damaged, Outcome, ResultSummary, StoreError
 

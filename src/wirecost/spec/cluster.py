@@ -12,6 +12,7 @@ from wirecost.spec.base import Spec
 from wirecost.spec.efficiency import NetworkEfficiency
 from wirecost.spec.plan import MatrixPrecision
 from wirecost.spec.presets import named, names
+from wirecost.spec.provenance import Sourced
 from wirecost.units import Rate, TimeS
 
 
@@ -19,7 +20,7 @@ def _link(value: Any) -> Any:
     return named("link", value)
 
 
-class GPU(Spec):
+class GPU(Sourced):
     """An accelerator, or the CPU that ranks train on: values of its datasheet, and calibrated efficiencies.
 
     `wirecost calibrate` determines the values from `matrix_efficiency` to `attention_efficiency`.
@@ -43,7 +44,6 @@ class GPU(Spec):
         calibration: what the efficiencies were fitted to. None is nothing.
     """
 
-    name: str
     aliases: tuple[str, ...] = ()
     architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna3", "cpu"]
     memory_bytes: PositiveInt
@@ -54,12 +54,10 @@ class GPU(Spec):
     memory_efficiency: float = Field(default=0.85, gt=0, le=1)
     power_throttle: float = Field(default=0.0, ge=0, le=1)
     attention_efficiency: float = Field(default=1.0, gt=0, le=2)
-    source: str
-    calibration: str | None = None
 
 
-class Link(Spec):
-    """A link inside a node or between nodes. Unset values are those of `wirecost.model.collectives`.
+class Link(Sourced):
+    """A link inside a node or between nodes. Unset values are those of `wirecost.costmodel.collectives`.
 
     Attributes:
         name: name of the link.
@@ -76,7 +74,6 @@ class Link(Spec):
         calibration: what the other values were fitted to. None is nothing.
     """
 
-    name: str
     rate: Rate
     interface_rate: Rate | None = None
     latency: TimeS | None = None
@@ -84,11 +81,9 @@ class Link(Spec):
     efficiency: float | None = Field(default=None, gt=0, le=1)
     half_rate_bytes: NonNegativeFloat | None = None
     shared_efficiency: float | None = Field(default=None, gt=0, le=1)
-    source: str
-    calibration: str | None = None
 
 
-class Cores(Spec):
+class SharedCores(Spec):
     """CPU cores on which ranks compute, and which they share.
 
     Attributes:
@@ -120,11 +115,13 @@ class Cluster(Spec):
         intra_node: link between the GPUs of a node: name of a preset, or a link written out.
         inter_node: link of one NIC between nodes: name of a preset, or a link written out.
         nics_per_node: number of NICs of a node.
-        cores: CPU cores that ranks share, if ranks compute on CPUs.
+        shared_cores: CPU cores that ranks share, if ranks compute on CPUs.
         dollars_per_gpu_hour: price of one GPU for an hour in US dollars.
         network_efficiency: times of collectives that were measured on this cluster.
         source: where the description is from.
     """
+
+    deprecated_keys = {"cores": "shared_cores"}
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     description: str = ""
@@ -134,7 +131,7 @@ class Cluster(Spec):
     intra_node: Annotated[Link, BeforeValidator(_link)]
     inter_node: Annotated[Link, BeforeValidator(_link)]
     nics_per_node: PositiveInt = 1
-    cores: Cores | None = None
+    shared_cores: SharedCores | None = None
     dollars_per_gpu_hour: NonNegativeFloat | None = None
     network_efficiency: NetworkEfficiency | None = None
     source: str | None = None

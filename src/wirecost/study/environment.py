@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import wirecost
+from wirecost._version import __version__
 
 PACKAGES = ("torch", "numpy", "pydantic", "pyroute2", "tokenizers")
 TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_NUM_THREADS$|CUDA_VISIBLE_DEVICES$)")
@@ -21,7 +21,7 @@ def describe_environment() -> dict[str, Any]:
     """JSON-ready facts; what can't be found out is None."""
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "wirecost": wirecost.__version__,
+        "wirecost": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -63,7 +63,7 @@ def _gpus(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
 
 def _commit() -> str | None:
     """The commit of a source checkout, with `+changes` if it was edited; None for an installed package."""
-    folder = Path(wirecost.__file__).parent
+    folder = Path(__file__).parents[1]
     if not (folder.parents[1] / ".git").exists():
         return None
     try:

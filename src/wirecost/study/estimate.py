@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wirecost.collectives.traffic import ring_transfer_s
-from wirecost.model.parameters import count
 from wirecost.spec import Experiment
+from wirecost.spec.parameters import count
 
 START_S = 3.0
 """Starting processes and measuring links, before experience is there."""

@@ -37,12 +37,15 @@ def read_profile(experiment: Experiment, directory: Path) -> Profile | None:
 def _rank(path: Path, rank: int, experiment: Experiment) -> list[Iteration] | str:
     """The rank's iterations, or why they are unknown."""
     from wirecost.trace import TraceError, read
+    from wirecost.trace.source import NoDeviceEvents
 
     if not path.exists():
         return f"the rank left no trace: see logs/rank-{rank}.log"
     try:
         # One file, in this process: worker processes would only cost their start.
         (trace,) = read(path, ranks=[f"{path.name}={rank}"], jobs=1).traces
+    except NoDeviceEvents:
+        return NO_DEVICE
     except TraceError as error:
         return f"its trace can't be read: {error}"
     return doubt(trace, experiment.ranks, experiment.profile_iterations) or [

@@ -14,7 +14,7 @@ _MOST_RANKS = 10_000_000
 _MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
 
 
-class _Args(msgspec.Struct, gc=False):
+class Described(msgspec.Struct, gc=False, frozen=True):
     """Arguments of a communication kernel (PyTorch, torch/csrc/distributed/c10d/ParamCommsUtils.hpp)."""
 
     collective: Any = msgspec.field(default=None, name="Collective name")
@@ -42,12 +42,12 @@ class Arguments:
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
-        self._decode = msgspec.json.Decoder(_Args).decode
+        self._decode = msgspec.json.Decoder(Described).decode
 
-    def call(self, raw: bytes, name: str) -> Call:
+    def call(self, args: Described | bytes, name: str) -> Call:
         """The call that a kernel's arguments and name describe."""
-        args = self._args(raw)
-        call = self._described(args) if args is not None else None
+        found = self._args(args) if isinstance(args, bytes) else args
+        call = self._described(found) if found is not None else None
         if call is None:
             return Call(op=operation(name))
         if call.op == UNKNOWN:
@@ -63,7 +63,7 @@ class Arguments:
             return None
         return self._described(args)
 
-    def _args(self, raw: bytes) -> _Args | None:
+    def _args(self, raw: bytes) -> Described | None:
         if not raw:
             return None
         try:
@@ -72,7 +72,7 @@ class Arguments:
             self._problems.add("bad_argument")
             return None
 
-    def _described(self, args: _Args) -> Call | None:
+    def _described(self, args: Described) -> Call | None:
         """The call that arguments describe; None where they describe none."""
         if not isinstance(args.collective, str) or not args.collective:
             return None
@@ -92,7 +92,7 @@ class Arguments:
         members, waits = _members(args.members), args.collective == "wait"
         return Call(op, group, members, size, total, dtype, sequence, "args", waits, peers)
 
-    def _peers(self, op: str, args: _Args) -> tuple[tuple[int, int], ...]:
+    def _peers(self, op: str, args: Described) -> tuple[tuple[int, int], ...]:
         """The (source, destination) of a send or receive, global ranks; -1 is the rank itself.
 
         PyTorch writes the other end alone, `Dst Rank` of a send and `Src Rank` of a receive.

@@ -26,6 +26,7 @@ class Classifier:
         self._inductor = re.compile(families.INDUCTOR)
         self._local = re.compile(families.LOCAL, flags)
         self._annotation = re.compile(families.ANNOTATION, flags)
+        self._lasting = re.compile(families.LASTING, flags)
         self._operator = re.compile(families.OPERATOR, flags)
         self._not_operator = re.compile(families.NOT_AN_OPERATOR, flags)
         self._peer_copy = re.compile(families.PEER_COPY, flags)
@@ -69,6 +70,10 @@ class Classifier:
     def annotates(self, name: str) -> bool:
         """Whether an annotation stands for a communication: `nccl:all_reduce`."""
         return self._annotation.search(name) is not None
+
+    def annotates_call(self, name: str) -> bool:
+        """Whether an annotation lasts no longer than the call that launches a communication."""
+        return self.annotates(name) and self._lasting.search(name) is None
 
     def operator(self, name: str) -> bool:
         """Whether an operator of the host communicates: `c10d::allreduce_`, `vllm::all_reduce`."""

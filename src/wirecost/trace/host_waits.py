@@ -39,6 +39,7 @@ class HostWaits:
         self._start, self._end, self._name = (
             column[self._blocking] for column in (launches.start_ns, launches.end_ns, launches.name)
         )
+        self._ended = np.maximum.accumulate(self._end) if len(self._end) else self._end
 
     def joined(self, after_ns: int, until_ns: int) -> bool:
         """Whether the host made a stream wait for another between two times."""
@@ -47,13 +48,21 @@ class HostWaits:
 
     def blocked(self, end_ns: int, next_launch_ns: int, since_ns: int) -> bool:
         """Whether the host waited for the device over the end of a call and launched what comes next only then."""
-        over = (self._start <= end_ns) & (self._end >= end_ns) & (self._end - self._start >= _LEAST_NS)
-        over &= (self._end <= next_launch_ns + _SLACK_NS) & (next_launch_ns >= end_ns) & (self._end >= since_ns)
+        rows = self._between(end_ns, end_ns)
+        start, end = self._start[rows], self._end[rows]
+        over = (end >= end_ns) & (end - start >= _LEAST_NS) & (end >= since_ns)
+        over &= (end <= next_launch_ns + _SLACK_NS) & (next_launch_ns >= end_ns)
         return bool(over.any())
 
     def during(self, start_ns: int, end_ns: int) -> str | None:
         """The waiting call that took most of a stretch of time, if it took half of it."""
-        spent = np.minimum(self._end, end_ns) - np.maximum(self._start, start_ns)
+        rows = self._between(start_ns, end_ns)
+        spent = np.minimum(self._end[rows], end_ns) - np.maximum(self._start[rows], start_ns)
         if len(spent) == 0 or spent.max() < 0.5 * (end_ns - start_ns) or end_ns <= start_ns:
             return None
-        return self._names[int(self._name[int(spent.argmax())])]
+        return self._names[int(self._name[rows][int(spent.argmax())])]
+
+    def _between(self, start_ns: int, end_ns: int) -> slice:
+        """The blocking calls among which are all that last over some of [start_ns, end_ns]."""
+        first = int(np.searchsorted(self._ended, start_ns, side="left"))
+        return slice(first, int(np.searchsorted(self._start, end_ns, side="right")))

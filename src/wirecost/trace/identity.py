@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,8 +11,21 @@ from typing import Any
 
 from wirecost.trace.source import TraceError
 
-# `rank0_`, `rank-34.`, `rank_7`, `worker3_step_12.`, `trace.r12.json`
-_BY_NAME = re.compile(r"(?<![a-zA-Z])(?:rank|worker)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+# `rank0_`, `rank-34.`, `global_rank7`.
+_BY_NAME = re.compile(r"([a-zA-Z]*)([-_.]?)rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+# A rank of a part of the job (`local_rank0`, `tp_rank1`) is not the job's.
+_OF_A_PART = frozenset(
+    ("local", "node", "host", "machine", "group", "intra", "inter", "shard", "replica", "tensor", "data", "pipe",
+     "pipeline", "expert", "context", "sequence", "model", "tp", "dp", "pp", "ep", "cp", "sp", "mp", "etp", "edp")
+)  # fmt: skip
+# `worker3_step_12.`: a name that the job gave its ranks, unless it is the host's. PyTorch's
+# tensorboard_trace_handler writes `{host name}_{process id}.{time}.pt.trace.json`, and a host may be called
+# worker-3.
+_WORKER = re.compile(r"(?<![a-zA-Z0-9.-])worker[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_HOST_AND_PROCESS = re.compile(r"(?<!step)_\d+\.\d{10,}\.pt\.trace\.json")
+# Ascend's profiler writes every rank's trace by the same name, and its rank beside it.
+_ASCEND_FILE, _ASCEND_RANK = "trace_view.json", re.compile(r"profiler_info_(\d{1,7})\.json")
+_MOST_ENTRIES = 1000
 _MAX_RANKS = 10_000_000
 
 
@@ -34,8 +48,28 @@ def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rank_by_name(path: str | Path) -> int | None:
-    """The rank that a file's name tells; None where it tells none or several."""
-    found = {int(n) for n in _BY_NAME.findall(Path(path).name)}
+    """The rank that a file's name tells; None where it tells none or several, or where the number may be a host's.
+
+    An Ascend trace, which has no name of its own, is of the rank that its profiler wrote beside it.
+    """
+    path = Path(path)
+    if not _HOST_AND_PROCESS.search(path.name):
+        found = {int(n) for n in _WORKER.findall(path.name)}
+        for word, separator, number in _BY_NAME.findall(path.name):
+            if word.lower() not in _OF_A_PART and not (word and not separator):
+                found.add(int(number))
+        if found:
+            return found.pop() if len(found) == 1 else None
+    return _ascend_rank(path) if path.name == _ASCEND_FILE else None
+
+
+def _ascend_rank(path: Path) -> int | None:
+    """The rank that Ascend's profiler wrote beside its output: `profiler_info_3.json`."""
+    try:
+        names = [entry.name for entry in itertools.islice(path.parent.parent.iterdir(), _MOST_ENTRIES)]
+    except OSError:
+        return None
+    found = {int(match[1]) for name in names if (match := _ASCEND_RANK.fullmatch(name))}
     return found.pop() if len(found) == 1 else None
 
 

@@ -14,6 +14,7 @@ _OPERATIONS = (
     ("alltoall|all2all|ulyssesa2a|helixa2a", "all_to_all"),
     ("broadcast", "broadcast"),
     ("sendrecv|coalesced|batchisendirecv|pointtopoint", "send_recv"),
+    ("collectivepermute", "send_recv"),
     ("barrier|ranksync", "barrier"),
     ("dispatch", "dispatch"),
     ("combine", "combine"),
@@ -43,7 +44,7 @@ def operation(name: str) -> str:
     `broadcast`, `reduce`, `send_recv`, `send`, `recv`, `gather`, `scatter`, `barrier`, `dispatch`, `combine`.
     """
     function = function_name(name)
-    head = function.lower().replace("_", "")
+    head = function.lower().replace("_", "").replace("-", "")
     for prefix in ("nccldevkernel", "ncclkernel"):
         if head.startswith(prefix):
             # ncclDevKernel_AllReduce_Sum_f32_RING_LL: the operation comes first.

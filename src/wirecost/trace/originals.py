@@ -16,6 +16,7 @@ from wirecost.trace.problems import Problems
 from wirecost.trace.source import SQLITE, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
 from wirecost.trace.timeline import COMMUNICATION, COMPUTE
+from wirecost.trace.typed import PlainDecoder
 
 if TYPE_CHECKING:
     from wirecost.trace.rank import RankTrace
@@ -131,7 +132,7 @@ def _has_events(file: str) -> bool:
 def _of_file(path: Path, of: tuple[int, str, int], rows: Rows) -> Iterator[dict[str, Any]]:
     number, label, shift = of
     problems = Problems()
-    for events, _ in EventStream(chunks(path, problems), problems, event_type=_Event):
+    for events, _ in EventStream(chunks(path, problems), problems, PlainDecoder(_Event)):
         for event in events:
             given = _given(cast("_Event", event), number, label, shift, rows)
             if given is not None:

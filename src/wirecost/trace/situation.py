@@ -47,7 +47,7 @@ def find_situation(
     """The situation of the communication in `rows`, whose own exposed time starts at `own[0]` and is `own[1]`."""
     start, end = columns.start_ns[rows], columns.end_ns[rows]
     launches = recorded.launches
-    launch_rows = launches.of(columns.correlation)
+    launch_rows = recorded.launch if columns is recorded.device else launches.of(columns.correlation)
     launched = launch_rows >= 0
     begun, returned, thread = (
         np.append(column, NONE)[launch_rows] for column in (launches.start_ns, launches.end_ns, launches.thread)
@@ -170,7 +170,10 @@ def _longest_exposed(exposed: Intervals, own_start: Int64, end: Int64) -> Int64:
     found = np.zeros(len(end), dtype=np.int64)
     lo = np.searchsorted(exposed[:, 1], own_start, side="right")
     hi = np.searchsorted(exposed[:, 0], end, side="left")
-    for call in np.flatnonzero(hi > lo):
+    alone = np.flatnonzero(hi == lo + 1)
+    within = exposed[lo[alone]]
+    found[alone] = np.minimum(within[:, 1], end[alone]) - np.maximum(within[:, 0], own_start[alone])
+    for call in np.flatnonzero(hi > lo + 1):
         inside = np.clip(exposed[lo[call] : hi[call]], own_start[call], end[call])
         found[call] = (inside[:, 1] - inside[:, 0]).max()
     return found

@@ -46,8 +46,8 @@ def slowdowns(columns: Columns, comm: Intervals, calls: Calls) -> list[Slowdown]
     covered = measure_before(comm, end) - measure_before(comm, start)
     beside = (covered >= _BESIDE_SHARE * length) & (length > 0)
     without = (covered == 0) & (length > 0)
-    _, key = np.unique(np.stack([columns.name[rows], columns.shape[rows]]), axis=1, return_inverse=True)
-    key = key.reshape(-1)
+    # Shapes are hashes of 64 bits: mixed with names they stay apart.
+    _, key = np.unique(columns.shape[rows] * (2 * columns.name[rows] + 1), return_inverse=True)
     usual = np.full(int(key.max()) + 1, np.nan)
     order = np.flatnonzero(without)[np.argsort(key[without], kind="stable")]
     for part in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):

@@ -7,12 +7,12 @@ import re
 import numpy as np
 
 from wirecost.trace.categories import KERNEL
-from wirecost.trace.recorded import Int64, Recorded
+from wirecost.trace.recorded import Int64, Recorded, among
 
 Span = tuple[int, int]
 
-# A step's window goes on to the next one's start unless the host paused between them for more than this share
-# of the step.
+# A step's window goes on to the next one's start unless the host paused between them for longer than usual, by
+# this share of a step.
 _PAUSE_SHARE = 0.1
 # A stream that runs ahead of the one that does most work by more than this share of a step tells no starts.
 _AHEAD_SHARE = 0.01
@@ -30,7 +30,7 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     None where launches don't tell: a span that the host spent while the device worked has no device event launched
     in it. A span without any device event has the window None.
     """
-    launch = recorded.launch_ns()
+    launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():
         return None
     device = recorded.device
@@ -42,7 +42,7 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     main_first, main_last = _extent(main, device.start_ns, device.end_ns, len(spans))
     if _run_ahead(first, main_first, main_last):
         first = main_first
-    paused = spans[1:, 0] - spans[:-1, 1] > _PAUSE_SHARE * (spans[:-1, 1] - spans[:-1, 0])
+    paused = _paused(spans)
     found: list[Span | None] = []
     for number in range(len(spans)):
         if first[number] == _NEVER:
@@ -58,12 +58,21 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     return found
 
 
+def _paused(spans: Int64) -> np.ndarray:
+    """Whether the host paused after each span but the last: longer than it usually does between spans."""
+    gaps = spans[1:, 0] - spans[:-1, 1]
+    if len(gaps) == 0:
+        return np.zeros(0, dtype=bool)
+    lengths = np.median(spans[:, 1] - spans[:, 0])
+    return gaps > np.median(gaps) + _PAUSE_SHARE * max(lengths, np.median(np.diff(spans[:, 0])))
+
+
 def launched_in(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     """For each span of the host from the first start to the last end of the device events launched in it.
 
     None where launches don't tell.
     """
-    launch = recorded.launch_ns()
+    launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():
         return None
     device = recorded.device
@@ -127,7 +136,7 @@ def incomplete(recorded: Recorded, spans: Int64) -> list[bool]:
     if len(launches) == 0 or not kernels.any():
         return [False] * len(spans)
     calls = np.flatnonzero(kernels[launches.name])
-    seen = np.isin(launches.correlation[calls], recorded.device.correlation)
+    seen = among(launches.correlation[calls], np.sort(recorded.device.correlation))
     begun = launches.start_ns[calls]
     found = []
     for start, end in spans:

@@ -109,7 +109,7 @@ def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -
     found: dict[str, Window] = {}
     rows: set[tuple[str, int, int]] = set()
     for a in annotations:
-        if not STEP.fullmatch(a.name):
+        if not (a.step or STEP.fullmatch(a.name)):
             continue
         window = found.get(a.name)
         if window is None:
@@ -200,7 +200,7 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems:
     device = recorded.device
     if len(device.start_ns) == 0:
         return []
-    whole = int(device.end_ns.max()) - int(device.start_ns.min())
+    first, last = int(device.start_ns.min()), int(device.end_ns.max())
     best: list[Window] = []
     most = _RECORDED_SHARE
     for found in _groups(recorded.cpu_annotations, communicates):
@@ -211,12 +211,14 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems:
                 best, most = windows_found, share
     if best:
         return best
+    # Times of the host stand for the device's only where the trace doesn't tell what was launched when.
+    unlaunched = not (recorded.launch_ns >= 0).any()
     for found, source in (
         *((g, "gpu_annotation") for g in _groups(recorded.gpu_annotations, communicates)),
-        *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates)),
+        *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates) if unlaunched),
     ):
-        share = sum(a.end_ns - a.start_ns for a in found) / whole if whole else 0.0
-        if share >= _RECORDED_SHARE and _tiling(found) and not best:
+        covered = sum(max(0, min(a.end_ns, last) - max(a.start_ns, first)) for a in found)
+        if covered >= _RECORDED_SHARE * (last - first) > 0 and _tiling(found) and not best:
             best = _numbered(found, source)
     return best
 
@@ -225,7 +227,7 @@ def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) 
     """Annotations that repeat, that are the same but for numbers, and that never overlap."""
     groups: dict[tuple[str, int, int], list[Annotation]] = defaultdict(list)
     for a in annotations:
-        if not communicates(a.name) and not _OPERATOR_NAME.search(a.name) and not STEP.fullmatch(a.name):
+        if not communicates(a.name) and not (a.step or _OPERATOR_NAME.search(a.name) or STEP.fullmatch(a.name)):
             groups[re.sub(r"\d+", "#", a.name), a.stream, a.thread].append(a)
     return [
         found
@@ -242,7 +244,7 @@ def _tiling(found: list[Annotation]) -> bool:
 
 def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
     """The share of the device's work with a known launch that was launched inside annotations of the host."""
-    launch = recorded.launch_ns()
+    launch = recorded.launch_ns
     known = (launch >= 0) & (recorded.device.kind == KERNEL)
     if not known.any():
         return 0.0

@@ -30,9 +30,10 @@ class Done(msgspec.Struct, tag=True):
 
 
 class Failed(msgspec.Struct, tag=True):
-    """The file is no trace; the message is for the user."""
+    """The file is no trace; the message is for the user. `foreign`: it is another tool's."""
 
     message: str
+    foreign: bool = False
 
 
 def _encode(value: Any) -> Any:

@@ -124,7 +124,7 @@ MEASURED = {
     "iter_s": "1.2", "notes": "",
 }  # fmt: skip
 FRACTIONS = {
-    "workload": "GPT-2-Large", "protocol": "IPoIB", "scaling": "strong", "gpus": "4", "global_batch": "32",
+    "workload": "GPT-2-Large", "testbed": "pinnacles-a", "protocol": "IPoIB", "scaling": "strong", "gpus": "4", "global_batch": "32",
     "micro_batch": "8", "comm_fraction": "0.5",
 }  # fmt: skip
 BENCHMARK = {

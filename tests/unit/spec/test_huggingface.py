@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wirecost.errors import SpecError
-from wirecost.model.load import one
-from wirecost.model.parameters import count
-from wirecost.spec import Study, Workload, parse_yaml, validate
+from wirecost.spec import Study, Workload, load_spec, parse_yaml, validate
 from wirecost.spec.huggingface import TYPES, imported
+from wirecost.spec.parameters import count
 
 LLAMA = {
     "model_type": "llama",
@@ -196,10 +195,10 @@ plans: [all-reduce]
 scaling: [{{kind: strong, global_batch: 16}}]
 """
     first, second = validate(Study, parse_yaml(text, "s"), "s").workloads
-    assert first == one("workload", str(path))
+    assert first == load_spec("workload", str(path))
     assert (first.name, first.sequence_length) == ("mine", 8192)
     assert second == first.model_copy(update={"name": "short", "sequence_length": 512})
-    assert one("workload", str(path), sequence_length=512).sequence_length == 512
+    assert load_spec("workload", str(path), sequence_length=512).sequence_length == 512
 
 
 @pytest.mark.parametrize(
@@ -226,7 +225,7 @@ scaling: [{{kind: strong, global_batch: 16}}]
 def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write(tmp_path, {**LLAMA, **changes})
     with pytest.raises(SpecError) as refusal:
-        one("workload", str(path))
+        load_spec("workload", str(path))
     assert message in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -277,7 +276,7 @@ def test_whatever_stands_there_it_is_a_workload_or_one_line(
     changed = data.draw(st.dictionaries(st.sampled_from(sorted(set(known) - {"model_type"})), values, max_size=3))
     path = write(tmp_path_factory.getbasetemp() / "fuzz", {**known, **changed})
     try:
-        workload = one("workload", str(path))
+        workload = load_spec("workload", str(path))
     except SpecError as refusal:
         assert "\n" not in str(refusal)
     else:
