@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 import site_links
+import wirecost
 
 ROOT = Path(__file__).parents[2]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
@@ -85,3 +86,9 @@ def test_no_page_loads_anything_from_elsewhere() -> None:
         pages += 1
         assert not re.search(r"!\[[^\]]*\]\(https?:|<script|<img|<iframe", page.read_text()), page
     assert pages > 20
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    shown = re.findall(r"^::: wirecost\.(\w+)$", page, re.M)
+    assert sorted(shown) == sorted(set(wirecost.__all__) - {"__version__"})
