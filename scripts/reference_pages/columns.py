@@ -331,6 +331,96 @@ SWEEP: Columns = {
     "warnings": ("codes", "Codes of the prediction's warnings."),
 }
 
+PREDICTION: Columns = {
+    "part": ("text", "Part of the iteration."),
+    "time_ms": ("ms", "Predicted time of the part."),
+    "share": ("share of the iteration", "Its share of the iteration."),
+}
+
+PREDICTED_STUDY: Columns = {
+    "cell": ("text", "Name of the experiment."),
+    "iteration_s": ("s", "Predicted time of an iteration."),
+    "comm_fraction": ("share of the iteration", "Predicted exposed communication."),
+    "refused": ("text", "Why there is no prediction."),
+}
+
+NEED: Columns = {
+    "of": ("text", "Quantity that is asked for."),
+    "limit": ("share of the iteration", "Largest communication fraction, as asked."),
+    "value": ("the unit beside it", "Smallest value of the quantity that keeps to the limit; empty if none does."),
+    "unit": ("text", "Unit of the value."),
+    "comm_fraction": ("share of the iteration", "Predicted exposed communication at that value."),
+    "floor": ("share of the iteration", "Predicted exposed communication however large the value gets."),
+    "now": ("share of the iteration", "Predicted exposed communication of the cluster as it is."),
+}
+
+COMPARISON: Columns = {
+    "part": ("text", "Part of the iteration."),
+    "before_ms": ("ms", "Its time before, for each iteration and rank."),
+    "after_ms": ("ms", "Its time after."),
+    "change_ms": ("ms", "The difference."),
+    "before_share": ("share of the iteration", "Its share before."),
+    "after_share": ("share of the iteration", "Its share after."),
+}
+
+STUDY_COMPARISON: Columns = {
+    "workload": ("text", "Name of the workload."),
+    "plan": ("text", "Name of the plan."),
+    "network": ("text", "Name of the network."),
+    "ranks": ("ranks", "Number of ranks."),
+    "before_ms": ("ms", "Time of an iteration before, median."),
+    "after_ms": ("ms", "Time of an iteration after, median."),
+    "speedup": ("ratio", "Time before / time after."),
+}
+
+CALIBRATION: Columns = {
+    "fit": ("text", "Name of the fit."),
+    "property": ("text", "Kind, preset and key of the property."),
+    "before": ("the unit beside it", "Value before the fit."),
+    "after": ("the unit beside it", "Fitted value; empty if the measurements don't determine it."),
+    "unit": ("text", "Unit of the property."),
+    "within": ("ratio", "Half width of the 90 % interval of the fitted value."),
+    "measurements": ("measurements", "Number of measurements that depend on it."),
+    "not_determined": ("text", "Why it isn't determined."),
+}
+
+VALIDATION: Columns = {
+    "id": ("text", "Name of the row."),
+    "source": ("text", "Source of the row."),
+    "measured": ("s, or share of the iteration", "Measured value; empty if it ran out of memory."),
+    "predicted": ("s, or share of the iteration", "Predicted value; empty if it doesn't fit in memory."),
+    "error": ("ratio, or share", "Predicted / measured - 1 of times, predicted - measured of shares."),
+    "low": ("s, or share of the iteration", "Lower end of the 90 % interval."),
+    "high": ("s, or share of the iteration", "Upper end of the 90 % interval."),
+    "stack": ("text", "Software stack of the prediction."),
+}
+
+STUDY_VALIDATION: Columns = {
+    "cell": ("text", "Name of the experiment."),
+    "workload": ("text", "Name of the workload."),
+    "network": ("text", "Name of the network."),
+    "plan": ("text", "Name of the plan."),
+    "scaling": ("text", "`strong` or `weak`."),
+    "ranks": ("ranks", "Number of ranks."),
+    "global_batch": ("sequences", "Batch of all ranks together."),
+    "measured_s": ("s", "Measured time of an iteration, median."),
+    "predicted_s": ("s", "Predicted time of an iteration."),
+    "error": ("ratio", "Predicted / measured - 1."),
+    "measured_fraction": ("share of the iteration", "Measured exposed communication."),
+    "predicted_fraction": ("share of the iteration", "Predicted exposed communication."),
+    "fraction_error": ("share of the iteration", "Predicted - measured."),
+    "in_interval": ("true/false", "Whether the measured time lies in the 90 % interval."),
+}
+
+PROJECTION: Columns = {
+    "gpus": ("GPUs", "Number of GPUs of the measurement."),
+    "target": ("GPUs", "Number of GPUs that is projected to."),
+    "efficiency": ("ratio", "Bus bandwidth on the target / on the measurement's GPUs."),
+    "speedup": ("ratio", "Throughput relative to perfect scaling."),
+    "iteration_s": ("s", "Projected time of an iteration."),
+    "comm_fraction": ("share of the iteration", "Projected exposed communication."),
+}
+
 ITERATIONS: Columns = {
     "id": ("text", "Name of the row in messages."),
     "source": ("text", "Name of the source; rows of a source are held out together."),

@@ -190,7 +190,7 @@ def trace() -> dict[str, Any]:
             iteration="string", communication="string", cause="string", gain="string", next="string",
             code="string", iteration_ns="number?", gain_ns="number?", gain_share="number?",
         )
-        | {"ranks": _list(_typed("integer")), "place": _or_null(place)}
+        | {"ranks": _list(_typed("integer")), "place": _or_null(place), "brief": _list(_typed("string"))}
     )  # fmt: skip
     problem = record(_keys(code="string", count="integer", loss="boolean", message="string"))
     iteration = record(_keys(name="string", start_ns="integer", window_source="string", cut="boolean") | _PARTS)
@@ -352,14 +352,19 @@ def breakdown() -> dict[str, Any]:
 def predict() -> dict[str, Any]:
     """Returns the schema of `wirecost predict --format json`: one prediction, a sweep, or a study."""
     numbers = _keys(
-        iteration_s="number", comm_fraction="number", tokens_per_s="number?", mfu="number?", fits="boolean"
-    )
+        iteration_s="number", comm_fraction="number", tokens_per_s="number?", mfu="number?", fits="boolean",
+        largest_micro_batch="integer?",
+    )  # fmt: skip
+    numbers["assumed"] = {
+        "type": "object",
+        "additionalProperties": _typed("string"),
+        "description": "What no option said, and what was taken.",
+    }
     whole = breakdown()
     one = {
         **{key: value for key, value in whole.items() if key not in ("$schema", "$defs", "title")},
         "title": "One prediction",
-        "properties": whole["properties"]
-        | {"prediction": record(numbers | {"largest_micro_batch": _typed("integer?")})},
+        "properties": whole["properties"] | {"prediction": record(numbers)},
         "required": [*whole["required"], "prediction"],
     }
     point = {name: _column(*described) for name, described in columns.SWEEP.items()}

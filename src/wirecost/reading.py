@@ -6,10 +6,12 @@ substitution `<(zcat table.csv.gz)` makes one; devices, sockets and directories 
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,8 +41,13 @@ notify: Callable[[str], None] | None = None
 
 
 @contextmanager
-def open_file(path: Path, *, pipes: bool = True, error: type[WirecostError] = WirecostError) -> Iterator[BinaryIO]:
+def open_file(
+    path: Path, *, pipes: bool = True, skip_holes: bool = False, error: type[WirecostError] = WirecostError
+) -> Iterator[BinaryIO]:
     """Opens a regular file or, if `pipes`, a pipe for reading.
+
+    With `skip_holes`, parts of a sparse file that were never written are left out instead of being read as zeros:
+    a log that was cut while its writer went on starts with one.
 
     Reading from a pipe ends with `error` when nobody writes to it within `WRITER_S`, or its writer gives nothing
     for `SILENCE_S`. A file that has no size but more than `MOST_UNSIZED_BYTES` ends with `error` as well.
@@ -48,8 +55,27 @@ def open_file(path: Path, *, pipes: bool = True, error: type[WirecostError] = Wi
     Raises:
         error: one line that names the path: no such file, not readable, a directory, device or socket.
     """
-    with io.BufferedReader(_opened(path, pipes, error), CHUNK_BYTES) as file:
+    source = _opened(path, pipes, error)
+    source.skip_holes = skip_holes and source.is_sparse()
+    with io.BufferedReader(source, CHUNK_BYTES) as file:
         yield cast(BinaryIO, file)
+
+
+def standard_input(error: type[WirecostError] = WirecostError) -> BinaryIO:
+    """Returns standard input for reading: a file, a pipe, a terminal or the null device.
+
+    Raises:
+        error: one line, if it is another device: it may never end.
+    """
+    stream = cast(BinaryIO, sys.stdin.buffer)
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:  # not a descriptor's
+        return stream
+    endless = stat.S_ISCHR(status.st_mode) and status.st_rdev != Path(os.devnull).stat().st_rdev
+    if stat.S_ISBLK(status.st_mode) or (endless and not stream.isatty()):
+        raise error("standard input: is a device, not a file")
+    return stream
 
 
 def read_bytes(
@@ -146,6 +172,12 @@ class _Source(io.RawIOBase):
         # A shell's own pipe has had its writer from the start; a named one waits until somebody opens it.
         self._unwritten = pipe and not str(Path(f"/proc/self/fd/{fd}").readlink()).startswith("pipe:")
         self._noticed = False
+        self.skip_holes = False
+
+    def is_sparse(self) -> bool:
+        """Returns whether a regular file has less on its device than its size."""
+        status = os.fstat(self._fd)
+        return stat.S_ISREG(status.st_mode) and status.st_blocks * 512 < status.st_size
 
     def readable(self) -> bool:
         return True
@@ -160,6 +192,8 @@ class _Source(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         since = time.monotonic()
+        if self.skip_holes and not self._seek_data():
+            return 0
         while True:
             try:
                 count = os.readv(self._fd, [buffer])
@@ -177,6 +211,15 @@ class _Source(io.RawIOBase):
             self._unwritten = False
             self._check_size(count)
             return count
+
+    def _seek_data(self) -> bool:
+        """Moves to the next byte that was written. Returns whether there is one."""
+        try:
+            os.lseek(self._fd, os.lseek(self._fd, 0, os.SEEK_CUR), os.SEEK_DATA)
+        except OSError as failure:
+            # Some file systems can't tell where the data are.
+            return failure.errno != errno.ENXIO
+        return True
 
     def _check_size(self, count: int) -> None:
         if self._unsized_left is None:

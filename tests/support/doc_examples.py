@@ -101,4 +101,3 @@ def _plain(text: str) -> str:
 def may_fail(command: Command) -> bool:
     """Whether the page shows that the command is refused or fails."""
     return any(line.startswith("wirecost: ") for line in command.output) or "|| exit" in command.text
-

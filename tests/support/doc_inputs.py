@@ -43,7 +43,7 @@ for _ in range(50):
 client.close()
 thread.join()
 """
-_TABLE = """\
+TABLE = """\
 id,model,n_layers,hidden,heads,vocab,seq,framework,gpu,gpus_per_node,n_gpus,tp,pp,mbs,gbs,precision,iter_s
 a,gpt-1.7b,24,2304,24,51200,2048,megatron,A100-SXM-80GB,8,8,1,1,4,64,bf16,4.1
 b,gpt-1.7b,24,2304,24,51200,2048,megatron,A100-SXM-80GB,8,8,2,1,4,64,bf16,4.4
@@ -92,8 +92,8 @@ _INPUTS: dict[str, Callable[[Path], object]] = {
     "typo.yaml": lambda folder: (folder / "typo.yaml").write_text(STUDY.replace("emulated-1g", "emulated-1gg")),
     "q.yaml": _unknown_model,
     "nccl-tests.log": lambda folder: (folder / "nccl-tests.log").write_text(nccl_tests.table()),
-    "my-runs.csv": lambda folder: (folder / "my-runs.csv").write_text(_TABLE),
-    "measured.csv": lambda folder: (folder / "measured.csv").write_text(_TABLE),
+    "my-runs.csv": lambda folder: (folder / "my-runs.csv").write_text(TABLE),
+    "measured.csv": lambda folder: (folder / "measured.csv").write_text(TABLE),
     "wirecost-runs/my-study": lambda folder: invented_store(folder / "wirecost-runs" / "my-study", text=STUDY),
 }
 """What makes an input, by the text in a page's commands that needs it."""

@@ -245,6 +245,61 @@ def test_a_gzip_trace_that_grows_too_much_is_refused(tmp_path: Path, monkeypatch
         read(tmp_path)
 
 
+def test_holes_of_a_sparse_log_take_no_time(tmp_path: Path) -> None:
+    """A log that is cut while its writer goes on starts with a hole as long as what was cut off."""
+    path = tmp_path / "nccl.log"
+    with path.open("wb") as log:
+        log.write(EDGE)
+        log.seek(1 << 40)
+        log.write(b"\n" + EDGE.replace(b"00/0", b"01/0"))
+        log.truncate(1 << 41)
+    verdict = read_logs([path])
+    assert verdict.verdict is Transport.RDMA_GDR
+    assert verdict.lines < 5
+    with open_file(path) as file:
+        assert file.read(len(EDGE) + 10) == EDGE + bytes(10)
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "message"),
+    [
+        ("- < /dev/zero", 2, "standard input: is a device"),
+        ("- < /dev/full", 2, "standard input: is a device"),
+        ("- 0> written", 2, "standard input: can't be read: Bad file descriptor"),
+        ("- < /dev/null", 0, ""),
+        ("- < nccl.log", 0, ""),
+        ("- < <(cat nccl.log)", 0, ""),
+    ],
+)
+def test_standard_input_is_read_or_refused_in_one_line(
+    shell: str, code: int, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "nccl.log").write_bytes(EDGE)
+    command = f"{sys.executable} -m wirecost transport {shell}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stderr.startswith(f"wirecost: {message}" if message else "")
+    assert done.stderr.count("\n") == bool(message)
+
+
+def test_logs_in_a_directory_that_cannot_be_listed_are_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for host in ("host0", "host1"):
+        (tmp_path / host).mkdir()
+        (tmp_path / host / "nccl.log").write_bytes(EDGE)
+    scandir = os.scandir
+
+    def scan(path: str) -> object:
+        if path.endswith("host1"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    with pytest.raises(WirecostError, match=r"host1: can't be read: Permission denied"):
+        read_logs([tmp_path])
+
+
 def test_a_breakdown_that_is_endless_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     path.write_bytes(b'{"schema_version": 1, "source": "measured"')

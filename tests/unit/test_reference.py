@@ -19,7 +19,7 @@ from reference_pages import columns
 from reference_pages.pages import all_files
 from reference_pages.schemas import OUTPUTS, YAML_FILES, all_schemas
 from reference_pages.yaml_keys import keys, models
-from support import benches, nccl_tests, tracefiles
+from support import benches, doc_inputs, nccl_tests, tracefiles
 from support.results import invented_store
 from wirecost.calibration.inputs.columns import COUNTS, QUANTITIES
 from wirecost.cli import application
@@ -28,6 +28,7 @@ from wirecost.collectives.efficiency import fit_rows
 from wirecost.collectives.readers import read_results
 from wirecost.collectives.result import BenchNetwork
 from wirecost.counters.rows import Row
+from wirecost.prediction.study_validation import ExperimentError
 from wirecost.report import read_report
 from wirecost.report.data import to_csv
 from wirecost.spec.presets import names, text
@@ -152,6 +153,43 @@ def test_monitor_columns_are_those_of_a_row() -> None:
 def test_input_columns_with_a_domain_are_described() -> None:
     described = {*columns.ITERATIONS, *columns.FRACTIONS, *columns.COLLECTIVES}
     assert {*COUNTS, *QUANTITIES} - described == set()
+
+
+def header(*arguments: str) -> list[str]:
+    """Returns the columns of a command's CSV."""
+    result = CliRunner().invoke(application(), [*arguments, "--format", "csv"])
+    assert result.exit_code == 0, result.output
+    return next(csv.reader(io.StringIO(result.stdout)))
+
+
+def test_columns_of_predictions_are_described() -> None:
+    job = ("llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64")
+    assert header("predict", *job) == list(columns.PREDICTION)
+    assert header("need", *job, "--fraction", "0.3") == list(columns.NEED)
+    swept = header("predict", *job, "--sweep", "gpus=8..16")
+    assert swept == [name for name in columns.SWEEP if name != "refused"]
+    assert header("predict", "--study", "demo", "--cluster", "dgx-h100") == list(columns.PREDICTED_STUDY)
+
+
+def test_columns_of_comparisons_and_projections_are_described(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        tracefiles.write_job(tmp_path / name, 2, 3)
+    assert header("compare", str(tmp_path / "before"), str(tmp_path / "after")) == list(columns.COMPARISON)
+    breakdown = tmp_path / "breakdown.json"
+    run("trace", str(tmp_path / "before"), "--format", "json", "--breakdown", str(breakdown))
+    assert header("project", str(breakdown), "--gpus", "8", "--efficiency", "0.9") == list(columns.PROJECTION)
+    for name in ("a", "b"):
+        invented_store(tmp_path / name)
+    assert header("compare", str(tmp_path / "a"), str(tmp_path / "b")) == list(columns.STUDY_COMPARISON)
+
+
+def test_columns_of_calibrations_and_validations_are_described(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.write_text(doc_inputs.TABLE)
+    assert header("calibrate", str(table)) == list(columns.CALIBRATION)
+    assert header("validate", str(table)) == list(columns.VALIDATION)
+    errors = [name for name in ExperimentError.__dataclass_fields__ if name != "doubts"]
+    assert errors == list(columns.STUDY_VALIDATION)
 
 
 # Outputs

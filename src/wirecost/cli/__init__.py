@@ -25,7 +25,9 @@ import typer
 from wirecost import reading
 from wirecost._version import __version__
 from wirecost.address_space import limit_mib, settle_in
+from wirecost.cli.former import with_present_names
 from wirecost.cli.signals import EndingSignal, ending_signals
+from wirecost.cli.standard_streams import STDOUT, discard_output, open_closed_streams
 from wirecost.errors import WirecostError
 from wirecost.storage import FAULTS
 from wirecost.text import printable
@@ -51,7 +53,7 @@ def _print_version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
@@ -95,8 +97,9 @@ def main(argv: list[str] | None = None) -> None:
     gc.set_threshold(50_000, 20, 20)
     warnings.showwarning = _show_warning
     reading.notify = _tell
+    closed = open_closed_streams()
     with ending_signals() as ending:
-        _run(argv, ending)
+        _run(argv, ending, output_closed=STDOUT in closed)
 
 
 _PYTHONS_OWN = warnings.showwarning
@@ -110,10 +113,11 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any) 
         _PYTHONS_OWN(message, category, *place)
 
 
-def _run(argv: list[str] | None, ending: EndingSignal) -> None:
+def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -> None:
     try:
         settle_in()
-        application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
+        arguments = with_present_names(sys.argv[1:] if argv is None else argv)
+        application(_asked_for(arguments))(args=arguments, prog_name="wirecost")
     except SystemExit as error:
         # The library turns KeyboardInterrupt into this silent exit code. Any other one is the command's own: of
         # the ranks of a job that a launcher ends, only the first reports it.
@@ -124,12 +128,12 @@ def _run(argv: list[str] | None, ending: EndingSignal) -> None:
     except BaseException as error:  # noqa: BLE001 - `_report` raises again what it doesn't know
         # Other libraries turn KeyboardInterrupt into an error of their own.
         if ending.number is None:
-            sys.exit(_report(error))
+            sys.exit(_report(error, output_closed=output_closed))
         _tell(ending.message)
         sys.exit(ending.exit_code)
 
 
-def _report(error: BaseException) -> int:
+def _report(error: BaseException, *, output_closed: bool) -> int:
     """Prints an error as one line and returns its exit code. Raises again what is a fault of wirecost itself."""
     if isinstance(error, WirecostError):
         _tell(str(error))
@@ -141,6 +145,10 @@ def _report(error: BaseException) -> int:
     no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     if no_memory or no_room_for_code:
         _tell(_out_of_memory())
+    elif isinstance(error, OSError) and error.errno == errno.EBADF and output_closed:
+        _tell("can't write the output: standard output is closed")
+        # Python writes what is left in its buffer when it ends, and would fail again.
+        discard_output()
     elif isinstance(error, OSError) and error.errno in FAULTS:
         _tell(f"can't write the output: {error.strerror}")
     elif isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename is not None:

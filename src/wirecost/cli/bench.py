@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from wirecost.cli.completion import presets_of
+
 FORMATS = ("table", "json")
 
 
@@ -32,7 +34,10 @@ def bench(
     ] = None,
     network: Annotated[
         str | None,
-        typer.Option(help="A network that ships (emulated-1g, loopback, nvlink, ...) or a YAML file."),
+        typer.Option(
+            help="A network that ships (emulated-1g, loopback, nvlink, ...) or a YAML file.",
+            autocompletion=presets_of("network"),
+        ),
     ] = None,
     fabric: Annotated[str | None, typer.Option(hidden=True)] = None,
     groups: Annotated[
@@ -88,7 +93,9 @@ def bench(
     ] = None,
     output_format: Annotated[str, typer.Option("--format", metavar="table|json", help="What to print.")] = "table",
 ) -> None:
-    """Measure what a network gives, per collective, size and group, with nccl-tests' options and columns.
+    """Measure collectives over a network, as nccl-tests does.
+
+    Options and columns are those of nccl-tests.
 
     Under torchrun, srun or mpirun it is one of the ranks that those started.
     """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, print_csv
 from wirecost.text import printable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def calibrate(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", help="What isn't measured (nodes, NICs, links, GPU): preset or YAML."),
+        typer.Option("--cluster", help="What isn't measured (nodes, NICs, links, GPU): preset or YAML."),
     ] = None,
     testbed: Annotated[
         str | None, typer.Option("--testbed", help="CSV: where the rows were measured: preset or YAML.")
@@ -49,7 +50,7 @@ def calibrate(
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU of the runs, if they don't say.")] = None,
     workload: Annotated[str | None, typer.Option("--workload", help="What a trace trained.")] = None,
     plan: Annotated[str | None, typer.Option("--plan", "-p", help="How a trace's ranks trained it.")] = None,
-    micro_batch: Annotated[int | None, typer.Option("--micro-batch", "-b", help="Of a trace.")] = None,
+    micro_batch: Annotated[int | None, typer.Option("--micro-batch", help="Of a trace.")] = None,
     global_batch: Annotated[int | None, typer.Option("--global-batch", "-B", help="Of a trace.")] = None,
     free: Annotated[
         list[str] | None,
@@ -62,9 +63,12 @@ def calibrate(
         str | None,
         typer.Option("--group", metavar="COLUMN", help="CSV: leave out whole values of this column instead."),
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Fit properties of devices, links and software stacks, and report the error on rows that the fit did not see.
+    """Fit the cost model to measurements.
+
+    Properties of devices, links and software stacks are fitted, and the error on rows that the fit did not see is
+    reported.
 
     From one-rank runs and a benchmark: `wirecost calibrate wirecost-runs/one-rank bench.json --out mine`, then
     `wirecost predict ... --calibration mine`, or a whole study with `wirecost predict --study STUDY.yaml
@@ -82,10 +86,9 @@ def calibrate(
     from wirecost.calibration.fit import HoldOut
     from wirecost.calibration.inputs.gather import gather
     from wirecost.calibration.inputs.traces import TraceOptions
-    from wirecost.cli.output import check_format
     from wirecost.spec import load_spec
 
-    check_format(format)
+    format = check_format(format)
     base = load_spec("cluster", cluster) if cluster else None
     of_traces = TraceOptions(
         load_spec("workload", workload) if workload else None,
@@ -107,8 +110,10 @@ def calibrate(
     written, refused = _save(calibration, out, save, force=force)
     if format == "json":
         typer.echo(json.dumps(calibration.as_json() | {"wrote": [str(path) for path in written]}))
+    elif format == "csv":
+        print_csv(_property_rows(calibration))
     else:
-        _print(calibration)
+        _print(calibration, format)
     for line in refused:
         typer.echo(printable(f"not saved: {line}"), err=True)
     for path in written:
@@ -135,18 +140,36 @@ def _save(
     return written + (save_file(calibration, save) if save else []), []
 
 
-def _print(calibration: Calibration) -> None:
+def _property_rows(calibration: Calibration) -> list[dict[str, Any]]:
+    """Returns a row for each property of each fit."""
+    return [
+        {
+            "fit": fit.name,
+            "property": p.name,
+            "before": p.start,
+            "after": p.value if p.determined else None,
+            "unit": p.unit,
+            "within": p.within,
+            "measurements": p.measurements,
+            "not_determined": p.reason,
+        }
+        for fit in calibration.fits
+        for p in fit.properties
+    ]
+
+
+def _print(calibration: Calibration, format: str) -> None:
     for fit in calibration.fits:
-        _print_properties(fit)
-        _print_errors(fit)
+        _print_properties(fit, format)
+        _print_errors(fit, format)
     for note in calibration.notes:
         typer.echo(printable(f"note: {note}"), err=True)
 
 
-def _print_properties(fit: Fit) -> None:
+def _print_properties(fit: Fit, format: str) -> None:
     from wirecost.cli.output import console, safe, table
 
-    out = console()
+    out = console(format)
     fitted = [p for p in fit.properties if p.determined]
     inputs = ", ".join(fit.inputs[:3]) + (" ..." if len(fit.inputs) > 3 else "")
     title = f"{fit.name}, from {fit.rows} rows: {inputs}"
@@ -172,10 +195,10 @@ def _print_properties(fit: Fit) -> None:
         )
 
 
-def _print_errors(fit: Fit) -> None:
+def _print_errors(fit: Fit, format: str) -> None:
     from wirecost.cli.output import console, percent, plain, safe, table
 
-    out, errors = console(), fit.errors
+    out, errors = console(format), fit.errors
     shown = percent if fit.unit == "s" else plain
     lines = [["rows that were fitted", shown(errors.fitted), shown(errors.presets)]]
     if errors.held_out is not None:

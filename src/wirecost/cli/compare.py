@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wirecost.errors import WirecostError, one_of
+from wirecost.cli.output import FORMAT, check_format, console, print_csv
+from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:
     from wirecost.comparison.breakdowns import Comparison
-    from wirecost.comparison.studies import StudyComparison
-
-_FORMATS = ("table", "json")
+    from wirecost.comparison.studies import Pair, StudyComparison
 
 
 def compare(
@@ -25,15 +24,16 @@ def compare(
         ),
     ],
     after: Annotated[str, typer.Argument(help="The same, of the other run.")],
-    format_: Annotated[str, typer.Option("--format", "-f", help="table or json.", metavar="FORMAT")] = "table",
+    format_: Annotated[str, FORMAT] = "text",
     window: Annotated[
         str,
         typer.Option(help="Where iterations of traces come from: auto, launches, gpu, cpu, whole, name:REGEX."),
     ] = "auto",
 ) -> None:
-    """Compare two runs: what got faster, what slower, and whether the samples can tell."""
-    if format_ not in _FORMATS:
-        raise WirecostError(one_of("format", format_, _FORMATS))
+    """Compare two runs: what got faster, and what slower.
+
+    It also says whether the iterations are enough to tell."""
+    format_ = check_format(format_)
     from wirecost.comparison.breakdowns import compare as compare_breakdowns
     from wirecost.comparison.sources import is_experiment, is_study, load_breakdown
 
@@ -47,8 +47,12 @@ def compare(
     comparison = compare_breakdowns(load_breakdown(before, window=window), load_breakdown(after, window=window))
     if format_ == "json":
         typer.echo(json.dumps(comparison.to_dict(), indent=1, allow_nan=False))
+    elif format_ == "csv":
+        from wirecost.api.breakdowns import ComparisonView
+
+        print_csv(ComparisonView(comparison).rows())
     else:
-        _show(comparison)
+        _show(comparison, console(format_))
 
 
 def _compare_studies(before: Path, after: Path, format_: str) -> None:
@@ -57,23 +61,34 @@ def _compare_studies(before: Path, after: Path, format_: str) -> None:
     found = compare_studies(before, after)
     if format_ == "json":
         typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+    elif format_ == "csv":
+        print_csv([_pair_row(pair) for pair in found.pairs])
     else:
-        _show_studies(found)
+        _show_studies(found, console(format_))
 
 
-def _show_studies(found: StudyComparison) -> None:
-    from rich.console import Console
+def _pair_row(pair: Pair) -> dict[str, Any]:
+    c = pair.comparison
+    return {
+        "workload": pair.workload,
+        "plan": pair.plan,
+        "network": pair.network,
+        "ranks": pair.ranks,
+        "before_ms": None if c.before_iteration_ns is None else c.before_iteration_ns * 1e-6,
+        "after_ms": None if c.after_iteration_ns is None else c.after_iteration_ns * 1e-6,
+        "speedup": None if c.speedup is None else c.speedup.value,
+    }
+
+
+def _show_studies(found: StudyComparison, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from wirecost.comparison.breakdowns import speedup_sentence
     from wirecost.text import printable
 
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=160)
     for name, (first, second) in found.differing.items():
-        console.print(Text(printable(f"The studies differ in {name}: {first} and {second}.")))
+        out.print(Text(printable(f"The studies differ in {name}: {first} and {second}.")))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("workload", "plan", "network"):
         table.add_column(name)
@@ -96,15 +111,14 @@ def _show_studies(found: StudyComparison) -> None:
             share(exposed.before_share), share(exposed.after_share), said,
         ]  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells))
-    console.print(table)
+    out.print(table)
     for which, names in (("first", found.only_before), ("second", found.only_after)):
         if names:
             shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            console.print(Text(printable(f"Only the {which} holds {shown}.")))
+            out.print(Text(printable(f"Only the {which} holds {shown}.")))
 
 
-def _show(c: Comparison) -> None:
-    from rich.console import Console
+def _show(c: Comparison, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -117,9 +131,6 @@ def _show(c: Comparison) -> None:
     def share(value: float | None) -> str:
         return "–" if value is None else f"{value:.1%}"
 
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=160)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("per iteration and rank")
     for side, source in (("before", c.before_source), ("after", c.after_source)):
@@ -136,8 +147,8 @@ def _show(c: Comparison) -> None:
         "" if c.before_iteration_ns is None or c.after_iteration_ns is None
         else f"{(c.after_iteration_ns - c.before_iteration_ns) / 1e6:+,.3f}",
     )  # fmt: skip
-    console.print(table)
-    console.print()
+    out.print(table)
+    out.print()
     if c.collectives:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("collective", "group"):
@@ -150,10 +161,10 @@ def _show(c: Comparison) -> None:
                 ms(row.after_ns), _count(row.before_bytes), _count(row.after_bytes),
             ]  # fmt: skip
             table.add_row(*(Text(printable(cell)) for cell in cells))
-        console.print(table)
-        console.print()
+        out.print(table)
+        out.print()
     for line in c.summary:
-        console.print(Text(printable(line)))
+        out.print(Text(printable(line)))
 
 
 def _count(value: float | None) -> str:

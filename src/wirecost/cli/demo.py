@@ -17,7 +17,9 @@ def demo(
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Run it anew even if it was run here before.")] = False,
 ) -> None:
-    """See what a network costs: train two sizes of GPT over three emulated networks on this machine.
+    """Train two sizes of GPT over three emulated networks.
+
+    It shows what a network costs, on this machine alone.
 
     Takes about four minutes on two processor cores. A demo that was interrupted goes on where it stopped.
     """

@@ -24,8 +24,10 @@ def doctor(
         bool, typer.Option("--strict", help="Exit with 1 if there is a warning or a problem.")
     ] = False,
 ) -> None:
-    """Look at GPUs, NICs, RDMA devices, GPUDirect, container limits and emulation on this machine: which transport
-    NCCL would take, what stands in the way of a better one, and the remedy."""
+    """Say which transport NCCL would use on this machine.
+
+    Looked at are GPUs, NICs, RDMA devices, GPUDirect, container limits and emulation. The answer says what stands
+    in the way of a better transport, and the remedy."""
     from wirecost.doctor import Level, diagnose
 
     diagnosis = diagnose()

@@ -55,7 +55,9 @@ def monitor(
     for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop after this time: 10s.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live rates and no summary.")] = False,
 ) -> None:
-    """Sample network counters: Ethernet, InfiniBand and RoCE, NVLink, PCIe, and the kernel's network work.
+    """Watch the network of this machine, or of a command.
+
+    Sampled are the counters of Ethernet, InfiniBand and RoCE, NVLink, PCIe, and the kernel's network work.
 
     Live rates on a terminal, a summary at the end. With a command: monitors it while it runs; its exit code and
     signals pass through."""

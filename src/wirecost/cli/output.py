@@ -14,6 +14,8 @@ from wirecost.text import printable
 
 FORMATS = ("text", "json", "csv", "markdown", "latex")
 """The formats of every command that prints a table."""
+FORMAT = typer.Option("--format", metavar="FORMAT", help="text, json, csv, markdown or latex.")
+"""The option of these commands."""
 MAX_CHARACTERS = 300
 """Longest text of a cell or a title. Names are shorter."""
 WIDTH_WITHOUT_TERMINAL = 160

@@ -8,35 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wirecost.cli import _setup as options
+from wirecost.cli.job_options import WORKLOAD, Job, assumed_line, with_job_options
+from wirecost.cli.output import FORMAT, check_format, console, print_csv
 
 if TYPE_CHECKING:
     from wirecost.costmodel.setup import Setup
 
 
+@with_job_options
 def predict(
-    workload: Annotated[str | None, options.WORKLOAD] = None,
-    cluster: Annotated[str | None, options.CLUSTER] = None,
-    plan: options.Plan = None,
-    stack: options.Stack = None,
-    gpus: options.Gpus = None,
-    micro_batch: options.MicroBatch = 1,
-    global_batch: options.GlobalBatch = None,
-    tensor_parallel: options.TensorParallel = None,
-    pipeline_parallel: options.PipelineParallel = None,
-    virtual_stages: options.VirtualStages = None,
-    pipeline_schedule: options.PipelineSchedule = None,
-    context_parallel: options.ContextParallel = None,
-    expert_parallel: options.ExpertParallel = None,
-    data_parallel: options.DataParallel = None,
-    sharding_group: options.ShardingGroup = None,
-    sequence_parallel: options.SequenceParallel = None,
-    recompute: options.Recompute = None,
-    precision: options.Precision = None,
-    matrix_precision: options.MatrixPrecision = None,
-    sequence_length: options.SequenceLength = None,
-    bandwidth: options.Bandwidth = None,
-    calibration: options.Calibration = None,
+    job: Job,
+    workload: Annotated[str | None, WORKLOAD] = None,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -50,70 +32,53 @@ def predict(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="With --study: write each prediction there.")
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Predict an iteration: breakdown, comm fraction, tokens/s, MFU and memory, with an interval.
+    """Predict an iteration, its parts and its memory.
+
+    The answer has the breakdown, the comm fraction, tokens/s and MFU, with an interval.
 
     Example: wirecost predict llama-3-8b --cluster dgx-h100 --gpus 64 --sweep bandwidth=100Gb/s..3.2Tb/s
 
     A study before it is run: wirecost predict --study study.yaml --calibration mine --out predictions
     """
-    from wirecost.cli.output import check_format
     from wirecost.errors import SpecError
 
-    check_format(format)
+    format = check_format(format)
     if study:
         if workload:
             raise SpecError("a study names its own workloads: leave the workload out")
-        named = {"calibration": str(calibration) if calibration else None, "cluster": cluster, "stack": stack}
+        keys = ("calibration", "cluster", "stack")
+        named = {key: None if (value := job.options.get(key)) is None else str(value) for key in keys}
         _study(study, named, out, format)
         return
     if out:
         raise SpecError("--out is for --study; one prediction is printed, as JSON with --format json")
     if workload is None:
         raise SpecError("what to predict is missing: a workload (`wirecost presets`), or --study")
-    degrees = {
-        "tensor_parallel": tensor_parallel,
-        "pipeline_parallel": pipeline_parallel,
-        "virtual_stages": virtual_stages,
-        "pipeline_schedule": pipeline_schedule,
-        "context_parallel": context_parallel,
-        "expert_parallel": expert_parallel,
-        "data_parallel": data_parallel,
-        "sharding_group": sharding_group,
-        "sequence_parallel": sequence_parallel,
-        "recompute": recompute,
-        "precision": precision,
-        "matrix_precision": matrix_precision,
-    }
-    setup = options.Job(
-        workload,
-        cluster,
-        plan=plan,
-        stack=stack,
-        gpus=gpus,
-        micro_batch=micro_batch,
-        global_batch=global_batch,
-        bandwidth=bandwidth,
-        sequence_length=sequence_length,
-        calibration=calibration,
-        degrees=degrees,
-    ).setup()
+    setup = job.setup(workload)
     if plot and not sweep:
         raise SpecError("--plot draws a sweep: say --sweep gpus=8..512, for example")
     if sweep:
         _sweep(setup, sweep, plot, format)
+        if format == "text":
+            console(format).print(assumed_line(job.assumed(setup)), soft_wrap=True)
     else:
-        _one(setup, format)
+        _one(setup, job.assumed(setup), format)
 
 
-def _one(setup: Setup, format: str) -> None:
+def _one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     import json
 
     from wirecost.prediction.predict import largest_micro_batch
     from wirecost.prediction.predict import predict as run
 
     result = run(setup)
+    if format == "csv":
+        from wirecost.api.predictions import PredictionView
+
+        print_csv(PredictionView(result).rows())
+        return
     if format == "json":
         data = json.loads(result.breakdown.model_dump_json())
         data["prediction"] = {
@@ -123,12 +88,14 @@ def _one(setup: Setup, format: str) -> None:
             "mfu": result.mfu,
             "fits": result.fits,
             "largest_micro_batch": largest_micro_batch(setup),
+            "assumed": assumed,
         }
         typer.echo(json.dumps(data))
         return
     from wirecost.cli.show import show_prediction
 
-    show_prediction(result, largest_micro_batch(setup))
+    show_prediction(result, largest_micro_batch(setup), format)
+    console(format).print(assumed_line(assumed), soft_wrap=True)
 
 
 def _sweep(setup: Setup, text: str, plot: Path | None, format: str) -> None:
@@ -150,10 +117,12 @@ def _sweep(setup: Setup, text: str, plot: Path | None, format: str) -> None:
         )
     if format == "json":
         typer.echo(json.dumps({"axis": axis, "points": [p.row() for p in points]}))
+    elif format == "csv":
+        print_csv([p.row() for p in points])
     else:
-        show_sweep(points, axis)
-        if plot:
-            typer.echo(f"wrote {plot}", err=True)
+        show_sweep(points, axis, format)
+    if plot:
+        typer.echo(f"wrote {plot}", err=True)
 
 
 def _study(name: str, named: dict[str, str | None], out: Path | None, format: str) -> None:
@@ -179,7 +148,7 @@ def _study(name: str, named: dict[str, str | None], out: Path | None, format: st
     )
     if out:
         write_predictions(predicted, loaded, named, out)
-    if format == "json":
+    if format in ("json", "csv"):
         rows = [
             {
                 "cell": each.experiment.slug,
@@ -189,10 +158,13 @@ def _study(name: str, named: dict[str, str | None], out: Path | None, format: st
             }
             for each in predicted
         ]
-        typer.echo(json.dumps({"study": loaded.name, "predicted": rows}))
+        if format == "csv":
+            print_csv(rows)
+        else:
+            typer.echo(json.dumps({"study": loaded.name, "predicted": rows}))
     else:
-        show_study(loaded.name, predicted)
-        if out:
-            typer.echo(f"wrote {out}", err=True)
+        show_study(loaded.name, predicted, format)
+    if out:
+        typer.echo(f"wrote {out}", err=True)
     if not any(each.prediction for each in predicted):
         raise typer.Exit(1)

@@ -6,25 +6,28 @@ from typing import Annotated
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, console, percent, print_csv, table
+
 
 def project(
     measured: Annotated[str, typer.Argument(help="A breakdown's JSON file, or traces, of one node or a few.")],
-    gpus: Annotated[list[int], typer.Option("--gpus", "-n", help="GPUs to project to; may be repeated.")],
+    gpus: Annotated[list[int], typer.Option("--gpus", help="GPUs to project to; may be repeated.")],
     efficiency: Annotated[
         float | None,
         typer.Option(help="Bus bandwidth there over that of the measurement, as `wirecost bench` gives them."),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Or take it from a cluster's links, by the model.")
+        str | None, typer.Option("--cluster", help="Or take it from a cluster's links, by the model.")
     ] = None,
     stack: Annotated[str, typer.Option("--stack", "-s", help="Software stack for --cluster.")] = "generic",
-    output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Project a measured iteration to more GPUs by the speed-up formula of the at-scale study (weak scaling)."""
+    """Project a measured iteration to more GPUs, by weak scaling.
+
+    The formula is that of the at-scale study (docs/explanation/cost-model.md)."""
     import json
     from dataclasses import asdict
 
-    from wirecost.cli.output import check_format, console, percent, table
     from wirecost.comparison.sources import load_breakdown
     from wirecost.costmodel.machine import machine_of
     from wirecost.errors import SpecError
@@ -32,7 +35,7 @@ def project(
     from wirecost.prediction.projection import project as project_to
     from wirecost.spec import Precision, load_spec
 
-    check_format(output_format)
+    format = check_format(format)
     if (efficiency is None) == (cluster is None):
         raise SpecError("a projection needs either --efficiency or --cluster")
     breakdown = load_breakdown(measured)
@@ -47,7 +50,10 @@ def project(
             share = network_efficiency(machine, breakdown.world_size, target)
         assert share is not None
         projections.append(project_to(breakdown, target, share))
-    if output_format == "json":
+    if format == "csv":
+        print_csv([asdict(p) for p in projections])
+        return
+    if format == "json":
         typer.echo(json.dumps([asdict(p) for p in projections], indent=1))
         return
     rows = [
@@ -61,6 +67,6 @@ def project(
         for p in projections
     ]
     title = f"Projected (predicted) from {breakdown.world_size} {breakdown.source} ranks"
-    console().print(
+    console(format).print(
         table(title, ("GPUs", "network efficiency", "iteration ms", "comm fraction", "throughput a GPU"), rows)
     )

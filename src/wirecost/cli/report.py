@@ -53,7 +53,7 @@ def report(
     ] = None,
     no_figures: Annotated[bool, typer.Option("--no-figures", hidden=True)] = False,
 ) -> None:
-    """Show what a study says: communication fractions, speed-ups, checks, figures, a page."""
+    """Show the results of a study as tables, figures and a page."""
     from wirecost.errors import SpecError
 
     if directory.is_file():

@@ -13,11 +13,11 @@ def seconds(value: float) -> str:
     return format_ns(value * 1e9)
 
 
-def show_prediction(result: Any, largest: int | None) -> None:
+def show_prediction(result: Any, largest: int | None, format: str = "text") -> None:
     """One prediction: headline, parts of the time, memory, remarks."""
     from wirecost.prediction.predict import iteration_parts, memory_parts
 
-    out = console()
+    out = console(format)
     setup, times, memory = result.setup, result.times, result.memory
     total = float(times.total_s)
     interval = result.breakdown.interval
@@ -63,7 +63,7 @@ def show_prediction(result: Any, largest: int | None) -> None:
         out.print(f"  [yellow]{warning.code}[/yellow]: {safe(warning.message)}")
 
 
-def show_sweep(points: Sequence[Any], axis: str) -> None:
+def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
     """A sweep as one table."""
     body = []
     for point in points:
@@ -87,10 +87,10 @@ def show_sweep(points: Sequence[Any], axis: str) -> None:
             ]
         )
     head = [axis.replace("_", " "), "iteration", "90 % interval", "comm fraction", "tokens/s", "MFU", "remark"]
-    console().print(table("Predicted", head, body))
+    console(format).print(table("Predicted", head, body))
 
 
-def show_study(name: str, cells: Sequence[Any]) -> None:
+def show_study(name: str, cells: Sequence[Any], format: str = "text") -> None:
     """A predicted study as one table."""
     body = []
     for cell in cells:
@@ -107,16 +107,16 @@ def show_study(name: str, cells: Sequence[Any]) -> None:
         body.append([*head, seconds(total), bounds, fraction, codes])
     columns = ["workload", "network", "plan", "scaling", "ranks", "batch"]
     columns += ["iteration", "90 % interval", "comm fraction", "remark"]
-    console().print(table(f"{name}, predicted", columns, body))
+    console(format).print(table(f"{name}, predicted", columns, body))
 
 
 MOST_NAMED = 3
 """Cells left out for one reason that are named; the JSON has all."""
 
 
-def show_study_validation(validation: Any) -> None:
+def show_study_validation(validation: Any, format: str = "text") -> None:
     """Predictions of a study beside its measurements: cells, errors, and the order of the strategies."""
-    out = console()
+    out = console(format)
     body = [
         [
             c.workload,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from wirecost.cli.completion import presets_of
 from wirecost.text import printable
 
 
@@ -38,7 +39,12 @@ def _group() -> None:
 
 @app.command("run")
 def run(
-    study: Annotated[str, typer.Argument(help="A study's YAML file, or the name of one that ships: demo.")],
+    study: Annotated[
+        str,
+        typer.Argument(
+            help="A study's YAML file, or the name of one that ships: demo.", autocompletion=presets_of("study")
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Where results go.  [default: wirecost-runs/NAME]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
     retry_failed: Annotated[

@@ -28,8 +28,10 @@ def transport(
         typer.Option(metavar="TRANSPORT", help="Exit with 1 unless the job used this: rdma-gdr, tcp, ..."),
     ] = None,
 ) -> None:
-    """Say which transport a job used, from its NCCL or RCCL log (NCCL_DEBUG=INFO): RDMA with or without GPUDirect,
-    TCP, IPoIB, EFA, shared memory or peer access; and warn of what such logs make people believe wrongly."""
+    """Say which transport a job used, by its NCCL logs.
+
+    The logs are those of NCCL or RCCL with NCCL_DEBUG=INFO. The transport is RDMA with or without GPUDirect, TCP,
+    IPoIB, EFA, shared memory or peer access. Warnings say what such logs make people believe wrongly."""
     from wirecost.errors import WirecostError, one_of
     from wirecost.ncclog import Transport, not_as_asked, read_logs
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, print_csv
 from wirecost.text import printable
 
 
@@ -22,9 +23,7 @@ def validate(
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option(
-            "--cluster", "-c", help="Where a table's rows were measured, if they don't say: preset or YAML."
-        ),
+        typer.Option("--cluster", help="Where a table's rows were measured, if they don't say: preset or YAML."),
     ] = None,
     testbed: Annotated[
         str | None,
@@ -42,9 +41,11 @@ def validate(
         typer.Option("--calibration", metavar="DIR", help="Or predict it now from `wirecost calibrate --out`."),
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Print every row.")] = False,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Predict every row of a table of measurements, and say how wrong the predictions are.
+    """Compare predictions with measurements.
+
+    Every row of a table, or every experiment of a study, is predicted.
 
     Rows that the model can't express are listed with the reason. Errors are predicted / measured - 1, for tables
     of communication fractions predicted - measured. Of a study: each experiment measured and predicted, and
@@ -52,7 +53,6 @@ def validate(
     import json
 
     from wirecost.calibration.inputs.table import Setting
-    from wirecost.cli.output import check_format
     from wirecost.cli.show import show_study_validation
     from wirecost.errors import SpecError
     from wirecost.prediction.study_validation import StudyValidation
@@ -60,7 +60,7 @@ def validate(
     from wirecost.prediction.validation import validate as run
     from wirecost.spec import load_spec
 
-    check_format(format)
+    format = check_format(format)
     if measured.is_dir() and (by or rows or cluster or testbed):
         raise SpecError("--by, --rows, --cluster and --testbed are for tables; a study takes --predictions")
     setting = Setting(
@@ -70,18 +70,26 @@ def validate(
     if isinstance(result, StudyValidation):
         for remark in result.remarks:
             typer.echo(f"left out: {printable(remark)}", err=True)
-    if format == "json":
+    if format == "csv":
+        data = result.as_json()
+        print_csv([_flat(row) for row in data.get("rows", data.get("cells", []))])
+    elif format == "json":
         typer.echo(json.dumps(result.as_json(), allow_nan=False))
     elif isinstance(result, StudyValidation):
-        show_study_validation(result)
+        show_study_validation(result, format)
     else:
-        _print(result, by, rows)
+        _print(result, by, rows, format)
 
 
-def _print(result: Any, by: list[str] | None, every_row: bool) -> None:
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row without nested values."""
+    return {key: value for key, value in row.items() if not isinstance(value, dict | list)}
+
+
+def _print(result: Any, by: list[str] | None, every_row: bool, format: str) -> None:
     from wirecost.cli.output import console, percent, plain, table
 
-    out = console()
+    out = console(format)
     seconds = result.unit == "s"
     title = "Predicted against measured time" if seconds else "Predicted against measured comm fraction"
     head = ["source", "rows", "mean |error|", "bias", "worst", "worst row", "in 90 % interval"]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from wirecost.decompression import HEAD_BYTES, DamagedError, decompress, is_compressed
 from wirecost.errors import WirecostError
 from wirecost.ncclog.reader import LogReader
 from wirecost.ncclog.result import Verdict
 from wirecost.ncclog.wrapping import is_text
-from wirecost.reading import open_file
+from wirecost.reading import open_file, standard_input
 from wirecost.text import encodable, printable
 
 _CHUNK_BYTES = 1 << 20
@@ -34,7 +33,7 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Verdict:
         raise WirecostError("no log given: name files or directories, or '-' for standard input")
     for path in given:
         if path == "-":
-            _pump(reader, cast(BinaryIO, sys.stdin.buffer), "standard input")
+            _pump(reader, standard_input(), "standard input")
         elif Path(path).is_dir():
             for file in _files(Path(path)):
                 _read_file(reader, file, in_directory=True)
@@ -51,8 +50,12 @@ def read_text(log: str | bytes) -> Verdict:
 
 
 def _files(directory: Path) -> list[Path]:
+    def refuse(failure: OSError) -> None:
+        # os.walk leaves out what it can't list, and with it the logs of whole hosts.
+        raise WirecostError(f"{encodable(str(failure.filename))}: can't be read: {failure.strerror}") from failure
+
     found = []
-    for root, folders, names in os.walk(directory):
+    for root, folders, names in os.walk(directory, onerror=refuse):
         folders.sort()
         for name in sorted(names):
             path = Path(root) / name
@@ -66,11 +69,19 @@ def _files(directory: Path) -> list[Path]:
 def _read_file(reader: LogReader, path: Path, *, in_directory: bool) -> None:
     if not in_directory and not path.exists():
         raise WirecostError(f"can't read log '{path}': No such file or directory")
-    with open_file(path) as file:
+    with open_file(path, skip_holes=True) as file:
         _pump(reader, file, str(path), skip_binary=in_directory)
 
 
 def _pump(reader: LogReader, stream: BinaryIO, name: str, *, skip_binary: bool = False) -> None:
+    try:
+        _feed(reader, stream, name, skip_binary)
+    except OSError as failure:
+        raise WirecostError(f"{name}: can't be read: {failure.strerror}") from failure
+    reader.end_source()
+
+
+def _feed(reader: LogReader, stream: BinaryIO, name: str, skip_binary: bool) -> None:
     head = stream.read(HEAD_BYTES)
     chunks = decompress(head, stream, name) if is_compressed(head) else _plain(head, stream)
     try:
@@ -81,7 +92,6 @@ def _pump(reader: LogReader, stream: BinaryIO, name: str, *, skip_binary: bool =
             reader.feed(chunk)
     except DamagedError:
         reader.unreadable.append(printable(encodable(name)))
-    reader.end_source()
 
 
 def _plain(head: bytes, stream: BinaryIO) -> Iterator[bytes]:

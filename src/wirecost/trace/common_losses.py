@@ -52,15 +52,16 @@ def idle(e: Evidence) -> Loss | None:
     kind, doing, remedy = host_words(e.idle_use(listed))
     everybody = "the " + e.processor if len(e.loads) == 1 else f"every rank's {e.processor}"
     if kind in DEVICE_KINDS or e.processor != "GPU":
-        text = f"{everybody[0].upper() + everybody[1:]} is idle {e.share(common)} {e.unit}{doing}"
+        brief = f"{everybody[0].upper() + everybody[1:]} is idle {e.share(common)} {e.unit}"
     else:
-        text = f"The host can't feed {everybody}: idle {e.share(common)} {e.unit}{doing}"
+        brief = f"The host can't feed {everybody}: idle {e.share(common)} {e.unit}"
     return e.loss(
         "idle_" + kind,
         common,
-        text,
+        brief + doing,
         f"if the {e.processor} never ran dry",
         remedy,
+        brief=brief,
         place=longest(e.traces, "idle"),
     )
 
@@ -77,7 +78,8 @@ def transfer(e: Evidence) -> Loss | None:
         f"Communication that compute doesn't hide: data moves {e.share(moving)} {e.unit} while nothing computes"
         f"{where}{_why(e.traces)}{_hidden(e)}",
         "if compute hid all of it, or the network took no time",
-        _transfer_remedy(e), place=most_exposed(e.traces, matched=True),
+        _transfer_remedy(e), brief=f"Data moves {e.share(moving)} {e.unit} while nothing computes",
+        place=most_exposed(e.traces, matched=True),
     )  # fmt: skip
 
 
@@ -139,13 +141,14 @@ def bubble(e: Evidence) -> Loss | None:
         return None
     slowest = max(e.loads, key=lambda load: load.compute_ns)
     excess = slowest.compute_ns / mean(load.compute_ns for load in e.loads) - 1 if slowest.compute_ns else 0.0
+    brief = f"Pipeline bubble: stages wait {e.share(waited)} {e.unit}"
     text = f"Pipeline bubble: stages wait for their neighbours' results {e.share(waited)} {e.unit}"
     remedy = "take more micro-batches, or an interleaved or zero-bubble schedule"
     if excess >= _UNEVEN:
         text += f"; rank {slowest.rank} computes {excess:.0%} longer than the mean of the ranks"
         remedy = "balance the stages (layers, embedding, loss); " + remedy
     return e.loss(
-        "bubble", waited, text, "if no stage waited for its neighbour", remedy,
+        "bubble", waited, text, "if no stage waited for its neighbour", remedy, brief=brief,
         place=costliest_wait(e.traces, bubble=True),
     )  # fmt: skip
 
@@ -167,6 +170,7 @@ def unsplit(e: Evidence) -> Loss | None:
         "if compute hid all of it, or the network took no time",
         "record all ranks over the same steps and read them together" if missing or len(e.loads) == 1 else
         "record with a PyTorch that writes the arguments of collectives (2.4 or newer)",
+        brief=f"Communication is exposed {e.share(unknown)} {e.unit}, waits unknown",
         place=most_exposed(e.traces, matched=False),
     )  # fmt: skip
 

@@ -73,8 +73,9 @@ class Collector:
         for kind, events in groups.items():
             if issubclass(kind, Operator):
                 self.operators += len(events)
-                if not self._silent.issuperset([e.name for e in events]):
-                    self._speaking(slice_, kind)
+                names = {e.name for e in events}
+                if not names <= self._silent:
+                    self._speaking(slice_, kind, names)
             elif issubclass(kind, RuntimeCall):
                 if not self._host.runtime(events):
                     self._again(slice_, kind)
@@ -85,19 +86,17 @@ class Collector:
                 for event in events:
                     self._one(event)
 
-    def _speaking(self, slice_: Slice, kind: type) -> None:
-        """Takes the operators of a slice whose names tell something, or aren't known yet."""
-        silent = self._silent
-        rows = [n for n, e in enumerate(slice_.events) if type(e) is kind and e.name not in silent]
-        telling = []
-        for row in rows:
-            name = slice_.events[row].name
+    def _speaking(self, slice_: Slice, kind: type, names: set[str]) -> None:
+        """Takes the operators of a slice whose names tell something; `names` are all of theirs."""
+        telling = set()
+        for name in names - self._silent:
             if self._keep_cpu or self._host.communicates(name) or name.startswith(_STEP):
-                telling.append(row)
+                telling.add(name)
             else:
-                silent.add(name)
+                self._silent.add(name)
         if telling:
-            for event in self._decoder.again(slice_.text, telling):
+            rows = [n for n, e in enumerate(slice_.events) if type(e) is kind and e.name in telling]
+            for event in self._decoder.again(slice_.text, rows):
                 self._operator(event)
 
     def _again(self, slice_: Slice, kind: type) -> None:

@@ -162,7 +162,7 @@ def require_device(traces: list[RankTrace]) -> None:
     if not traces or any(t.parts is not None for t in traces):
         return
     host = sum(t.host_collectives for t in traces)
-    told = f" (it records {host} collectives of the host alone)" if host else ""
+    told = f" (it records {host} collective{'s' * (host > 1)} of the host alone)" if host else ""
     raise NoDeviceEvents(
         f"{traces[0].file}: no device events{told}: record them with torch.profiler.profile(activities="
         "[ProfilerActivity.CPU, ProfilerActivity.CUDA]) (ProfilerActivity.XPU on Intel GPUs)"

@@ -28,6 +28,10 @@ _KEYS: tuple[tuple[frozenset[str], str], ...] = (
         "an execution trace (Chakra, PyTorch's ExecutionTraceObserver), which holds no device times; give the "
         "profiler trace that was recorded beside it",
     ),
+    (
+        frozenset(("workload_graph",)),
+        "a graph of Chakra's JSON feeder, which holds no device times; give profiler traces",
+    ),
     (frozenset(("entries", "pg_config")), _FLIGHT),
     (frozenset(("entries", "version")), _FLIGHT),
     (frozenset(("segments", "device_traces")), _SNAPSHOT),
@@ -45,6 +49,11 @@ def refuse_head(path: Path, head: bytes) -> None:
     if name.endswith((".nsys-rep", ".qdrep")):
         raise ForeignFile(
             f"{path}: an Nsight Systems report; export it first: nsys export --type sqlite {path.name}"
+        )
+    if name.endswith(".et"):
+        raise ForeignFile(
+            f"{path}: an execution trace of Chakra as a protocol buffer, which holds no time line of the device; "
+            "give the profiler trace that it was made from"
         )
     if name.endswith(".xplane.pb"):
         raise ForeignFile(

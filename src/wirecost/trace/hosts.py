@@ -35,8 +35,8 @@ def host_words(use: IdleUse) -> tuple[str, str, str]:
         return (
             "unseen",
             "",
-            "record what the host does as well (ProfilerActivity.CPU; nsys profile --trace=cuda,nvtx,osrt), and "
-            "look for slow Python, data loading and synchronisation in the step (py-spy)",
+            "record what the host does as well (ProfilerActivity.CPU, or nsys profile --trace=cuda,nvtx,osrt), "
+            "and look for slow Python, data loading and synchronisation in the step (py-spy)",
         )
     launching = ""
     if total and use.launching_ns >= _MOST * total:

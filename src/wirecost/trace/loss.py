@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loss(msgspec.Struct):
-    """A loss and its cause in plain words.
+    """A loss and its cause in plain words: in full (`text`), and in so few that they fit a line (`brief`).
 
     `gain_ns` (per iteration) and `gain_share` (of the iteration) are upper bounds of what could be won. `ranks`
     are those the cause lies with; empty where it lies with all. `remedy` is what to try or run next.
@@ -31,6 +31,7 @@ class Loss(msgspec.Struct):
     condition: str
     remedy: str
     ranks: list[int]
+    brief: str
     place: Place | None = None
 
 
@@ -73,13 +74,14 @@ class Evidence:
         condition: str,
         remedy: str,
         *,
+        brief: str = "",
         ranks: Sequence[int] = (),
         place: Place | None = None,
     ) -> Loss:
-        """A loss whose gain is no more than the iteration."""
+        """Returns a loss whose gain is no more than the iteration; `brief` is `text` where it isn't given."""
         gain_ns = max(0.0, min(gain_ns, self.iteration_ns))
         share = gain_ns / self.iteration_ns if self.iteration_ns else 0.0
-        return Loss(code, text, gain_ns, share, condition, remedy, list(ranks), place)
+        return Loss(code, text, gain_ns, share, condition, remedy, list(ranks), brief or text, place)
 
     def share(self, ns: float) -> str:
         return f"{ns / self.iteration_ns:.0%}" if self.iteration_ns else "0%"

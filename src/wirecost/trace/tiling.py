@@ -104,9 +104,14 @@ def _extent(owner: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, 
     """(first start, last end) of each owner's events; _NEVER and -1 without any."""
     first = np.full(count, _NEVER, dtype=np.int64)
     last = np.full(count, -1, dtype=np.int64)
-    rows = owner >= 0
-    np.minimum.at(first, owner[rows], start[rows])
-    np.maximum.at(last, owner[rows], end[rows])
+    rows = np.flatnonzero(owner >= 0)
+    if len(rows) == 0:
+        return first, last
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    ordered = owner[rows]
+    heads = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    first[ordered[heads]] = np.minimum.reduceat(start[rows], heads)
+    last[ordered[heads]] = np.maximum.reduceat(end[rows], heads)
     return first, last
 
 

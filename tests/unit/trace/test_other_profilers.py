@@ -179,6 +179,7 @@ def test_pickles_are_named_and_never_loaded(
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [("r.nsys-rep", b"\x00\x01", "nsys export --type sqlite r.nsys-rep"), ("h.xplane.pb", b"\x0a\x05", "XSpace"),
+     ("chakra.0.et", b"\x0c\x12", "Chakra"), ("feeder.json", b'{"workload_graph": []}', "Chakra"),
      ("x.zip.json", b"PK\x03\x04", "zip"), ("e.json", b"", "empty")],
 )  # fmt: skip
 def test_binary_files_are_refused_with_what_to_give(tmp_path: Path, name: str, content: bytes, what: str) -> None:
@@ -192,7 +193,7 @@ def test_a_trace_of_the_host_says_how_to_record_the_device(tmp_path: Path) -> No
     line.step(1, 0, 100)
     line.operator("aten::mm", 10, 50)
     line.annotation("nccl:all_reduce", 60, 2)
-    with pytest.raises(NoDeviceEvents, match=r"1 collectives of the host alone.*ProfilerActivity\.CUDA"):
+    with pytest.raises(NoDeviceEvents, match=r"1 collective of the host alone.*ProfilerActivity\.CUDA"):
         read(line.write(tmp_path))
 
 
