@@ -39,7 +39,7 @@ class TransportView(ResultView):
 
     def _rows(self, table: str) -> Rows:
         if table == "diagnostics":
-            return self.verdict.as_json()["warnings"]
+            return [d.as_row() for d in self.verdict.diagnostics]
         return [
             {
                 "communicator": c.id,

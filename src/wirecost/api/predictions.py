@@ -90,7 +90,7 @@ class PredictionView(ResultView):
         if table == "memory":
             return [{"part": name, "bytes": size} for name, size in memory_parts(self.prediction)]
         if table == "diagnostics":
-            return [w.model_dump(mode="json") for w in self.breakdown.warnings]
+            return [d.as_row() for d in self.breakdown.diagnostics]
         total_s = self.prediction.total_s
         return [
             {"part": name, "time_ms": spent_s * 1e3, "share": spent_s / total_s}

@@ -14,6 +14,7 @@ from wirecost.calibration.links import NetworkFit, fit_benches, fit_traced
 from wirecost.calibration.result import Calibration
 from wirecost.calibration.runs import DeviceFit, fit_runs, on_one_gpu
 from wirecost.calibration.tables import fit_tables, read_tables
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import SpecError
 from wirecost.spec import GPU, Cluster, Link, Stack, Testbed, load_spec
 from wirecost.spec.efficiency import NetworkEfficiency
@@ -44,9 +45,10 @@ def calibrate(inputs: Inputs, options: Options | None = None) -> Calibration:
     """
     options = options or Options()
     if not inputs.runs and not inputs.benches and not inputs.collectives and not inputs.tables:
-        left_out = f" ({'; '.join(inputs.skipped[:3])})" if inputs.skipped else ""
+        reasons = [f"{d.subject}: {d.message}" for d in inputs.diagnostics[:3]]
+        left_out = f" ({'; '.join(reasons)})" if reasons else ""
         raise SpecError(f"nothing to calibrate on: no finished run, benchmark, trace or table{left_out}")
-    calibration = Calibration(notes=list(inputs.skipped))
+    calibration = Calibration(diagnostics=list(inputs.diagnostics))
     if inputs.tables:
         _add_tables(calibration, inputs, options)
     if inputs.runs or inputs.benches or inputs.collectives:
@@ -56,7 +58,7 @@ def calibrate(inputs: Inputs, options: Options | None = None) -> Calibration:
 
 def _add_tables(calibration: Calibration, inputs: Inputs, options: Options) -> None:
     tables = read_tables(inputs.tables, Setting(options.cluster, options.testbed))
-    calibration.notes += tables.skipped
+    calibration.diagnostics += tables.diagnostics
     fits = fit_tables(tables, names=options.properties, hold_out=options.hold_out, group=options.group)
     calibration.fits += fits
     for each in fits:
@@ -81,7 +83,7 @@ def _add_clusters(calibration: Calibration, inputs: Inputs, options: Options) ->
     calibration.of_stacks = {device.precision: device.fit for device in devices}
     clusters = _clusters(devices, networks, inputs, base, gpu_name)
     calibration.clusters = {cluster.name: cluster for cluster in clusters}
-    calibration.notes += _missing(devices, networks, inputs, base)
+    calibration.diagnostics += _missing(devices, networks, inputs, base)
 
 
 def _networks(inputs: Inputs, base: Cluster | None) -> list[NetworkFit]:
@@ -167,23 +169,25 @@ def _ranks_per_host(inputs: Inputs) -> int:
 
 def _missing(
     devices: Sequence[DeviceFit], networks: Sequence[NetworkFit], inputs: Inputs, base: Cluster | None
-) -> list[str]:
+) -> list[Diagnostic]:
     """Returns what the inputs don't determine, and what is taken instead."""
-    notes = []
+    diagnostics = []
     if not networks:
         taken = f"that of cluster {base.name}'s preset" if base else "unknown: only one host can be predicted"
-        notes.append(f"no benchmark: the network is {taken}")
+        diagnostics.append(diagnostic("no_benchmark", f"no benchmark: the network is {taken}"))
     if not devices:
-        notes.append("no runs: compute is the GPU preset's, and no stack is written")
+        message = "no runs: compute is the GPU preset's, and no stack is written"
+        diagnostics.append(diagnostic("no_runs", message))
     for device in devices:
         cores = device.shared_cores
         known = any(name.startswith("shared_cores ") for name in device.fit.values)
         if cores and cores.threads > 1 and not known:
-            notes.append(
+            message = (
                 "ranks share processor cores, and these runs don't determine how compute goes with fewer threads: "
-                f"taken as {cores.serial:.0%} serial by judgement; add runs kept to one core (taskset -c 0 "
-                "wirecost study run ...)"
+                f"taken as {cores.serial:.0%} serial by judgement"
             )
+            diagnostics.append(diagnostic("core_sharing_assumed", message))
     if devices and all(run.ranks == 1 for run in inputs.runs):
-        notes.append("runs of one rank: how much communication hides under compute stays the start value")
-    return notes
+        message = "runs of one rank: how much communication hides under compute stays the start value"
+        diagnostics.append(diagnostic("overlap_not_determined", message))
+    return diagnostics

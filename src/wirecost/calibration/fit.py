@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from wirecost.calibration.properties import Free, Values
 from wirecost.calibration.solver import Array, Fitted, solve, solve_all
+from wirecost.diagnostics import Diagnostic
 from wirecost.errors import SpecError
 
 LEAST_SPREAD = 0.05
@@ -103,7 +104,7 @@ class Fit:
     errors: Errors
     row_errors: tuple[float, ...]
     held_out_errors: tuple[float, ...] | None
-    notes: tuple[str, ...] = field(default=())
+    diagnostics: tuple[Diagnostic, ...] = field(default=())
 
     @property
     def values(self) -> Values:
@@ -120,6 +121,7 @@ class Fit:
     def as_json(self) -> dict[str, Any]:
         """Returns plain data for a JSON document."""
         data = asdict(self)
+        data["diagnostics"] = [d.as_json() for d in self.diagnostics]
         data["properties"] = [
             asdict(p) | {"determined": p.determined, "reason": p.reason} for p in self.properties
         ]
@@ -134,7 +136,7 @@ class Description:
     inputs: tuple[str, ...]
     unit: str = "s"
     fewest: int = 1
-    notes: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def fit(
@@ -159,7 +161,7 @@ def fit(
         errors=errors,
         row_errors=tuple(of_fit.tolist()),
         held_out_errors=None if held_out is None else tuple(held_out[~np.isnan(held_out)].tolist()),
-        notes=described.notes,
+        diagnostics=described.diagnostics,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from wirecost.calibration.fit import Fit
 from wirecost.calibration.properties import Parts, Values, by_owner, fitted_to
 from wirecost.costmodel.setup import Setup
+from wirecost.diagnostics import Diagnostic, legacy_warnings
 from wirecost.errors import SpecError, one_of
 from wirecost.spec import Cluster, Precision, Stack
 
@@ -25,7 +26,7 @@ class Calibration:
     stacks: dict[Precision, Stack] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     of_stacks: dict[Precision, Fit] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
     name: str = "wirecost calibrate"
 
     @property
@@ -51,7 +52,8 @@ class Calibration:
             "spread": self.spread,
             "stacks": sorted(self.stacks),
             "clusters": sorted(self.clusters),
-            "notes": self.notes,
+            "diagnostics": [d.as_json() for d in self.diagnostics],
+            "notes": [warning["message"] for warning in legacy_warnings(self.diagnostics)],
         }
 
     def chosen(

@@ -72,8 +72,10 @@ def fit_runs(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: St
     parts = Parts(device, base, link, link, _cores(runs) if on_cpu else None)
     problem = Runs(runs, parts, precision)
     properties = _properties(parts, runs, new_device=on_cpu and gpu_name is None)
-    notes = tuple(sorted({note for run in runs for note in run.notes}))
-    description = Description(f"{device.name} in {precision}", tuple(run.name for run in runs), notes=notes)
+    diagnostics = tuple(dict.fromkeys(d for run in runs for d in run.diagnostics))
+    description = Description(
+        f"{device.name} in {precision}", tuple(run.name for run in runs), diagnostics=diagnostics
+    )
     run_fit = fit(problem, properties, description, HoldOut(folds=len(runs)))
     best = parts.with_values(run_fit.values)
     owned = by_owner(run_fit.values)
@@ -115,7 +117,7 @@ def _calibrated(stack: Stack, base: Stack, problem: Runs, run_fit: Fit, text: st
 def _jitter(runs: Sequence[Observed], base: Stack) -> float:
     """Returns the median jitter of the runs that have their host's pace, on a processor or waiting for launches;
     something may have held up one of them. Without any it is the base's."""
-    paced = [run for run in runs if not run.notes and (run.on_cpu or run.launch_bound)]
+    paced = [run for run in runs if not run.diagnostics and (run.on_cpu or run.launch_bound)]
     jitters = [run.jitter for run in paced if run.jitter is not None]
     return float(f"{np.median(jitters):.3g}") if jitters else base.host.jitter
 

@@ -14,6 +14,7 @@ from wirecost.calibration.inputs.table import Setting, TableKind, kind_of, parse
 from wirecost.calibration.links import fit_rows
 from wirecost.calibration.properties import PROPERTIES, Free, Parts, Values, free, split_name, start_of, unique
 from wirecost.calibration.table_rows import FractionRows, IterationRows
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import SpecError, one_of
 from wirecost.spec import GPU, Link, Stack
 
@@ -43,7 +44,7 @@ class Tables:
     fractions: list[TableRow] = field(default_factory=list)
     collectives: list[CollectiveRow] = field(default_factory=list)
     names: dict[TableKind, list[str]] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
 def read_tables(paths: Sequence[Path], setting: Setting) -> Tables:
@@ -74,8 +75,9 @@ def read_tables(paths: Sequence[Path], setting: Setting) -> Tables:
         tables.names.setdefault(kind, []).append(str(path))
         if rows.skipped:
             first = rows.skipped[0]
-            tables.skipped.append(
-                f"{path}: {len(rows.skipped)} rows can't be expressed; {first['id']}: {first['reason']}"
+            message = f"{len(rows.skipped)} rows can't be expressed; {first['id']}: {first['reason']}"
+            tables.diagnostics.append(
+                diagnostic("rows_not_expressed", message, subject=str(path), count=len(rows.skipped))
             )
     return tables
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from wirecost.collectives.efficiency import Fitted, fit_rows
 from wirecost.collectives.expectation import LinkShare, compare_with_links
 from wirecost.collectives.hardware import of_gpu_name
 from wirecost.collectives.readers import Reading, Table, read_results
+from wirecost.diagnostics import lines_of
 from wirecost.errors import SpecError
-from wirecost.text import printable
 
 
 def read_and_print(
@@ -47,16 +48,10 @@ def read_and_print(
             for line in (*table.read_table(one), *table.fit_lines(fitted), *table.share_lines(share)):
                 typer.echo(line)
     for reading in readings:
-        name = printable(reading.source)
-        for note in reading.notes:
-            typer.echo(f"wirecost: {name}: {printable(note)}", err=True)
-        if reading.ignored:
-            rows = "1 row" if reading.ignored == 1 else f"{reading.ignored} rows"
-            typer.echo(f"wirecost: {name}: {rows} torn or at odds with themselves, left out", err=True)
-    corrupt = [f"{reading.source}: {words}" for reading in readings for words in reading.corrupt]
-    for words in corrupt:
-        typer.echo(f"wirecost: CORRUPT RESULTS: {printable(words)}", err=True)
-    if corrupt:
+        for diagnostic in reading.every_diagnostic:
+            for line in lines_of(replace(diagnostic, subject=reading.source)):
+                typer.echo(line, err=True)
+    if any(reading.corrupt for reading in readings):
         return False
     hosts = {t.hosts for t in tables}
     write_files(
@@ -87,13 +82,14 @@ def _read_as_json(
         for t in tables
     ]
     return {
-        "format_version": 1,
+        "format_version": 2,
         "read": [
             {
                 "path": r.source,
                 "hosts": r.hosts,
                 "ignored": r.ignored,
-                "notes": list(r.notes),
+                "diagnostics": [d.as_json() for d in r.every_diagnostic],
+                "notes": [d.message for d in r.diagnostics],
                 "corrupt": list(r.corrupt),
             }
             for r in readings

@@ -159,11 +159,14 @@ def _property_rows(calibration: Calibration) -> list[dict[str, Any]]:
 
 
 def _print(calibration: Calibration, format: str) -> None:
+    from wirecost.diagnostics import lines_of
+
     for fit in calibration.fits:
         _print_properties(fit, format)
         _print_errors(fit, format)
-    for note in calibration.notes:
-        typer.echo(printable(f"note: {note}"), err=True)
+    for diagnostic in calibration.diagnostics:
+        for line in lines_of(diagnostic):
+            typer.echo(line, err=True)
 
 
 def _print_properties(fit: Fit, format: str) -> None:
@@ -196,7 +199,7 @@ def _print_properties(fit: Fit, format: str) -> None:
 
 
 def _print_errors(fit: Fit, format: str) -> None:
-    from wirecost.cli.output import console, percent, plain, safe, table
+    from wirecost.cli.output import console, percent, plain, print_diagnostics, safe, table
 
     out, errors = console(format), fit.errors
     shown = percent if fit.unit == "s" else plain
@@ -210,8 +213,7 @@ def _print_errors(fit: Fit, format: str) -> None:
         out.print("  the fit is no better than the presets on rows that it did not see")
     if errors.spread is not None:
         out.print(f"  nine in ten rows left out lie within {percent(errors.spread)} of their prediction")
-    for note in fit.notes:
-        out.print(safe(f"  doubtful: {note}"))
+    print_diagnostics(out, fit.diagnostics)
 
 
 def _within(fitted: Fitted) -> str:

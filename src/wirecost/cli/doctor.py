@@ -19,32 +19,32 @@ class _Format(StrEnum):
 
 
 def doctor(
-    output: Annotated[_Format, typer.Option("--format", help="How to print the findings.")] = _Format.TEXT,
+    output: Annotated[_Format, typer.Option("--format", help="How to print the answer.")] = _Format.TEXT,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 if there is a warning or a problem.")
+        bool, typer.Option("--strict", help="Exit with 1 if there is a warning or an error.")
     ] = False,
 ) -> None:
     """Say which transport NCCL would use on this machine.
 
     Looked at are GPUs, NICs, RDMA devices, GPUDirect, container limits and emulation. The answer says what stands
     in the way of a better transport, and the remedy."""
-    from wirecost.doctor import Level, diagnose
+    from wirecost.diagnostics import Severity
+    from wirecost.doctor import diagnose
 
     diagnosis = diagnose()
     if output is _Format.JSON:
         typer.echo(json.dumps(diagnosis.as_json(), indent=2))
     else:
         _print(diagnosis)
-    if strict and diagnosis.at_least(Level.WARNING):
+    if strict and diagnosis.at_least(Severity.WARNING):
         raise typer.Exit(1)
-
-
-_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
 
 
 def _print(diagnosis: Diagnosis) -> None:
     from rich.console import Console
     from rich.text import Text
+
+    from wirecost.cli.output import print_diagnostics
 
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 200, soft_wrap=not terminal)
@@ -61,8 +61,4 @@ def _print(diagnosis: Diagnosis) -> None:
         line(("Inside this host: ", "bold"), (c.inside_host.value, "bold"), (f" ({c.inside_why})", ""))
     line(("The log of a run proves it: wirecost transport LOG", "dim"))
     console.print()
-    for finding in diagnosis.findings:
-        style = _STYLES[finding.level.value]
-        line((f"{finding.level.value:<8}", style), (f"{finding.area:<12}", "dim"), (finding.message, ""))
-        if finding.remedy:
-            line((" " * 20 + "-> ", "dim"), (finding.remedy, ""))
+    print_diagnostics(console, diagnosis.diagnostics)

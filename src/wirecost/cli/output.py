@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from wirecost.diagnostics import Diagnostic, Severity, lines_of
 from wirecost.errors import SpecError, one_of
 from wirecost.text import printable
 
@@ -74,6 +75,23 @@ def print_csv(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] | None =
 
     names = list(columns) if columns is not None else list(rows[0]) if rows else []
     typer.echo(rows_to_csv(names, rows), nl=False)
+
+
+STYLES = {Severity.OK: "green", Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
+"""How a terminal shows the severities of diagnostics."""
+
+
+def print_diagnostics(out: Any, diagnostics: Iterable[Diagnostic]) -> None:
+    """Prints each diagnostic as "SEVERITY CODE: MESSAGE", with its remedy on a line of its own."""
+    from rich.text import Text
+
+    for diagnostic in diagnostics:
+        first, *remedy = lines_of(diagnostic)
+        lead, colon, message = first.partition(": ")
+        line = Text(lead + colon, style=STYLES[diagnostic.severity]).append(message, style="default")
+        out.print(line, soft_wrap=True)
+        for line in remedy:
+            out.print(Text(line), soft_wrap=True)
 
 
 def safe(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wirecost.cli.output import console, percent, safe, table
+from wirecost.cli.output import console, percent, print_diagnostics, safe, table
 from wirecost.units import format_ns, format_size_bytes
 
 
@@ -14,7 +14,7 @@ def seconds(value: float) -> str:
 
 
 def show_prediction(result: Any, largest: int | None, format: str = "text") -> None:
-    """One prediction: headline, parts of the time, memory, remarks."""
+    """Prints one prediction: headline, parts of the time, memory, diagnostics."""
     from wirecost.prediction.predict import iteration_parts, memory_parts
 
     out = console(format)
@@ -59,8 +59,7 @@ def show_prediction(result: Any, largest: int | None, format: str = "text") -> N
     out.print(table("One iteration of the slowest rank", ["part", "time", "share"], body))
     body = [[name, format_size_bytes(size)] for name, size in memory_parts(result)]
     out.print(table("Memory of the fullest rank", ["part", "size"], body))
-    for warning in result.breakdown.warnings:
-        out.print(f"  [yellow]{warning.code}[/yellow]: {safe(warning.message)}")
+    print_diagnostics(out, result.breakdown.diagnostics)
 
 
 def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
@@ -73,8 +72,8 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
         p = point.prediction
         interval = p.breakdown.interval
         total = float(p.times.total_s)
-        remarks = [] if p.fits else ["out of memory"]
-        remarks += [w.code for w in p.breakdown.warnings if w.code == "extrapolated"][:1]
+        codes = [] if p.fits else ["out of memory"]
+        codes += [d.code for d in p.breakdown.diagnostics if d.code == "extrapolated"][:1]
         body.append(
             [
                 point.label,
@@ -83,10 +82,18 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
                 percent(float(p.times.exposed_comm_s) / total),
                 f"{p.tokens_per_s:,.0f}",
                 percent(p.mfu),
-                ", ".join(remarks),
+                ", ".join(codes),
             ]
         )
-    head = [axis.replace("_", " "), "iteration", "90 % interval", "comm fraction", "tokens/s", "MFU", "remark"]
+    head = [
+        axis.replace("_", " "),
+        "iteration",
+        "90 % interval",
+        "comm fraction",
+        "tokens/s",
+        "MFU",
+        "diagnostics",
+    ]
     console(format).print(table("Predicted", head, body))
 
 
@@ -101,12 +108,12 @@ def show_study(name: str, cells: Sequence[Any], format: str = "text") -> None:
             continue
         p = cell.prediction
         interval, total = p.breakdown.interval, float(p.times.total_s)
-        codes = ", ".join(dict.fromkeys(w.code for w in p.breakdown.warnings))
+        codes = ", ".join(dict.fromkeys(d.code for d in p.breakdown.diagnostics))
         bounds = f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}"
         fraction = percent(float(p.times.exposed_comm_s) / total)
         body.append([*head, seconds(total), bounds, fraction, codes])
     columns = ["workload", "network", "plan", "scaling", "ranks", "batch"]
-    columns += ["iteration", "90 % interval", "comm fraction", "remark"]
+    columns += ["iteration", "90 % interval", "comm fraction", "diagnostics"]
     console(format).print(table(f"{name}, predicted", columns, body))
 
 

@@ -42,8 +42,8 @@ def transport(
         typer.echo(json.dumps(verdict.as_json(), indent=2))
     else:
         _print(verdict)
-    if expect is not None and (warning := not_as_asked(verdict, expect)) is not None:
-        typer.echo(f"wirecost: {warning.message}", err=True)
+    if expect is not None and (mismatch := not_as_asked(verdict, expect)) is not None:
+        typer.echo(f"wirecost: {mismatch.message}", err=True)
         raise typer.Exit(1)
 
 
@@ -65,6 +65,8 @@ def _print(verdict: Verdict) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from wirecost.cli.output import print_diagnostics
 
     # Not on a terminal nothing is folded to its width, so that words can be searched for.
     terminal = sys.stdout.isatty()
@@ -100,8 +102,7 @@ def _print(verdict: Verdict) -> None:
         console.print(table)
         if len(rows) > _MOST_ROWS:
             console.print(Text(f"... {len(rows) - _MOST_ROWS} more rows; --format json has all", style="dim"))
-    for warning in verdict.warnings:
-        console.print(Text(f"warning {warning.code}: ", style="yellow").append(warning.message, style="default"))
+    print_diagnostics(console, verdict.diagnostics)
 
 
 def _hosts(hosts: tuple[str | None, str | None], where: str) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from wirecost.cli.output import FORMAT, check_format, print_csv
-from wirecost.text import printable
 
 
 def validate(
@@ -54,6 +53,7 @@ def validate(
 
     from wirecost.calibration.inputs.table import Setting
     from wirecost.cli.show import show_study_validation
+    from wirecost.diagnostics import lines_of
     from wirecost.errors import SpecError
     from wirecost.prediction.study_validation import StudyValidation
     from wirecost.prediction.validation import Options
@@ -68,8 +68,9 @@ def validate(
     )
     result = run(measured, Options(setting, calibrate_on, predictions, calibration))
     if isinstance(result, StudyValidation):
-        for remark in result.remarks:
-            typer.echo(f"left out: {printable(remark)}", err=True)
+        for diagnostic in result.unusable:
+            for line in lines_of(diagnostic):
+                typer.echo(line, err=True)
     if format == "csv":
         data = result.as_json()
         print_csv([_flat(row) for row in data.get("rows", data.get("cells", []))])

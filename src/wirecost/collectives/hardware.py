@@ -10,8 +10,8 @@ from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.spec.cluster import Cluster
 
 if TYPE_CHECKING:
-    from wirecost.doctor.finding import Machine
     from wirecost.doctor.gpus import Gpu
+    from wirecost.doctor.machine import Machine
 
 _NVLINK_Bps = 25e9
 """One NVLink of generations 2 to 4 in one direction; of generation 5 it is twice that."""
@@ -108,8 +108,8 @@ def of_this_machine(machine: Machine | None = None) -> Hardware:
 
     NVLinks of GPUs whose name doesn't tell what a link carries are not known.
     """
-    from wirecost.doctor.finding import Machine
     from wirecost.doctor.gpus import gpus_of
+    from wirecost.doctor.machine import Machine
     from wirecost.doctor.nics import nics_of
     from wirecost.doctor.rdma import ports_of
 

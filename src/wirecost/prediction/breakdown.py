@@ -13,7 +13,6 @@ from wirecost.breakdown import (
     NetworkRecord,
     Parts,
     Phase,
-    ResultWarning,
     Source,
 )
 from wirecost.costmodel.dataparallel import data_group
@@ -22,7 +21,8 @@ from wirecost.costmodel.iteration import Iteration as Times
 from wirecost.costmodel.memory import Memory
 from wirecost.costmodel.numbers import Number
 from wirecost.costmodel.setup import Setup
-from wirecost.prediction.diagnostics import interval_and_warnings
+from wirecost.diagnostics import diagnostic
+from wirecost.prediction.diagnostics import interval_and_diagnostics
 from wirecost.prediction.interval import LEVEL
 
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "overhead", "total")
@@ -39,16 +39,15 @@ class Modelled:
 
 
 def as_breakdown(setup: Setup, modelled: Modelled) -> Breakdown:
-    """Returns the breakdown of a predicted iteration, with its interval and warnings."""
+    """Returns the breakdown of a predicted iteration, with its interval and diagnostics."""
     times, memory, machine = modelled.times, modelled.memory, modelled.machine
     total = _ns(times.total_s)
-    spread, warnings = interval_and_warnings(setup)
+    spread, diagnostics = interval_and_diagnostics(setup)
     if float(memory.total) > machine.memory_bytes:
-        warnings.append(
-            ResultWarning(
-                code="out_of_memory",
-                message=f"needs {float(memory.total) / 2**30:.1f} GiB of the GPU's "
-                f"{machine.memory_bytes / 2**30:.0f}; shrink the micro-batch, recompute, or shard more",
+        diagnostics.append(
+            diagnostic(
+                "out_of_memory",
+                f"needs {float(memory.total) / 2**30:.1f} GiB of the GPU's {machine.memory_bytes / 2**30:.0f}",
             )
         )
     iteration = Iteration(rank=0, name="predicted", parts=_parts(times), phases=_phases(times, modelled.layout))
@@ -65,7 +64,7 @@ def as_breakdown(setup: Setup, modelled: Modelled) -> Breakdown:
             low_ns=round(total * math.exp(-spread)),
             high_ns=round(total * math.exp(spread)),
         ),
-        warnings=tuple(warnings),
+        diagnostics=tuple(diagnostics),
         details={
             "stack": setup.stack.name,
             "micro_batch": setup.micro_batch,

@@ -15,10 +15,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from wirecost.breakdown import Breakdown, ResultWarning
+from wirecost.breakdown import Breakdown
 from wirecost.calibration.result import Calibration
 from wirecost.costmodel.nccl import VETH_BPS
 from wirecost.costmodel.setup import Setup, setup
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.emulation.hosts import MTU
 from wirecost.errors import SpecError, WirecostError
 from wirecost.prediction.predict import Prediction, predict
@@ -60,14 +61,14 @@ def predict_study(
 def _predicted(
     experiment: Experiment, calibration: Calibration, cluster: Cluster | None, stack: Stack | None
 ) -> PredictedExperiment:
-    warnings: list[ResultWarning] = []
+    diagnostics: list[Diagnostic] = []
     try:
         if stack is None and (calibration.stacks or cluster is None):
             stack = _stack(experiment, calibration)
         if cluster is None:
-            cluster = _cluster(experiment.network, calibration, warnings)
+            cluster = _cluster(experiment.network, calibration, diagnostics)
         elif not calibration.clusters and experiment.network.emulate and experiment.network.emulate.rate:
-            cluster = _at_nominal_rate(experiment.network, cluster, warnings)
+            cluster = _at_nominal_rate(experiment.network, cluster, diagnostics)
         prediction = predict(calibration.applied(_setup(experiment, cluster, stack)))
     except WirecostError as error:
         return PredictedExperiment(experiment, None, str(error))
@@ -78,7 +79,7 @@ def _predicted(
         update={
             "title": experiment.slug,
             "network": network.model_copy(update={"name": name, "emulated": emulated}),
-            "warnings": (*prediction.breakdown.warnings, *warnings),
+            "diagnostics": (*prediction.breakdown.diagnostics, *diagnostics),
         }
     )
     return PredictedExperiment(experiment, replace(prediction, breakdown=breakdown))
@@ -109,7 +110,7 @@ def _stack(experiment: Experiment, calibration: Calibration) -> Stack:
     return calibration.stacks[precision]
 
 
-def _cluster(network: Network, calibration: Calibration, warnings: list[ResultWarning]) -> Cluster:
+def _cluster(network: Network, calibration: Calibration, diagnostics: list[Diagnostic]) -> Cluster:
     if not calibration.clusters:
         raise SpecError("nothing says on what to predict: a calibration of runs, or a cluster")
     if network.name in calibration.clusters:
@@ -119,17 +120,17 @@ def _cluster(network: Network, calibration: Calibration, warnings: list[ResultWa
             f"network '{network.name}' was not benchmarked and states no rate; benchmarked: "
             f"{', '.join(sorted(calibration.clusters))}"
         )
-    return _at_nominal_rate(network, next(iter(calibration.clusters.values())), warnings)
+    return _at_nominal_rate(network, next(iter(calibration.clusters.values())), diagnostics)
 
 
-def _at_nominal_rate(network: Network, cluster: Cluster, warnings: list[ResultWarning]) -> Cluster:
+def _at_nominal_rate(network: Network, cluster: Cluster, diagnostics: list[Diagnostic]) -> Cluster:
     assert network.emulate is not None
     rate = network.emulate.rate
     assert rate is not None
-    warnings.append(
-        ResultWarning(
-            code="not_benchmarked",
-            message=f"network '{network.name}' was not benchmarked: its nominal {format_rate_bps(rate)} is used, "
+    diagnostics.append(
+        diagnostic(
+            "not_benchmarked",
+            f"network '{network.name}' was not benchmarked: its nominal {format_rate_bps(rate)} is used, "
             "less what protocols add",
         )
     )

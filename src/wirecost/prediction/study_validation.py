@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from wirecost.breakdown import Breakdown
+from wirecost.diagnostics import Diagnostic
 from wirecost.errors import SpecError
 from wirecost.prediction.matched import Matched, without_digest
 from wirecost.spec import Experiment
@@ -24,7 +25,7 @@ TIE = 0.03
 @dataclass(frozen=True)
 class ExperimentError:
     """One experiment: medians in seconds and as fractions. `error` is predicted / measured - 1, of fractions the
-    difference; `doubts` are the codes of the measurement's warnings."""
+    difference; `diagnostics` are the codes of the measurement's diagnostics."""
 
     cell: str
     workload: str
@@ -40,7 +41,7 @@ class ExperimentError:
     predicted_fraction: float | None
     fraction_error: float | None
     in_interval: bool | None
-    doubts: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class StudyValidation:
     cells: tuple[ExperimentError, ...]
     orders: tuple[Order, ...]
     left_out: tuple[tuple[str, str], ...]
-    remarks: tuple[str, ...] = ()
-    """One line for each thing of the store that can't be used."""
+    unusable: tuple[Diagnostic, ...] = ()
+    """One diagnostic for each thing of the store that can't be used."""
 
     def summary(self, cells: Sequence[ExperimentError] | None = None) -> dict[str, Any]:
         """Returns mean errors, bias and the share of intervals that hold, of all experiments or of some."""
@@ -100,12 +101,12 @@ class StudyValidation:
         """Returns plain data for a JSON document."""
         right, pairs = self.pairs_right
         return {
-            "format_version": 1,
+            "format_version": 2,
             "unit": "s",
             "summary": self.summary(),
             "by_network": self.by("network"),
             "by_plan": self.by("plan"),
-            "cells": [asdict(c) for c in self.cells],
+            "cells": [asdict(c) | {"doubts": c.diagnostics} for c in self.cells],
             "orders": [asdict(o) for o in self.orders],
             "pairs_right": right,
             "pairs": pairs,
@@ -180,7 +181,7 @@ def _error(experiment: Experiment, measured: Breakdown, predicted: Breakdown) ->
         if of_measured is not None and of_predicted is not None
         else None,
         in_interval=interval.low_ns <= time.median <= interval.high_ns if interval else None,
-        doubts=tuple(w.code for w in measured.warnings),
+        diagnostics=tuple(d.code for d in measured.diagnostics),
     )
 
 

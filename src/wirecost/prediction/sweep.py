@@ -51,7 +51,7 @@ class Point:
             "mfu": p.mfu,
             "memory_bytes": float(p.memory.total),
             "fits": p.fits,
-            "warnings": [w.code for w in p.breakdown.warnings],
+            "warnings": [w.code for w in p.breakdown.diagnostics],
         }
 
 

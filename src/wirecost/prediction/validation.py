@@ -64,4 +64,4 @@ def _validate_store(root: Path, options: Options) -> StudyValidation:
         predicted = predict_study(store.study(), read(options.calibration))
         predictions = {p.experiment.slug: p.prediction.breakdown for p in predicted if p.prediction}
     damaged = {d.name: d.reason for d in contents.damaged}
-    return replace(validate_study(contents.results, predictions, damaged), remarks=tuple(contents.remarks()))
+    return replace(validate_study(contents.results, predictions, damaged), unusable=tuple(contents.diagnostics()))

@@ -62,7 +62,7 @@ class Cell:
     @property
     def other_transport(self) -> bool:
         """The run asked for one transport and got another: its numbers are not those of its network."""
-        return bool(self.summary) and any(w.code == "transport_not_as_asked" for w in self.summary.warnings)
+        return bool(self.summary) and any(d.code == "transport_not_as_asked" for d in self.summary.diagnostics)
 
     @property
     def text(self) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wirecost.address_space import check_room_for_polars
 from wirecost.breakdown import NetworkRecord, Phase, Spread
 from wirecost.csv_text import rows_to_csv
+from wirecost.diagnostics import legacy_warnings
 from wirecost.report.cells import Cell
 from wirecost.report.compression import compressions
 from wirecost.report.memory import peak_of
@@ -16,7 +17,8 @@ from wirecost.report.study_report import StudyReport
 if TYPE_CHECKING:
     import polars as pl
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 1 has `warnings` instead of `diagnostics`, and `remark` instead of `reason`; both keys are kept."""
 PARTS = ("compute_only", "overlapped", "exposed_comm", "exposed_memory", "idle")
 
 
@@ -73,6 +75,7 @@ def _row(cell: Cell) -> dict[str, Any]:
     row["loss_first"] = s.losses[0] if s and s.losses else None
     row["loss_last"] = s.losses[-1] if s and s.losses else None
     row |= _network(s.network if s else None)
+    row["diagnostics"] = " ".join(dict.fromkeys(d.code for d in s.diagnostics)) if s else None
     return row
 
 
@@ -176,11 +179,18 @@ def to_json(report: StudyReport) -> str:
                     "bus_bandwidth_GBps": b.measured_Bps * 1e-9 if b.measured_Bps else None,
                     "fitted_bus_bandwidth_GBps": b.fitted_Bps * 1e-9 if b.fitted_Bps else None,
                     "left_out_error": b.left_out_error,
-                    "remark": b.remark,
+                    "reason": b.reason,
+                    "remark": b.reason,
                 }
                 for b in report.benchmarks
             ],
-            "warnings": [{"code": c, "message": m, "experiments": n} for c, m, n in report.warnings()],
+            "diagnostics": [
+                row.diagnostic.as_json() | {"experiments": row.experiments} for row in report.diagnostics()
+            ],
+            "warnings": [
+                legacy_warnings([row.diagnostic])[0] | {"experiments": row.experiments}
+                for row in report.diagnostics()
+            ],
         },
         indent=1,
     )

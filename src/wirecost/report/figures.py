@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase
+from wirecost.report.chart_files import write_charts
 from wirecost.report.over_time_figure import over_time_chart, study_rows
 from wirecost.report.overview_figures import breakdown_overview, fraction_overview
 from wirecost.report.rendering import render
@@ -155,25 +156,3 @@ def write_figures(report: StudyReport, folder: Path) -> list[Path]:
         StoreError: if the folder can't be written.
     """
     return write_charts(charts_of(report), folder)
-
-
-def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
-    from wirecost.study.store import StoreError
-
-    written = []
-    try:
-        if charts:
-            folder.mkdir(parents=True, exist_ok=True)
-        # Vega-Lite's schema holds for our charts whatever the data; checking it takes as long as drawing.
-        specs = [chart.to_json(validate=False) for chart in charts.values()]
-        drawn = render([(spec, kind) for spec in specs for kind in ("svg", "png")])
-        for number, name in enumerate(charts):
-            png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-            svg.write_bytes(drawn[2 * number])
-            png.write_bytes(drawn[2 * number + 1])
-            written += [png, svg]
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: can't be written: {error.strerror}; --figures names another folder"
-        ) from error
-    return written

@@ -242,7 +242,7 @@ def write_recording_figure(recording: Path, folder: Path) -> list[Path]:
     """
     from wirecost.counters.monitor import read_recording
     from wirecost.errors import WirecostError
-    from wirecost.report.figures import write_charts
+    from wirecost.report.chart_files import write_charts
     from wirecost.study.over_time import series_of
 
     series = series_of(read_recording(recording))

@@ -68,7 +68,7 @@ def render_page(report: StudyReport, *, full: bool = False) -> str:
         peaks=peaks,
         profiled=profiled(report),
         unfinished=report.unfinished(),
-        warnings=report.warnings(),
+        diagnostics=report.diagnostics(),
     )
 
 

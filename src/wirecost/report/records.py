@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wirecost.breakdown import Ratio
+from wirecost.diagnostics import Diagnostic
 from wirecost.report.cells import Cell, Scale
 from wirecost.units import format_rate_bps
 
@@ -85,7 +86,7 @@ class Expectation:
 @dataclass(frozen=True)
 class Benchmarked:
     """A network's all-reduce benchmark before training: `measured_Bps` is the largest message's bus bandwidth,
-    `fitted_Bps` what longer ones tend to. None is unknown; `remark` says why."""
+    `fitted_Bps` what longer ones tend to. None is unknown; `reason` says why."""
 
     network: str
     hosts: int
@@ -95,7 +96,15 @@ class Benchmarked:
     measured_Bps: float | None
     fitted_Bps: float | None
     left_out_error: float | None
-    remark: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A diagnostic and the number of experiments that have it."""
+
+    diagnostic: Diagnostic
+    experiments: int
 
 
 @dataclass(frozen=True)

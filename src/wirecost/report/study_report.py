@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown, Phase, ratio_of_medians
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.prediction.matched import Matched
 from wirecost.report.cells import Cell, Scale, to_cells
 from wirecost.report.records import (
@@ -17,6 +19,7 @@ from wirecost.report.records import (
     Benchmarked,
     Expectation,
     Links,
+    Reported,
     SpeedUp,
     Unfinished,
 )
@@ -52,8 +55,8 @@ class StudyReport:
     not_shown: int = 0
     """Results that lie here and belong to no experiment of the study as last run."""
     benchmarks: tuple[Benchmarked, ...] = ()
-    left_out: tuple[str, ...] = ()
-    """What lies here and can't be used, a line each: the result's name and why."""
+    left_out: tuple[Diagnostic, ...] = ()
+    """What is stored here and can't be used."""
 
     @property
     def is_large(self) -> bool:
@@ -191,26 +194,22 @@ class StudyReport:
                 )
         return rows
 
-    def warnings(self) -> list[tuple[str, str, int]]:
-        """(code, message, number of experiments) of every remark, the most frequent first."""
-        counts: dict[tuple[str, str], int] = {}
-        for cell in self.cells:
-            for warning in cell.summary.warnings if cell.summary else ():
-                key = (warning.code, warning.message)
-                counts[key] = counts.get(key, 0) + 1
-        rows = [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+    def diagnostics(self) -> list[Reported]:
+        """Returns every diagnostic of the experiments, the most frequent first, then those of the store."""
+        counts = Counter(d for cell in self.cells if cell.summary for d in cell.summary.diagnostics)
+        rows = [Reported(d, n) for d, n in counts.most_common()]
         if self.not_shown:
             message = "results of an earlier version of the study lie here too; they are kept and not shown"
-            rows.append(("earlier_study", message, self.not_shown))
-        return rows + [("damaged", message, 1) for message in self._left_out()]
+            rows.append(Reported(diagnostic("earlier_study", message, count=self.not_shown), self.not_shown))
+        return rows + [Reported(d, 1) for d in self._left_out()]
 
-    def _left_out(self) -> list[str]:
-        named = [f"left out: {line}" for line in self.left_out[:MOST_NAMED]]
-        if len(self.left_out) > MOST_NAMED:
-            named.append(f"left out: {len(self.left_out) - MOST_NAMED} more")
-        if named:
-            named[-1] += "; wirecost study run --resume --repair runs damaged results again"
-        return named
+    def _left_out(self) -> list[Diagnostic]:
+        """Returns the diagnostics of what can't be used; those beyond `MOST_NAMED` as one."""
+        rows = [replace(d, message=f"left out: {d.message}") for d in self.left_out[:MOST_NAMED]]
+        more = len(self.left_out) - MOST_NAMED
+        if more > 0:
+            rows.append(diagnostic("more_damaged_results", f"left out: {more} more", count=more))
+        return rows
 
     def unfinished(self) -> list[Unfinished]:
         """Cells that failed or were skipped, or ran out of memory; many with one reason are one entry, with the
@@ -288,8 +287,8 @@ def read_report(
     name = contents.study.name if contents.study else directory.name
     networks = _by_speed(cells)
     benchmarks = _benchmarks(store, cells, networks)
-    remarks = tuple(contents.remarks())
-    return StudyReport(name, cells, networks, _environment(results), not_shown, benchmarks, remarks)
+    left_out = tuple(contents.diagnostics())
+    return StudyReport(name, cells, networks, _environment(results), not_shown, benchmarks, left_out)
 
 
 def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:
@@ -318,7 +317,7 @@ def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) 
                     measured_Bps=largest.busbw_Bps if largest else None,
                     fitted_Bps=fit.bus_bandwidth_Bps if fit else None,
                     left_out_error=fit.median_left_out_error if fit else None,
-                    remark=fit.refused if fit else failure,
+                    reason=fit.refused if fit else failure,
                 )
             )
     order = _places(networks)

@@ -96,7 +96,7 @@ def benchmarks(report: StudyReport, most: int | None = None) -> Table:
         table.add_column(name, justify="left" if name == "network" else "right")
     for b in _first(report.benchmarks, most, table):
         if b.largest_bytes is None:
-            row = ["none", Text(printable(b.remark or "")), ""]
+            row = ["none", Text(printable(b.reason or "")), ""]
         else:
             row = [
                 format_ns(b.latency_ns, 3) if b.latency_ns is not None else "unknown",

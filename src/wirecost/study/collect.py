@@ -18,10 +18,10 @@ from wirecost.breakdown import (
     Parts,
     PeakMemory,
     Phase,
-    ResultWarning,
     Source,
 )
 from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.emulation.probe import LinkMeasurement
 from wirecost.emulation.segments import Segments
 from wirecost.ncclog import not_as_asked, read_logs
@@ -71,7 +71,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         for sample in samples
     )
     collectives = _collectives(measured, link)
-    transport, doubts = _transport(experiment, directory)
+    transport, mismatch = _transport(experiment, directory)
     use, uncounted = _link_use(directory)
     return Breakdown(
         source=Source.MEASURED,
@@ -92,9 +92,9 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         profile=read_profile(experiment, directory),
         peak_memory=tuple(_peak_memory(experiment, directory)),
         tokens_per_iteration=experiment.tokens_per_iteration,
-        warnings=(
-            *_warnings(experiment, cores, collectives, link),
-            *doubts,
+        diagnostics=(
+            *_diagnostics(experiment, cores, collectives, link),
+            *mismatch,
             *_busy(directory),
             *_lossy(_retransmitted(directory), link),
             *uncounted,
@@ -104,15 +104,15 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     )
 
 
-def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[ResultWarning]:
+def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[Diagnostic]:
     """`min_time` ends with the iterations that it may bring, or near the experiment's timeout."""
     spent_s = sum(s["end_ns"] - s["start_ns"] for s in measured) * 1e-9
     if spent_s >= experiment.min_time:
         return []
     return [
-        ResultWarning(
-            code="measured_short",
-            message=f"measured for {spent_s:.3g} s of min_time's {experiment.min_time:.3g}, {len(measured)} "
+        diagnostic(
+            "measured_short",
+            f"measured for {spent_s:.3g} s of min_time's {experiment.min_time:.3g}, {len(measured)} "
             "iterations: more were too many, or would have come near the timeout",
         )
     ]
@@ -210,7 +210,7 @@ def _matched(by_rank: list[list[dict[str, Any]]]) -> list[list[tuple[int, dict[s
     return found
 
 
-def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, list[ResultWarning]]:
+def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, list[Diagnostic]]:
     """The transport that was used, as NCCL's own log proves it; gloo has but one."""
     if experiment.ranks == 1:
         return None, []
@@ -219,71 +219,72 @@ def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, lis
     logs = sorted((directory / "logs").glob("nccl-*.log"))
     verdict = read_logs(logs)
     asked = "tcp" if experiment.network.emulate is not None else experiment.network.transport
-    doubt = not_as_asked(verdict, asked) if asked else None
-    return str(verdict.verdict), [ResultWarning(code=doubt.code, message=doubt.message)] if doubt else []
+    mismatch = not_as_asked(verdict, asked) if asked else None
+    return str(verdict.verdict), [mismatch] if mismatch else []
 
 
-def _link_use(directory: Path) -> tuple[LinkUse | None, list[ResultWarning]]:
+def _link_use(directory: Path) -> tuple[LinkUse | None, list[Diagnostic]]:
     try:
         over_time = read_over_time(directory)
     except StoreError as error:
         message = f"the network counters of the run can't be read, so its use of the link is not known: {error}"
-        return None, [ResultWarning(code="counters_unreadable", message=message)]
+        return None, [diagnostic("counters_unreadable", message)]
     return over_time.link_use() if over_time else None, []
 
 
-def _lossy(share: float | None, link: LinkMeasurement | None) -> list[ResultWarning]:
+def _lossy(share: float | None, link: LinkMeasurement | None) -> list[Diagnostic]:
     if share is None or share < LOSSY:
         return []
-    why = "segments were lost, and connections that wait for one stand still"
+    why, remedy = "segments were lost, and connections that wait for one stand still", None
     if link and link.in_order is None:
-        why = "segments were lost or overtook each other; run it on a quieter machine or over a slower link"
+        why = "segments were lost or overtook each other"
     elif link and not link.in_order:
-        why = "behind the shapers packets overtake each other; run it as root itself, who may keep them in order"
+        why = "behind the shapers packets overtake each other"
+        remedy = "run it as root itself, who may keep them in order"
     message = f"TCP sent {share:.1%} of its segments again: {why}; communication takes longer than the rate allows"
-    return [ResultWarning(code="tcp_retransmits", message=message)]
+    return [diagnostic("tcp_retransmits", message, remedy=remedy)]
 
 
-def _busy(directory: Path) -> list[ResultWarning]:
+def _busy(directory: Path) -> list[Diagnostic]:
     path = directory / "machine.json"
     busy = json.loads(path.read_bytes())["busy_fraction_before"] if path.exists() else None
     if busy is None or busy <= BUSY:
         return []
     return [
-        ResultWarning(
-            code="busy_machine",
-            message="other programs kept the processors busy when the experiment began: its times are too long, "
-            "most of all compute; run it again on a quiet machine",
+        diagnostic(
+            "busy_machine",
+            "other programs kept the processors busy when the experiment began: its times are too long, most of "
+            "all compute",
         )
     ]
 
 
-def _warnings(
+def _diagnostics(
     experiment: Experiment, cores: int, collectives: list[Collective], link: LinkMeasurement | None
-) -> list[ResultWarning]:
+) -> list[Diagnostic]:
     found = []
     if experiment.ranks > 1 and not collectives:
         found.append(
-            ResultWarning(
-                code="no_communication",
-                message=f"{experiment.ranks} ranks and no communication seen: they trained apart, "
+            diagnostic(
+                "ranks_trained_apart",
+                f"{experiment.ranks} ranks and no communication seen: they trained apart, "
                 "so no number here means anything",
             )
         )
     if experiment.network.emulate is not None and experiment.ranks > cores:
         found.append(
-            ResultWarning(
-                code="shared_cores",
-                message=f"{experiment.ranks} ranks share {cores} processor cores: compute is slower than on "
+            diagnostic(
+                "shared_cores",
+                f"{experiment.ranks} ranks share {cores} processor cores: compute is slower than on "
                 "hosts of their own, so the communication share is a lower bound",
             )
         )
     smallest = min((c.bytes / c.count for c in collectives if c.bytes), default=None)
     if link and link.unshaped_bytes and smallest is not None and smallest < 10 * link.unshaped_bytes:
         found.append(
-            ResultWarning(
-                code="short_messages",
-                message=f"collectives of {smallest / 2**10:.0f} KiB partly fit into the shaper's "
+            diagnostic(
+                "short_messages",
+                f"collectives of {smallest / 2**10:.0f} KiB partly fit into the shaper's "
                 f"{link.unshaped_bytes >> 10} KiB bucket and look faster than the link",
             )
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.spec import Study
 from wirecost.study.manifest import MANIFEST, DamageError
 from wirecost.study.result import EXPERIMENT, STATUS, Damaged, Result, ResultSummary
@@ -31,10 +32,10 @@ class Contents(Generic[R]):
         results = tuple(r for r in self.results if r.directory.name not in named)
         return replace(self, results=results, damaged=tuple(named.values()))
 
-    def remarks(self) -> list[str]:
-        """One line for each thing that can't be used and is left out."""
-        problems = [self.study_problem] if self.study_problem else []
-        return problems + [f"{d.name}: {d.reason}" for d in self.damaged]
+    def diagnostics(self) -> list[Diagnostic]:
+        """Returns one diagnostic for each thing that can't be used and is left out."""
+        unreadable = [diagnostic("study_unreadable", self.study_problem)] if self.study_problem else []
+        return unreadable + [diagnostic("damaged_result", d.reason, subject=d.name) for d in self.damaged]
 
 
 def read_all(

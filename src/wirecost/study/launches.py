@@ -6,16 +6,17 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from wirecost.breakdown import ResultWarning
+from wirecost.diagnostics import Diagnostic, diagnostic
 
 LAUNCH_BOUND = 0.95
 """The part of an iteration that issuing it takes, from which on it is launch-bound."""
 
 
-def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[ResultWarning]:
-    """A warning if a rank's device waited for the host to launch its kernels: over the median iteration, issuing
-    it took at least `LAUNCH_BOUND` of its time, and in most iterations the device kept pace with the host. (A
-    device that is the slower one holds the host up as well, but is then behind it.)
+def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[Diagnostic]:
+    """Returns a diagnostic if a rank's device waited for the host to launch its kernels.
+
+    That is so if issuing took at least `LAUNCH_BOUND` of the median iteration, and the device kept pace with the
+    host in most iterations. (A slower device holds the host up as well, but is then behind it.)
 
     Args:
         measured: each rank's samples, as `samples/rank-R.jsonl` has them; nothing is known on a CPU.
@@ -36,10 +37,10 @@ def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[ResultWar
         return []
     _, rank, issue_ns, device_ns, around = max(found)
     return [
-        ResultWarning(
-            code="launch_bound",
-            message=f"launch-bound on {len(found)} of {len(measured)} ranks: on rank {rank} the host takes "
+        diagnostic(
+            "launch_bound",
+            f"launch-bound on {len(found)} of {len(measured)} ranks: on rank {rank} the host takes "
             f"{issue_ns * 1e-6:.1f} ms ({around}) to issue an iteration of {device_ns * 1e-6:.1f} ms, and the "
-            "device waits for it; a larger micro_batch, compile: true or CUDA graphs would keep the device busy",
+            "device waits for it",
         )
     ]

@@ -48,13 +48,13 @@ def _rank(path: Path, rank: int, experiment: Experiment) -> list[Iteration] | st
         return NO_DEVICE
     except TraceError as error:
         return f"its trace can't be read: {error}"
-    return doubt(trace, experiment.ranks, experiment.profile_iterations) or [
+    return unusable(trace, experiment.ranks, experiment.profile_iterations) or [
         Iteration(rank=rank, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
         for i in trace.iterations
     ]
 
 
-def doubt(trace: RankTrace, ranks: int, asked: int) -> str | None:
+def unusable(trace: RankTrace, ranks: int, asked: int) -> str | None:
     """Why a trace gives no right breakdown; None where it does.
 
     Args:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Protocol
 
-from wirecost.breakdown import ResultWarning
+from wirecost.diagnostics import diagnostic
 from wirecost.errors import SpecError, one_of
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
@@ -249,8 +249,8 @@ def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch:
         outcome, breakdown = judge(experiment, directory, ended, environment["cores"])
     if breakdown and (why := why_not(store, Site.of(experiment))):
         message = f"the benchmark of {experiment.network.name} before training failed: {why}"
-        doubt = ResultWarning(code="network_not_benchmarked", message=message)
-        breakdown = breakdown.model_copy(update={"warnings": (*breakdown.warnings, doubt)})
+        diagnostics = (*breakdown.diagnostics, diagnostic("network_not_benchmarked", message))
+        breakdown = breakdown.model_copy(update={"diagnostics": diagnostics})
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
     for leftover in ("experiment.json", "tokens.json", "outcome.json"):
         (directory / leftover).unlink(missing_ok=True)

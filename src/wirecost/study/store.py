@@ -217,8 +217,9 @@ class Store:
             StoreError: if no study was run here.
         """
         contents = self.contents()
-        for remark in contents.remarks():
-            warnings.warn(f"{self.root}: left out: {remark}", DamagedResultWarning, stacklevel=2)
+        for diagnostic in contents.diagnostics():
+            about = f"{diagnostic.subject}: {diagnostic.message}" if diagnostic.subject else diagnostic.message
+            warnings.warn(f"{self.root}: left out: {about}", DamagedResultWarning, stacklevel=2)
         return list(contents.results)
 
     def contents(self, *, every_byte: bool = False) -> Contents[Result]:

@@ -14,13 +14,13 @@ from wirecost.breakdown import (
     PeakMemory,
     Phase,
     Profile,
-    ResultWarning,
     Spread,
     samples,
 )
 from wirecost.breakdown.decode import decode_breakdown, to_model
 from wirecost.breakdown.memory import largest_peak
 from wirecost.collectives.traffic import ring_bytes_sent
+from wirecost.diagnostics import Diagnostic
 
 PARTS = ("compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
 
@@ -70,7 +70,7 @@ class Summary:
     network: NetworkRecord | None
     peak: PeakMemory | None
     profile: ProfileSummary | None
-    warnings: tuple[ResultWarning, ...]
+    diagnostics: tuple[Diagnostic, ...]
 
     @property
     def comm_fraction(self) -> Spread | None:
@@ -104,7 +104,7 @@ def summarise(content: bytes) -> Summary:
         network=to_model(NetworkRecord, b.network) if b.network else None,
         peak=to_model(PeakMemory, peak) if peak else None,
         profile=_profile(to_model(Profile, b.profile)) if b.profile else None,
-        warnings=tuple(to_model(ResultWarning, w) for w in b.warnings),
+        diagnostics=b.diagnostics,
     )
 
 

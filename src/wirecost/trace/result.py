@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from wirecost.breakdown import Breakdown, Collective, Iteration, ResultWarning, Source
+from wirecost.breakdown import Breakdown, Collective, Iteration, Source
+from wirecost.diagnostics import diagnostic
 from wirecost.trace.blame import Straggler, stragglers
 from wirecost.trace.clocks import ClockOffset
 from wirecost.trace.comm_parts import CommParts, comm_parts
@@ -182,13 +183,13 @@ class TraceSet:
             if not trace.iterations and trace.parts is not None:
                 iterations.append(Iteration(rank=rank, name="whole", parts=trace.parts, start_ns=trace.start_ns))
         warnings = [
-            ResultWarning(code=p.code, message=f"rank {t.rank}: {p.message}" if t.rank is not None else p.message)
+            diagnostic(p.code, f"rank {t.rank}: {p.message}" if t.rank is not None else p.message)
             for t in self.traces
             for p in t.problems
         ]
-        warnings += [ResultWarning(code=p.code, message=p.message) for p in self.set_problems]
+        warnings += [diagnostic(p.code, p.message) for p in self.set_problems]
         if cut:
-            warnings.append(ResultWarning(code="cut_steps_left_out", message=f"{cut} cut steps are left out"))
+            warnings.append(diagnostic("cut_steps_left_out", f"{cut} cut steps are left out"))
         return Breakdown(
             source=Source.IMPORTED,
             title=f"profiler traces of {len(self.traces)} of {self.world_size} ranks",
@@ -201,7 +202,7 @@ class TraceSet:
                 )
                 for r in self.collective_rows
             ),
-            warnings=tuple(warnings),
+            diagnostics=tuple(warnings),
             details={"files": [t.file for t in self.traces]},
         )  # fmt: skip
 

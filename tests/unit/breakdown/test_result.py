@@ -48,7 +48,7 @@ def test_json_round_trip() -> None:
     assert Breakdown.model_validate_json(b.model_dump_json()) == b
 
 
-@pytest.mark.parametrize("change", [{"schema_version": 2}, {"colour": "red"}, {"world_size": 0}])
+@pytest.mark.parametrize("change", [{"schema_version": 3}, {"colour": "red"}, {"world_size": 0}])
 def test_what_another_version_wrote_is_refused(change: dict[str, object]) -> None:
     data = breakdown(iteration(0, "a", 10, 1)).model_dump() | change
     with pytest.raises(ValidationError):

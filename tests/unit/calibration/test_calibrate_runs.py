@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from support.calibration import ENVIRONMENT, MACHINE, TRUTH, bench, experiment, keep, measured, workload
-from wirecost.breakdown import ResultWarning
 from wirecost.calibration.calibrate import calibrate
 from wirecost.calibration.inputs.benchmarks import read_bench
 from wirecost.calibration.inputs.gather import gather
@@ -20,6 +19,7 @@ from wirecost.calibration.inputs.traces import TraceOptions
 from wirecost.calibration.links import fit_benches
 from wirecost.calibration.saved import read
 from wirecost.costmodel.setup import setup
+from wirecost.diagnostics import diagnostic
 from wirecost.errors import SpecError
 from wirecost.prediction.predict import predict
 from wirecost.spec import Plan, Precision, Workload
@@ -63,14 +63,14 @@ def test_more_ranks_are_predicted_as_the_truth_has_them(folder: Path) -> None:
 
 def test_disturbed_runs_weigh_less_and_are_named(store: Path) -> None:
     one = experiment(4, 256, 4)
-    warning = ResultWarning(code="busy_machine", message="other programs were busy")
+    warning = diagnostic("busy_machine", "other programs were busy")
     found = gather([store], TraceOptions())
-    busy = from_engine(one, measured(one, 3.0, warnings=(warning,)), MACHINE_OF_RUNS, "busy")
+    busy = from_engine(one, measured(one, 3.0, diagnostics=(warning,)), MACHINE_OF_RUNS, "busy")
     assert busy is not None
     assert busy.noise > 1
     found.runs.append(busy)
     (fit,) = calibrate(found).fits
-    assert fit.notes == ("other programs were busy",)
+    assert fit.diagnostics == (warning,)
     assert np.median(np.abs(fit.row_errors)) < 0.1
 
 
@@ -80,10 +80,10 @@ def test_runs_of_several_ranks_can_be_left_out(store: Path, tmp_path: Path) -> N
         keep(tmp_path, one, measured(one))
     found = gather([tmp_path], TraceOptions(), ranks=1)
     assert [run.ranks for run in found.runs] == [1]
-    assert "1 runs of other than 1 ranks" in found.skipped[0]
+    assert "1 runs of other than 1 ranks" in found.diagnostics[0].message
     overlapping = experiment(4, 256, 4, 2, plan=named("plan", "ddp"))
     keep(tmp_path, overlapping, measured(overlapping))
-    assert any("overlap" in reason for reason in gather([tmp_path], TraceOptions()).skipped)
+    assert any("overlap" in d.message for d in gather([tmp_path], TraceOptions()).diagnostics)
 
 
 def test_a_studys_own_benchmarks_calibrate_its_networks(tmp_path: Path) -> None:

@@ -310,5 +310,5 @@ def test_presets_are_rewritten_line_by_line(tmp_path: Path) -> None:
 
 
 def test_uncalibrated_stacks_say_so() -> None:
-    codes = {w.code for w in predicted(gpus=8, stack="generic").breakdown.warnings}
+    codes = {w.code for w in predicted(gpus=8, stack="generic").breakdown.diagnostics}
     assert "uncalibrated_stack" in codes

@@ -24,7 +24,7 @@ def test_a_study_is_predicted_then_held_against_what_was_measured(folder: Path, 
     assert {cell.experiment.plan.name for cell in refused} == {"all-reduce-bf16"}
     assert all("bf16 was not calibrated" in (cell.refused or "") for cell in refused)
     codes = {
-        cell.experiment.network.name: {w.code for w in cell.prediction.breakdown.warnings}
+        cell.experiment.network.name: {w.code for w in cell.prediction.breakdown.diagnostics}
         for cell in cells
         if cell.prediction
     }

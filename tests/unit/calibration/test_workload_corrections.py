@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.calibration import ENVIRONMENT, bench, experiment, measured, workload
-from wirecost.breakdown import Phase, ResultWarning
+from wirecost.breakdown import Phase
 from wirecost.calibration.calibrate import calibrate
 from wirecost.calibration.corrections import correction_spread, workload_corrections
 from wirecost.calibration.inputs.gather import Inputs, gather
@@ -22,6 +22,7 @@ from wirecost.calibration.saved import read, write
 from wirecost.costmodel.iteration import Iteration
 from wirecost.costmodel.setup import setup
 from wirecost.costmodel.workload_correction import key_of, residual_of
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.prediction.interval import UNDETERMINED_SPREAD, workload_spread
 from wirecost.prediction.predict import predict
 from wirecost.spec import Plan, Precision, Stack, Workload
@@ -50,7 +51,7 @@ def runs() -> list[Observed]:
 
 def calibrated(of: list[Observed], tmp_path: Path) -> Calibration:
     found = gather([bench(tmp_path / "bench.json", 2)], TraceOptions())
-    return calibrate(Inputs(runs=of, benches=found.benches, collectives=found.collectives, skipped=[]))
+    return calibrate(Inputs(runs=of, benches=found.benches, collectives=found.collectives))
 
 
 def predicted_s(made: Calibration, layers: int, hidden: int, micro_batch: int) -> float:
@@ -104,8 +105,8 @@ def test_another_workload_and_a_far_micro_batch_are_the_formulas(tmp_path: Path)
 
 
 def test_disturbed_runs_count_where_there_are_no_others() -> None:
-    warning = ResultWarning(code="busy_machine", message="other programs were busy")
-    busy = run(4, 256, 4, 3.0, warnings=(warning,))
+    warning = diagnostic("busy_machine", "other programs were busy")
+    busy = run(4, 256, 4, 3.0, diagnostics=(warning,))
     quiet = run(4, 256, 4)
     modelled = {part: np.full(2, quiet.parts[part]) for part in quiet.parts}
     (both,) = workload_corrections([busy, quiet], modelled)
@@ -153,13 +154,13 @@ def test_a_network_inside_a_host_is_its_own_and_hosts_hold_the_fastest(tmp_path:
         bench(tmp_path / "between.json", 2),
     ]
     found = gather(files, TraceOptions())
-    made = calibrate(Inputs(runs=runs(), benches=found.benches, collectives=found.collectives, skipped=[]))
+    made = calibrate(Inputs(runs=runs(), benches=found.benches, collectives=found.collectives))
     rates = {name: cluster.intra_node.rate for name, cluster in made.clusters.items()}
     assert set(rates) == {"shm", "nvlink", "emulated-100m"}
     assert rates["nvlink"] == rates["emulated-100m"] > 3 * rates["shm"]
 
 
-BOUND = (ResultWarning(code="launch_bound", message="the host takes longer"),)
+BOUND = (diagnostic("launch_bound", "the host takes longer"),)
 
 
 def modelled(of: list[Observed], device: float) -> dict[str, np.ndarray]:
@@ -169,7 +170,7 @@ def modelled(of: list[Observed], device: float) -> dict[str, np.ndarray]:
 
 
 def test_runs_that_waited_for_the_host_tell_its_time_and_the_others_the_devices() -> None:
-    of = [run(4, 256, 2, warnings=BOUND), run(4, 256, 8), run(4, 256, 16), run(2, 384, 2, warnings=BOUND)]
+    of = [run(4, 256, 2, diagnostics=BOUND), run(4, 256, 8), run(4, 256, 16), run(2, 384, 2, diagnostics=BOUND)]
     waited, small, large, alone = workload_corrections(of, modelled(of, 0.8))
     assert (waited.compute, waited.optimizer) == (None, None)
     assert waited.host_s == pytest.approx(of[0].parts["forward"] + of[0].parts["backward"], rel=1e-4)
@@ -283,7 +284,7 @@ def test_runs_tell_how_unsteady_their_host_is(tmp_path: Path) -> None:
     assert much is not None
     assert much.jitter is not None
     assert much.jitter < 0.45
-    assert told(replace(four, notes=("other programs",)), other) == 0.02
+    assert told(replace(four, diagnostics=(diagnostic("busy_machine", "other programs"),)), other) == 0.02
     on_gpu = replace(four, on_cpu=False, device="NVIDIA H200", cores=None)
     fits = [
         fit_runs([replace(on_gpu, launch_bound=bound)], gpu_name="H200-SXM-141GB").stack.host.jitter
@@ -293,10 +294,10 @@ def test_runs_tell_how_unsteady_their_host_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "warnings", "expected"), [("cpu", (), 1.4), ("cuda", BOUND, 1.4), ("cuda", (), 1.0)]
+    ("device", "diagnostics", "expected"), [("cpu", (), 1.4), ("cuda", BOUND, 1.4), ("cuda", (), 1.0)]
 )
 def test_of_runs_at_their_hosts_pace_the_mean_counts(
-    device: str, warnings: tuple[ResultWarning, ...], expected: float
+    device: str, diagnostics: tuple[Diagnostic, ...], expected: float
 ) -> None:
     """A host that goes between two paces, and an iteration that something else held up."""
     one = experiment(4, 256, 2)
@@ -313,7 +314,7 @@ def test_of_runs_at_their_hosts_pace_the_mean_counts(
     )
     found = from_engine(
         one.model_copy(update={"device": device}),
-        steady.model_copy(update={"iterations": iterations, "warnings": warnings}),
+        steady.model_copy(update={"iterations": iterations, "diagnostics": diagnostics}),
         Environment.model_validate(ENVIRONMENT | {"gpus": ["NVIDIA H200"]}),
         "run",
     )

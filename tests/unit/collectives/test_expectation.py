@@ -13,7 +13,7 @@ from wirecost.collectives.hardware import Hardware, of_cluster, of_gpu_name, of_
 from wirecost.collectives.readers.base import row
 from wirecost.collectives.result import Row
 from wirecost.collectives.table import share_lines
-from wirecost.doctor.finding import Machine
+from wirecost.doctor.machine import Machine
 from wirecost.spec import load_spec
 
 GB = 1e9

@@ -136,8 +136,8 @@ def test_interval_holds_the_prediction_and_grows_outside_what_was_calibrated() -
         assert interval.low_ns < seconds(result) * 1e9 < interval.high_ns
     widths = [math.log(r.breakdown.interval.high_ns / r.breakdown.interval.low_ns) for r in (inside, outside)]  # type: ignore[union-attr]
     assert widths[1] > widths[0]
-    assert "extrapolated" in {w.code for w in outside.breakdown.warnings}
-    assert "extrapolated" not in {w.code for w in inside.breakdown.warnings}
+    assert "extrapolated" in {w.code for w in outside.breakdown.diagnostics}
+    assert "extrapolated" not in {w.code for w in inside.breakdown.diagnostics}
 
 
 def test_the_largest_micro_batch_fits_and_the_next_does_not() -> None:
@@ -247,7 +247,7 @@ def test_plans_say_how_gradients_travel() -> None:
     assert between[0] == plain
     # An all-to-all leaves the node from every GPU, where a ring does from one.
     assert between[2] < between[0] < between[1]
-    codes = {w.code for w in predicted(gpus=16, gradient_traffic="int8").breakdown.warnings}
+    codes = {w.code for w in predicted(gpus=16, gradient_traffic="int8").breakdown.diagnostics}
     assert "compression_estimated" in codes
     zero3 = {"data_parallel": "zero3", "gpus": 16, "stack": "generic"}
     assert seconds(predicted(**zero3, overlap=False)) > seconds(predicted(**zero3))

@@ -70,7 +70,7 @@ def width(setup: Setup) -> float:
 
 
 def codes(setup: Setup) -> set[str]:
-    return {w.code for w in predict(setup).breakdown.warnings}
+    return {w.code for w in predict(setup).breakdown.diagnostics}
 
 
 def test_intervals_and_warnings_depend_on_the_provenance_alone() -> None:

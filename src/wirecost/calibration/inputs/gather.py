@@ -12,6 +12,7 @@ from wirecost.calibration.inputs.benchmarks import MAX_BYTES, Bench, Measured, r
 from wirecost.calibration.inputs.runs import Environment, Observed, from_engine
 from wirecost.calibration.inputs.traces import TraceOptions, collectives_of, from_trace
 from wirecost.comparison.sources import load_breakdown
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import SpecError
 from wirecost.reading import read_bytes
 from wirecost.spec import Experiment, load, validate
@@ -19,13 +20,13 @@ from wirecost.spec import Experiment, load, validate
 
 @dataclass
 class Inputs:
-    """Everything given, sorted. `collectives` are those of traces; `skipped` says what was left out, and why."""
+    """Everything given, sorted. `collectives` are those of traces; `diagnostics` name what was left out."""
 
     runs: list[Observed] = field(default_factory=list)
     benches: list[Bench] = field(default_factory=list)
     collectives: list[Measured] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
 def gather(paths: Sequence[Path], options: TraceOptions, *, ranks: int | None = None) -> Inputs:
@@ -53,21 +54,21 @@ def _from_store(root: Path, inputs: Inputs, ranks: int | None) -> None:
     from wirecost.study import Store
 
     contents = Store(root).contents()
-    inputs.skipped += [f"{root}: left out: {remark}" for remark in contents.remarks()]
+    inputs.diagnostics += contents.diagnostics()
     other = 0
     for result in contents.results:
         if ranks is not None and result.experiment.ranks != ranks:
             other += 1
             continue
         if result.breakdown is None:
-            inputs.skipped.append(f"{result.directory.name}: {result.outcome.status}")
+            inputs.diagnostics.append(_left_out(result.directory.name, f"{result.outcome.status}"))
             continue
         try:
             _add(result.experiment, result.breakdown, result.directory, inputs)
         except SpecError as error:
-            inputs.skipped.append(f"{result.directory.name}: {error}")
+            inputs.diagnostics.append(_left_out(result.directory.name, f"{error}"))
     if other:
-        inputs.skipped.append(f"{root}: {other} runs of other than {ranks} ranks")
+        inputs.diagnostics.append(_left_out(str(root), f"{other} runs of other than {ranks} ranks"))
     _add_benches(root, inputs, ranks)
 
 
@@ -80,7 +81,7 @@ def _add_benches(root: Path, inputs: Inputs, ranks: int | None) -> None:
             CheckedFiles(path.parent, path.parent.name).read(path.name)
             bench = read_bench(path)
         except (DamageError, SpecError) as error:
-            inputs.skipped.append(f"{path.parent}: left out: {error}")
+            inputs.diagnostics.append(_left_out(str(path.parent), f"{error}"))
             continue
         if bench is not None and ranks in (None, bench.hosts * bench.ranks_per_host):
             inputs.benches.append(bench)
@@ -100,7 +101,7 @@ def _add(experiment: Experiment, breakdown: Breakdown, directory: Path, inputs: 
     environment = _environment(directory / "environment.json")
     run = from_engine(experiment, breakdown, environment, directory.name)
     if run is None:
-        inputs.skipped.append(f"{directory.name}: compute and communication overlap or mix in it")
+        inputs.diagnostics.append(_left_out(directory.name, "compute and communication overlap or mix in it"))
     else:
         inputs.runs.append(run)
 
@@ -127,3 +128,7 @@ def _from_breakdown(path: Path, inputs: Inputs, options: TraceOptions) -> None:
         )
     inputs.runs.append(from_trace(breakdown, path.name, options))
     inputs.collectives += collectives_of(breakdown, options.gpus_per_node)
+
+
+def _left_out(name: str, reason: str) -> Diagnostic:
+    return diagnostic("input_left_out", reason, subject=name)

@@ -10,13 +10,14 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from wirecost.breakdown import Breakdown, Phase, Source
+from wirecost.diagnostics import Diagnostic
 from wirecost.spec import DataParallel, Experiment, Plan, Workload
 
 NOISE = {"forward": 0.05, "backward": 0.05, "optimizer": 0.1, "other": 0.4, "device": 0.03, "window": 0.04}
 """Standard deviation of log(measured) that each part is taken to have: repeated runs on quiet machines differ by a
 few percent; `other` holds whatever else happened."""
 LAUNCH_BOUND, BUSY_MACHINE = "launch_bound", "busy_machine"
-"""Codes of warnings: of a run whose device waited for the host to launch its kernels (wirecost.study.launches),
+"""Codes of diagnostics: of a run whose device waited for the host to launch its kernels (wirecost.study.launches),
 and of one during which other programs kept the processors busy."""
 FEWEST_ITERATIONS = 4
 """Iterations from which on their scatter says something."""
@@ -66,8 +67,8 @@ class Observed:
     """Whether the device waited for the host."""
     jitter: float | None = None
     """Standard deviation of the time from iteration to iteration, over its mean."""
-    notes: tuple[str, ...] = ()
-    """What makes the run doubtful."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """What makes the run less certain."""
 
     @property
     def threads(self) -> int:
@@ -84,7 +85,7 @@ def from_engine(
     if overlapping or experiment.plan.model_parallel > 1 or time is None:
         return None
     on_cpu = experiment.device == "cpu"
-    launch_bound = any(w.code == LAUNCH_BOUND for w in breakdown.warnings)
+    launch_bound = any(w.code == LAUNCH_BOUND for w in breakdown.diagnostics)
 
     def seconds(*phases: Phase) -> float:
         if on_cpu or launch_bound:
@@ -98,7 +99,7 @@ def from_engine(
         "optimizer": seconds(Phase.OPTIMIZER),
         "other": seconds(Phase.DATA, Phase.OTHER),
     }
-    notes = tuple(w.message for w in breakdown.warnings if w.code == BUSY_MACHINE)
+    disturbed = tuple(d for d in breakdown.diagnostics if d.code == BUSY_MACHINE)
     gpus = environment.gpus or [None]
     return Observed(
         name=name,
@@ -116,10 +117,10 @@ def from_engine(
         cores=environment.cores if on_cpu else None,
         machine_cores=environment.machine_cores if on_cpu else None,
         memory_bytes=environment.memory_bytes if on_cpu else None,
-        noise=DISTURBED if notes else 1.0,
+        noise=DISTURBED if disturbed else 1.0,
         launch_bound=launch_bound,
         jitter=_jitter(breakdown),
-        notes=notes,
+        diagnostics=disturbed,
     )
 
 

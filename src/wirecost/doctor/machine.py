@@ -1,32 +1,12 @@
-"""What a probe says about a machine, and what it may look at."""
+"""What a probe may look at."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
-
-
-class Level(StrEnum):
-    """How grave: `OK` works, `NOTE` is worth knowing, `WARNING` costs speed, `PROBLEM` takes a transport away."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One remark. `remedy` is there for warnings and problems, and says what to do."""
-
-    area: str
-    level: Level
-    message: str
-    remedy: str | None = None
 
 
 @dataclass(frozen=True)
