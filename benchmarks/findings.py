@@ -15,7 +15,7 @@ from wirecost.errors import SpecError
 from wirecost.prediction.predict import Prediction, predict
 from wirecost.spec import Plan, load_spec, with_nodes
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "validation" / "findings.md"
 STUDY_A = ("gpt-2-medium", "gpt-2-large", "bert-large", "t5-large")
 NETWORKS = {"RDMA": "pinnacles-a-rdma", "IPoIB": "pinnacles-a-ipoib", "TCP": "pinnacles-a-tcp"}
 
@@ -231,8 +231,9 @@ def page() -> str:
             "# The studies' findings, from the model",
             "",
             "Every number here is *predicted*; `python benchmarks/findings.py --write` made this page. What",
-            "the model was fitted to is said in [model.md](model.md): of study A only communication fractions",
-            "of GPT-2-Large and T5-Large, of study B nothing.",
+            "the model was fitted to is said in [The cost model](../explanation/cost-model.md): of study A",
+            "(doi 10.1109/MM.2024.3360081) only communication fractions of GPT-2-Large and T5-Large, of study B",
+            "(doi 10.1145/3639034) nothing. [The studies](published-against-measured.md#the-studies).",
             "",
             "## RDMA, IPoIB and TCP (study A, cluster A)",
             "",

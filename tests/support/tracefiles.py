@@ -386,5 +386,5 @@ def write_job(folder: Path, ranks: int = 4, steps: int = 5, **options: Any) -> l
 
 if __name__ == "__main__":
     numbers = [int(a) for a in sys.argv[2:4]]
-    for path in write_job(Path(sys.argv[1]), *numbers, kernels=12, late=2):
+    for path in write_job(Path(sys.argv[1]), *numbers, kernels=12, late=-1 if "--even" in sys.argv else 2):
         print(path)

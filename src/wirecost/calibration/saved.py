@@ -40,8 +40,21 @@ Part = TypeVar("Part", bound=Sourced)
 
 
 class Document(Spec):
-    """The YAML document of a calibration. `values` are those of presets' properties that the data determine;
-    `fits` are for people to read. `rows`, `error_fitted` and `error_held_out` are of format version 1."""
+    """The YAML document of a calibration.
+
+    Attributes:
+        format_version: version of the document.
+        calibrated_on: names of the inputs.
+        fits: what was fitted to what, and how wrong it is, for people to read.
+        values: values of presets' properties that the data determine, by kind, preset and key, as
+            `gpu A100-SXM-80GB matrix_efficiency`. Times are in seconds.
+        spread: half width of the 90 % interval, as a natural logarithm.
+        stacks: fitted software stacks by precision.
+        clusters: fitted clusters by name.
+        rows: number of fitted rows, in documents of format version 1.
+        error_fitted: error of the fitted rows, in documents of format version 1.
+        error_held_out: error of the rows left out, in documents of format version 1.
+    """
 
     format_version: int = 1
     calibrated_on: tuple[str, ...] = ()

@@ -26,6 +26,10 @@ class GPU(Sourced):
     `wirecost calibrate` determines the values from `matrix_efficiency` to `attention_efficiency`.
 
     Attributes:
+        name: name of the GPU.
+        aliases: other names under which tables list the GPU.
+        architecture: generation of the GPU, which decides the default links and stack.
+        memory_bytes: size of the memory in bytes.
         memory_bandwidth_Bps: bandwidth of the memory in bytes/s.
         peak_flops: dense peak in FLOP/s for each number format.
         matrix_efficiency: fraction of the peak that large matrix products reach.
@@ -36,6 +40,8 @@ class GPU(Sourced):
             power limit.
         attention_efficiency: efficiency of fused attention kernels relative to that on an A100, for which they
             were tuned first.
+        source: where the values of the datasheet are from.
+        calibration: what the efficiencies were fitted to. None is nothing.
     """
 
     aliases: tuple[str, ...] = ()
@@ -54,6 +60,7 @@ class Link(Sourced):
     """A link inside a node or between nodes. Unset values are those of `wirecost.costmodel.collectives`.
 
     Attributes:
+        name: name of the link.
         rate: nominal rate in one direction, per GPU inside a node and per NIC between nodes.
         interface_rate: the rate that the interface reports, if it differs. NCCL uses this one. A veth pair reports
             10 Gb/s.
@@ -63,6 +70,8 @@ class Link(Sourced):
         half_rate_bytes: message size that takes twice its time at full rate.
         shared_efficiency: fraction of a node's rate that remains if several rings, each with several of its
             GPUs, cross the same NICs.
+        source: where the nominal values are from.
+        calibration: what the other values were fitted to. None is nothing.
     """
 
     rate: Rate
@@ -84,6 +93,7 @@ class SharedCores(Spec):
             machine.
         serial: fraction of a rank's computation that further threads don't accelerate (Amdahl 1967,
             doi 10.1145/1465482.1465560).
+        source: where the values are from.
     """
 
     count: PositiveInt
@@ -94,7 +104,22 @@ class SharedCores(Spec):
 
 
 class Cluster(Spec):
-    """A cluster of equal nodes. `gpu` is a GPU or the name of a preset."""
+    """A cluster of equal nodes.
+
+    Attributes:
+        name: name of the cluster. In a file, the file's name if absent.
+        description: free text.
+        gpu: name of a GPU preset, or the values of a GPU written out.
+        gpus_per_node: number of GPUs of a node.
+        nodes: number of nodes.
+        intra_node: link between the GPUs of a node: name of a preset, or a link written out.
+        inter_node: link of one NIC between nodes: name of a preset, or a link written out.
+        nics_per_node: number of NICs of a node.
+        shared_cores: CPU cores that ranks share, if ranks compute on CPUs.
+        dollars_per_gpu_hour: price of one GPU for an hour in US dollars.
+        network_efficiency: times of collectives that were measured on this cluster.
+        source: where the description is from.
+    """
 
     deprecated_keys = {"cores": "shared_cores"}
 

@@ -46,6 +46,7 @@ class Stack(Sourced):
 
     description: str
     match: Match = Match()
+    """Rows of tables of measurements that mean this stack."""
     attention: AttentionKernels
     layer: LayerKernels
     host: HostCosts

@@ -14,8 +14,13 @@ from wirecost.spec.workload import Family
 class Testbed(Spec):
     """The clusters and the software of one paper's measurements. A table names it; no table is taken to be of one.
 
-    `clusters` are presets by the name that the table's `protocol` column has for their network, lower-case;
-    `stack` is a preset. `recompute` says what each model family recomputed."""
+    Attributes:
+        clusters: names of cluster presets by the name, in lower case, that the table's `protocol` column has for
+            their network.
+        stack: name of the preset of the software stack.
+        precision: precision of training.
+        recompute: what each model family recomputed.
+    """
 
     __test__ = False  # no test, whatever its name begins with
 

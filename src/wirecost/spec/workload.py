@@ -27,6 +27,8 @@ class MixtureOfExperts(Spec):
     """A mixture of experts: each layer has `experts` MLPs instead of one, and each token uses `top_k` of them.
 
     Attributes:
+        experts: number of MLPs of a layer among which each token chooses.
+        top_k: number of experts that each token uses.
         expert_ffn_hidden: width of an expert. None is the workload's `ffn_hidden`.
         shared_experts: number of further experts of the same width that every token uses.
         dense_layers: number of first layers with one MLP of the workload's `ffn_hidden`.
@@ -49,13 +51,26 @@ class Workload(Spec):
     """The dimensions of a transformer.
 
     Attributes:
+        name: name of the workload in tables and directories.
+        family: kind of transformer: `gpt` (decoder), `bert` (encoder) or `t5` (both).
         layers: number of decoder layers for gpt, and of encoder layers for bert and t5.
         decoder_layers: number of decoder layers for t5.
+        hidden: number of features of a token between layers.
+        heads: number of attention heads.
         kv_heads: number of heads for keys and values. With fewer than `heads`, attention is grouped-query
             attention.
         head_dim: size of a head. None is hidden / heads.
         ffn_hidden: width of the MLP. None is 4 x hidden.
         vocab_size: number of rows of the embedding, with padding.
+        sequence_length: number of tokens of a sequence. For t5, tokens that the encoder reads.
+        decoder_sequence_length: number of tokens that the decoder of t5 reads. None is `sequence_length`.
+        activation: activation function of the MLP. `swiglu` and `geglu` have a third matrix.
+        norm: kind of normalization.
+        positions: how positions enter the model: learned, rotary or relative embeddings.
+        biases: whether the matrix products of the layers have biases.
+        tied_embeddings: whether the output layer shares the embedding's weights.
+        mixture_of_experts: experts of each layer. None is one MLP in each layer.
+        source: where the dimensions were published.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")

@@ -225,6 +225,15 @@ def table_name(name: str) -> str:
     return name
 
 
+def column_types(name: str) -> dict[str, str]:
+    """Returns the type of each column of a table: Int64, Float64, String or Boolean.
+
+    Raises:
+        TraceError: for a table that doesn't exist.
+    """
+    return dict(_table(name)[1])
+
+
 def rows_of(s: TraceSet, name: str) -> tuple[list[str], list[Row]]:
     """Returns (columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
     rows, schema = _table(name)
