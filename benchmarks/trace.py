@@ -174,7 +174,7 @@ def _tree(root: int) -> list[int]:
 
 def ours(files: list[Path], jobs: int) -> Measured:
     return measure(
-        [sys.executable, "-m", "wirecost", "trace", *map(str, files), "--format", "json", "-o", os.devnull,
+        [sys.executable, "-m", "wirecost", "trace", *map(str, files), "--format", "json", "--out", os.devnull,
          "--jobs", str(jobs)]
     )  # fmt: skip
 

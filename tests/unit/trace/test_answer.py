@@ -236,6 +236,7 @@ def test_each_line_of_the_answer_fits_80_columns(tmp_path: Path) -> None:
         ([*kernels(), *HIDDEN, *END], {"launch_ns": late}),
         ([Kernel(100 * US, count=20), AllReduce(3000 * US), *END], {}),
     ]
+    assert len(jobs) == 3
     for number, (program, options) in enumerate(jobs):
         folder = tmp_path / str(number)
         folder.mkdir()
