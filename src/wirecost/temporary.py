@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from wirecost.storage import TEMPORARY, StorageError
+
 # Standard input is a pipe. It closes when the process that holds the other end ends, also by SIGKILL. The loop
 # gives processes that still write to the directory a few seconds to end.
 _KEEPER = """\
@@ -30,9 +32,14 @@ def temporary_directory(prefix: str) -> Iterator[Path]:
     A separate process removes the directory if this process is killed.
 
     Raises:
+        StorageError: if no directory for temporary files can be written.
         OSError: if the directory can't be created.
     """
-    path = Path(tempfile.gettempdir()) / f"{prefix}{secrets.token_hex(8)}"
+    try:
+        parent = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise StorageError(os.environ.get("TMPDIR", "temporary files"), TEMPORARY) from error
+    path = Path(parent) / f"{prefix}{secrets.token_hex(8)}"
     read_end, write_end = os.pipe()
     try:
         keeper = subprocess.Popen(

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from wirecost.storage import StorageError
 from wirecost.temporary import temporary_directory
 
 HOLDS = """\
 import sys, time
+from wirecost.storage import StorageError
 from wirecost.temporary import temporary_directory
 with temporary_directory("wirecost-test-") as path:
     (path / "full").mkdir()
@@ -47,3 +49,16 @@ def test_the_process_may_be_killed(tmp_path: Path) -> None:
     while path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_without_a_usable_directory_it_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    monkeypatch.setenv("TMPDIR", "/full")
+    with (
+        pytest.raises(StorageError, match=r"^/full: no directory for temporary files can be written; .*TMPDIR"),
+        temporary_directory("wirecost-test-"),
+    ):
+        pass

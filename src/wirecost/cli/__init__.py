@@ -29,7 +29,7 @@ from wirecost.cli.former import with_present_names
 from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.cli.standard_streams import STDOUT, discard_output, open_closed_streams
 from wirecost.errors import WirecostError
-from wirecost.storage import FAULTS
+from wirecost.storage import StorageError, fault_of, path_of
 from wirecost.text import printable
 
 COMMANDS = (
@@ -149,8 +149,12 @@ def _report(error: BaseException, *, output_closed: bool) -> int:
         _tell("can't write the output: standard output is closed")
         # Python writes what is left in its buffer when it ends, and would fail again.
         discard_output()
-    elif isinstance(error, OSError) and error.errno in FAULTS:
-        _tell(f"can't write the output: {error.strerror}")
+    elif isinstance(error, OSError) and (fault := fault_of(error)) is not None:
+        path = path_of(error)
+        # Standard output has no name.
+        _tell(
+            f"can't write the output: {error.strerror}" if path is None else str(StorageError(path[:300], fault))
+        )
     elif isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename is not None:
         _tell(f"{os.fsdecode(error.filename)[:300]}: {error.strerror}")
         return WirecostError.exit_code

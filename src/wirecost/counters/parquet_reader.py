@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -54,7 +53,11 @@ def rows_of(path: Path) -> Iterator[Row]:
     environment["PYTHONPATH"] = os.pathsep.join(p for p in (package, environment.get("PYTHONPATH", "")) if p)
     decode = msgspec.json.Decoder(Row).decode
     command = [sys.executable, "-P", "-m", "wirecost.counters.parquet_reader", str(path)]
-    with tempfile.TemporaryFile() as stderr, Popen(command, stdout=PIPE, stderr=stderr, env=environment) as child:
+    with (
+        # Memory, not a file: reading needs no directory that can be written.
+        open(os.memfd_create("wirecost-parquet"), "w+b") as stderr,  # noqa: PTH123 - a descriptor, not a path
+        Popen(command, stdout=PIPE, stderr=stderr, env=environment) as child,
+    ):
         assert child.stdout is not None
         try:
             for line in child.stdout:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +160,23 @@ def test_a_path_that_no_file_system_takes_is_one_line(
     assert ending.fault is None
     assert ending.code == 2
     assert len(ending.err) < 1500
+
+
+def test_storage_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory for temporary files that takes the first file and nothing more."""
+    from wirecost.cli import main
+    from wirecost.collectives import bench
+
+    full = tmp_path / "wirecost-bench-0"
+
+    def run(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(full))
+
+    monkeypatch.setattr(bench, "temporary_directory", run)
+    told: list[str] = []
+    monkeypatch.setattr("wirecost.cli._tell", told.append)
+    with pytest.raises(SystemExit) as ending:
+        main(["bench", "--backend", "gloo", "--ranks-per-host", "2"])
+    assert ending.value.code == 1
+    assert len(told) == 1
+    assert told[0].startswith(f"{full}: can't be written: No space left on device; make room")
