@@ -188,7 +188,7 @@ def test_columns_of_calibrations_and_validations_are_described(tmp_path: Path) -
     table.write_text(doc_inputs.TABLE)
     assert header("calibrate", str(table)) == list(columns.CALIBRATION)
     assert header("validate", str(table)) == list(columns.VALIDATION)
-    errors = [name for name in ExperimentError.__dataclass_fields__ if name != "doubts"]
+    errors = [name for name in ExperimentError.__dataclass_fields__ if name != "diagnostics"]
     assert errors == list(columns.STUDY_VALIDATION)
 
 
