@@ -10,6 +10,7 @@ import typer
 
 from wirecost.cli.output import FORMAT, check_format, console, print_csv
 from wirecost.errors import WirecostError
+from wirecost.units import format_size_bytes
 
 if TYPE_CHECKING:
     from wirecost.comparison.breakdowns import Comparison
@@ -134,9 +135,10 @@ def _show(c: Comparison, out: Any) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("per iteration and rank")
     for side, source in (("before", c.before_source), ("after", c.after_source)):
-        table.add_column(f"{side} ms ({source.value})", justify="right")
-        table.add_column("share", justify="right")
-    table.add_column("change ms", justify="right")
+        widest = max((len(ms(v)) for v in _times(c, side)), default=0)
+        table.add_column(f"{side} ms ({source.value})", justify="right", min_width=widest)
+        table.add_column("share", justify="right", min_width=6)
+    table.add_column("change ms", justify="right", no_wrap=True)
     for p in c.parts:
         table.add_row(
             WORDS[p.part], ms(p.before_ns), share(p.before_share), ms(p.after_ns), share(p.after_share),
@@ -152,19 +154,29 @@ def _show(c: Comparison, out: Any) -> None:
     if c.collectives:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("collective", "group"):
-            table.add_column(name)
-        for name in ("count before", "after", "ms before", "after", "bytes before", "after"):
-            table.add_column(name, justify="right")
+            table.add_column(name, overflow="fold", min_width=10)
+        for name, width in (("count", 6), ("ms", 7), ("bytes", 8)):
+            table.add_column(f"{name}\nbefore", justify="right", min_width=width)
+            table.add_column("\nafter", justify="right", min_width=width)
         for row in c.collectives:
             cells = [
                 row.op, row.group, _count(row.before_count), _count(row.after_count), ms(row.before_ns),
-                ms(row.after_ns), _count(row.before_bytes), _count(row.after_bytes),
+                ms(row.after_ns), _size(row.before_bytes), _size(row.after_bytes),
             ]  # fmt: skip
             table.add_row(*(Text(printable(cell)) for cell in cells))
         out.print(table)
         out.print()
     for line in c.summary:
         out.print(Text(printable(line)))
+
+
+def _times(c: Comparison, side: str) -> list[float | None]:
+    """Returns the times in ns that a side's column shows."""
+    return [getattr(c, f"{side}_iteration_ns"), *(getattr(p, f"{side}_ns") for p in c.parts)]
+
+
+def _size(value: float | None) -> str:
+    return "unknown" if value is None else format_size_bytes(value, 3)
 
 
 def _count(value: float | None) -> str:

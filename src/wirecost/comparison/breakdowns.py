@@ -176,7 +176,8 @@ def _summary(
         lines.append(f"The worlds differ: {before.world_size} and {after.world_size} ranks.")
     ranks = [len({i.rank for i in side.iterations}) for side in (before, after)]
     if ranks[0] != ranks[1]:
-        lines.append(f"The first holds {ranks[0]} ranks, the second {ranks[1]}: a straggler may be in one alone.")
+        first = f"{ranks[0]} rank{'s' * (ranks[0] != 1)}"
+        lines.append(f"The first holds {first}, the second {ranks[1]}: a straggler may be in one alone.")
     counts = [len(side.by_iteration()) for side in (before, after)]
     if counts[0] != counts[1] and before.collectives and after.collectives:
         lines.append(

@@ -59,7 +59,7 @@ def label_of_iteration(answer: Answer) -> str:
 
 
 def ms(ns: float) -> str:
-    """`0.139 ms`, `23.45 ms`, `281.6 ms`, `12.35 s`."""
+    """Returns a time for people: `0.139 ms`, `23.45 ms`, `281.6 ms`, `12.35 s`."""
     if ns >= 2e9:
         return f"{ns / 1e9:,.2f} s"
     return f"{ns / 1e6:.1f} ms" if ns >= 1e8 else f"{ns / 1e6:.2f} ms" if ns >= 1e7 else f"{ns / 1e6:.3f} ms"

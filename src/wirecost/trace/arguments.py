@@ -31,7 +31,8 @@ class Described(msgspec.Struct, gc=False, frozen=True):
 
 
 def _members(value: object) -> str:
-    """A group's ranks as text, whether the trace writes a list of numbers or its text; empty where neither."""
+    """Returns a group's ranks as text, whether the trace writes a list of numbers or its text; empty where
+    neither."""
     if isinstance(value, list) and all(type(rank) is int for rank in value):
         return str(value)
     return value if isinstance(value, str) else ""
@@ -45,7 +46,7 @@ class Arguments:
         self._decode = msgspec.json.Decoder(Described).decode
 
     def call(self, args: Described | bytes, name: str) -> Call:
-        """The call that a kernel's arguments and name describe."""
+        """Returns the call that a kernel's arguments and name describe."""
         found = self._args(args) if isinstance(args, bytes) else args
         call = self._described(found) if found is not None else None
         if call is None:
@@ -56,7 +57,7 @@ class Arguments:
         return call
 
     def description(self, raw: bytes) -> Call | None:
-        """The call that a host event's arguments describe; None where they describe none."""
+        """Returns the call that a host event's arguments describe; None where they describe none."""
         try:
             args = self._decode(raw)
         except (msgspec.MsgspecError, RecursionError):
@@ -73,7 +74,7 @@ class Arguments:
             return None
 
     def _described(self, args: Described) -> Call | None:
-        """The call that arguments describe; None where they describe none."""
+        """Returns the call that arguments describe; None where they describe none."""
         if not isinstance(args.collective, str) or not args.collective:
             return None
         size, count_in, count_out = (
@@ -93,7 +94,7 @@ class Arguments:
         return Call(op, group, members, size, total, dtype, sequence, "args", waits, peers)
 
     def _peers(self, op: str, args: Described) -> tuple[tuple[int, int], ...]:
-        """The (source, destination) of a send or receive, global ranks; -1 is the rank itself.
+        """Returns the (source, destination) of a send or receive, global ranks; -1 is the rank itself.
 
         PyTorch writes the other end alone, `Dst Rank` of a send and `Src Rank` of a receive.
         """
@@ -105,7 +106,7 @@ class Arguments:
 
     @staticmethod
     def _rank(value: object) -> int | None:
-        """A rank as number or text; -1 where none is written, None where it can't be one."""
+        """Returns a rank as number or text; -1 where none is written, None where it can't be one."""
         if value is None:
             return -1
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:

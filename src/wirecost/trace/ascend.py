@@ -36,7 +36,7 @@ def is_ascend(process_names: list[str]) -> bool:
 
 
 def ascend_recorded(lanes: Lanes) -> Recorded:
-    """The device work of an Ascend profile: each collective is one event on its group's own stream."""
+    """Returns the device work of an Ascend profile: each collective is one event on its group's own stream."""
     hardware = np.array([bool(_HARDWARE.search(p)) for p, _, _ in lanes.lanes], dtype=bool)
     collective = np.array(
         [bool(_COMMUNICATION.search(p)) and not _PARTS.search(t) for p, t, _ in lanes.lanes], dtype=bool
@@ -82,7 +82,7 @@ def ascend_recorded(lanes: Lanes) -> Recorded:
 
 
 def _kind(name: str, task_type: str) -> int | None:
-    """The kind of a task of the hardware; None for what is no work."""
+    """Returns the kind of a task of the hardware; None for what is no work."""
     if task_type:
         return KERNEL if _COMPUTES.search(task_type) else COPY if _COPIES.search(task_type) else None
     if _COPIES.match(name):
@@ -91,5 +91,5 @@ def _kind(name: str, task_type: str) -> int | None:
 
 
 def _devices(lanes: Lanes) -> dict[str, str]:
-    """One device for all processes of a file: the profiler writes a file for each NPU."""
+    """Returns one device for all processes of a file: the profiler writes a file for each NPU."""
     return dict.fromkeys((pid for _, _, pid in lanes.lanes), "npu")

@@ -71,7 +71,7 @@ def build_calls(
     *,
     on_host: bool = False,
 ) -> Calls:
-    """The communication of a rank, in order of start. `on_host`: the time line is the host's own."""
+    """Returns the communication of a rank, in order of start. `on_host`: the time line is the host's own."""
     rows = np.flatnonzero(columns.comm)
     rows = rows[np.lexsort((rows, columns.end_ns[rows], columns.start_ns[rows]))]
     calls = [columns.calls[int(row)] for row in rows]
@@ -128,7 +128,8 @@ def _numbers(values: list[Any]) -> tuple[Int64, list[Any]]:
 
 
 def _iteration_of(start: Int64, iterations: list[IterationParts]) -> Int64:
-    """The iteration whose window holds each start, the later one where windows overlap; -1 outside of all."""
+    """Returns the iteration whose window holds each start, the later one where windows overlap; -1 outside of
+    all."""
     found = np.full(len(start), -1, dtype=np.int64)
     for number, iteration in enumerate(iterations):
         found[(start >= iteration.window.start_ns) & (start < iteration.window.end_ns)] = number
@@ -136,7 +137,8 @@ def _iteration_of(start: Int64, iterations: list[IterationParts]) -> Int64:
 
 
 def _neighbours(columns: Columns, start: Int64, end: Int64) -> tuple[Int64, Int64, list[str]]:
-    """For each call the compute kernel that started last before it and the one that starts next after its end."""
+    """Returns for each call the compute kernel that started last before it and the one that starts next after its
+    end."""
     rows = np.flatnonzero((columns.kind == KERNEL) & ~columns.comm)
     if len(rows) == 0 or len(start) == 0:
         return np.full(len(start), -1), np.full(len(start), -1), []

@@ -70,7 +70,7 @@ class Causes(msgspec.Struct):
 def find_causes(
     situation: Situation, kinds: Int64, iteration: Int64, recorded: Recorded, *, on_host: bool
 ) -> Causes:
-    """The cause of each call, so far as one rank tells it.
+    """Returns the cause of each call, so far as one rank tells it.
 
     Args:
         kinds: a number for each call's operation and group; calls of one number are siblings.
@@ -102,8 +102,8 @@ def find_causes(
 
 
 def _cause(s: Situation, call: int, waits: HostWaits, *, on_host: bool) -> str:
-    """The cause of one exposed call, waits for other ranks aside; DEPENDENCY where nothing else was there to
-    run."""
+    """Returns the cause of one exposed call, waits for other ranks aside; DEPENDENCY where nothing else was there
+    to run."""
     start, end, exposed = int(s.start_ns[call]), int(s.end_ns[call]), int(s.exposed_ns[call])
     slack = min(_LATENCY_NS, max((end - start) // 5, 2_000))
     partly_hidden = s.beside_ns[call] >= _HIDDEN_SHARE * (end - start)
@@ -131,8 +131,8 @@ def _cause(s: Situation, call: int, waits: HostWaits, *, on_host: bool) -> str:
 
 
 def _why_nothing_runs(s: Situation, call: int, waits: HostWaits, slack: int) -> str:
-    """Why no compute runs beside a call from its first exposed instant on: what becomes of the next compute
-    kernel."""
+    """Returns why no compute runs beside a call from its first exposed instant on: what becomes of the next
+    compute kernel."""
     end, since = int(s.end_ns[call]), int(s.exposed_from_ns[call])
     next_start, next_launch = int(s.next_start_ns[call]), int(s.next_launch_ns[call])
     if next_start < 0 or next_launch < 0:

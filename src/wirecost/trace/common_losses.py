@@ -46,7 +46,8 @@ _UNEVEN = 0.1  # pipeline stages whose compute differs by less count as balanced
 
 
 def idle(e: Evidence) -> Loss | None:
-    """Idle time that the ranks have in common: what late ranks have more of counts as their lateness."""
+    """Returns the loss by idle time that the ranks have in common: what late ranks have more of counts as their
+    lateness."""
     listed = e.other_loads()
     common = typical(load.idle_ns for load in listed)
     kind, doing, remedy = host_words(e.idle_use(listed))
@@ -67,7 +68,7 @@ def idle(e: Evidence) -> Loss | None:
 
 
 def transfer(e: Evidence) -> Loss | None:
-    """Data that moves while nothing computes."""
+    """Returns the loss by data that moves while nothing computes."""
     moving = mean(load.transfer_ns for load in e.loads)
     if not moving:
         return None
@@ -84,7 +85,7 @@ def transfer(e: Evidence) -> Loss | None:
 
 
 def _own_cause(s: TraceSet) -> Cause | None:
-    """What keeps most of the transfers exposed, if it is one thing: waits aside, at least half of them."""
+    """Returns what keeps most of the transfers exposed, if it is one thing: waits aside, at least half of them."""
     own = [c for c in s.causes if c.code not in (WAITING, BUBBLE)]
     total = sum(c.exposed_ns for c in own)
     best = max(own, key=lambda c: c.exposed_ns, default=None)
@@ -105,7 +106,8 @@ def _hidden(e: Evidence) -> str:
 
 
 def _top_operation(s: TraceSet, *, matched: bool) -> tuple[str | None, float]:
-    """(operation and group with the most exposed time of this kind, its share); see `places.exposed_ns`."""
+    """Returns (operation and group with the most exposed time of this kind, its share); see
+    `places.exposed_ns`."""
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for trace, waits in zip(s.traces, s.waits, strict=True):
         calls, exposed = trace.calls, exposed_ns(trace, waits, matched=matched)
@@ -135,7 +137,7 @@ def _transfer_remedy(e: Evidence) -> str:
 
 
 def bubble(e: Evidence) -> Loss | None:
-    """Pipeline stages that wait for their neighbour's result."""
+    """Returns the loss by pipeline stages that wait for their neighbour's result."""
     waited = mean(load.bubble_ns for load in e.loads)
     if not waited:
         return None
@@ -154,7 +156,7 @@ def bubble(e: Evidence) -> Loss | None:
 
 
 def unsplit(e: Evidence) -> Loss | None:
-    """Exposed communication that isn't matched over the ranks."""
+    """Returns the loss by exposed communication that isn't matched over the ranks."""
     unknown = mean(load.unsplit_ns for load in e.loads)
     exposed = mean(load.exposed_ns for load in e.loads)
     if not unknown or unknown < _UNSPLIT * exposed:
@@ -176,7 +178,7 @@ def unsplit(e: Evidence) -> Loss | None:
 
 
 def copies(e: Evidence) -> Loss | None:
-    """Copies and fills that nothing hides."""
+    """Returns the loss by copies and fills that nothing hides."""
     copied = typical(load.memory_ns for load in e.other_loads())
     if not copied:
         return None

@@ -52,13 +52,15 @@ class Exposed(msgspec.Struct):
 
 
 def complete(traces: Sequence[RankTrace]) -> list[list[int]]:
-    """The positions of each trace's iterations that the recording doesn't cut; all, where it cuts every one."""
+    """Returns the positions of each trace's iterations that the recording doesn't cut; all, where it cuts every
+    one."""
     every_cut = all(i.window.cut for t in traces for i in t.iterations)
     return [[n for n, i in enumerate(t.iterations) if every_cut or not i.window.cut] for t in traces]
 
 
 def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
-    """For every iteration that at least two ranks show; the whole windows, where no rank shows iterations."""
+    """Returns for every iteration that at least two ranks show; the whole windows, where no rank shows
+    iterations."""
     times: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for trace, kept in zip(traces, complete(traces), strict=True):
         for iteration in (trace.iterations[n] for n in kept):
@@ -78,7 +80,8 @@ def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
 
 
 def top_exposed(traces: Sequence[RankTrace], explained: Explained, count: int = 10) -> list[Exposed]:
-    """The collectives that cost most, by place in the iteration: the k-th call of its kind in its group."""
+    """Returns the collectives that cost most, by place in the iteration: the k-th call of its kind in its
+    group."""
     slots: dict[tuple[str, str, int], list[tuple[RankTrace, int]]] = defaultdict(list)
     numbers = {id(t): n for n, t in enumerate(traces)}
     windows = 0

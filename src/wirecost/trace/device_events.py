@@ -26,12 +26,12 @@ _identifier = msgspec.json.Decoder(Id).decode
 
 
 def correlation_of(arguments: bytes) -> int:
-    """The correlation id in an event's arguments, -1 where there is none."""
+    """Returns the correlation id in an event's arguments, -1 where there is none."""
     return _number(arguments, _CORRELATION)
 
 
 def external_of(arguments: bytes) -> int:
-    """The external id in an event's arguments, -1 where there is none."""
+    """Returns the external id in an event's arguments, -1 where there is none."""
     return _number(arguments, _EXTERNAL)
 
 
@@ -41,7 +41,7 @@ def _number(arguments: bytes, pattern: re.Pattern[bytes]) -> int:
 
 
 def identifier(raw: bytes) -> Id:
-    """The id of a process or thread as it is written: a number or a text, whatever it is."""
+    """Returns the id of a process or thread as it is written: a number or a text, whatever it is."""
     try:
         return _identifier(raw)
     except (msgspec.MsgspecError, RecursionError):
@@ -49,7 +49,7 @@ def identifier(raw: bytes) -> Id:
 
 
 def label(given: Id) -> str:
-    """The id of a process or thread as text: `7`, `stream 7`."""
+    """Returns the id of a process or thread as text: `7`, `stream 7`."""
     return str(given) or "?"
 
 
@@ -137,7 +137,7 @@ class DeviceEvents:
         return number
 
     def _number(self, text: str, kind: int) -> int:
-        """The index of a name."""
+        """Returns the index of a name."""
         table = self._names[kind]
         number = table.get(text)
         if number is None:
@@ -147,12 +147,12 @@ class DeviceEvents:
         return number
 
     def stream_of(self, event: Plain) -> int:
-        """The index of the stream on whose row an event stands."""
+        """Returns the index of the stream on whose row an event stands."""
         key = identifier(bytes(event.pid)), identifier(bytes(event.tid))
         return self._streams.setdefault(key, len(self._streams))
 
     def columns(self) -> Columns:
-        """All events, exact duplicates taken out."""
+        """Returns all events, exact duplicates taken out."""
         start, end = self._spans.finish()
         kind, name, stream = column(self._kind), column(self._name), column(self._stream)
         correlation, external = column(self._correlation), column(self._external)
@@ -194,7 +194,7 @@ class DeviceEvents:
 
 
 def _duplicates(*columns: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.bool_]:
-    """True for every row that equals an earlier one in all columns."""
+    """Returns a mask that is true for every row that equals an earlier one in all columns."""
     n = len(columns[0])
     found = np.zeros(n, dtype=np.bool_)
     mixed = np.zeros(n, dtype=np.uint64)

@@ -21,8 +21,8 @@ _NUMBERS = re.compile(r"(\d+)")
 
 
 def split_devices(recorded: Recorded, problems: Problems) -> list[tuple[str, Recorded]]:
-    """(name, what is recorded) of each device of a file, in order of their names; one with the name "" of a file
-    that holds one device.
+    """Returns (name, what is recorded) of each device of a file, in order of their names; one with the name "" of
+    a file that holds one device.
 
     Annotations, launches and operators go with the device whose process they are of, where that can be told.
     """
@@ -56,14 +56,14 @@ def _natural(text: str) -> list[tuple[int, int | str]]:
 
 
 def _communicating(recorded: Recorded) -> set[int]:
-    """The streams that hold communication, so far as names and arguments tell."""
+    """Returns the streams that hold communication, so far as names and arguments tell."""
     columns = recorded.device
     rows = [row for row, call in columns.calls.items() if call.op != UNKNOWN or call.op_source == "args"]
     return {int(s) for s in columns.stream[rows]} if rows else set()
 
 
 def _owners(recorded: Recorded, devices: dict[str, list[int]]) -> dict[str, set[str] | None]:
-    """For each device the ids of the host processes that worked for it; None for all of them.
+    """Returns for each device the ids of the host processes that worked for it; None for all of them.
 
     By the prefix that a merging tool put before their ids, else by which process launched the device's work.
     """
@@ -83,7 +83,7 @@ def _owners(recorded: Recorded, devices: dict[str, list[int]]) -> dict[str, set[
 
 
 def _only(recorded: Recorded, streams: list[int], owners: set[str] | None) -> Recorded:
-    """What is recorded of some streams and of some host processes (None: of all of them)."""
+    """Returns what is recorded of some streams and of some host processes (None: of all of them)."""
     columns, launches = recorded.device, recorded.launches
     rows = np.flatnonzero(np.isin(columns.stream, streams))
     renumbered = {int(row): number for number, row in enumerate(rows)}

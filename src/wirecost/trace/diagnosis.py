@@ -22,7 +22,7 @@ _RULES = (late, turns, transfer, bubble, unsplit, idle, copies)  # of equal gain
 
 
 def losses(s: TraceSet) -> list[Loss]:
-    """Every candidate, largest gain first; empty where there are no device events."""
+    """Returns every candidate, largest gain first; empty where there are no device events."""
     evidence = Evidence(s)
     if not evidence.iteration_ns:
         return []
@@ -31,7 +31,7 @@ def losses(s: TraceSet) -> list[Loss]:
 
 
 def the_cause(listed: Sequence[Loss]) -> Loss | None:
-    """The candidate that is worth a change; None where none is."""
+    """Returns the candidate that is worth a change; None where none is."""
     return listed[0] if listed and listed[0].gain_share >= WORTH else None
 
 

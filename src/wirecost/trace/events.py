@@ -216,7 +216,7 @@ class Collector:
         self._problems.add("event_without_category", self.lanes.count)
 
     def finish(self, metadata: dict[str, Any]) -> Recorded:
-        """Everything that was kept, as columns and in order."""
+        """Returns everything that was kept, as columns and in order."""
         columns = self._device.columns()
         starts = [s for s, _ in self._spans] + [t for n, t in self._marks.items() if n.startswith("Iter")]
         ends = [e for _, e in self._spans] + [t for n, t in self._marks.items() if n.startswith("Record")]
@@ -235,6 +235,6 @@ class Collector:
 
 
 def distinct(annotations: Iterable[Annotation]) -> list[Annotation]:
-    """In order of start; an annotation that is there twice counts once."""
+    """Returns annotations in order of start; an annotation that is there twice counts once."""
     unique = {(a.name, a.start_ns, a.end_ns, a.stream, a.thread): a for a in annotations}
     return sorted(unique.values(), key=lambda a: (a.start_ns, -a.end_ns, a.name))

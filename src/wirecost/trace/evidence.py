@@ -255,12 +255,12 @@ def _vague_by_launch(recorded: Recorded) -> None:
 
 
 def is_vague(call: Call) -> bool:
-    """Whether only a kernel's name tells a call's operation, and not exactly."""
+    """Returns whether only a kernel's name tells a call's operation, and not exactly."""
     return call.op_source == "name" and call.op in (UNKNOWN, "send_recv")
 
 
 def kernel_uses(columns: Columns) -> list[KernelUse]:
-    """Every name with its class and the reason, the longest in total first."""
+    """Returns every name with its class and the reason, the longest in total first."""
     if len(columns.start_ns) == 0:
         return []
     key = ((columns.name * 4 + columns.kind) * 2 + columns.comm) * (len(columns.reasons) + 1) + columns.why + 1

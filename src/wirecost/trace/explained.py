@@ -49,7 +49,8 @@ class Explained:
         self._exposed_wait = [_exposed_wait(t, wait) for t, wait in zip(self._traces, self._waited, strict=True)]
 
     def calls_in_iterations(self) -> list[tuple[int, int]]:
-        """(number of the trace, row) of every call that starts in an iteration, or in a trace without any."""
+        """Returns (number of the trace, row) of every call that starts in an iteration, or in a trace without
+        any."""
         return [
             (n, row)
             for n, t in enumerate(self._traces)
@@ -58,7 +59,7 @@ class Explained:
         ]
 
     def causes(self, calls: Iterable[tuple[int, int]]) -> list[Cause]:
-        """The causes of the exposed time of some calls, the largest first; they sum to it."""
+        """Returns the causes of the exposed time of some calls, the largest first; they sum to it."""
         time: dict[str, int] = defaultdict(int)
         count: dict[str, set[tuple[int, int]]] = defaultdict(set)
         ranks: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -107,7 +108,7 @@ def _most(weights: dict[int, int]) -> int | None:
 
 
 def _exposed_wait(trace: RankTrace, wait: Int64) -> Int64:
-    """The exposed part of each call's wait that is its own."""
+    """Returns the exposed part of each call's wait that is its own."""
     calls = trace.calls
     begin = calls.own_start_ns
     until = np.clip(calls.start_ns + wait, begin, np.maximum(calls.end_ns, begin))

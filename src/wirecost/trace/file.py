@@ -77,7 +77,7 @@ def _ranks(
     classifier: Classifier,
     problems: Problems,
 ) -> list[tuple[str, RankTrace]]:
-    """(name, trace) of each device of what was recorded."""
+    """Returns (name, trace) of each device of what was recorded."""
     found = []
     for device, part in split_devices(recorded, problems):
         own = problems.copy()
@@ -140,7 +140,8 @@ def _pass(
 
 
 def _other_profilers(path: Path, collector: Collector, recorded: Recorded) -> Recorded:
-    """The device work of a profiler that writes no categories; what was recorded, where it is none of them."""
+    """Returns the device work of a profiler that writes no categories; what was recorded, where it is none of
+    them."""
     names = collector.lanes.process_names()
     try:
         if is_jax(names):

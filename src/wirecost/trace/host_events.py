@@ -43,7 +43,7 @@ class HostEvents:
         self._decode_name = msgspec.json.Decoder(str).decode
 
     def thread_of(self, event: Plain) -> int:
-        """The index of the host thread on whose row an event stands."""
+        """Returns the index of the host thread on whose row an event stands."""
         key = identifier(bytes(event.pid)), identifier(bytes(event.tid))
         return self._threads.setdefault(key, len(self._threads))
 
@@ -111,7 +111,7 @@ class HostEvents:
             self.range(event, name, annotation=False, call=None if waits else call, waits=waits)
 
     def communicates(self, name: str) -> bool:
-        """Whether an operator's name is of one that communicates."""
+        """Returns whether an operator's name is of one that communicates."""
         known = self._operators.get(name)
         if known is None:
             self._operators[name] = known = self._classifier.operator(name)
@@ -131,7 +131,7 @@ class HostEvents:
         )
 
     def launches(self) -> Launches:
-        """All calls that matter, in order of their start."""
+        """Returns all calls that matter, in order of their start."""
         start, end = self._spans.finish()
         columns = [start, end, *(column(a) for a in (self._correlation, self._name, self._thread))]
         if self._spans.unsound:

@@ -42,12 +42,13 @@ class HostWaits:
         self._ended = np.maximum.accumulate(self._end) if len(self._end) else self._end
 
     def joined(self, after_ns: int, until_ns: int) -> bool:
-        """Whether the host made a stream wait for another between two times."""
+        """Returns whether the host made a stream wait for another between two times."""
         at = np.searchsorted(self._joins, after_ns, side="right")
         return bool(at < len(self._joins) and self._joins[at] <= until_ns)
 
     def blocked(self, end_ns: int, next_launch_ns: int, since_ns: int) -> bool:
-        """Whether the host waited for the device over the end of a call and launched what comes next only then."""
+        """Returns whether the host waited for the device over the end of a call and launched what comes next only
+        then."""
         rows = self._between(end_ns, end_ns)
         start, end = self._start[rows], self._end[rows]
         over = (end >= end_ns) & (end - start >= _LEAST_NS) & (end >= since_ns)
@@ -55,7 +56,7 @@ class HostWaits:
         return bool(over.any())
 
     def during(self, start_ns: int, end_ns: int) -> str | None:
-        """The waiting call that took most of a stretch of time, if it took half of it."""
+        """Returns the waiting call that took most of a stretch of time, if it took half of it."""
         rows = self._between(start_ns, end_ns)
         spent = np.minimum(self._end[rows], end_ns) - np.maximum(self._start[rows], start_ns)
         if len(spent) == 0 or spent.max() < 0.5 * (end_ns - start_ns) or end_ns <= start_ns:
@@ -63,6 +64,6 @@ class HostWaits:
         return self._names[int(self._name[rows][int(spent.argmax())])]
 
     def _between(self, start_ns: int, end_ns: int) -> slice:
-        """The blocking calls among which are all that last over some of [start_ns, end_ns]."""
+        """Returns the blocking calls among which are all that last over some of [start_ns, end_ns]."""
         first = int(np.searchsorted(self._ended, start_ns, side="left"))
         return slice(first, int(np.searchsorted(self._start, end_ns, side="right")))

@@ -34,7 +34,7 @@ def is_jax(process_names: list[str]) -> bool:
 
 
 def jax_recorded(lanes: Lanes) -> Recorded:
-    """The device work of a JAX profile.
+    """Returns the device work of a JAX profile.
 
     Raises:
         TraceError: for a profile of devices other than GPUs.
@@ -95,7 +95,7 @@ def _launches(lanes: Lanes, rows: Int64) -> Launches:
 
 
 def _steps(lanes: Lanes, rows: Int64) -> list[Annotation]:
-    """`jax.profiler.StepTraceAnnotation`s, named with their number."""
+    """Returns the `jax.profiler.StepTraceAnnotation`s, named with their number."""
     numbers = lanes.number("step_num")
     return [
         Annotation(

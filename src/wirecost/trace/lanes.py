@@ -50,13 +50,13 @@ class Lanes:
         return len(self.start_ns)
 
     def number(self, key: str) -> Int64:
-        """A numeric argument of each event, -1 where it has none."""
+        """Returns a numeric argument of each event, -1 where it has none."""
         values = np.array([int(t) if t.isascii() and t.isdigit() and len(t) <= 18 else NONE for t in self.texts])
         table = np.append(values.astype(np.int64), NONE)
         return table[self.argument[key]]
 
     def text(self, key: str) -> list[str]:
-        """A textual argument of each event, "" where it has none."""
+        """Returns a textual argument of each event, "" where it has none."""
         table = [*self.texts, ""]
         return [table[i] for i in self.argument[key]]
 
@@ -121,7 +121,7 @@ class LaneEvents:
             self._rows = []
 
     def process_names(self) -> list[str]:
-        """The names of all processes."""
+        """Returns the names of all processes."""
         return list(self._processes.values())
 
     def finish(self) -> Lanes:

@@ -17,7 +17,7 @@ Words = tuple[str, str, str, str]  # code, brief, text, remedy
 
 
 def late(e: Evidence) -> Loss | None:
-    """Ranks that come late by themselves, and what they do more of than the others."""
+    """Returns the loss by ranks that come late by themselves, and what they do more of than the others."""
     others = [load for load in e.loads if load.rank not in e.late.ranks]
     if not e.late.ranks or not e.late_loads() or not others:
         return None
@@ -43,7 +43,7 @@ def late(e: Evidence) -> Loss | None:
 
 
 def _hidden_behind(e: Evidence, load: RankLoad) -> float:
-    """What a waiting rank could gain beyond its exposed wait, where it waits beside compute.
+    """Returns what a waiting rank could gain beyond its exposed wait, where it waits beside compute.
 
     That is the time that its kernels lose to the collective that spins beside them, told by the late rank's
     kernels, and the transfer that comes too late to be hidden.
@@ -56,7 +56,7 @@ def _hidden_behind(e: Evidence, load: RankLoad) -> float:
 
 
 def turns(e: Evidence) -> Loss | None:
-    """Waiting that no rank in particular causes."""
+    """Returns the loss by waiting that no rank in particular causes."""
     if e.late.ranks or not any(e.late.own_ns.values()):
         return None
     waited = mean(load.steady_wait_ns for load in e.loads)
@@ -73,7 +73,7 @@ def turns(e: Evidence) -> Loss | None:
 
 
 def _of(e: Evidence, thing: str) -> str:
-    """`Rank 1's GPU` or `The GPUs of ranks 2 and 3`."""
+    """Returns `Rank 1's GPU` or `The GPUs of ranks 2 and 3`."""
     if len(e.late.ranks) == 1:
         return f"Rank {e.late.ranks[0]}'s {thing}"
     return f"The {thing}s of {named(e.late.ranks)}"
@@ -84,7 +84,7 @@ def _verb(e: Evidence, verb: str) -> str:
 
 
 def _waiting(e: Evidence) -> str:
-    """`rank 0 waits for it, 66%` or `the other 7 ranks wait for it, 20% of an iteration on average`."""
+    """Returns `rank 0 waits for it, 66%` or `the other 7 ranks wait for it, 20% of an iteration on average`."""
     others = [load for load in e.loads if load.rank not in e.late.ranks]
     waited = mean(load.steady_wait_ns for load in others)
     it = "it" if len(e.late.ranks) == 1 else "them"
@@ -94,7 +94,7 @@ def _waiting(e: Evidence) -> str:
 
 
 def _waiting_briefly(e: Evidence) -> str:
-    """`rank 0 waits for it, 66%` or `the others wait for it, 20%`."""
+    """Returns `rank 0 waits for it, 66%` or `the others wait for it, 20%`."""
     others = [load for load in e.loads if load.rank not in e.late.ranks]
     share = e.share(mean(load.steady_wait_ns for load in others))
     it = "it" if len(e.late.ranks) == 1 else "them"
@@ -164,7 +164,7 @@ def _compute(e: Evidence, more_ns: float) -> Words:
 
 
 def _longer(e: Evidence) -> Longer | None:
-    """The reason for the latest rank, against the rank with the typical computing time."""
+    """Returns the reason for the latest rank, against the rank with the typical computing time."""
     if e.processor != "GPU":
         return None  # operators of the CPU go by one name
     by_rank = {t.rank: t for t in e.traces.traces}

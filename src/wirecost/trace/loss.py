@@ -51,11 +51,11 @@ class Evidence:
         return [load for load in self.loads if load.rank in self.late.ranks]
 
     def other_loads(self) -> list[RankLoad]:
-        """The loads of the ranks that aren't late; of all where none is."""
+        """Returns the loads of the ranks that aren't late; of all where none is."""
         return [load for load in self.loads if load.rank not in self.late.ranks] or self.loads
 
     def idle_use(self, listed: Iterable[RankLoad]) -> IdleUse:
-        """What the idle time of these ranks goes to, summed over their iterations."""
+        """Returns what the idle time of these ranks goes to, summed over their iterations."""
         ranks = {load.rank for load in listed}
         uses = [
             t.idle[n]
@@ -93,6 +93,6 @@ def mean(values: Iterable[float]) -> float:
 
 
 def typical(values: Iterable[float]) -> float:
-    """The lower median: a value that at least half of the ranks reach."""
+    """Returns the lower median: a value that at least half of the ranks reach."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2] if ordered else 0.0

@@ -71,12 +71,13 @@ class _Rows:
 
 
 def _id(value: Any) -> int:
-    """A correlation id; 0 stands for none."""
+    """Returns a correlation id; 0 stands for none."""
     return value if isinstance(value, int) and 0 < value < 2**62 else NONE
 
 
 def _process_of(tid: int) -> int:
-    """The process of a globalTid, which holds it in its upper bits (User Guide, "Common SQLite examples")."""
+    """Returns the process of a globalTid, which holds it in its upper bits (User Guide, "Common SQLite
+    examples")."""
     return tid // 0x1000000 * 0x1000000
 
 
@@ -86,7 +87,7 @@ def _owners(threads: Iterable[int]) -> list[tuple[str, str]]:
 
 
 def _copy_name(kind: Any, source: Any, destination: Any) -> str:
-    """A copy's name by its kind; one between two devices is one between peers whatever its kind."""
+    """Returns a copy's name by its kind; one between two devices is one between peers whatever its kind."""
     if isinstance(source, int) and isinstance(destination, int) and source != destination:
         return "Memcpy PtoP"
     known = _COPY_KINDS.get(kind) if isinstance(kind, int) else None
@@ -263,7 +264,7 @@ class Export:
     def _device(
         self, table: str, kind: int, process: int | None, strings: dict[int, str]
     ) -> Iterator[tuple[Any, Any, Any, Any, str | None, Any, tuple[Any, ...] | None]]:
-        """(start, end, device, stream, name, correlation id, grid) of each row."""
+        """Yields (start, end, device, stream, name, correlation id, grid) of each row."""
         have = self.columns(table)
         name = "demangledName" if "demangledName" in have else "shortName" if "shortName" in have else "NULL"
         asked = ("start", '"end"', "deviceId", "streamId", "correlationId", "gridX", "gridY", "gridZ", "copyKind",
@@ -283,7 +284,7 @@ class Export:
             yield start, end, device, stream, text, correlation, shape
 
     def _launches(self, process: int | None, strings: dict[int, str], threads: dict[int, int]) -> Launches:
-        """The host calls of a process; every process's correlation ids are its own."""
+        """Returns the host calls of a process; every process's correlation ids are its own."""
         table = "CUPTI_ACTIVITY_KIND_RUNTIME"
         have = self.columns(table) if table in self._present else set()
         if not {"start", "end", "correlationId"} <= have:
@@ -310,7 +311,7 @@ class Export:
         return Launches(data[0], data[1], data[2], data[3], data[4], list(numbers), _owners(threads))
 
     def _ranges(self, process: int | None, strings: dict[int, str]) -> Iterator[tuple[str, int, int, int]]:
-        """(name, start, end, thread) of NVTX ranges."""
+        """Yields (name, start, end, thread) of NVTX ranges."""
         if "NVTX_EVENTS" not in self._present:
             return
         have = self.columns("NVTX_EVENTS")

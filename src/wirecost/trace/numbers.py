@@ -36,7 +36,7 @@ class OutOfRange(ValueError):
 
 
 def exact_ns(text: bytes) -> Fraction:
-    """A JSON number of microseconds in nanoseconds, exactly.
+    """Returns a JSON number of microseconds in nanoseconds, exactly.
 
     Raises:
         NotANumber: for anything but a JSON number.
@@ -62,7 +62,8 @@ def exact_ns(text: bytes) -> Fraction:
 
 
 def nearest_span_ns(ts: bytes, dur: bytes) -> tuple[int, int]:
-    """(start_ns, end_ns) of an event whose times went through doubles or are written as text, to the nearest ns.
+    """Returns (start_ns, end_ns) of an event whose times went through doubles or are written as text, to the
+    nearest ns.
 
     JAX writes microseconds as the seventeen digits of a double, Ascend's profiler as strings.
 
@@ -81,7 +82,7 @@ def nearest_span_ns(ts: bytes, dur: bytes) -> tuple[int, int]:
 
 
 def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
-    """(start_ns, end_ns, exact) of an event from the texts of its `ts` and `dur` in microseconds.
+    """Returns (start_ns, end_ns, exact) of an event from the texts of its `ts` and `dur` in microseconds.
 
     Where a time is finer than a nanosecond (`exact` is False), both ends of the exact interval are rounded down,
     so that intervals that touch still touch and none is turned around.
@@ -102,8 +103,8 @@ def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
 
 
 def plain_ns(text: bytes) -> int | None:
-    """A number of microseconds in nanoseconds, as nearly all are written: 15 digits and three decimals at most;
-    None where it is written otherwise."""
+    """Returns a number of microseconds in nanoseconds, as nearly all are written: 15 digits and three decimals at
+    most; None where it is written otherwise."""
     whole, dot, part = text.partition(b".")
     if len(whole) > _PLAIN_DIGITS or not whole.isdigit() or part not in NS_OF_FRACTION or len(dot) > len(part):
         return None

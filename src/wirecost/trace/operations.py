@@ -38,7 +38,8 @@ DTYPE_BYTES = {
 
 
 def operation(name: str) -> str:
-    """The collective that a kernel's, annotation's or argument's name stands for; `unknown` where it doesn't say.
+    """Returns the collective that a kernel's, annotation's or argument's name stands for; `unknown` where it
+    doesn't say.
 
     One name for each operation whatever wrote it: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`,
     `broadcast`, `reduce`, `send_recv`, `send`, `recv`, `gather`, `scatter`, `barrier`, `dispatch`, `combine`.
@@ -57,7 +58,8 @@ def operation(name: str) -> str:
 
 
 def bus_factor(op: str, group_size: int | None) -> float | None:
-    """busbw / algbw of an operation over a group (nccl-tests, doc/PERFORMANCE.md); None where it isn't defined."""
+    """Returns busbw / algbw of an operation over a group (nccl-tests, doc/PERFORMANCE.md); None where it isn't
+    defined."""
     if op in ("broadcast", "reduce", "send_recv", "send", "recv"):
         return 1.0
     if group_size is None or group_size < 1:
@@ -70,7 +72,7 @@ def bus_factor(op: str, group_size: int | None) -> float | None:
 
 
 def total_bytes(op: str, elements_in: int | None, elements_out: int | None, dtype: str | None) -> int | None:
-    """The total size S of a collective from kineto's per-rank element counts; None where it isn't known.
+    """Returns the total size S of a collective from kineto's per-rank element counts; None where it isn't known.
 
     S is the output of an all-gather and of a gather, and the input of everything else.
     """

@@ -50,7 +50,7 @@ def _first(trace: RankTrace) -> int:
 
 
 def page_data(traces: TraceSet) -> tuple[dict[str, Any], Clock, str]:
-    """(data, clock, what to say of it).
+    """Returns (data, clock, what to say of it).
 
     Raises:
         TraceError: where no trace has a time line.
@@ -77,7 +77,7 @@ def page_data(traces: TraceSet) -> tuple[dict[str, Any], Clock, str]:
 
 
 def nothing_to_draw(traces: TraceSet) -> str:
-    """Why there is no time line."""
+    """Returns why there is no time line."""
     if any(t.parts is not None for t in traces.traces):
         return "no time line to draw: the traces were read without timeline=True"
     return "nothing to draw: the traces hold no device events (profile with ProfilerActivity.CUDA)"
@@ -110,7 +110,7 @@ class _Numbered:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def cut(self) -> list[str]:
-        """The texts in the order of their numbers, the shorter the more there are."""
+        """Returns the texts in the order of their numbers, the shorter the more there are."""
         width = min(_LONGEST_NAME, max(_LEAST_NAME, _NAME_CHARACTERS // max(len(self._numbers), 1)))
         return [text[:width] for text in self._numbers]
 
@@ -152,8 +152,8 @@ class _Ranks:
         }
 
     def _calls(self, trace: RankTrace, waits: Int64, events: Events) -> list[list[int]]:
-        """[event, operation and group, exposed ns, wait ns (-1: unknown), 1 for a bubble] of each communication
-        event that is kept."""
+        """Returns [event, operation and group, exposed ns, wait ns (-1: unknown), 1 for a bubble] of each
+        communication event that is kept."""
         calls, bubbles = trace.calls, self._bubbles[trace.rank or 0]
         rows: dict[tuple[int, int], list[int]] = defaultdict(list)
         for row in range(len(calls) - 1, -1, -1):
@@ -169,7 +169,7 @@ class _Ranks:
 
 
 def _bubbles(traces: TraceSet) -> dict[int, set[int]]:
-    """The calls of each rank whose waits are a pipeline's bubble."""
+    """Returns the calls of each rank whose waits are a pipeline's bubble."""
     rows: dict[int, set[int]] = defaultdict(set)
     for m in traces.matched:
         if m.bubble:
@@ -179,7 +179,7 @@ def _bubbles(traces: TraceSet) -> dict[int, set[int]]:
 
 
 def _cells(line: Timeline) -> list[int]:
-    """[code, length(, four sums), ...]: code 0 is idle, 1 to 4 one category, 5 several."""
+    """Returns [code, length(, four sums), ...]: code 0 is idle, 1 to 4 one category, 5 several."""
     length = np.diff(line.edges_ns)
     sums = line.sums_ns
     pure = np.concatenate([(sums.sum(axis=1) == 0)[:, None], sums == length[:, None]], axis=1)
@@ -193,7 +193,7 @@ def _cells(line: Timeline) -> list[int]:
 
 
 def _lanes(events: Events) -> tuple[list[str], Int64]:
-    """(names of the lanes, lane of each stream): the busiest streams have one of their own."""
+    """Returns (names of the lanes, lane of each stream): the busiest streams have one of their own."""
     busy = np.bincount(
         events.stream, weights=(events.end_ns - events.start_ns).astype(float), minlength=len(events.streams)
     )
@@ -208,7 +208,7 @@ def _lanes(events: Events) -> tuple[list[str], Int64]:
 
 
 def _kernels(traces: TraceSet, names: _Numbered) -> list[list[Any]]:
-    """[name, kind, count, total ns, why] over all ranks, longest first."""
+    """Returns [name, kind, count, total ns, why] over all ranks, longest first."""
     sums: dict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     for use in (use for t in traces.traces if t.timeline is not None for use in t.kernels):
         kind = COMMUNICATION if use.communicates else COMPUTE if use.kind == "kernel" else MEMORY

@@ -26,8 +26,8 @@ class Place(msgspec.Struct):
 
 
 def costliest_wait(s: TraceSet, late: Sequence[int] = (), *, bubble: bool = False) -> Place | None:
-    """The collective in which a rank waits longest while nothing computes; only for one of `late`, if given.
-    `bubble` takes the waits of pipeline stages for their neighbours instead."""
+    """Returns the collective in which a rank waits longest while nothing computes; only for one of `late`, if
+    given. `bubble` takes the waits of pipeline stages for their neighbours instead."""
     by_rank = {t.rank or 0: t.calls for t in s.traces}
     best: tuple[float, Place] | None = None
     for m in s.matched:
@@ -46,7 +46,8 @@ def costliest_wait(s: TraceSet, late: Sequence[int] = (), *, bubble: bool = Fals
 
 
 def exposed_ns(trace: RankTrace, waits: Int64, *, matched: bool) -> Int64:
-    """The exposed time of each call that goes to moving data (`matched`), or that isn't matched over the ranks."""
+    """Returns the exposed time of each call that goes to moving data (`matched`), or that isn't matched over the
+    ranks."""
     calls = trace.calls
     length = np.maximum(calls.end_ns - calls.start_ns, 1)
     moving = calls.exposed_ns * (1 - np.clip(waits / length, 0, 1))
@@ -56,7 +57,7 @@ def exposed_ns(trace: RankTrace, waits: Int64, *, matched: bool) -> Int64:
 
 
 def most_exposed(s: TraceSet, *, matched: bool) -> Place | None:
-    """The communication call with the longest exposed part of this kind (see `exposed_ns`)."""
+    """Returns the communication call with the longest exposed part of this kind (see `exposed_ns`)."""
     best: tuple[int, RankTrace, int] | None = None
     for trace, waits in zip(s.traces, s.waits, strict=True):
         exposed = exposed_ns(trace, waits, matched=matched)
@@ -75,7 +76,8 @@ def most_exposed(s: TraceSet, *, matched: bool) -> Place | None:
 
 
 def longest(s: TraceSet, category: str) -> Place | None:
-    """The longest stretch of a category (`idle`, `memory`) of a time line, in an iteration if there are any.
+    """Returns the longest stretch of a category (`idle`, `memory`) of a time line, in an iteration if there are
+    any.
 
     None without time lines (see `read(timeline=True)`).
     """

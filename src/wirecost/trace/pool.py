@@ -35,7 +35,7 @@ def read_all(
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
-    """What each file holds, in the order of `paths`; a file that is no trace gives its TraceError.
+    """Returns what each file holds, in the order of `paths`; a file that is no trace gives its TraceError.
 
     `progress` is told of bytes read (of the files as they are, compressed or not), from the calling thread.
     """

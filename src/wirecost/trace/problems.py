@@ -124,7 +124,7 @@ class Problems:
             self._details.setdefault(code, detail)
 
     def copy(self) -> Problems:
-        """The same counts, to be counted on apart."""
+        """Returns the same counts, to be counted on apart."""
         other = Problems()
         other._counts, other._details = dict(self._counts), dict(self._details)
         return other
@@ -133,7 +133,7 @@ class Problems:
         return self._counts.get(code, 0)
 
     def listed(self) -> list[Problem]:
-        """Losses first, then by count."""
+        """Returns losses first, then by count."""
         found = [
             Problem(
                 code,

@@ -75,7 +75,7 @@ def build_rank(
     classifier: Classifier,
     problems: Problems,
 ) -> RankTrace:
-    """What one device of a file says."""
+    """Returns what one device of a file says."""
     recorded = without_jumps(recorded, problems)
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"
@@ -148,7 +148,7 @@ def build_rank(
 
 
 def _base_ns(metadata: dict[str, Any], problems: Problems) -> tuple[int, bool]:
-    """The base time in ns, and whether the file has one."""
+    """Returns the base time in ns, and whether the file has one."""
     base = metadata.get("baseTimeNanoseconds")
     if base is None:
         return 0, False
@@ -159,14 +159,15 @@ def _base_ns(metadata: dict[str, Any], problems: Problems) -> tuple[int, bool]:
 
 
 def _sets(columns: Columns) -> tuple[Intervals, Intervals, Intervals]:
-    """Merged (compute, communication, copies and fills)."""
+    """Returns merged (compute, communication, copies and fills)."""
     spans = np.stack([columns.start_ns, columns.end_ns], axis=1)
     kernel = columns.kind == KERNEL
     return merge(spans[kernel & ~columns.comm]), merge(spans[columns.comm]), merge(spans[~kernel & ~columns.comm])
 
 
 def _host_columns(recorded: Recorded) -> Columns:
-    """The CPU's time line of a run without a device: operators compute, annotated collectives communicate."""
+    """Returns the CPU's time line of a run without a device: operators compute, annotated collectives
+    communicate."""
     comm = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
     ops = recorded.cpu_ops if comm else []
     spans = np.array([(a.start_ns, a.end_ns) for a in comm] + ops, dtype=np.int64).reshape(-1, 2)
@@ -188,7 +189,8 @@ def _host_columns(recorded: Recorded) -> Columns:
 
 
 def _overlaps(columns: Columns, sub_microsecond: bool) -> int:
-    """How many device events start before the one before on their stream ends, by more than the resolution."""
+    """Returns how many device events start before the one before on their stream ends, by more than the
+    resolution."""
     if len(columns.start_ns) < 2:
         return 0
     slack = 0 if sub_microsecond else 1000

@@ -96,7 +96,7 @@ def read(
 
 
 def find_files(paths: Sequence[PathLike]) -> list[Path]:
-    """The trace files that paths, directories (searched to any depth) and globs name, each once.
+    """Returns the trace files that paths, directories (searched to any depth) and globs name, each once.
 
     Raises:
         TraceError: where there is nothing.
@@ -140,12 +140,13 @@ def _is_trace_name(path: Path) -> bool:
 
 
 def natural(path: Path) -> list[tuple[int, int | str]]:
-    """Sort key that puts rank 2 before rank 10."""
+    """Returns a sort key that puts rank 2 before rank 10."""
     return [(0, int(t)) if t.isdigit() and t.isascii() else (1, t) for t in re.split(r"([0-9]+)", str(path))]
 
 
 def _ordered(traces: list[RankTrace], problems: Problems) -> list[RankTrace]:
-    """In order of rank. A lone trace may keep its rank unknown; of several, each must have one of its own."""
+    """Returns the traces in order of rank. A lone trace may keep its rank unknown; of several, each must have one
+    of its own."""
     unknown = [t for t in traces if t.rank is None]
     if unknown and len(unknown) == len(traces) and all(t.rank_source == "part" for t in traces):
         for number, trace in enumerate(traces):

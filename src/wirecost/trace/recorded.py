@@ -44,8 +44,8 @@ def _no_rows() -> Int64:
 
 
 def among(values: npt.NDArray[np.integer], ids: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Whether each of `values` is one of the sorted `ids`; for many ids of any range faster, and in less memory,
-    than numpy's `isin`."""
+    """Returns whether each of `values` is one of the sorted `ids`; for many ids of any range faster, and in less
+    memory, than numpy's `isin`."""
     if len(ids) == 0:
         return np.zeros(len(values), dtype=np.bool_)
     return ids[np.minimum(np.searchsorted(ids, values), len(ids) - 1)] == values
@@ -98,8 +98,8 @@ class Launches:
         return len(self.start_ns)
 
     def of(self, correlation: Int64) -> Int64:
-        """The row of the host call of each correlation id, -1 where there is none or where several processes have
-        one of that id. Of nested calls with one id the outer one counts."""
+        """Returns the row of the host call of each correlation id, -1 where there is none or where several
+        processes have one of that id. Of nested calls with one id the outer one counts."""
         found = np.full(len(correlation), NONE, dtype=np.int64)
         rows = np.flatnonzero(self.correlation >= 0)
         if len(rows) == 0 or len(correlation) == 0:

@@ -207,13 +207,13 @@ class TraceSet:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/how-to/trace.md)."""
+        """Returns the documented JSON form (docs/how-to/trace.md)."""
         from wirecost.trace.tables import as_dict
 
         return as_dict(self)
 
     def table(self, name: str) -> polars.DataFrame:
-        """One of `tables.NAMES` as a DataFrame."""
+        """Returns one of `tables.NAMES` as a DataFrame."""
         from wirecost.trace.tables import frame
 
         return frame(self, name)

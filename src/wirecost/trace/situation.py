@@ -44,7 +44,8 @@ def find_situation(
     exposed: Intervals,
     own: tuple[Int64, Int64],
 ) -> Situation:
-    """The situation of the communication in `rows`, whose own exposed time starts at `own[0]` and is `own[1]`."""
+    """Returns the situation of the communication in `rows`, whose own exposed time starts at `own[0]` and is
+    `own[1]`."""
     start, end = columns.start_ns[rows], columns.end_ns[rows]
     launches = recorded.launches
     launch_rows = recorded.launch if columns is recorded.device else launches.of(columns.correlation)
@@ -98,8 +99,9 @@ def _before_optimizer(
     compute: Intervals,
     calls: tuple[Int64, Int64, Int64],
 ) -> Int64:
-    """Compute between the end of each call, given as (launches, starts, ends), and the first kernel that the next
-    optimizer step launched; -1 where none follows. On a host's own time line nothing is launched: work begins."""
+    """Returns the compute between the end of each call, given as (launches, starts, ends), and the first kernel
+    that the next optimizer step launched; -1 where none follows. On a host's own time line nothing is launched:
+    work begins."""
     launch, start, end = calls
     steps = [a.start_ns for a in recorded.cpu_annotations if _OPTIMIZER.search(a.name)]
     optimizers = np.sort(np.array(steps, dtype=np.int64))
@@ -120,8 +122,8 @@ def _before_optimizer(
 
 
 def _newest(columns: Columns, begun: Int64, thread: Int64, work: Int64, rows: Int64) -> Int64:
-    """When the newest operation that each row's thread launched before it had ended; of any thread where its own
-    launched none; its launch where none did; -1 where launches aren't known."""
+    """Returns when the newest operation that each row's thread launched before it had ended; of any thread where
+    its own launched none; its launch where none did; -1 where launches aren't known."""
     found = np.full(len(rows), NONE, dtype=np.int64)
     order = work[np.argsort(begun[work], kind="stable")]
     for own_thread in (True, False):
@@ -140,7 +142,7 @@ def _newest(columns: Columns, begun: Int64, thread: Int64, work: Int64, rows: In
 
 
 def _before_on_stream(columns: Columns) -> Int64:
-    """When everything that started earlier on the stream of each row had ended; -1 for the first."""
+    """Returns when everything that started earlier on the stream of each row had ended; -1 for the first."""
     order = np.lexsort((columns.end_ns, columns.start_ns, columns.stream))
     found = np.full(len(order), NONE, dtype=np.int64)
     if len(order) == 0:
@@ -157,7 +159,7 @@ def _before_on_stream(columns: Columns) -> Int64:
 
 
 def _first_exposed(exposed: Intervals, own_start: Int64, end: Int64) -> Int64:
-    """The first exposed instant from `own_start` on, at most `end`."""
+    """Returns the first exposed instant from `own_start` on, at most `end`."""
     if len(exposed) == 0:
         return end
     at = np.searchsorted(exposed[:, 1], own_start, side="right")
@@ -166,7 +168,7 @@ def _first_exposed(exposed: Intervals, own_start: Int64, end: Int64) -> Int64:
 
 
 def _longest_exposed(exposed: Intervals, own_start: Int64, end: Int64) -> Int64:
-    """The longest exposed stretch in [own_start, end) of each call."""
+    """Returns the longest exposed stretch in [own_start, end) of each call."""
     found = np.zeros(len(end), dtype=np.int64)
     lo = np.searchsorted(exposed[:, 1], own_start, side="right")
     hi = np.searchsorted(exposed[:, 0], end, side="left")

@@ -37,7 +37,8 @@ class Slowdown(msgspec.Struct, frozen=True):
 
 
 def slowdowns(columns: Columns, comm: Intervals, calls: Calls) -> list[Slowdown]:
-    """For each operation and process group, the largest extra time first. Empty where grids aren't recorded."""
+    """Returns for each operation and process group, the largest extra time first. Empty where grids aren't
+    recorded."""
     rows = np.flatnonzero((columns.kind == KERNEL) & ~columns.comm & (columns.shape != NONE))
     if len(rows) == 0 or len(calls) == 0:
         return []

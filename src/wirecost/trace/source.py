@@ -44,7 +44,7 @@ def magic(path: Path) -> bytes:
 
 
 def chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
-    """The file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
+    """Yields the file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
 
     A damaged or cut-off compressed stream ends the iteration and is counted in `problems`. Raises TraceError for
     what can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
@@ -114,7 +114,7 @@ def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
 
 
 def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
-    """What a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
+    """Yields what a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
 
     A decompressor that fails takes along what it had not given yet; this one is asked byte by byte near the end.
     """

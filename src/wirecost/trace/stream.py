@@ -90,7 +90,7 @@ class EventStream:
         self._buffer = b"".join(parts)
 
     def _more(self) -> bool:
-        """Whether anything but white space is left."""
+        """Returns whether anything but white space is left."""
         while True:
             self._buffer = self._buffer.lstrip(b" \t\r\n")
             if self._buffer or self._eof:
@@ -98,7 +98,7 @@ class EventStream:
             self._fill(SLICE_BYTES)
 
     def _members(self, *, first: bool = True) -> Iterator[Slice]:
-        """The members of the top-level object, up to and with its closing brace."""
+        """Yields the members of the top-level object, up to and with its closing brace."""
         while True:
             if not self._more():
                 if not self._problems.count("cut_off"):
@@ -173,7 +173,7 @@ class EventStream:
             self._problems.add("broken_metadata", detail=key)
 
     def _again(self, where: str) -> Iterator[Slice]:
-        """Past a broken place outside the event list: on to the next place where events can be seen."""
+        """Goes on past a broken place outside the event list to the next place where events can be seen."""
         self._problems.add("broken_metadata", detail=where)
         while True:
             self._fill(SLICE_BYTES)
@@ -190,7 +190,8 @@ class EventStream:
         yield from self._list(opened=not listed)
 
     def _list(self, *, opened: bool = False) -> Iterator[Slice]:
-        """The event list from its bracket (or, `opened`, from an element) up to and with its closing bracket."""
+        """Yields the event list from its bracket (or, `opened`, from an element) up to and with its closing
+        bracket."""
         self.saw_events = True
         if not opened:
             self._buffer = self._buffer[1:]
@@ -234,7 +235,7 @@ class EventStream:
         return self._decoder(text)
 
     def _until_bracket(self, text: bytes, error: msgspec.MsgspecError) -> tuple[list[Any] | None, bytes]:
-        """Where the list closes inside the text: its events, and the text up to there."""
+        """Returns where the list closes inside the text: its events, and the text up to there."""
         match = _TRAILING.search(str(error))
         if match is None:
             return None, text
@@ -246,7 +247,7 @@ class EventStream:
 
 
 def _last_boundary(buffer: bytes) -> tuple[int, int]:
-    """(end of an element, start of the next) of the last `},{`; zeros where there is none."""
+    """Returns (end of an element, start of the next) of the last `},{`; zeros where there is none."""
     end = len(buffer)
     while (at := buffer.rfind(b"}", 0, end)) >= 0:
         match = _BOUNDARY.match(buffer, at)

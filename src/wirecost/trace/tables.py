@@ -214,7 +214,7 @@ _ALIASES = {"problems": "diagnostics"}
 
 
 def table_name(name: str) -> str:
-    """The name of a table, with its aliases resolved.
+    """Returns the name of a table, with its aliases resolved.
 
     Raises:
         TraceError: for a table that doesn't exist.
@@ -235,13 +235,13 @@ def column_types(name: str) -> dict[str, str]:
 
 
 def rows_of(s: TraceSet, name: str) -> tuple[list[str], list[Row]]:
-    """(columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
+    """Returns (columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
     rows, schema = _table(name)
     return list(schema), rows(s)
 
 
 def frame(s: TraceSet, name: str) -> polars.DataFrame:
-    """One table as a polars DataFrame with a fixed schema.
+    """Returns one table as a polars DataFrame with a fixed schema.
 
     Raises:
         TraceError: for a table that doesn't exist.
@@ -255,7 +255,7 @@ def frame(s: TraceSet, name: str) -> polars.DataFrame:
 
 
 def to_csv(s: TraceSet, name: str) -> str:
-    """One table as CSV, harmless in a terminal and in a spreadsheet.
+    """Returns one table as CSV, harmless in a terminal and in a spreadsheet.
 
     Raises:
         TraceError: for a table that doesn't exist.
@@ -269,7 +269,7 @@ def _table(name: str) -> tuple[Callable[[TraceSet], list[Row]], dict[str, str]]:
 
 
 def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
-    """Every table as FOLDER/NAME.csv or .parquet. Raises TraceError where the folder can't be written."""
+    """Writes every table as FOLDER/NAME.csv or .parquet. Raises TraceError where the folder can't be written."""
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -286,7 +286,7 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
 
 
 def as_dict(s: TraceSet) -> dict[str, Any]:
-    """The JSON form: stable within a schema version, documented in docs/how-to/trace.md."""
+    """Returns the JSON form: stable within a schema version, documented in docs/how-to/trace.md."""
     ranks = []
     for t in s.traces:
         sources = sorted({i.window.source for i in t.iterations})

@@ -20,7 +20,7 @@ _SCALE = np.array([1000, 100, 10, 1], dtype=np.int64)
 
 
 def column(values: array[int]) -> npt.NDArray[np.signedinteger]:
-    """A view of an array as a column of numpy's."""
+    """Returns a view of an array as a column of numpy's."""
     if not values:
         return np.empty(0, dtype=values.typecode)
     return np.frombuffer(values, dtype=values.typecode)
@@ -35,7 +35,7 @@ class Times:
         self.fractions = False
 
     def one(self, ts: bytes, dur: bytes) -> tuple[int, int] | None:
-        """(start, end) of an event; None, counted, where it has no sound times."""
+        """Returns (start, end) of an event; None, counted, where it has no sound times."""
         try:
             start, end, exact = span_ns(ts, dur)
         except NotANumber:
@@ -84,7 +84,7 @@ class TimeColumns:
         self._ends.append(end_ns)
 
     def finish(self) -> tuple[Int64, Int64]:
-        """All starts and ends, in the order they were taken."""
+        """Returns all starts and ends, in the order they were taken."""
         self._convert()
         return column(self._starts), column(self._ends)
 
@@ -112,7 +112,8 @@ class TimeColumns:
 
 
 def _nanoseconds(joined: bytes) -> Int64 | None:
-    """Microseconds written with at most three decimals, separated by commas; None where one is written otherwise.
+    """Returns nanoseconds of microseconds written with at most three decimals, separated by commas; None where one
+    is written otherwise.
 
     `joined` holds nothing but digits, dots and commas.
     """

@@ -106,7 +106,7 @@ Plain = Event | Noted
 
 
 def _kinds() -> dict[type[msgspec.Struct], str]:
-    """A type for every known category, and its category."""
+    """Returns a type for every known category, and its category."""
     bases: dict[str, type[msgspec.Struct]] = dict.fromkeys(OTHER_CATEGORIES, Passed)
     bases |= dict.fromkeys(OPERATORS, Operator) | dict.fromkeys(RUNTIME_CATEGORIES, RuntimeCall)
     bases |= dict.fromkeys(DEVICE_CATEGORIES, Work) | dict.fromkeys((CPU_ANNOTATION, GPU_ANNOTATION), Noted)
@@ -166,7 +166,8 @@ class EventDecoder:
         self._odd = 0
 
     def __call__(self, text: bytes) -> list[Any]:
-        """
+        """Returns the events of a list.
+
         Raises:
             msgspec.MsgspecError: where the text is no list of events.
             RecursionError: where it nests too deep.
@@ -192,6 +193,6 @@ class EventDecoder:
         return found
 
     def again(self, text: bytes, rows: list[int]) -> list[Event]:
-        """The events in some rows of a list that was decoded before, as plain events."""
+        """Returns the events in some rows of a list that was decoded before, as plain events."""
         elements = self._raw(text)
         return [self.one.decode(elements[row]) for row in rows]

@@ -55,7 +55,8 @@ def _rank(rank: int | None) -> str:
 
 
 def ranks_view(s: TraceSet, most: int | None = None) -> View:
-    """Ranks by category, means per iteration. `most`: of more ranks than this only the telling ones."""
+    """Returns the ranks by category, means per iteration. `most`: of more ranks than this only the telling
+    ones."""
     listed = loads(s)
     shown = listed if most is None or len(listed) <= most else _telling(s, listed, most)
     parts = [
@@ -89,7 +90,7 @@ def ranks_view(s: TraceSet, most: int | None = None) -> View:
 
 
 def _telling(s: TraceSet, listed: Sequence[RankLoad], most: int) -> list[RankLoad]:
-    """The blamed ranks, then the extremes of each category, in order of rank."""
+    """Returns the blamed ranks, then the extremes of each category, in order of rank."""
     chosen: dict[int, RankLoad] = {}
     for n, load in enumerate(listed):
         if load.rank in s.answer.ranks and len(chosen) < most // 2:
@@ -107,7 +108,7 @@ def _telling(s: TraceSet, listed: Sequence[RankLoad], most: int) -> list[RankLoa
 
 
 def iterations_view(s: TraceSet) -> View:
-    """Every iteration of every rank."""
+    """Returns every iteration of every rank."""
     rows: dict[str, list[list[str]]] = defaultdict(list)
     for t in s.traces:
         for i in t.iterations:
@@ -131,7 +132,7 @@ def _part_cells(p: Parts) -> list[str]:
 
 
 def collectives_view(s: TraceSet) -> View:
-    """Operations by group; over ranks: means, and the bandwidth of the slowest rank."""
+    """Returns operations by group; over ranks: means, and the bandwidth of the slowest rank."""
     grouped: dict[tuple[str, str], list[CollectiveRow]] = defaultdict(list)
     for row in s.collective_rows:
         grouped[row.op, row.group].append(row)
@@ -184,7 +185,7 @@ def exposed_view(s: TraceSet) -> View:
 
 
 def causes_view(s: TraceSet) -> View:
-    """Why communication is exposed, over all ranks and iterations."""
+    """Returns why communication is exposed, over all ranks and iterations."""
     rows = [
         [
             c.code, c.text + (f" ({c.host_call})" if c.host_call else ""), share(c.share), ms(c.exposed_ns),
@@ -223,7 +224,7 @@ def stragglers_view(s: TraceSet) -> View:
 
 
 def diagnostics_view(s: TraceSet) -> View:
-    """Diagnostics by code over the ranks; the message is the first rank's."""
+    """Returns diagnostics by code over the ranks; the message is the first rank's."""
     grouped: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
     loss: dict[str, bool] = {}
     for t in s.traces:
@@ -242,7 +243,7 @@ def diagnostics_view(s: TraceSet) -> View:
 
 
 def kernels_view(s: TraceSet) -> View:
-    """Every name with what it counts as and why, over all ranks, the longest first."""
+    """Returns every name with what it counts as and why, over all ranks, the longest first."""
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for use in (use for t in s.traces for use in t.kernels):
         entry = sums[use.name, "communication" if use.communicates else use.kind, use.why]
@@ -267,7 +268,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _plain_view(name: str) -> Callable[[TraceSet], View]:
-    """A table as it is, with times in ms."""
+    """Returns a table as it is, with times in ms."""
 
     def view(s: TraceSet) -> View:
         columns, rows = rows_of(s, name)

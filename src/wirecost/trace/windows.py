@@ -64,7 +64,7 @@ def check_choice(choice: str) -> None:
 def windows(
     recorded: Recorded, choice: str, problems: Problems, communicates: Callable[[str], bool]
 ) -> list[Window]:
-    """The iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
+    """Returns the iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
 
     auto: from the first device event launched in a profiler step to the first launched in the next. Where launches
     aren't recorded: the steps' GPU annotations if they cover the device's work, else the CPU steps. Without any
@@ -105,7 +105,8 @@ def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], problems: Prob
 
 
 def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -> dict[str, Window]:
-    """Profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans them."""
+    """Returns profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans
+    them."""
     found: dict[str, Window] = {}
     rows: set[tuple[str, int, int]] = set()
     for a in annotations:
@@ -122,7 +123,7 @@ def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -
 
 
 def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
-    """Windows of the device from the steps of the host; none where the launches don't tell them."""
+    """Returns windows of the device from the steps of the host; none where the launches don't tell them."""
     steps = sorted(steps, key=lambda s: (s.start_ns, s.name))
     spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64).reshape(-1, 2)
     found = tiles(recorded, spans)
@@ -144,7 +145,8 @@ def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[
 
 
 def _covered(gpu: dict[str, Window], cpu: dict[str, Window], recorded: Recorded) -> bool:
-    """Whether the annotations of the device hold its work from the first of them to the last, and every step."""
+    """Returns whether the annotations of the device hold its work from the first of them to the last, and every
+    step."""
     if any(name not in gpu for name in cpu):
         return False
     spans = merge(np.array([(w.start_ns, w.end_ns) for w in gpu.values()], dtype=np.int64).reshape(-1, 2))
@@ -164,9 +166,9 @@ def _busy(recorded: Recorded) -> Int64:
 
 
 def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
-    """What the matching annotations of the host launched, where that is recorded; else the annotations of the
-    device, else those of the host. Numbered where a name repeats. Annotations that follow each other without a gap
-    tile the device's time as steps do."""
+    """Returns what the matching annotations of the host launched, where that is recorded; else the annotations of
+    the device, else those of the host. Numbered where a name repeats. Annotations that follow each other without a
+    gap tile the device's time as steps do."""
     cpu = [a for a in recorded.cpu_annotations if pattern.search(a.name)]
     named = _numbered(cpu, "cpu_annotation")
     table = np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2)
@@ -192,7 +194,7 @@ def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
 
 
 def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems: Problems) -> list[Window]:
-    """The repeated annotation that tiles nearly the whole recording; none where none does.
+    """Returns the repeated annotation that tiles nearly the whole recording; none where none does.
 
     An annotation of the host tiles it where it covers the host's time from its first to its last and where what
     isn't launched inside it is next to nothing; one of the device where it covers the device's time.
@@ -224,7 +226,7 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems:
 
 
 def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) -> list[list[Annotation]]:
-    """Annotations that repeat, that are the same but for numbers, and that never overlap."""
+    """Returns annotations that repeat, that are the same but for numbers, and that never overlap."""
     groups: dict[tuple[str, int, int], list[Annotation]] = defaultdict(list)
     for a in annotations:
         if not communicates(a.name) and not (a.step or _OPERATOR_NAME.search(a.name) or STEP.fullmatch(a.name)):
@@ -237,13 +239,14 @@ def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) 
 
 
 def _tiling(found: list[Annotation]) -> bool:
-    """Whether annotations, in order of start, follow each other with hardly a gap."""
+    """Returns whether annotations, in order of start, follow each other with hardly a gap."""
     span = found[-1].end_ns - found[0].start_ns
     return sum(a.end_ns - a.start_ns for a in found) >= _TILING_SHARE * span > 0
 
 
 def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
-    """The share of the device's work with a known launch that was launched inside annotations of the host."""
+    """Returns the share of the device's work with a known launch that was launched inside annotations of the
+    host."""
     launch = recorded.launch_ns
     known = (launch >= 0) & (recorded.device.kind == KERNEL)
     if not known.any():

@@ -62,7 +62,7 @@ def send(stream: BinaryIO, message: Job | Read | Done | Failed) -> None:
 
 
 def receive(stream: BinaryIO) -> Job | Read | Done | Failed | None:
-    """The next message; None at the end of the stream."""
+    """Returns the next message; None at the end of the stream."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
