@@ -96,6 +96,7 @@ STUDY: Columns = {
     "mean_use_Gbps": ("Gb/s", "Mean rate of the busiest host during iterations."),
     "peak_use_Gbps": ("Gb/s", "Highest rate of a host over one sampling interval."),
     "tcp_retransmitted": ("share of segments", "TCP segments that were sent again."),
+    "diagnostics": ("text", "Codes of the result's diagnostics, separated by blanks."),
 }
 
 TRACE: dict[str, Columns] = {

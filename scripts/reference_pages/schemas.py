@@ -16,6 +16,7 @@ from reference_pages.meanings import COMMON, meanings
 from reference_pages.yaml_keys import fields
 from wirecost.breakdown import Breakdown
 from wirecost.collectives.document import Document
+from wirecost.diagnostics import Severity
 from wirecost.spec import GPU, Cluster, Link, Network, Plan, Stack, Study, Workload
 from wirecost.spec.base import Spec
 from wirecost.trace.tables import column_types
@@ -237,7 +238,14 @@ def trace() -> dict[str, Any]:
     )
 
 
-_DIAGNOSTIC = record(_keys(code="string", message="string"))
+_FORMER_WARNING = record(_keys(code="string", message="string"))
+
+
+def _diagnostic(**more: Any) -> dict[str, Any]:
+    """Returns the schema of a diagnostic, with further keys of the place where it stands."""
+    properties = _keys(code="string", message="string", remedy="string?", subject="string", count="integer")
+    properties["severity"] = {"enum": [str(severity.value) for severity in Severity]}
+    return record(properties | more, optional=("subject", "count"))
 
 
 def transport() -> dict[str, Any]:
@@ -272,7 +280,8 @@ def transport() -> dict[str, Any]:
             "verdict": _typed("string"),
             "reason": _typed("string", "Why the verdict is unknown."),
             "communicators": _list(communicator),
-            "warnings": _list(_DIAGNOSTIC),
+            "diagnostics": _list(_diagnostic()),
+            "warnings": _list(_FORMER_WARNING),
             "nccl_versions": texts,
             "read": record(_keys(sources="integer", bytes="integer", lines="integer", nccl_lines="integer")),
         },
@@ -287,7 +296,15 @@ def doctor() -> dict[str, Any]:
         between_hosts="string?", between_hosts_why="string", inside_host="string?", inside_host_why="string?"
     )
     finding = record(_keys(area="string", message="string", remedy="string?") | {"level": _levels()})
-    return record({"transport": record(choice), "findings": _list(finding)}, title="wirecost doctor --format json")
+    return record(
+        {
+            "schema_version": {"const": 2},
+            "transport": record(choice),
+            "diagnostics": _list(_diagnostic(area=_typed("string"))),
+            "findings": _list(finding),
+        },
+        title="wirecost doctor --format json",
+    )
 
 
 def _levels() -> dict[str, Any]:
@@ -319,11 +336,11 @@ def report() -> dict[str, Any]:
     benchmark = _keys(
         network="string", hosts="integer", ranks="integer", latency_ns="number?", largest_bytes="integer?",
         bus_bandwidth_GBps="number?", fitted_bus_bandwidth_GBps="number?", left_out_error="number?",
-        remark="string?",
+        reason="string?", remark="string?",
     )  # fmt: skip
     return record(
         {
-            "format_version": {"const": 1},
+            "format_version": {"const": 2},
             "name": _typed("string"),
             "environment": {"type": ["object", "null"]},
             "experiments": _list(record({name: _column(*described) for name, described in columns.STUDY.items()})),
@@ -331,6 +348,7 @@ def report() -> dict[str, Any]:
             "expected_from_bytes_and_rate": _list(record(cell | expectation)),
             "gradient_traffic": _list(record(cell | traffic)),
             "networks": _list(record(benchmark)),
+            "diagnostics": _list(_diagnostic(experiments=_typed("integer"))),
             "warnings": _list(record(_keys(code="string", message="string", experiments="integer"))),
         },
         title="wirecost report --format json",
@@ -397,6 +415,7 @@ def bench_read() -> dict[str, Any]:
     source = record(
         _keys(path="string", hosts="integer?", ignored="integer")
         | {"notes": _list(_typed("string")), "corrupt": _list(_typed("string"))}
+        | {"diagnostics": _list(_diagnostic())}
     )
     table = record(
         _keys(
@@ -405,7 +424,7 @@ def bench_read() -> dict[str, Any]:
     )
     document = record(
         {
-            "format_version": {"const": 1},
+            "format_version": {"const": 2},
             "read": _list(source),
             "tables": _list(table),
             "rows": _list({"$ref": "#/$defs/Row"}),

@@ -29,6 +29,7 @@ def environment(home: Path) -> dict[str, str]:
 def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     folder = tmp_path / "scratch"
     doc_inputs.prepare(folder, yaml_files(page), "\n".join(c.text for b in RUN[page] for c in b.commands))
+    assert RUN[page]
     for block in RUN[page]:
         run(block, folder)
 

@@ -85,6 +85,7 @@ def test_every_key_of_a_schema_has_a_description() -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_schemas(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+    assert SCHEMAS[name]["$id"].endswith(f"/{name}.json")
 
 
 def _with_numbers(data: dict[str, Any]) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def test_columns_of_calibrations_and_validations_are_described(tmp_path: Path) -
     table.write_text(doc_inputs.TABLE)
     assert header("calibrate", str(table)) == list(columns.CALIBRATION)
     assert header("validate", str(table)) == list(columns.VALIDATION)
-    errors = [name for name in ExperimentError.__dataclass_fields__ if name != "doubts"]
+    errors = [name for name in ExperimentError.__dataclass_fields__ if name != "diagnostics"]
     assert errors == list(columns.STUDY_VALIDATION)
 
 
@@ -196,6 +197,7 @@ def test_columns_of_calibrations_and_validations_are_described(tmp_path: Path) -
 
 
 def test_every_output_schema_allows_no_other_keys() -> None:
+    assert OUTPUTS
     for name in OUTPUTS:
         schema = SCHEMAS[name]
         choices = schema.get("anyOf", [schema])
