@@ -465,7 +465,18 @@ def breakdowns(draw: random.Random, folder: Path) -> list[str]:
         ["compare", str(hurt), str(sound), "--format", "json"],
         ["project", str(hurt), "--gpus", "64", "--efficiency", "0.7"],
         ["project", str(hurt), "--gpus", "64", "--cluster", "dgx-h100", "--format", "json"],
-        ["calibrate", str(hurt), "--workload", "gpt-tiny", "--plan", "all-reduce", "--micro-batch", "4", "--gpu", "A40"],
+        [
+            "calibrate",
+            str(hurt),
+            "--workload",
+            "gpt-tiny",
+            "--plan",
+            "all-reduce",
+            "--micro-batch",
+            "4",
+            "--gpu",
+            "A40",
+        ],
     ]
     return draw.choice(commands)
 
