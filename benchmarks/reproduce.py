@@ -35,7 +35,7 @@ from wirecost.spec.experiment import Scaling
 from wirecost.spec.presets import named
 from wirecost.spec.study import ScalingRule
 from wirecost.study import Status, Store
-from wirecost.study.runner import load_study
+from wirecost.study.loading import load_study
 from wirecost.units import Seconds
 
 WIRECOST = f"{sys.executable} -m wirecost"

@@ -89,7 +89,8 @@ def run_study(
         WirecostError: if the study is invalid, can't run on this machine, or its results can't be stored.
     """
     from wirecost.study import run_study as run
-    from wirecost.study.runner import default_out, load_study
+    from wirecost.study.loading import load_study
+    from wirecost.study.runner import default_out
 
     loaded = study if isinstance(study, Study) else load_study(str(study))
     directory = default_out(loaded) if out is None else Path(out)

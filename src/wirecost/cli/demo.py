@@ -29,7 +29,8 @@ def demo(
     from wirecost.report.page import write_page
     from wirecost.report.terminal import print_report
     from wirecost.study import Status, Store, run_study
-    from wirecost.study.runner import default_out, load_study
+    from wirecost.study.loading import load_study
+    from wirecost.study.runner import default_out
 
     study = load_study("demo-quick" if quick else "demo")
     folder = out or default_out(study)

@@ -134,7 +134,7 @@ def _study(name: str, named: dict[str, str | None], out: Path | None, format: st
     from wirecost.errors import SpecError
     from wirecost.prediction.study import predict_study, write_predictions
     from wirecost.spec import load_spec
-    from wirecost.study.runner import load_study
+    from wirecost.study.loading import load_study
 
     calibration, cluster, stack = named["calibration"], named["cluster"], named["stack"]
     if calibration is None and cluster is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -21,6 +21,17 @@ class Family(StrEnum):
 SPECIAL_TOKENS = {Family.GPT: 0, Family.BERT: 3, Family.T5: 101}
 """Number of token ids at the end of the vocabulary that text doesn't contain. BERT has [CLS], [SEP] and [MASK]
 (Devlin et al. 2018), and T5 a start token and 100 sentinels (Raffel et al. 2019, section 3.1.4)."""
+
+
+LLAMA = {
+    "family": Family.GPT,
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "positions": "rotary",
+    "biases": False,
+    "tied_embeddings": False,
+}
+"""Keys of a decoder that `family: llama` stands for (Touvron et al. 2023, arXiv:2302.13971, section 2.2)."""
 
 
 class MixtureOfExperts(Spec):
@@ -92,6 +103,14 @@ class Workload(Spec):
     tied_embeddings: bool = True
     mixture_of_experts: MixtureOfExperts | None = None
     source: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _llama_is_a_kind_of_gpt(cls, data: Any) -> Any:
+        """Replaces `family: llama` by gpt with what makes a Llama, where no key says otherwise."""
+        if isinstance(data, dict) and data.get("family") == "llama":
+            return {**LLAMA, **{key: value for key, value in data.items() if key != "family"}}
+        return data
 
     @model_validator(mode="after")
     def _dimensions_fit(self) -> Workload:

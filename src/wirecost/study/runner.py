@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from wirecost.diagnostics import diagnostic
-from wirecost.errors import SpecError, one_of
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
 from wirecost.launch.supervision import await_end
-from wirecost.spec import Device, Experiment, Study, load, validate
-from wirecost.spec.presets import named, names
+from wirecost.spec import Device, Experiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
@@ -280,17 +278,3 @@ def _skip(store: Store, experiment: Experiment, reason: str) -> Outcome:
 def default_out(study: Study) -> Path:
     """Where a study goes unless told otherwise: `wirecost-runs/NAME` in the current directory."""
     return Path(os.curdir) / "wirecost-runs" / study.name
-
-
-def load_study(name_or_path: str) -> Study:
-    """A study by its file, or by the name of one that ships.
-
-    Raises:
-        SpecError: one line that names file, key and what is allowed.
-    """
-    if name_or_path in names("study"):
-        return validate(Study, named("study", name_or_path), f"study {name_or_path}")
-    path = Path(name_or_path)
-    if not path.exists() and path.suffix not in {".yaml", ".yml"}:
-        raise SpecError(f"{name_or_path}: no such file; {one_of('study', name_or_path, names('study'))}")
-    return load(Study, path)
