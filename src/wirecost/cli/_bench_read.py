@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from wirecost.cli._bench_output import hardware_named, write_files
+from wirecost.cli._bench_output import hardware_named, print_rows, write_files
 from wirecost.collectives import table
 from wirecost.collectives.document import fit_entries
 from wirecost.collectives.efficiency import Fitted, fit_rows
@@ -24,7 +24,7 @@ def read_and_print(
     paths: list[Path],
     ranks: int | None,
     *,
-    as_json: bool,
+    format: str,
     plot: Path | None,
     cluster: Path | None,
     hardware: str | None = None,
@@ -41,7 +41,9 @@ def read_and_print(
         compare_with_links(t.rows, named or of_gpu_name(t.gpu), hosts=t.hosts, groups=t.groups, span=t.span)
         for t in tables
     ]
-    if as_json:
+    if format in ("csv", "markdown", "latex"):
+        print_rows([row for t in tables for row in t.rows], ", ".join(map(str, paths)), format)
+    elif format == "json":
         typer.echo(json.dumps(_read_as_json(readings, tables, fits, shares), indent=1))
     else:
         for one, fitted, share in zip(tables, fits, shares, strict=True):

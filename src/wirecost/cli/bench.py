@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from wirecost.cli.completion import presets_of
-
-FORMATS = ("table", "json")
+from wirecost.cli.output import FORMAT, check_format
 
 
 def bench(
@@ -91,7 +90,7 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    output_format: Annotated[str, typer.Option("--format", metavar="table|json", help="What to print.")] = "table",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
     """Measure collectives over a network, as nccl-tests does.
 
@@ -103,19 +102,17 @@ def bench(
 
     from wirecost.cli._bench_output import check_outputs, run_and_print
     from wirecost.collectives.launcher import find_world
-    from wirecost.errors import SpecError, WirecostError, deprecated, one_of
+    from wirecost.errors import WirecostError, deprecated
 
     check_outputs(plot, cluster)
     if fabric is not None:
         deprecated("--fabric", "--network")
         network = network or fabric
-    if output_format not in FORMATS:
-        raise SpecError(f"--format: {one_of('format', output_format, FORMATS)}")
-    as_json = output_format == "json"
+    format = check_format(format)
     if read:
         from wirecost.cli._bench_read import read_and_print
 
-        right = read_and_print(read, ranks, as_json=as_json, plot=plot, cluster=cluster, hardware=hardware)
+        right = read_and_print(read, ranks, format=format, plot=plot, cluster=cluster, hardware=hardware)
         if not right:
             raise typer.Exit(1)
         return
@@ -146,7 +143,7 @@ def bench(
             graph=bool(graph),
             world=world,
         )
-        right = run_and_print(request, world, as_json=as_json, plot=plot, cluster=cluster, hardware=hardware)
+        right = run_and_print(request, world, format=format, plot=plot, cluster=cluster, hardware=hardware)
     except WirecostError as error:
         # What all ranks refuse, one of them says.
         if world is None or world.rank == 0 or isinstance(error, RankError):

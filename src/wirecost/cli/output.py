@@ -19,6 +19,7 @@ FORMAT = typer.Option("--format", metavar="FORMAT", help="text, json, csv, markd
 """The option of these commands."""
 MAX_CHARACTERS = 300
 """Longest text of a cell or a title. Names are shorter."""
+_NUMBER = re.compile(r"[-+0-9.,%a-z/ ]*")
 WIDTH_WITHOUT_TERMINAL = 160
 """Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
 
@@ -109,11 +110,20 @@ def table(title: str, head: Sequence[str], body: Sequence[Sequence[object]]) -> 
 
     made = Table(title=safe(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
     for index, name in enumerate(head):
-        numeric = body and all(re.fullmatch(r"[-+0-9.,%a-z/ ]*", str(line[index])) for line in body) and index > 0
-        made.add_column(safe(name), justify="right" if numeric else "left", overflow="fold")
+        made.add_column(
+            safe(name),
+            justify="right" if index > 0 and _are_numbers(line[index] for line in body) else "left",
+            overflow="fold",
+        )
     for line in body:
         made.add_row(*(safe(cell) for cell in line))
     return made
+
+
+def _are_numbers(cells: Iterable[object]) -> bool:
+    """Returns whether the cells of a column are numbers with units, words in lower case among them."""
+    texts = [str(cell) for cell in cells]
+    return any(text[:1].isdigit() for text in texts) and all(_NUMBER.fullmatch(text) for text in texts)
 
 
 def percent(value: float | None, digits: int = 1, *, sign: bool = False) -> str:
