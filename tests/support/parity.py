@@ -323,6 +323,7 @@ def _rank(folder: Path, compiler: str) -> None:
     overflows = json.loads((folder / "overflows.json").read_text())
     for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
         groups.begin()
+        torch._dynamo.reset()  # otherwise code that was compiled for many experiments is run without compiling
         watch = Watch(rank, Overflow(**overflows[number]) if overflows[number] else None)
         where = checkpoints[number]
         everything = list(

@@ -19,7 +19,6 @@ def check_runnable(study: Study) -> None:
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
     from wirecost.train.checks import check_combination, check_experiment, check_plan, check_workload
-    from wirecost.train.grid import rank_grid
 
     for key, entries, refusal in (
         ("workloads", study.workloads, check_workload),
@@ -33,7 +32,6 @@ def check_runnable(study: Study) -> None:
             if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
     for experiment in study.experiments():
-        rank_grid(experiment)  # raises where hosts cut a group apart
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     from wirecost.corpus.text import read_text

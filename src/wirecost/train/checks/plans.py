@@ -5,6 +5,7 @@ from __future__ import annotations
 from wirecost.spec import DataParallel, Experiment, GradientTraffic, PipelineSchedule, Plan, Recompute, Workload
 from wirecost.spec.workload import nearest_multiples
 from wirecost.train.checks.context import check_context_parallel
+from wirecost.train.checks.sharding import check_sharding_group
 from wirecost.train.checks.tensor import check_tensor_parallel
 
 
@@ -93,6 +94,8 @@ def check_experiment(experiment: Experiment) -> str | None:
 
     The experiment's workload and plan pass `check_combination`.
     """
+    if problem := check_sharding_group(experiment):
+        return problem
     plan = experiment.plan
     if plan.pipeline_schedule is PipelineSchedule.INTERLEAVED and experiment.accumulation % plan.pipeline_parallel:
         return (
