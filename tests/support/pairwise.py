@@ -40,7 +40,7 @@ def cover_pairs(
     """Returns cases that cover every pair of values of different factors for which a case is possible.
 
     Args:
-        factors: the values of each factor.
+        factors: the values of each factor. A value that is repeated is chosen more often.
         refusal: why a case is impossible, or None if it is possible.
     """
     draw = random.Random(seed)

@@ -138,9 +138,9 @@ def _to_precision(model: nn.Module, device: torch.device, plan: Plan, *, masters
     """Moves a model to a device and to the precision of its computation, in place.
 
     Args:
-        masters: whether parameters stay in FP32, because the strategy casts them when it gathers them. Buffers, as
-            the angles of rotary positions, are never gathered, so they always have the precision of the computation.
-            A buffer in FP32 would turn the activations that it multiplies to FP32.
+        masters: whether parameters stay in FP32, because the strategy casts them when it gathers them. Buffers,
+            as the angles of rotary positions, are never gathered, so they always have the precision of the
+            computation. A buffer in FP32 would turn the activations that it multiplies to FP32.
     """
     dtype = DTYPES[plan.precision]
     model.to(device, torch.float32 if masters else dtype)

@@ -117,8 +117,8 @@ class Groups:
         return group
 
     def over(self, name: str, ranks: tuple[int, ...]) -> Group:
-        """Returns a group of `ranks`. This is a collective call: all ranks of the world make it, in the same
-        order.
+        """Returns a group of ascending `ranks`. This is a collective call: all ranks of the world make it, in
+        the same order.
 
         On a rank that isn't one of `ranks`, the group's `index` is -1.
         """
@@ -132,7 +132,8 @@ class Groups:
         size = int(np.prod([self.grid.shape[a] for a in axes]))
         own_group = None
         for ranks in self.grid.transpose([*others, *axes]).reshape(-1, size).tolist():
-            group = self.over(name, tuple(ranks))
+            # `dist.new_group` sorts ranks, and the parts of collectives are in its order.
+            group = self.over(name, tuple(sorted(ranks)))
             if group.index >= 0:
                 own_group = group
         assert own_group is not None
