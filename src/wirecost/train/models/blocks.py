@@ -160,6 +160,10 @@ class VocabularyLoss(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+RESIDUAL = ("attention.out.weight", "mlp.down.weight", "mlp.experts.down", "mlp.shared.down.weight")
+"""Weights whose outputs are added to the residual stream."""
+
+
 def initialise(model: nn.Module, layers: int | None = None) -> None:
     """Initialises a model as GPT-2 (Radford et al. 2019, section 2.3) or BERT.
 
@@ -172,5 +176,5 @@ def initialise(model: nn.Module, layers: int | None = None) -> None:
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
         elif "norm" not in name:
-            residual = layers is not None and name.endswith(("attention.out.weight", "mlp.down.weight"))
+            residual = layers is not None and name.endswith(RESIDUAL)
             nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if layers and residual else 0.02)

@@ -96,11 +96,16 @@ class LlamaEmbedding(Unit):
 
 
 class LlamaLayer(Unit):
-    """A decoder layer. `rotary` is the same object in every layer."""
+    """A decoder layer.
+
+    Args:
+        rotary: the same object in every layer.
+        mlp: the MLP, over (batch, sequence, hidden).
+    """
 
     layers = 1
 
-    def __init__(self, workload: Workload, rotary: Rotary) -> None:
+    def __init__(self, workload: Workload, rotary: Rotary, mlp: nn.Module) -> None:
         super().__init__()
         self.rotary = rotary
         self.attention_norm = _norm(workload)
@@ -108,7 +113,7 @@ class LlamaLayer(Unit):
             workload.hidden, workload.heads, workload.key_value_heads, workload.head_size
         )
         self.mlp_norm = _norm(workload)
-        self.mlp = GatedMLP(workload.hidden, workload.ffn)
+        self.mlp = mlp
 
     def forward(self, state: State, batch: Batch) -> State:
         (x,) = state
@@ -138,10 +143,21 @@ def llama(workload: Workload) -> Model:
     weight = embedding.tokens.weight
     if not workload.tied_embeddings:
         weight = nn.Parameter(torch.empty_like(weight))
-    layers = [LlamaLayer(workload, rotary) for _ in range(workload.layers)]
+    layers = [LlamaLayer(workload, rotary, _mlp(workload, number)) for number in range(workload.layers)]
     model = Model([embedding, *layers, LlamaHead(workload, weight)])
     initialise(model, workload.layers)
     return model
+
+
+def _mlp(workload: Workload, layer: int) -> nn.Module:
+    """Returns the MLP of a layer: a mixture of experts if the workload has one and this isn't a dense layer."""
+    moe = workload.mixture_of_experts
+    if moe is None or layer < moe.dense_layers:
+        return GatedMLP(workload.hidden, workload.ffn)
+    # The import loads PyTorch's compiler, which takes a second that other models don't need.
+    from wirecost.train.models.experts import MixtureMLP
+
+    return MixtureMLP(workload)
 
 
 def _norm(workload: Workload) -> nn.RMSNorm:
