@@ -101,6 +101,10 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     torch.manual_seed(experiment.seed)
     with drawing_device(workload, device):
         whole = build_model(workload)
+    if groups.expert.size > 1:
+        from wirecost.train.parallel.experts import apply_expert_parallel
+
+        apply_expert_parallel(whole, groups, recorder)
     if groups.tensor.size > 1:
         from wirecost.train.parallel.tensor.apply import apply_tensor_parallel
 

@@ -112,6 +112,19 @@ class MLP(nn.Module):
         return self.down(self.activation(self.up(x)))
 
 
+class GatedMLP(nn.Module):
+    """A SwiGLU MLP (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, hidden: int, ffn_hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, ffn_hidden, bias=False)
+        self.up = nn.Linear(hidden, ffn_hidden, bias=False)
+        self.down = nn.Linear(ffn_hidden, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(functional.silu(self.gate(x)) * self.up(x))
+
+
 def keep_inputs(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Returns the result of `forward`, of which only the inputs are kept. Backward recomputes everything else."""
     # No unit draws random numbers, so the state of the generator needn't be kept.

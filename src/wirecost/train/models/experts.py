@@ -20,10 +20,10 @@ from torch.nn import functional
 
 from wirecost.spec import Workload
 from wirecost.spec.workload import MixtureOfExperts
-from wirecost.train.models.llama import GatedMLP
+from wirecost.train.models.base import uncompiled
+from wirecost.train.models.blocks import GatedMLP
 
 Product = Callable[[torch.Tensor, torch.Tensor, list[int]], torch.Tensor]
-uncompiled = torch.compiler.disable
 
 
 class Router(nn.Module):
@@ -79,7 +79,8 @@ def grouped_product(x: torch.Tensor, weights: torch.Tensor, counts: list[int]) -
     """Does what `product_of_each` does in one kernel. Each count must be a positive multiple of
     `ROW_MULTIPLE`."""
     ends = torch.tensor(counts, dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    return torch._grouped_mm(x, weights.transpose(1, 2), offs=ends.to(x.device, non_blocking=True))
+    offsets = ends.to(x.device, non_blocking=True)
+    return torch._grouped_mm(x, weights.transpose(1, 2), offs=offsets)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def has_grouped_kernel(x: torch.Tensor, weights: torch.Tensor) -> bool:
@@ -94,7 +95,7 @@ def has_grouped_kernel(x: torch.Tensor, weights: torch.Tensor) -> bool:
 
 
 def padded_places(counts: list[int], device: torch.device) -> tuple[torch.Tensor, list[int]]:
-    """Returns the places of rows after the rows of each expert are padded, int64 (rows,), and the padded counts."""
+    """Returns the places of rows when those of each expert are padded, int64 (rows,), and the new counts."""
     padded = [max(1, -(-count // ROW_MULTIPLE)) * ROW_MULTIPLE for count in counts]
     additional = torch.tensor([0, *padded[:-1]]).cumsum(0) - torch.tensor([0, *counts[:-1]]).cumsum(0)
     places = torch.arange(sum(counts)) + additional.repeat_interleave(torch.tensor(counts))
@@ -111,7 +112,7 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(experts, hidden, ffn_hidden))
 
     def forward(self, x: torch.Tensor, counts: list[int]) -> torch.Tensor:
-        """Applies each expert to its rows of `x`, (rows, hidden), of which `counts` has the numbers."""
+        """Applies each expert to its rows of `x`, (rows, hidden). `counts` are their numbers."""
         if not has_grouped_kernel(x, self.gate):
             return self._mlp(x, counts, product_of_each)
         places, padded = padded_places(counts, x.device)
@@ -141,8 +142,8 @@ class Copies:
 def order_copies(weights: torch.Tensor, chosen: torch.Tensor, moe: MixtureOfExperts) -> Copies:
     """Returns the copies of routed tokens by expert.
 
-    With a capacity each expert has as many places as the capacity, and later copies are dropped (Lepikhin et al. 2020,
-    arXiv:2006.16668, section 2.2). Otherwise every copy has a place.
+    With a capacity each expert has as many places as the capacity, and later copies are dropped (Lepikhin et al.
+    2020, arXiv:2006.16668, section 2.2). Otherwise every copy has a place.
 
     Args:
         weights, chosen: what `Router` returns.

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from wirecost.spec import Workload
 from wirecost.train.models.base import Batch, Model, State, Unit
-from wirecost.train.models.blocks import Attend, VocabularyLoss, initialise
+from wirecost.train.models.blocks import Attend, GatedMLP, VocabularyLoss, initialise
 
 ROTARY_BASE = 500_000.0
 """The base of Llama 3. It affects what is learned, but not the cost of training."""
@@ -69,19 +68,6 @@ class GroupedAttention(nn.Module):
         k = rotate(qkv[..., shared : shared + 1, :], cosine, sine).flatten(2, 3).transpose(1, 2)
         v = qkv[..., shared + 1, :].transpose(1, 2)
         return self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
-
-
-class GatedMLP(nn.Module):
-    """A SwiGLU MLP (Shazeer 2020, arXiv:2002.05202)."""
-
-    def __init__(self, hidden: int, ffn_hidden: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(hidden, ffn_hidden, bias=False)
-        self.up = nn.Linear(hidden, ffn_hidden, bias=False)
-        self.down = nn.Linear(ffn_hidden, hidden, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(functional.silu(self.gate(x)) * self.up(x))
 
 
 class LlamaEmbedding(Unit):
