@@ -34,12 +34,15 @@ T5: dict[str, Any] = {
     "positions": "relative",
     "biases": False,
 }
+# Learned routing would choose other experts where rounding differs.
+MIXTURE = {"experts": 4, "top_k": 2, "expert_ffn_hidden": 32, "shared_experts": 1, "routing": "balanced"}
 MODELS: dict[str, dict[str, Any]] = {
     "gpt": {"layers": 4},
     "bert": {"layers": 4, "family": Family.BERT},
     "t5": {"layers": 2, "decoder_layers": 2, **T5},
     "llama": {"layers": 4, **LLAMA},
     "llama-untied-grouped": {"layers": 4, "kv_heads": 2, "tied_embeddings": False, **LLAMA},
+    "mixture": {"layers": 4, **LLAMA, "mixture_of_experts": MIXTURE},
 }
 TINY = {"hidden": 32, "heads": 4, "vocab_size": 250, "sequence_length": 16}
 """Dimensions for two processor cores."""
@@ -54,12 +57,14 @@ SPLITS: dict[int, dict[str, dict[str, Any]]] = {
         "1f1b": {"pipeline_parallel": 2},
         "gpipe": {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"},
         "interleaved": {"pipeline_parallel": 2, "pipeline_schedule": "interleaved", "virtual_stages": 2},
+        "expert": {"expert_parallel": 2},
     },
 }
 SPLITS[4] = {
     **SPLITS[2],
     "tensor+1f1b": {"tensor_parallel": 2, "pipeline_parallel": 2},
     "sequence+context": {"tensor_parallel": 2, "sequence_parallel": True, "context_parallel": 2},
+    "sequence+expert": {"tensor_parallel": 2, "sequence_parallel": True, "expert_parallel": 2},
 }
 """What divides a model, by the number of ranks. The other ranks are data-parallel."""
 
