@@ -135,6 +135,17 @@ class Groups:
                 group = Group(self.pipeline.name, tuple(ranks), index, process_group)  # type: ignore[arg-type]
         return group
 
+    def with_process_group(self, group: Group) -> Group:
+        """Returns the group with a process group also if it has one rank, which FSDP2 needs. This is a collective
+        call, as `over` is."""
+        if group.size > 1:
+            return group
+        for rank in range(dist.get_world_size()):
+            process_group = dist.new_group([rank])
+            if rank == self.rank:
+                group = Group(group.name, (rank,), 0, process_group)  # type: ignore[arg-type]
+        return group
+
     def over(self, name: str, ranks: tuple[int, ...]) -> Group:
         """Returns a group of ascending `ranks`. This is a collective call: all ranks of the world make it, in
         the same order.

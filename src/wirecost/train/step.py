@@ -11,7 +11,7 @@ from wirecost.train.adam import MasterAdamW
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.parallel.base import DataParallelStrategy
-from wirecost.train.parallel.expert_data import parts_of
+from wirecost.train.parallel.expert_data import Pieces, parts_of
 from wirecost.train.recorder import Recorder
 
 NORM_EPSILON = 1e-6
@@ -111,7 +111,7 @@ class Stepper:
             communicator.all_reduce(total, phase=Phase.GRAD_SYNC)
         return total.sqrt()
 
-    def _square_norm(self, part: DataParallelStrategy) -> torch.Tensor:
+    def _square_norm(self, part: Pieces) -> torch.Tensor:
         """Returns the sum of the squares of this rank's pieces that no other rank counts."""
         pieces = [
             gradient

@@ -30,7 +30,7 @@ WORKLOADS = {
     )
     for name, settings in MIXTURES.items()
 }
-ZERO12 = (DataParallel.ZERO1, DataParallel.ZERO2)
+ZERO = (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)
 CLIPPED = Optimizer(epsilon=1e-5, gradient_clipping=0.5)
 
 
@@ -46,6 +46,7 @@ def cases(ranks: int) -> list[Experiment]:
             ("learned", {"data_parallel": "ddp"}, {}),
             ("learned", {"data_parallel": "zero1"}, {}),
             ("balanced", {"data_parallel": "zero2"}, {}),
+            ("learned", {"data_parallel": "zero3"}, {}),
             ("learned", {"data_parallel": "ddp", "recompute": "full"}, {}),
             ("learned", {"expert_parallel": 1, "data_parallel": "zero3"}, {}),
             ("learned", {"expert_parallel": 1, "tensor_parallel": 2}, {}),
@@ -54,7 +55,9 @@ def cases(ranks: int) -> list[Experiment]:
     else:
         plans = [
             ("learned", {"expert_parallel": 4}, {}),
-            *(("learned", {"data_parallel": kind}, {}) for kind in ("all_reduce", "ddp", "zero1", "zero2")),
+            *(("learned", {"data_parallel": kind}, {}) for kind in ("all_reduce", "ddp", *ZERO)),
+            ("balanced", {"expert_parallel": 4, "data_parallel": "zero3", "overlap": False}, {}),
+            ("learned", {"data_parallel": "zero3", "tensor_parallel": 2}, {}),
             ("balanced", {"data_parallel": "zero1", "overlap": False}, {}),
             ("learned", {"tensor_parallel": 2}, {}),
             ("learned", {"tensor_parallel": 2, "sequence_parallel": True, "data_parallel": "zero1"}, {}),
@@ -133,7 +136,9 @@ def assert_bytes(case: Experiment, trained: Trained, alone: Trained) -> None:
 def assert_gradient_bytes(case: Experiment, trained: Trained, alone: Trained) -> None:
     """The gradients of experts are summed over the ranks that hold them, and all others over all."""
     chosen = case.plan
-    if chosen.data_parallel in ZERO12 or chosen.model_parallel > 1:
+    if chosen.data_parallel is DataParallel.ZERO3:
+        assert_sharded_bytes(case, trained, alone)
+    if chosen.data_parallel in ZERO or chosen.model_parallel > 1:
         return
     experts = sum(p.numel() for name, p in alone.parameters.items() if ".experts." in name)
     others = sum(p.numel() for p in alone.parameters.values()) - experts
@@ -150,10 +155,26 @@ def assert_gradient_bytes(case: Experiment, trained: Trained, alone: Trained) ->
             assert sums == expected
 
 
-def test_a_mixture_resumes_from_its_checkpoint(tmp_path: Path) -> None:
+def assert_sharded_bytes(case: Experiment, trained: Trained, alone: Trained) -> None:
+    """A rank gathers its experts twice in a micro-batch, and scatters their gradients once."""
+    experts = sum(p.numel() for name, p in alone.parameters.items() if ".experts." in name)
+    own = 4 * experts // case.plan.expert_parallel // case.plan.tensor_parallel * case.accumulation
+    shards = case.ranks // case.plan.tensor_parallel // case.plan.expert_parallel
+    expected = {("all_gather", shards): 2 * own, ("reduce_scatter", shards): own} if shards > 1 else {}
+    for of_rank in trained.calls:
+        for calls in of_rank:
+            moved: Counter[tuple[str, int]] = Counter()
+            for op, group, size, nbytes in calls:
+                if group == "expert_sharding" and nbytes > 4:  # not the norm
+                    moved[op, size] += nbytes
+            assert moved == expected
+
+
+@pytest.mark.parametrize("kind", ["zero1", "zero3"])
+def test_a_mixture_resumes_from_its_checkpoint(kind: str, tmp_path: Path) -> None:
     kept = {"periodic": Periodic(checkpoint_every=2)}
     settings = [
-        experiment(plan(data_parallel="zero1"), WORKLOADS["learned"], 2, iterations=count, **more)
+        experiment(plan(data_parallel=kind), WORKLOADS["learned"], 2, iterations=count, **more)
         for count, more in ((4, {}), (2, kept), (4, kept))
     ]
     whole, _, resumed = train_all(settings, tmp_path, checkpoints=[None, "kept", "kept"])

@@ -12,10 +12,10 @@ from wirecost.train.checks.tensor import check_tensor_parallel
 
 def check_plan(plan: Plan) -> str | None:
     """Returns why the engine can't run a plan with any workload, or None if it can."""
-    if plan.expert_parallel > 1 and plan.data_parallel is DataParallel.ZERO3:
+    if plan.expert_parallel > 1 and plan.data_parallel is DataParallel.ZERO3 and plan.sharding_group == "node":
         return (
-            f"plan '{plan.name}': zero3 can't gather experts beside expert_parallel {plan.expert_parallel}; use "
-            "zero1 or zero2"
+            f"plan '{plan.name}': zero3 can't replicate experts over hosts beside expert_parallel "
+            f"{plan.expert_parallel}; use sharding_group all, or zero1 or zero2"
         )
     if plan.matrix_precision is not None:
         return (

@@ -103,7 +103,13 @@ def padded_places(counts: list[int], device: torch.device) -> tuple[torch.Tensor
 
 
 class Experts(nn.Module):
-    """SwiGLU MLPs (Shazeer 2020, arXiv:2002.05202) with stacked weights, (experts, outputs, inputs)."""
+    """SwiGLU MLPs (Shazeer 2020, arXiv:2002.05202) with stacked weights, (experts, outputs, inputs).
+
+    Attributes:
+        divided: whether other ranks have the other experts.
+    """
+
+    divided = False
 
     def __init__(self, hidden: int, ffn_hidden: int, experts: int) -> None:
         super().__init__()

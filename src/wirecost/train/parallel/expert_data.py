@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -98,8 +99,18 @@ class ExpertStrategies:
         }
 
 
-def parts_of(strategy: DataParallelStrategy) -> list[tuple[DataParallelStrategy, list[Group]]]:
-    """Returns the strategies of disjoint parameters, each with the groups over which its pieces are disjoint."""
+class Pieces(Protocol):
+    """The gradients of some parameters."""
+
+    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """Yields them in pieces. See `DataParallelStrategy.gradient_pieces`."""
+        ...
+
+
+def parts_of(strategy: DataParallelStrategy) -> list[tuple[Pieces, list[Group]]]:
+    """Returns the gradients of disjoint parameters, each with the groups over which its pieces are disjoint."""
+    if parts := getattr(strategy, "parts", None):
+        return parts
     if isinstance(strategy, ExpertStrategies):
         (dense,), (experts,) = parts_of(strategy.dense), parts_of(strategy.experts)
         return [dense, (experts[0], [*experts[1], strategy.expert])]

@@ -109,6 +109,7 @@ def apply_expert_parallel(model: nn.Module, groups: Groups, recorder: Recorder) 
                 part = nn.Parameter(parameter.detach().chunk(over.size)[over.group.index].clone())
                 vars(part)["expert_part"] = True
                 setattr(module.experts, name, part)
+            module.experts.divided = True
             moe = module.moe
             static = moe.routing == "balanced" or moe.capacity_factor is not None
             module.exchange = ExpertExchange(over, same_counts=static)

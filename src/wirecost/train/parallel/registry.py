@@ -33,7 +33,8 @@ def holds_masters(plan: Plan, groups: Groups) -> bool:
 
 def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> DataParallelStrategy:
     """Applies a plan's data parallelism to a model or to a rank's part of it, and returns the strategy."""
-    if not any(is_expert(parameter) for parameter in model.parameters()):
+    shards_all = holds_masters(plan, groups)  # ZeRO-3 handles experts itself
+    if shards_all or not any(is_expert(parameter) for parameter in model.parameters()):
         return _strategy(plan, model, groups, recorder)
     dense = _strategy(plan, Subset(model, lambda p: not is_expert(p)), groups, recorder)
     experts = _strategy(plan, Subset(model, is_expert), groups.of_experts(), recorder)
