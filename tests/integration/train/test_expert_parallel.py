@@ -17,6 +17,7 @@ from wirecost.spec.experiment import Optimizer, Periodic
 EXPERTS, TOP_K, ITERATIONS = 4, 2, 3
 MIXTURES: dict[str, dict[str, Any]] = {
     "learned": {"shared_experts": 1, "dense_layers": 1},
+    "aux": {"shared_experts": 1, "scoring": "sigmoid", "aux_loss": 0.05},
     "balanced": {"routing": "balanced", "normalised": False, "scaling": 2.0},
     "capacity": {"capacity_factor": 0.75, "scoring": "sigmoid"},
 }
@@ -49,6 +50,9 @@ def cases(ranks: int) -> list[Experiment]:
             ("learned", {"data_parallel": "zero3"}, {}),
             ("learned", {"data_parallel": "ddp", "recompute": "full"}, {}),
             ("learned", {"expert_parallel": 1, "data_parallel": "zero3"}, {}),
+            ("aux", {"expert_parallel": 1, "data_parallel": "zero3"}, {}),
+            ("aux", {"expert_parallel": 1, "pipeline_parallel": 2}, {}),
+            ("aux", {"expert_parallel": 1, "tensor_parallel": 2, "sequence_parallel": True}, {}),
             ("learned", {"expert_parallel": 1, "tensor_parallel": 2}, {}),
             ("learned", {"expert_parallel": 1, "tensor_parallel": 2, "sequence_parallel": True}, {}),
         ]
@@ -59,7 +63,7 @@ def cases(ranks: int) -> list[Experiment]:
             ("balanced", {"expert_parallel": 4, "data_parallel": "zero3", "overlap": False}, {}),
             ("learned", {"data_parallel": "zero3", "tensor_parallel": 2}, {}),
             ("balanced", {"data_parallel": "zero1", "overlap": False}, {}),
-            ("learned", {"tensor_parallel": 2}, {}),
+            ("aux", {"tensor_parallel": 2}, {}),
             ("learned", {"tensor_parallel": 2, "sequence_parallel": True, "data_parallel": "zero1"}, {}),
             ("balanced", {"tensor_parallel": 2, "sequence_parallel": True}, {}),
             ("learned", {"context_parallel": 2}, {}),

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -81,6 +81,26 @@ def test_a_mixture_computes_what_a_loop_over_tokens_does(settings: dict[str, Any
         torch.testing.assert_close(gradient, exact, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
+def test_the_balancing_loss_is_its_coefficient_for_balanced_experts_and_more_otherwise(scoring: str) -> None:
+    torch.manual_seed(0)
+    mlp = MixtureMLP(workload(scoring=scoring, aux_loss=0.5))
+    x = torch.randn(2, 8, 32)
+    for parameter in mlp.parameters():
+        torch.nn.init.zeros_(parameter)
+    chosen = (torch.arange(32) % 4).view(16, 2)
+    scores = mlp.router(x.flatten(0, 1))[2]
+    assert float(mlp._aux_loss(chosen, scores)) == pytest.approx(0.5)
+    with torch.no_grad():
+        mlp.router.weight[0] = x.mean((0, 1))
+    _, loss = mlp.balanced(x)
+    assert loss is not None
+    assert float(loss) > 0.5
+    (gradient,) = torch.autograd.grad(loss, mlp.router.weight)
+    assert gradient.norm() > 0
+    assert MixtureMLP(workload()).balanced(x)[1] is None
+
+
 @pytest.mark.parametrize("settings", [*SETTINGS, {"dense_layers": 1, "shared_experts": 1}], ids=str)
 def test_the_parameters_are_those_that_are_counted(settings: dict[str, Any]) -> None:
     model = build_model(workload(**settings))
@@ -94,6 +114,7 @@ def test_balanced_routing_gives_every_expert_equally_many_copies() -> None:
     assert order_copies(torch.ones(8, 2), chosen, moe).counts == [4] * 4
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=6))
 def test_padded_groups_compute_what_single_products_do(counts: list[int]) -> None:
     torch.manual_seed(0)

@@ -26,6 +26,11 @@ def check_experts(workload: Workload, plan: Plan) -> str | None:
             f"{where}: expert_ffn_hidden {width} does not divide over tensor_parallel {plan.tensor_parallel}; "
             f"nearest that does: {nearest_multiples(width, plan.tensor_parallel)}"
         )
+    if moe.aux_loss and plan.context_parallel > 1:
+        return (
+            f"{where}: aux_loss {moe.aux_loss:g} balances the tokens of whole sequences, of which context_parallel "
+            f"{plan.context_parallel} gives a rank a part; use aux_loss 0"
+        )
     return None
 
 

@@ -1,7 +1,7 @@
 """Mixtures of experts: a router chooses a few experts for each token (Shazeer et al. 2017, arXiv:1701.06538).
 
 Scores and their normalisation follow Mixtral (arXiv:2401.04088, section 2.1) and DeepSeek-V2 and V3
-(arXiv:2405.04434, section 2.1.2; arXiv:2412.19437, section 2.1.2). No loss balances the experts' loads.
+(arXiv:2405.04434, section 2.1.2; arXiv:2412.19437, section 2.1.2).
 
 Functions that depend on the routed numbers of tokens aren't traced by torch.compile. This module is imported only
 for mixtures of experts, because that takes a second.
@@ -34,11 +34,12 @@ class Router(nn.Module):
         self.moe = moe
         self.weight = nn.Parameter(torch.empty(moe.experts, hidden))
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Chooses experts for tokens, (tokens, hidden).
 
         Returns:
-            The weights of the chosen experts in FP32, and the experts, int64; both (tokens, top_k).
+            The weights of the chosen experts in FP32, and the experts, int64; both (tokens, top_k). The scores of
+            all experts in FP32, (tokens, experts).
         """
         moe = self.moe
         logits = functional.linear(x, self.weight).float()
@@ -52,7 +53,7 @@ class Router(nn.Module):
         weights = scores.gather(-1, chosen)
         if moe.normalised:
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-20)
-        return weights * moe.scaling, chosen
+        return weights * moe.scaling, chosen, scores
 
 
 ROW_MULTIPLE = 8
@@ -203,6 +204,7 @@ class MixtureMLP(nn.Module):
 
     Attributes:
         exchange: brings copies to their experts.
+        mean_over_ranks: returns the mean of a tensor over the ranks that have other tokens of the same sequences.
         shared: the experts that every token uses, as one MLP, or None.
     """
 
@@ -216,11 +218,29 @@ class MixtureMLP(nn.Module):
         self.experts = Experts(workload.hidden, ffn, moe.experts)
         self.shared = GatedMLP(workload.hidden, moe.shared_experts * ffn) if moe.shared_experts else None
         self.exchange: Exchange = here
+        self.mean_over_ranks: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weights, chosen = self.router(x.flatten(0, 1))
+        return self.balanced(x)[0]
+
+    def balanced(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns the outputs, (batch, sequence, hidden), and the loss that balances the experts, an FP32 scalar,
+        or None if the mixture has none."""
+        weights, chosen, scores = self.router(x.flatten(0, 1))
         y = self.mix(x, weights, chosen)
-        return y if self.shared is None else y + self.shared(x)
+        if self.shared is not None:
+            y = y + self.shared(x)
+        return y, self._aux_loss(chosen, scores) if self.moe.aux_loss else None
+
+    def _aux_loss(self, chosen: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Returns the coefficient times experts x the sum over the experts of (share of the copies x mean share of
+        the scores), which is 1 if both are balanced."""
+        moe = self.moe
+        if moe.scoring == "sigmoid":
+            scores = scores / scores.sum(-1, keepdim=True)
+        copies = functional.one_hot(chosen, moe.experts).sum((0, 1)) / chosen.numel()
+        copies, shares = self.mean_over_ranks(torch.stack([copies, scores.mean(0)]))
+        return moe.aux_loss * moe.experts * (copies * shares).sum()
 
     @uncompiled
     def mix(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,8 @@ arXiv:2307.09288; Llama 3, arXiv:2407.21783)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -71,14 +73,21 @@ class GroupedAttention(nn.Module):
 
 
 class LlamaEmbedding(Unit):
-    """The embedding of the tokens."""
+    """The embedding of the tokens.
+
+    If a loss balances experts, states have a second tensor: the sum of this loss over the layers, an FP32 scalar.
+    """
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
+        moe = workload.mixture_of_experts
+        self.balances = moe is not None and moe.aux_loss > 0
 
     def forward(self, state: State, batch: Batch) -> State:
-        return (self.tokens(batch["inputs"]),)
+        x = self.tokens(batch["inputs"])
+        # The zero depends on `x`, because a pipeline computes a gradient for every tensor of a state.
+        return (x, 0 * x.flatten()[0].float()) if self.balances else (x,)
 
 
 class LlamaLayer(Unit):
@@ -102,15 +111,21 @@ class LlamaLayer(Unit):
         self.mlp = mlp
 
     def forward(self, state: State, batch: Batch) -> State:
-        (x,) = state
+        x, *aux_losses = state
         angles = self.rotary(batch["inputs"].shape[1], batch.get("positions"))
         x = x + self.attention(self.attention_norm(x), angles)
-        return (x + self.mlp(self.mlp_norm(x)),)
+        mlp: Any = self.mlp
+        if not aux_losses or isinstance(mlp, GatedMLP):
+            return (x + mlp(self.mlp_norm(x)), *aux_losses)
+        y, aux_loss = mlp.balanced(self.mlp_norm(x))
+        return x + y, aux_losses[0] + aux_loss
 
 
 class LlamaHead(Unit):
-    """The last norm, and the mean cross-entropy of the next token. The output weights may be those of the
-    embedding."""
+    """The last norm, and the mean cross-entropy of the next token, plus the loss that balances experts.
+
+    The output weights may be those of the embedding.
+    """
 
     def __init__(self, workload: Workload, weight: torch.Tensor) -> None:
         super().__init__()
@@ -118,8 +133,9 @@ class LlamaHead(Unit):
         self.vocabulary = VocabularyLoss(weight)
 
     def forward(self, state: State, batch: Batch) -> State:
-        (x,) = state
-        return (self.vocabulary(self.norm(x), batch["targets"]),)
+        x, *aux_losses = state
+        loss = self.vocabulary(self.norm(x), batch["targets"])
+        return (loss + aux_losses[0] if aux_losses else loss,)
 
 
 def llama(workload: Workload) -> Model:

@@ -1,7 +1,7 @@
 """Tensor parallelism of mixtures of experts: each expert is split as an MLP is.
 
 All tensor-parallel ranks route the same tokens. With sequence parallelism each routes its slice of the sequence,
-and the choices are gathered.
+the choices are gathered, and the loads that the balancing loss is computed of are summed.
 """
 
 from __future__ import annotations
@@ -43,4 +43,5 @@ def split_mixture(mlp: nn.Module, shards: Shards, ranks: TensorRanks) -> None:
         setattr(mlp.experts, name, shard)
     if ranks.sequence:
         mark_partial(mlp.router.weight)
+        mlp.mean_over_ranks = lambda x: sum_over_ranks(x, ranks, sequence=False) / ranks.size
     mlp.mix = ParallelMix(mlp, ranks)  # type: ignore[method-assign]
