@@ -28,6 +28,8 @@ class Phase(StrEnum):
     EMBEDDING_SYNC = "embedding_sync"
     TENSOR_PARALLEL = "tensor_parallel"
     CONTEXT_PARALLEL = "context_parallel"
+    EXPERT_DISPATCH = "expert_dispatch"
+    EXPERT_COMBINE = "expert_combine"
     OPTIMIZER = "optimizer"
     CHECKPOINT = "checkpoint"
     VALIDATION = "validation"

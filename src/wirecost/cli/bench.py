@@ -38,6 +38,9 @@ def bench(
             autocompletion=presets_of("network"),
         ),
     ] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="A study file: --network is then the name of one of its networks.")
+    ] = None,
     fabric: Annotated[str | None, typer.Option(hidden=True)] = None,
     groups: Annotated[
         str, typer.Option(help="Process groups at once: 2 (rings over all hosts), or ranks like 0,2:1,3.")
@@ -130,6 +133,7 @@ def bench(
             hosts=hosts,
             ranks_per_host=ranks_per_host,
             network=network,
+            study=study,
             groups=groups,
             backend=backend,
             dtype=dtype,

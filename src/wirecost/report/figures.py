@@ -37,6 +37,8 @@ SHOWN_AS = {phase: "pipeline" if phase.startswith("pipeline") else str(phase) fo
     Phase.EMBEDDING_SYNC: "embedding sync",
     Phase.TENSOR_PARALLEL: "tensor parallel",
     Phase.CONTEXT_PARALLEL: "context parallel",
+    Phase.EXPERT_DISPATCH: "expert dispatch",
+    Phase.EXPERT_COMBINE: "expert combine",
 }
 MOST_PANELS = 60
 """Of a figure with a panel for each workload and scale; with more, experiments are drawn together."""

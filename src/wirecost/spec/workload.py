@@ -43,6 +43,14 @@ class MixtureOfExperts(Spec):
         expert_ffn_hidden: width of an expert. None is the workload's `ffn_hidden`.
         shared_experts: number of further experts of the same width that every token uses.
         dense_layers: number of first layers with one MLP of the workload's `ffn_hidden`.
+        scoring: the function that turns the router's logits into scores.
+        normalised: whether the weights of a token's experts are divided by their sum.
+        scaling: factor of these weights.
+        aux_loss: coefficient of the loss that balances the experts of a layer (Fedus et al. 2021, arXiv:2101.03961,
+            section 2.2). It is added to the loss for every layer with experts.
+        capacity_factor: each expert takes this number times its share of the copies, and drops the others. None
+            drops none.
+        routing: `learned`, or `balanced` if each expert gets equally many copies whatever the scores.
     """
 
     experts: PositiveInt
@@ -50,6 +58,12 @@ class MixtureOfExperts(Spec):
     expert_ffn_hidden: PositiveInt | None = None
     shared_experts: NonNegativeInt = 0
     dense_layers: NonNegativeInt = 0
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalised: bool = True
+    scaling: float = Field(default=1.0, gt=0, le=1e6)
+    aux_loss: float = Field(default=0.0, ge=0, le=1e6)
+    capacity_factor: float | None = Field(default=None, gt=0, le=1e6)
+    routing: Literal["learned", "balanced"] = "learned"
 
     @model_validator(mode="after")
     def _enough_experts(self) -> MixtureOfExperts:

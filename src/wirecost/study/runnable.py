@@ -51,7 +51,6 @@ def _check_training_installed() -> None:
 def check_study(study: Study) -> None:
     """Raises SpecError if a workload, a plan or an experiment of a study can't be trained on any machine."""
     from wirecost.train.checks import check_combination, check_experiment, check_plan, check_workload
-    from wirecost.train.grid import rank_grid
 
     for key, entries, refusal in (
         ("workloads", study.workloads, check_workload),
@@ -65,7 +64,6 @@ def check_study(study: Study) -> None:
             if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
     for experiment in study.experiments():
-        rank_grid(experiment)  # raises where hosts cut a group apart
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     from wirecost.corpus.text import read_text

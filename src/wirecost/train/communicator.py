@@ -151,14 +151,18 @@ class Communicator:
         output: torch.Tensor,
         whole: torch.Tensor,
         *,
+        sent: list[int] | None = None,
+        received: list[int] | None = None,
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """Exchanges parts between all n ranks.
+        """Exchanges parts between all n ranks. Its recorded size is that of `whole`, which may differ over ranks.
 
         Args:
-            output: receives the parts that the ranks send to this one, in the group's order, in n equal parts.
-            whole: this rank's n equal parts. Part i goes to rank i of the group.
+            output: receives the parts that the ranks send to this one, in the group's order.
+            whole: this rank's parts. Part i goes to rank i of the group.
+            sent, received: the sizes of the parts of `whole` and `output` in their first dimension. None are equal
+                parts.
         """
         if self.size == 1:
             output.view(-1).copy_(whole.reshape(-1))
@@ -166,7 +170,9 @@ class Communicator:
         return self._run(
             "all_to_all",
             whole.nbytes,
-            lambda: dist.all_to_all_single(output, whole, group=self.group.process_group, async_op=asynchronous),
+            lambda: dist.all_to_all_single(
+                output, whole, received, sent, self.group.process_group, async_op=asynchronous
+            ),
             phase,
         )
 

@@ -59,6 +59,8 @@ class Sample:
         host_issue_ns: time that the host took to issue the iteration. None on a CPU.
         kept_pace: whether the device had reached the optimizer's step by then. None on a CPU. If it hadn't, the
             host may have waited for the device's full queue, and `host_issue_ns` says nothing about the host.
+        expert_rows: number of copies of tokens that this rank's experts computed in forward, of all layers and
+            micro-batches. None without expert parallelism.
     """
 
     start_ns: int
@@ -68,6 +70,7 @@ class Sample:
     communications: list[Communication]
     host_issue_ns: int | None = None
     kept_pace: bool | None = None
+    expert_rows: int | None = None
 
 
 @dataclass
@@ -91,6 +94,7 @@ class Marks:
     issue_start_ns: int = field(default_factory=perf_counter_ns)  # on the host's clock
     host_issue_ns: int | None = None
     kept_pace: bool | None = None
+    expert_rows: int | None = None
 
 
 class _Timed(AbstractContextManager["Span | None"]):
@@ -158,6 +162,11 @@ class Recorder:
             with self._lock:
                 self._current.calls.append(call)
         return call
+
+    def count_expert_rows(self, rows: int) -> None:
+        """Counts copies of tokens that this rank's experts compute in the current iteration."""
+        if self._current is not None:
+            self._current.expert_rows = (self._current.expert_rows or 0) + rows
 
     def ended(self, call: Call) -> None:
         """Records the end of a collective."""
@@ -238,4 +247,5 @@ class Recorder:
             communications,
             marks.host_issue_ns,
             marks.kept_pace,
+            marks.expert_rows,
         )

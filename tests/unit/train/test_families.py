@@ -179,7 +179,12 @@ def test_grouped_heads_share_keys_and_values() -> None:
         ("bert", {"norm": "rmsnorm"}, "norm 'rmsnorm' can't be trained here; only 'layernorm' can"),
         ("t5", {"decoder_sequence_length": 128}, "too few to cut spans out; at least 64 and 2"),
         ("t5", {"activation": "geglu"}, "activation 'geglu' can't be trained here; only 'relu' can"),
-        ("llama", {"mixture_of_experts": {"experts": 4, "top_k": 2}}, "the engine trains no mixture of experts"),
+        ("gpt", {"mixture_of_experts": {"experts": 4, "top_k": 2}}, "can be trained in a Llama only"),
+        (
+            "llama",
+            {"mixture_of_experts": {"experts": 4, "top_k": 2, "dense_layers": 99}},
+            "dense_layers 99 is more than layers",
+        ),
     ],
 )
 def test_what_cannot_be_trained(family: str, changes: dict[str, object], message: str) -> None:

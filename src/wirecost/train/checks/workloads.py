@@ -42,6 +42,9 @@ def _check_t5(workload: Workload) -> str | None:
 def _check_rotary(workload: Workload) -> str | None:
     if workload.head_size % 2:
         return f"rotary positions need an even head_dim, not {workload.head_size}"
+    moe = workload.mixture_of_experts
+    if moe is not None and moe.dense_layers > workload.layers:
+        return f"mixture_of_experts.dense_layers {moe.dense_layers} is more than layers {workload.layers}"
     return None
 
 
@@ -88,9 +91,12 @@ VARIANTS: dict[Family, list[Variant]] = {
 
 def check_workload(workload: Workload) -> str | None:
     """Returns why the engine can't train a workload, or None if it can."""
-    if workload.mixture_of_experts:
-        return f"workload '{workload.name}': the engine trains no mixture of experts"
     variant = variant_of(workload)
+    if workload.mixture_of_experts and variant.name != "llama":
+        return (
+            f"workload '{workload.name}': mixture_of_experts can be trained in a Llama only (family gpt, "
+            "activation swiglu, norm rmsnorm, positions rotary, biases false)"
+        )
     if mismatches := _mismatches(workload, variant):
         key = mismatches[0]
         given, trained = getattr(workload, key), variant.needs[key]

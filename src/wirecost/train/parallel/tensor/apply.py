@@ -12,9 +12,9 @@ from wirecost.spec import Plan
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.models.bert import BERTEmbedding, BERTHead
-from wirecost.train.models.blocks import MLP, SelfAttention, VocabularyLoss
+from wirecost.train.models.blocks import MLP, GatedMLP, SelfAttention, VocabularyLoss
 from wirecost.train.models.gpt import GPTEmbedding, GPTHead
-from wirecost.train.models.llama import GatedMLP, GroupedAttention, LlamaEmbedding, LlamaHead
+from wirecost.train.models.llama import GroupedAttention, LlamaEmbedding, LlamaHead
 from wirecost.train.models.t5 import CrossAttention, RelativeBias, T5Embedding, T5Head, T5Turn
 from wirecost.train.parallel.tensor.linear import ColumnLinear, RowLinear
 from wirecost.train.parallel.tensor.ranks import TensorRanks, enter, whole_sequence
@@ -159,3 +159,8 @@ def apply_tensor_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder
     for module in modules:
         if rule := RULES.get(type(module)):
             rule(module, split)
+        elif type(module).__name__ == "MixtureMLP":
+            # The import loads PyTorch's compiler, which takes a second that other models don't need.
+            from wirecost.train.parallel.tensor.experts import split_mixture
+
+            split_mixture(module, split.shards, split.ranks)
