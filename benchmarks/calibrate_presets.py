@@ -244,7 +244,10 @@ def describe(title: str, errors: np.ndarray, tables: list[str]) -> str:
 
 
 def cluster_a(reference: Path, write: bool) -> None:
-    """The interconnect study's fractions: fitted on all, and on one workload with the one-node rows."""
+    """Fits the interconnect study's fractions: all of them, and those of one workload with the one-node rows.
+
+    The study is doi 10.1109/MM.2024.3360081.
+    """
     table = read_table(reference / "comm_fraction_cluster_a.csv")
     setting = Setting(testbed=load_spec("testbed", "pinnacles-a"))
     problem = FractionRows(fraction_rows(table, setting).rows)

@@ -43,6 +43,27 @@ def test_links_of_the_readme_lead_to_files() -> None:
     assert checked > 10
 
 
+def test_files_that_contributing_names_for_changes_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    section = page.split("## Where a change belongs\n")[1].split("\n## ")[0]
+    checked = 0
+    for row in section.splitlines():
+        folder = ROOT / "src" / "wirecost"
+        for name in re.findall(r"`([\w./]+(?:/|\.py))`", row) if row.startswith("|") else []:
+            if name.startswith(("scripts/", "tests/")):
+                path = ROOT / name
+            elif name == "cli/NAME.py":
+                continue
+            else:
+                path = ROOT / "src" / "wirecost" / name
+                if "/" not in name:
+                    path = folder / name  # beside the file that the row names before it
+                folder = path if name.endswith("/") else path.parent
+            assert path.exists(), f"{name} in {row}"
+            checked += 1
+    assert checked > 40
+
+
 def _rewritten(text: str) -> str:
     page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs" / "how-to" / "study.md")))
     config = {

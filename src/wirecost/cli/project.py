@@ -24,7 +24,7 @@ def project(
 ) -> None:
     """Project a measured iteration to more GPUs, by weak scaling.
 
-    The formula is that of the at-scale study (docs/explanation/cost-model.md)."""
+    The formula is that of the at-scale study (doi 10.1145/3639034; docs/explanation/cost-model.md)."""
     import json
     from dataclasses import asdict
 

@@ -1,5 +1,6 @@
-"""The at-scale study's projection (SIGMETRICS 2024): one node's breakdown and the network's efficiency give the
-iteration at scale.
+"""The at-scale study's projection (doi 10.1145/3639034).
+
+One node's breakdown and the network's efficiency give the iteration at scale.
 
 speedup(g -> n) = (r_compute + r_comm) / (r_compute + r_comm / efficiency(g -> n)), with r the shares of the
 iteration on g GPUs. The efficiency is how much of the node's collective

@@ -28,7 +28,10 @@ MOST_COLUMNS = 100
 
 
 def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
-    """Study A's layout: workload x network down, <ranks, global batch> across, in tables that fit the width."""
+    """Returns tables that fit the width, with workload x network down and <ranks, global batch> across.
+
+    This is the layout of the interconnect study's tables (doi 10.1109/MM.2024.3360081).
+    """
     predicted = "; p: predicted, not measured" if report.predicted else ""
     title = f"Communication as a fraction of the iteration, {plan} (median of n iterations{predicted})"
     labels = {network: report.network_label(network) for network in report.networks}

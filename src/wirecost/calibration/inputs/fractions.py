@@ -2,8 +2,8 @@
 
 Columns: workload (a preset), gpus, global_batch, micro_batch, comm_fraction; and where the row was measured:
 cluster, stack and precision (presets), or a testbed and protocol. Training is data parallel with one all-reduce
-after backward, as in the interconnect study's table. Nothing is assumed about the cluster: a table that doesn't
-name it is refused, unless the user does."""
+after backward, as in the table of the interconnect study (doi 10.1109/MM.2024.3360081). Nothing is assumed about
+the cluster: a table that doesn't name it is refused, unless the user does."""
 
 from __future__ import annotations
 
