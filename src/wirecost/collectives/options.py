@@ -1,4 +1,4 @@
-"""From the words of a command line to a request."""
+"""Converts command-line options to a benchmark request."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ def request_from(
     graph: bool = False,
     world: World | None = None,
 ) -> BenchRequest:
-    """Raises SpecError: one line that names the option and what is allowed.
+    """Returns the request that the options describe.
 
     Args:
         world: the ranks that a launcher started, this one among them.
+
+    Raises:
+        SpecError: one line that names the option and the allowed values.
     """
     for option, value in (("--hosts", hosts), ("--ranks-per-host", ranks_per_host or 1), ("-w", warmup)):
         if value < 1:
@@ -100,7 +103,7 @@ def request_from(
 
 
 def network_named(name: str | None, backend: Backend, hosts: int) -> Network:
-    """A network by a preset's name or a file; without one, what is inside this machine.
+    """Returns a network by a preset's name or a file's path; without a name, the interconnect inside this machine.
 
     Raises:
         SpecError
@@ -121,10 +124,10 @@ def network_named(name: str | None, backend: Backend, hosts: int) -> Network:
 
 
 def native_named(name: str | None, backend: Backend) -> Network:
-    """The network that a launcher's ranks have: its native form, or an unnamed one.
+    """Returns the network of a launcher's ranks: the native form of the named one, or an unnamed one.
 
     Raises:
-        SpecError: for a network that is emulated only.
+        SpecError: for a network that can only be emulated.
     """
     if name is None:
         return Network(name="native", native=Native())

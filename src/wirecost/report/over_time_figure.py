@@ -229,7 +229,7 @@ def _shown_ns(over_time: NetworkOverTime) -> tuple[int, int]:
 
 
 def _edges(series: Series, first: int, last: int) -> Any:
-    """Returns the times between which rates are drawn: the samples' own times if there are few, else even steps."""
+    """Returns the times between which rates are drawn: the samples' times if they are few, else even steps."""
     inside = series.t_ns[(series.t_ns > first) & (series.t_ns < last)]
     if len(inside) < MOST_STEPS:
         return np.unique(np.array([first, *inside, last], dtype=float))

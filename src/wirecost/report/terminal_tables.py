@@ -111,10 +111,10 @@ def benchmarks(report: StudyReport, most: int | None = None) -> Table:
 
 def speed_ups(report: StudyReport) -> Table:
     """Returns the table of speed-ups. A row is a workload at a scale, a column a slower network."""
-    found = report.speed_ups()
-    slower = [n for n in report.networks if any(s.slow == n for s in found)]
-    counts = sorted({n for s in found for n in (s.ratio.n_numerator, s.ratio.n_denominator)})
-    fast = {s.fast for s in found}
+    rows = report.speed_ups()
+    slower = [n for n in report.networks if any(s.slow == n for s in rows)]
+    counts = sorted({n for s in rows for n in (s.ratio.n_numerator, s.ratio.n_denominator)})
+    fast = {s.fast for s in rows}
     table = make_table(
         f"Speed-up of {' or '.join(sorted(fast))}: ratio of median iteration times "
         f"(95 % bootstrap interval; n = {number_range(counts)} each)"
@@ -125,7 +125,7 @@ def speed_ups(report: StudyReport) -> Table:
         table.add_column("of")
     for network in slower:
         table.add_column(Text(f"over {report.network_label(network)}"), justify="right")
-    for (plan, workload, scale, of), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
+    for (plan, workload, scale, of), group in groupby(rows, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
         by_network = {s.slow: s.ratio for s in group}
         name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
         ratios = [by_network.get(n) for n in slower]
@@ -164,17 +164,17 @@ def expectations(report: StudyReport, most: int | None = None) -> Table:
     """Returns the table that compares measured transfers with bytes / rate. With `most` it shows the runs with the
     largest deviation.
     """
-    found = report.expectations()
-    held = sum(e.holds for e in found)
+    rows = report.expectations()
+    n_held = sum(e.holds for e in rows)
     table = make_table(
-        f"Expected from bytes and rate: {held} of {len(found)} runs within {EXPECTATION_TOLERANCE:.0%} "
-        f"(transfer of one all-reduce, wait left out; n = {number_range(sorted({e.calls for e in found}))})"
+        f"Expected from bytes and rate: {n_held} of {len(rows)} runs within {EXPECTATION_TOLERANCE:.0%} "
+        f"(transfer of one all-reduce, wait left out; n = {number_range(sorted({e.calls for e in rows}))})"
     )
     for name in ("workload", "network", "scale"):
         table.add_column(name)
     for name in ("measured", "expected", "deviation"):
         table.add_column(name, justify="right")
-    for e in found if most is None else _first(overview.deviating(found), most, table):
+    for e in rows if most is None else _first(overview.deviating(rows), most, table):
         table.add_row(
             Text(e.cell.workload),
             Text(report.network_label(e.cell.network)),
@@ -188,8 +188,8 @@ def expectations(report: StudyReport, most: int | None = None) -> Table:
 
 def gradient_traffic(report: StudyReport, most: int | None = None) -> Table:
     """Returns the table of saved bytes and losses for plans that differ in their gradient traffic."""
-    found = compressions(report)
-    counts = sorted({len(c.losses) for c in found})
+    rows = compressions(report)
+    counts = sorted({len(c.losses) for c in rows})
     table = make_table(
         f"Gradient traffic: what a rank sends in an iteration (each collective on a ring), and the loss "
         f"of the first and last of n = {number_range(counts)} iterations"
@@ -198,7 +198,7 @@ def gradient_traffic(report: StudyReport, most: int | None = None) -> Table:
         table.add_column(name)
     for name in ("sent", "saved", "first loss", "last loss"):
         table.add_column(name, justify="right")
-    for c in _first(found, most, table):
+    for c in _first(rows, most, table):
         table.add_row(
             Text(c.cell.workload),
             Text(report.network_label(c.cell.network)),
