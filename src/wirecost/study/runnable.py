@@ -1,4 +1,4 @@
-"""What this installation and machine can't run of a study, refused before anything is started."""
+"""Checks that this installation and machine can run a study, before anything is started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from wirecost.spec import Device, Study
 
 
 def check_runnable(study: Study) -> None:
-    """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
+    """Raises MissingExtraError, SpecError or UnsupportedError, naming the cause, if the study can't
+    be run here.
+    """
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
     from wirecost.train.checks import check_combination, check_experiment, check_plan, check_workload
@@ -33,7 +35,7 @@ def check_runnable(study: Study) -> None:
             if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
     for experiment in study.experiments():
-        rank_grid(experiment)  # raises where hosts cut a group apart
+        rank_grid(experiment)  # raises if a group is split over hosts
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     from wirecost.corpus.text import read_text
@@ -58,12 +60,14 @@ def _check_gpus(study: Study) -> None:
 
 
 def too_few_gpus(ranks: int, gpus: int) -> str:
-    """Every rank needs a GPU of its own: two that share one measure each other."""
+    """Returns the error text for too few GPUs. Every rank needs its own GPU, because two ranks on one disturb each
+    other.
+    """
     return f"device cuda needs a GPU for each rank: {ranks}, and PyTorch finds {gpus} here"
 
 
 def gpus_here() -> int:
-    """In another process: this one must not hold a GPU."""
+    """Returns the number of GPUs, counted in another process because this one must not open a GPU."""
     run = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
         capture_output=True,
@@ -75,7 +79,7 @@ def gpus_here() -> int:
 
 
 def _check_isolation() -> None:
-    # Memory, not a file: whether a disk is full doesn't matter yet.
+    # The output goes to memory instead of a file, so that a full disk doesn't matter here.
     with open(os.memfd_create("wirecost-isolation"), "w+b") as output:  # noqa: PTH123 - a descriptor, not a path
         with Isolated([sys.executable, "-c", ""], network=True, output=output) as trial:
             code = trial.wait(60)
