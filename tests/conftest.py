@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from hypothesis import settings
 
 from support.fuzzing.seed import COUNT, SEED
 from support.paths import SHARED
-
 
 # The time that an example takes decides no test.
 settings.register_profile("wirecost", deadline=None)

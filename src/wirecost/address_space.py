@@ -8,21 +8,21 @@ import resource
 from wirecost.errors import UnsupportedError
 
 LEAST_MIB = 320
-"""With less, numpy and scipy don't load: they hang, print lines of their own or end the process."""
+"""Least address space with which numpy and scipy load. With less they hang, print messages or end the process."""
 _MIB = 1 << 20
 
 
 def limit_mib() -> int | None:
-    """Returns the limit in MiB; None without one."""
+    """Returns the limit in MiB; None if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft // _MIB
 
 
 def settle_in() -> None:
-    """Prepares this process for its limit, if it has one.
+    """Sets up this process for its limit on address space, if it has one.
 
     Raises:
-        UnsupportedError: for a limit below `LEAST_MIB`.
+        UnsupportedError: if the limit is below `LEAST_MIB`.
     """
     limit = limit_mib()
     if limit is None:
@@ -36,11 +36,12 @@ def settle_in() -> None:
 
 
 def check_room_for_polars() -> None:
-    """Refuses a limit under which the table library would abort the process instead of raising an error: it
-    reserves address space for a thread on each core when it is imported (1.2 GiB on 2 cores).
+    """Checks that the limit leaves enough address space to import polars. Below that, polars aborts the process
+    instead of raising an error: it reserves address space for one thread per core when it is imported (1.2 GiB on
+    2 cores).
 
     Raises:
-        UnsupportedError
+        UnsupportedError: if the limit is too low.
     """
     needed = 1536 + 64 * (os.cpu_count() or 1)
     limit = limit_mib()

@@ -1,4 +1,4 @@
-"""From the words of a command line to a request."""
+"""Converts command-line options to a benchmark request."""
 
 from __future__ import annotations
 
@@ -44,11 +44,14 @@ def request_from(
     study: Path | None = None,
     world: World | None = None,
 ) -> BenchRequest:
-    """Raises SpecError: one line that names the option and what is allowed.
+    """Returns the request that the options describe.
 
     Args:
         study: the study file in which `network` is described.
         world: the ranks that a launcher started, this one among them.
+
+    Raises:
+        SpecError: one line that names the option and the allowed values.
     """
     for option, value in (("--hosts", hosts), ("--ranks-per-host", ranks_per_host or 1), ("-w", warmup)):
         if value < 1:
@@ -135,7 +138,7 @@ def study_network(study: Path, name: str | None) -> Network:
 
 
 def network_named(name: str | None, backend: Backend, hosts: int) -> Network:
-    """A network by a preset's name or a file; without one, what is inside this machine.
+    """Returns a network by a preset's name or a file's path; without a name, the interconnect inside this machine.
 
     Raises:
         SpecError
@@ -159,7 +162,7 @@ def _native_form(network: Network) -> Network:
     """Returns the native form of a network.
 
     Raises:
-        SpecError: for a network that is emulated only.
+        SpecError: for a network that can only be emulated.
     """
     if network.native is None:
         raise SpecError(

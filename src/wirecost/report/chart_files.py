@@ -10,7 +10,7 @@ from wirecost.study.store import StoreError
 
 
 def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
-    """Writes charts by name as .png and .svg into a folder; returns the paths.
+    """Writes each chart as NAME.png and NAME.svg into a folder; returns the paths.
 
     Raises:
         StoreError: if the folder can't be written.
@@ -19,7 +19,7 @@ def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
     try:
         if charts:
             folder.mkdir(parents=True, exist_ok=True)
-        # Vega-Lite's schema holds for our charts whatever the data; checking it takes as long as drawing.
+        # The charts satisfy Vega-Lite's schema whatever the data. Validation would take as long as drawing.
         specs = [chart.to_json(validate=False) for chart in charts.values()]
         drawn = render([(spec, kind) for spec in specs for kind in ("svg", "png")])
         for number, name in enumerate(charts):

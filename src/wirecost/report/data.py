@@ -1,4 +1,4 @@
-"""A study's report as rows: for JSON, CSV, data frames and figures."""
+"""Converts a study's report to rows for JSON, CSV, data frames and figures."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ PARTS = ("compute_only", "overlapped", "exposed_comm", "exposed_memory", "idle")
 
 
 def rows(report: StudyReport) -> list[dict[str, Any]]:
-    """One row for each experiment: medians over iterations after warm-up, quartiles for the two main figures.
+    """Returns one row for each experiment, with medians over the iterations after warm-up and quartiles of the two
+    main figures.
 
-    Times in milliseconds; None where a value isn't known.
+    Times are in milliseconds; an unknown value is None.
     """
     return [_row(cell) for cell in report.cells]
 
@@ -54,9 +55,11 @@ def _row(cell: Cell) -> dict[str, Any]:
     for phase in Phase:
         spent = s.phases_ns.get(phase) if s else None
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
-    said = cell.predicted
-    row["predicted_iteration_ms"] = time.median * 1e-6 if said and (time := said.iteration_ns()) else None
-    row["predicted_comm_fraction"] = f.median if said and (f := said.comm_fraction()) else None
+    prediction = cell.predicted
+    row["predicted_iteration_ms"] = (
+        time.median * 1e-6 if prediction and (time := prediction.iteration_ns()) else None
+    )
+    row["predicted_comm_fraction"] = f.median if prediction and (f := prediction.comm_fraction()) else None
     row["tokens_per_s"] = s.tokens_per_s if s else None
     row["sent_bytes"] = s.sent_bytes if s else None
     window = s.profile if s else None
@@ -98,7 +101,7 @@ def _quartiles(name: str, spread: Spread | None, factor: float) -> dict[str, flo
 
 
 def to_frame(report: StudyReport) -> pl.DataFrame:
-    """The rows as a data frame."""
+    """Returns the rows as a data frame."""
     check_room_for_polars()
     import polars as pl
 
@@ -111,7 +114,9 @@ def to_csv(report: StudyReport) -> str:
 
 
 def to_json(report: StudyReport) -> str:
-    """Stable and documented in docs/how-to/study.md; `format_version` changes when a key does."""
+    """Returns the report as JSON. The keys are documented in docs/how-to/study.md; `format_version` changes with
+    them.
+    """
     return json.dumps(
         {
             "format_version": FORMAT_VERSION,

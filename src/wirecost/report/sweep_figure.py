@@ -1,4 +1,4 @@
-"""A sweep as a figure: iteration time with its interval, and comm fraction, over one axis."""
+"""Draws a sweep: the iteration time with its interval and the communication fraction over one axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def sweep_chart(points: Sequence[Point], axis: str, title: str) -> alt.HConcatChart:
-    """Returns iteration time with its interval, and comm fraction, over the axis.
+    """Returns a chart of the iteration time with its interval and the communication fraction over the axis.
 
     Raises:
         SpecError: if there is nothing to draw.
@@ -51,10 +51,10 @@ def sweep_chart(points: Sequence[Point], axis: str, title: str) -> alt.HConcatCh
 
 
 def write_sweep_figure(points: Sequence[Point], axis: str, title: str, path: Path) -> None:
-    """Writes the chart of a sweep as PNG or SVG, by the ending of the path.
+    """Writes the chart of a sweep as PNG or SVG, according to the path's suffix.
 
     Raises:
-        SpecError: for another ending, nothing to draw, or a file that can't be written.
+        SpecError: if the suffix is another one, there is nothing to draw, or the file can't be written.
     """
     if path.suffix not in (".png", ".svg"):
         raise SpecError(f"{path}: a plot is a .png or .svg")

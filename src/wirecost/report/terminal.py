@@ -16,7 +16,7 @@ from wirecost.text import printable
 
 
 def print_report(report: StudyReport, console: Console | None = None, *, full: bool = False) -> None:
-    """Prints every table; of a large study an overview, unless it is asked for in `full`."""
+    """Prints every table of a study. A large study is printed as an overview, unless `full` is set."""
     console = console or Console(highlight=False)
     short = report.is_large and not full
     most = MOST_ROWS if short else None
@@ -73,7 +73,7 @@ def _print_links(report: StudyReport, console: Console, most: int | None) -> Non
 
 
 def _print_diagnostics(report: StudyReport, console: Console, most: int | None) -> None:
-    """Prints what didn't finish, and the diagnostics of what did."""
+    """Prints the experiments that didn't finish, and the diagnostics of those that did."""
     unfinished, diagnostics = report.unfinished(), report.diagnostics()
     for row in unfinished[:most]:
         text = Text(f"{row.status}: {row.what}: {printable(row.reason)}", style="red")

@@ -1,4 +1,6 @@
-"""From the raw samples of every rank to a breakdown: matches collectives over ranks, tells wait from transfer."""
+"""Builds a breakdown from the raw samples of all ranks: matches collectives over ranks, separates wait and
+transfer.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,19 @@ from wirecost.study.profiled import read_profile
 from wirecost.study.store import StoreError
 
 LOSSY = 0.01
-"""The share of TCP segments sent again from which a result says so: each may stall its connection for 200 ms, the
-least that Linux waits for an acknowledgement."""
+"""Share of retransmitted TCP segments from which on a result has a diagnostic. Each may stall its connection for
+200 ms, Linux's shortest wait for an acknowledgement.
+"""
 BUSY = 0.15
-"""The share of all cores that other programs may use before a result says so."""
+"""Share of all cores used by other programs from which on a result has a diagnostic."""
 
 
 class IncompleteSamplesError(ValueError):
-    """Ranks that ended well left fewer samples than they should have."""
+    """Raised when ranks that succeeded left fewer samples than they should have."""
 
 
 def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
-    """The breakdown of a finished experiment, warm-up left out.
+    """Returns the breakdown of a finished experiment without warm-up.
 
     Raises:
         IncompleteSamplesError: if a rank lacks iterations.
@@ -51,7 +54,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     by_rank = [_read_samples(directory / "samples" / f"rank-{r}.jsonl") for r in range(experiment.ranks)]
     expected = experiment.warmup + experiment.iterations
     if experiment.min_time:
-        expected = max(expected, *map(len, by_rank), 0)  # the ranks agreed on how many more there are
+        expected = max(expected, *map(len, by_rank), 0)  # the ranks agreed on the number of additional iterations
     for rank, samples in enumerate(by_rank):
         if len(samples) != expected:
             raise IncompleteSamplesError(f"rank {rank} left {len(samples)} of {expected} iterations")
@@ -105,7 +108,9 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
 
 
 def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[Diagnostic]:
-    """`min_time` ends with the iterations that it may bring, or near the experiment's timeout."""
+    """Returns a diagnostic if the iterations took less than `min_time`, which its limit on iterations and the
+    experiment's timeout can cause.
+    """
     spent_s = sum(s["end_ns"] - s["start_ns"] for s in measured) * 1e-9
     if spent_s >= experiment.min_time:
         return []
@@ -133,23 +138,26 @@ def _read_samples(path: Path) -> list[dict[str, Any]]:
 
 
 def _peak_memory(experiment: Experiment, directory: Path) -> list[PeakMemory]:
-    """Of the ranks that left one; a rank leaves none where its kernel doesn't tell."""
+    """Returns the peak memory of the ranks that recorded it. A rank records none if its kernel
+    doesn't report it.
+    """
     paths = [directory / "memory" / f"rank-{rank}.json" for rank in range(experiment.ranks)]
     return [PeakMemory.model_validate_json(path.read_bytes()) for path in paths if path.exists()]
 
 
 def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | None) -> list[Collective]:
-    """The n-th collective of an iteration is the same call on every rank of its group, so calls match by order.
+    """Returns the collectives with wait and transfer. Calls are matched by order: the n-th collective of an
+    iteration is the same call on every rank of its group.
 
-    All ranks read one clock (the hosts are emulated on one machine): transfer runs from the last rank's
-    start to a rank's own end, and what a rank waited before that is wait (docs/explanation/measurement.md).
+    All ranks read one clock, because the hosts are emulated on one machine. Transfer runs from the last rank's
+    start to a rank's own end; a rank's time before that is wait (docs/explanation/measurement.md).
     """
-    found: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
+    calls_by_operation: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for samples in zip(*measured, strict=True):
         for calls in _matched([s["communications"] for s in samples]):
             last_start = max(call["start_ns"] for _, call in calls)
             for rank, call in calls:
-                found[rank, call["op"], call["group"]].append(
+                calls_by_operation[rank, call["op"], call["group"]].append(
                     {
                         "size": len(call["ranks"]),
                         "start": call["start_ns"],
@@ -158,16 +166,16 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                         "wait": min(last_start, call["end_ns"]) - call["start_ns"],
                     }
                 )
-    # Without a cap there is no rate to expect: it depends on how many connections share the processors.
+    # Without a cap no rate can be expected: it depends on the number of connections that share the processors.
     rate = link.rate_bps if link and link.nominal_rate_bps else None
     collectives = []
-    for (rank, op, group), calls in found.items():
+    for (rank, op, group), calls in calls_by_operation.items():
         total = sum(c["bytes"] for c in calls)
         duration = sum(c["duration"] for c in calls)
         wait = sum(c["wait"] for c in calls)
         ranks = calls[0]["size"]
         transfer = duration - wait
-        # Calls that are under way at once (the buckets of DDP) share the link: their times don't add up.
+        # Concurrent calls (the buckets of DDP) share the link, so their times don't add up.
         ordered = sorted((c["start"], c["start"] + c["duration"]) for c in calls)
         apart = all(end <= start for (_, end), (start, _) in pairwise(ordered))
         collectives.append(
@@ -190,10 +198,10 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
 
 
 def _matched(by_rank: list[list[dict[str, Any]]]) -> list[list[tuple[int, dict[str, Any]]]]:
-    """One iteration's calls of every rank, put together by the collective that they are part of.
+    """Groups one iteration's calls of all ranks by the collective that they belong to.
 
     Raises:
-        IncompleteSamplesError: if a rank of a group lacks a call that the others made.
+        IncompleteSamplesError: if a rank of a group lacks a call that the other ranks have.
     """
     lanes: dict[tuple[str, str, tuple[int, ...]], dict[int, list[dict[str, Any]]]] = {}
     for rank, calls in enumerate(by_rank):
@@ -201,17 +209,17 @@ def _matched(by_rank: list[list[dict[str, Any]]]) -> list[list[tuple[int, dict[s
             ranks = tuple(call["ranks"])
             op = "send_recv" if call["op"] in ("send", "recv") else call["op"]
             lanes.setdefault((op, call["group"], ranks), {r: [] for r in ranks})[rank].append(call)
-    found = []
+    matched = []
     for (op, group, _), members in lanes.items():
         if len({len(calls) for calls in members.values()}) > 1:
             counts = ", ".join(f"rank {rank} {len(calls)}" for rank, calls in members.items())
             raise IncompleteSamplesError(f"calls of {op} in {group} differ in number: {counts}")
-        found += [list(zip(members, calls, strict=True)) for calls in zip(*members.values(), strict=True)]
-    return found
+        matched += [list(zip(members, calls, strict=True)) for calls in zip(*members.values(), strict=True)]
+    return matched
 
 
 def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, list[Diagnostic]]:
-    """The transport that was used, as NCCL's own log proves it; gloo has but one."""
+    """Returns the transport that NCCL's log proves, with diagnostics; gloo has only one transport."""
     if experiment.ranks == 1:
         return None, []
     if experiment.device is Device.CPU:
@@ -262,9 +270,9 @@ def _busy(directory: Path) -> list[Diagnostic]:
 def _diagnostics(
     experiment: Experiment, cores: int, collectives: list[Collective], link: LinkMeasurement | None
 ) -> list[Diagnostic]:
-    found = []
+    diagnostics = []
     if experiment.ranks > 1 and not collectives:
-        found.append(
+        diagnostics.append(
             diagnostic(
                 "ranks_trained_apart",
                 f"{experiment.ranks} ranks and no communication seen: they trained apart, "
@@ -272,7 +280,7 @@ def _diagnostics(
             )
         )
     if experiment.network.emulate is not None and experiment.ranks > cores:
-        found.append(
+        diagnostics.append(
             diagnostic(
                 "shared_cores",
                 f"{experiment.ranks} ranks share {cores} processor cores: compute is slower than on "
@@ -281,11 +289,11 @@ def _diagnostics(
         )
     smallest = min((c.bytes / c.count for c in collectives if c.bytes), default=None)
     if link and link.unshaped_bytes and smallest is not None and smallest < 10 * link.unshaped_bytes:
-        found.append(
+        diagnostics.append(
             diagnostic(
                 "short_messages",
                 f"collectives of {smallest / 2**10:.0f} KiB partly fit into the shaper's "
                 f"{link.unshaped_bytes >> 10} KiB bucket and look faster than the link",
             )
         )
-    return found
+    return diagnostics

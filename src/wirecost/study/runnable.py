@@ -1,4 +1,4 @@
-"""What this installation and machine can't run of a study, refused before anything is started."""
+"""Checks that this installation and machine can run a study, before anything is started."""
 
 from __future__ import annotations
 
@@ -89,12 +89,14 @@ def _check_gpus(study: Study) -> None:
 
 
 def too_few_gpus(ranks: int, gpus: int) -> str:
-    """Every rank needs a GPU of its own: two that share one measure each other."""
+    """Returns the error text for too few GPUs. Every rank needs its own GPU, because two ranks on one disturb each
+    other.
+    """
     return f"device cuda needs a GPU for each rank: {ranks}, and PyTorch finds {gpus} here"
 
 
 def gpus_here() -> int:
-    """In another process: this one must not hold a GPU."""
+    """Returns the number of GPUs, counted in another process because this one must not open a GPU."""
     run = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
         capture_output=True,
