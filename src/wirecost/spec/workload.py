@@ -33,8 +33,8 @@ class MixtureOfExperts(Spec):
         scoring: the function that turns the router's logits into scores.
         normalised: whether the weights of a token's experts are divided by their sum.
         scaling: factor of these weights.
-        aux_loss: coefficient of the loss that balances the experts of a layer (Fedus et al. 2021, arXiv:2101.03961,
-            section 2.2). It is added to the loss for every layer with experts.
+        aux_loss: coefficient of the loss that balances the experts of a layer (Fedus et al. 2021,
+            arXiv:2101.03961, section 2.2). It is added to the loss for every layer with experts.
         capacity_factor: each expert takes this number times its share of the copies, and drops the others. None
             drops none.
         routing: `learned`, or `balanced` if each expert gets equally many copies whatever the scores.

@@ -28,8 +28,8 @@ def check_experts(workload: Workload, plan: Plan) -> str | None:
         )
     if moe.aux_loss and plan.context_parallel > 1:
         return (
-            f"{where}: aux_loss {moe.aux_loss:g} balances the tokens of whole sequences, of which context_parallel "
-            f"{plan.context_parallel} gives a rank a part; use aux_loss 0"
+            f"{where}: aux_loss {moe.aux_loss:g} balances the tokens of whole sequences, which context_parallel "
+            f"{plan.context_parallel} cuts; use aux_loss 0"
         )
     return None
 
