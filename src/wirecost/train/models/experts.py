@@ -48,11 +48,24 @@ class Router(nn.Module):
             copies = torch.arange(len(x) * moe.top_k, device=x.device)
             chosen = (copies % moe.experts).view(len(x), moe.top_k)
         else:
-            chosen = scores.topk(moe.top_k, dim=-1, sorted=False).indices
+            chosen = self._in_best_groups(scores.detach()).topk(moe.top_k, dim=-1, sorted=False).indices
         weights = scores.gather(-1, chosen)
         if moe.normalised:
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-20)
         return weights * moe.scaling, chosen, scores
+
+
+    def _in_best_groups(self, scores: torch.Tensor) -> torch.Tensor:
+        """Returns the scores, (tokens, experts), with those of other groups than each token's best below all."""
+        moe = self.moe
+        if moe.top_k_groups == moe.groups:
+            return scores
+        grouped = scores.unflatten(-1, (moe.groups, -1))
+        best_of_each = min(1 if moe.scoring == "softmax" else 2, grouped.shape[-1])
+        quality = grouped.topk(best_of_each, -1).values.sum(-1)
+        others = torch.ones_like(quality, dtype=torch.bool)
+        others.scatter_(-1, quality.topk(moe.top_k_groups, -1).indices, False)
+        return grouped.masked_fill(others.unsqueeze(-1), -math.inf).flatten(-2)
 
 
 class Experts(nn.Module):
