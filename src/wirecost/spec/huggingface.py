@@ -42,6 +42,20 @@ class Config:
             raise ValueError(f"{present_key}: should be a whole number from 1 to {LARGEST}, not {_shown(value)}")
         return value
 
+    def count(self, key: str) -> int:
+        """Returns the integer under `key`, which may be 0. A missing value and null are 0."""
+        value = self.data.get(key)
+        return 0 if type(value) is int and value == 0 else self.whole(key, default=0)
+
+    def number(self, key: str, *, default: float) -> float:
+        """Returns the positive number under `key`. null counts as missing."""
+        value = self.data.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
+            raise ValueError(f"{key}: should be a number above 0 and up to {LARGEST}, not {_shown(value)}")
+        return float(value)
+
     def flag(self, key: str, *, default: bool) -> bool:
         """Returns the boolean under `key`. null counts as missing."""
         value = self.data.get(key)
@@ -120,6 +134,42 @@ def _mixtral(c: Config) -> dict[str, Any]:
     return {**_llama(c), "mixture_of_experts": experts}
 
 
+def _deepseek(c: Config) -> dict[str, Any]:
+    """Returns the dimensions of DeepSeek's mixture of experts with ordinary attention, as of DeepSeek-MoE-16B."""
+    c.only("moe_layer_freq", 1)
+    return {
+        **_llama(c),
+        "mixture_of_experts": {
+            "experts": c.whole("n_routed_experts"),
+            "top_k": c.whole("num_experts_per_tok"),
+            "expert_ffn_hidden": c.whole("moe_intermediate_size"),
+            "shared_experts": c.count("n_shared_experts"),
+            "dense_layers": c.count("first_k_dense_replace"),
+            "scoring": c.only("scoring_func", "softmax", "sigmoid"),
+            "normalised": c.flag("norm_topk_prob", default=False),
+            "scaling": c.number("routed_scaling_factor", default=1.0),
+        },
+    }
+
+
+LATENT_SHARING = 8
+"""Number of heads that share keys and values in the grouped attention that stands for latent attention, as in the
+preset deepseek-v2."""
+
+
+def _deepseek_v2(c: Config) -> dict[str, Any]:
+    """Returns the dimensions of DeepSeek-V2. Latent attention is taken as grouped attention of like size."""
+    c.only("topk_method", "greedy")  # others restrict a token's experts to some groups of them
+    for key in ("n_group", "topk_group"):
+        c.only(key, 1)
+    heads = c.whole("num_attention_heads")
+    return {
+        **_deepseek(c),
+        "kv_heads": heads // LATENT_SHARING if heads % LATENT_SHARING == 0 else heads,
+        "head_dim": c.whole("v_head_dim"),
+    }
+
+
 def _qwen3_moe(c: Config) -> dict[str, Any]:
     c.only("decoder_sparse_step", 1)
     c.only("mlp_only_layers", [])
@@ -130,6 +180,7 @@ def _qwen3_moe(c: Config) -> dict[str, Any]:
             "experts": c.whole("num_experts", "num_local_experts"),
             "top_k": c.whole("num_experts_per_tok"),
             "expert_ffn_hidden": c.whole("moe_intermediate_size"),
+            "normalised": c.flag("norm_topk_prob", default=False),
         },
     }
 
@@ -168,6 +219,8 @@ def _t5(c: Config) -> dict[str, Any]:
 
 TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "bert": _bert,
+    "deepseek": _deepseek,
+    "deepseek_v2": _deepseek_v2,
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
     "llama": _llama,

@@ -29,6 +29,25 @@ LLAMA = {
     "tie_word_embeddings": False,
     "rope_theta": 500000.0,
 }
+DEEPSEEK = {
+    "model_type": "deepseek",
+    "hidden_size": 2048,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "norm_topk_prob": False,
+    "scoring_func": "softmax",
+    "vocab_size": 102400,
+    "max_position_embeddings": 4096,
+    "hidden_act": "silu",
+}
 # The dimensions of published checkpoints and the parameters that they hold.
 PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
     "gpt2-medium": (
@@ -117,6 +136,21 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
         },
         30_532_122_624,
     ),
+    "deepseek-moe-16b": (DEEPSEEK, 16_375_728_128),
+    "deepseek-v2-lite": (
+        {
+            **DEEPSEEK,
+            "model_type": "deepseek_v2",
+            "num_hidden_layers": 27,
+            "kv_lora_rank": 512,
+            "q_lora_rank": None,
+            "v_head_dim": 128,
+            "topk_method": "greedy",
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        15_706_484_224,
+    ),
     "bert-large-uncased": (
         {
             "model_type": "bert",
@@ -178,7 +212,9 @@ def test_published_configurations_have_the_published_parameters(name: str, tmp_p
     path = write(tmp_path / name, data)
     workload = validate(Workload, imported(str(path)), "w")
     assert workload.name == name
-    assert count(workload).total == pytest.approx(parameters, rel=2e-4)
+    # Latent attention is taken as grouped attention of like size.
+    tolerance = 0.01 if "kv_lora_rank" in data else 2e-4
+    assert count(workload).total == pytest.approx(parameters, rel=tolerance)
 
 
 def test_every_model_type_has_a_published_case() -> None:
@@ -204,7 +240,7 @@ scaling: [{{kind: strong, global_batch: 16}}]
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "rwkv"}, "unknown model_type 'rwkv'; allowed: bert, gpt2, gpt_neox, llama, "),
+        ({"model_type": "rwkv"}, "unknown model_type 'rwkv'; allowed: bert, deepseek, deepseek_v2, gpt2, "),
         ({"model_type": "lama"}, "unknown model_type 'lama' (did you mean 'llama'?)"),
         ({"model_type": None}, "model_type: is missing, so this isn't a Hugging Face model configuration"),
         ({"model_type": ["llama"]}, "model_type: is missing"),
@@ -220,6 +256,15 @@ scaling: [{{kind: strong, global_batch: 16}}]
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings: should be true or false, not 'no'"),
         ({"num_attention_heads": 31}, "hidden 4096 does not divide over 31 heads"),
         ({"num_key_value_heads": 7}, "heads 32 must be a multiple of kv_heads 7"),
+        ({**DEEPSEEK, "scoring_func": "noisy"}, "scoring_func: 'noisy' can't be described; only 'softmax' or"),
+        ({**DEEPSEEK, "moe_layer_freq": 2}, "moe_layer_freq: 2 can't be described; only 1"),
+        ({**DEEPSEEK, "routed_scaling_factor": "16"}, "routed_scaling_factor: should be a number above 0"),
+        ({**DEEPSEEK, "first_k_dense_replace": -1}, "first_k_dense_replace: should be a whole number"),
+        ({**DEEPSEEK, "n_routed_experts": 4}, "top_k 6 can't exceed the 4 experts"),
+        (
+            {**DEEPSEEK, "model_type": "deepseek_v2", "topk_method": "group_limited_greedy"},
+            "topk_method: 'group_limited_greedy' can't be described; only 'greedy'",
+        ),
     ],
 )
 def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -65,10 +65,10 @@ def expected(mlp: MixtureMLP, x: torch.Tensor) -> torch.Tensor:
     return result
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_mixture_computes_what_a_loop_over_tokens_does(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("moe", SETTINGS, ids=str)
+def test_a_mixture_computes_what_a_loop_over_tokens_does(moe: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    mlp = MixtureMLP(workload(**settings))
+    mlp = MixtureMLP(workload(**moe))
     for parameter in mlp.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     x = torch.randn(2, 8, 32, requires_grad=True)
@@ -81,10 +81,10 @@ def test_a_mixture_computes_what_a_loop_over_tokens_does(settings: dict[str, Any
         torch.testing.assert_close(gradient, exact, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS, {"dense_layers": 1, "shared_experts": 1}], ids=str)
-def test_the_parameters_are_those_that_are_counted(settings: dict[str, Any]) -> None:
-    model = build_model(workload(**settings))
-    assert sum(p.numel() for p in model.parameters()) == count(workload(**settings)).total
+@pytest.mark.parametrize("moe", [*SETTINGS, {"dense_layers": 1, "shared_experts": 1}], ids=str)
+def test_the_parameters_are_those_that_are_counted(moe: dict[str, Any]) -> None:
+    model = build_model(workload(**moe))
+    assert sum(p.numel() for p in model.parameters()) == count(workload(**moe)).total
 
 
 def test_balanced_routing_gives_every_expert_equally_many_copies() -> None:
@@ -94,6 +94,7 @@ def test_balanced_routing_gives_every_expert_equally_many_copies() -> None:
     assert order_copies(torch.ones(8, 2), chosen, moe).counts == [4] * 4
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=6))
 def test_padded_groups_compute_what_single_products_do(counts: list[int]) -> None:
     torch.manual_seed(0)

@@ -60,7 +60,7 @@ class ExpertExchange:
         arriving = self._arriving(counts, rows.device)
         sent = [sum(counts[rank * local : (rank + 1) * local]) for rank in range(ranks)]
         received = [sum(arriving[rank * local : (rank + 1) * local]) for rank in range(ranks)]
-        self.over.recorder.count_expert_rows(sum(received))
+        self.over.recorder.count_expert_rows(sum(sent), sum(received))
         rows = _apply(rows, sent, received, self.over, Phase.EXPERT_DISPATCH)
         # Rows arrive by rank and then by expert. An expert needs its rows of all ranks together.
         by_expert = [[arriving[rank * local + expert] for rank in range(ranks)] for expert in range(local)]
