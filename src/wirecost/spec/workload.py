@@ -82,8 +82,8 @@ class LatentAttention(Spec):
     Attributes:
         kv_rank: size of the vector from which keys and values are computed.
         q_rank: size of the vector from which queries are computed. None computes them from the input.
-        nope_head_dim, rope_head_dim: parts of a head's queries and keys without and with rotary positions. All heads
-            share the latter part of the keys.
+        nope_head_dim, rope_head_dim: parts of a head's queries and keys without and with rotary positions. All
+            heads share the latter part of the keys.
         value_head_dim: size of a head's values.
     """
 

@@ -55,7 +55,7 @@ class Summary:
     `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
     `phases_ns` spread over iterations. `sent_bytes` is what a rank sends in an iteration, the mean over ranks,
     with each collective on a ring (docs/explanation/measurement.md). `losses` are those of the global batch, by
-    iteration. None is unknown.
+    iteration. `expert_imbalance` is the largest load of a rank's experts over the mean. None is unknown.
     """
 
     title: str
@@ -66,6 +66,7 @@ class Summary:
     tokens_per_s: float | None
     sent_bytes: float | None
     losses: tuple[float, ...]
+    expert_imbalance: Spread | None
     transfer: Transfer | None
     network: NetworkRecord | None
     peak: PeakMemory | None
@@ -100,6 +101,7 @@ def summarise(content: bytes) -> Summary:
         tokens_per_s=samples.tokens_per_s(b.tokens_per_iteration, iteration_ns),
         sent_bytes=_sent_bytes(b.collectives, len(b.iterations)),
         losses=samples.losses(groups),
+        expert_imbalance=samples.expert_imbalance(groups),
         transfer=_transfer(b.collectives),
         network=to_model(NetworkRecord, b.network) if b.network else None,
         peak=to_model(PeakMemory, peak) if peak else None,

@@ -29,6 +29,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"capacity_factor": 0.5},
     {"capacity_factor": 2.0, "scoring": "sigmoid", "normalised": False},
     {"routing": "balanced"},
+    {"groups": 2, "top_k_groups": 1},
+    {"groups": 2, "top_k_groups": 1, "scoring": "sigmoid"},
 ]
 
 
@@ -46,6 +48,12 @@ def expected(mlp: MixtureMLP, x: torch.Tensor) -> torch.Tensor:
         logits = mlp.router.weight @ token
         scores = logits.softmax(0) if moe.scoring == "softmax" else logits.sigmoid()
         chosen = scores.argsort(descending=True)[: moe.top_k].tolist()
+        if moe.groups > 1:
+            parts = scores.detach().chunk(moe.groups)
+            best = 1 if moe.scoring == "softmax" else 2
+            better = max(range(moe.groups), key=lambda g: parts[g].sort().values[-best:].sum().item())
+            first = better * len(parts[0])
+            chosen = [first + e for e in parts[better].argsort(descending=True)[: moe.top_k].tolist()]
         if moe.routing == "balanced":
             chosen = [(number * moe.top_k + k) % moe.experts for k in range(moe.top_k)]
         total = sum(scores[e] for e in chosen) if moe.normalised else 1
@@ -60,10 +68,10 @@ def expected(mlp: MixtureMLP, x: torch.Tensor) -> torch.Tensor:
     return result
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_a_mixture_computes_what_a_loop_over_tokens_does(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("moe", SETTINGS, ids=str)
+def test_a_mixture_computes_what_a_loop_over_tokens_does(moe: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    mlp = MixtureMLP(workload(**settings))
+    mlp = MixtureMLP(workload(**moe))
     for parameter in mlp.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     x = torch.randn(2, 8, 32, requires_grad=True)
@@ -96,10 +104,10 @@ def test_the_balancing_loss_is_its_coefficient_for_balanced_experts_and_more_oth
     assert MixtureMLP(workload()).balanced(x)[1] is None
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS, {"dense_layers": 1, "shared_experts": 1}], ids=str)
-def test_the_parameters_are_those_that_are_counted(settings: dict[str, Any]) -> None:
-    model = build_model(workload(**settings))
-    assert sum(p.numel() for p in model.parameters()) == count(workload(**settings)).total
+@pytest.mark.parametrize("moe", [*SETTINGS, {"dense_layers": 1, "shared_experts": 1}], ids=str)
+def test_the_parameters_are_those_that_are_counted(moe: dict[str, Any]) -> None:
+    model = build_model(workload(**moe))
+    assert sum(p.numel() for p in model.parameters()) == count(workload(**moe)).total
 
 
 def test_balanced_routing_gives_every_expert_equally_many_copies() -> None:

@@ -100,8 +100,8 @@ def check_workload(workload: Workload) -> str | None:
     for key in ("mixture_of_experts", "latent_attention"):
         if getattr(workload, key) and variant.name != "llama":
             return (
-                f"workload '{workload.name}': {key} can be trained in a Llama only (family gpt, activation swiglu, "
-                "norm rmsnorm, positions rotary, biases false)"
+                f"workload '{workload.name}': {key} can be trained in a Llama only (family gpt, activation "
+                "swiglu, norm rmsnorm, positions rotary, biases false)"
             )
     if mismatches := _mismatches(workload, variant):
         key = mismatches[0]

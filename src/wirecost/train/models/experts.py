@@ -54,7 +54,6 @@ class Router(nn.Module):
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-20)
         return weights * moe.scaling, chosen, scores
 
-
     def _in_best_groups(self, scores: torch.Tensor) -> torch.Tensor:
         """Returns the scores, (tokens, experts), with those of other groups than each token's best below all."""
         moe = self.moe

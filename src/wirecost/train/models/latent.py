@@ -44,7 +44,8 @@ class MultiHeadLatentAttention(nn.Module):
         nope, rope = settings.nope_head_dim, settings.rope_head_dim
         cosine, sine = (part[:, None] for part in angles)
         latent = x if self.q_down is None or self.q_norm is None else self.q_norm(self.q_down(x))
-        # The rows are ordered by head, so that tensor parallelism gets whole heads from a contiguous slice of them.
+        # The rows are ordered by head, so that tensor parallelism gets whole heads from a contiguous slice of
+        # them.
         q, q_rotary = self.q(latent).unflatten(-1, (heads, nope + rope)).split([nope, rope], -1)
         latent, k_rotary = self.kv_down(x).split([settings.kv_rank, rope], -1)
         k, v = self.kv(self.kv_norm(latent)).unflatten(-1, (heads, -1)).split([nope, settings.value_head_dim], -1)

@@ -68,7 +68,7 @@ class ExpertExchange:
         else:
             arriving = counts
             sent = received = [local * equal] * ranks
-        self.over.recorder.count_expert_rows(sum(received))
+        self.over.recorder.count_expert_rows(sum(sent), sum(received))
         rows = _apply(rows, sent, received, self.over, Phase.EXPERT_DISPATCH)
         # Rows arrive by rank and then by expert. An expert needs its rows of all ranks together.
         expert = torch.arange(local, device=rows.device).repeat(ranks)
