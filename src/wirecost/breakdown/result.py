@@ -129,6 +129,10 @@ class Breakdown(_Frozen):
         """A phase's time, the mean over ranks of each iteration; None where no iteration records it."""
         return samples.phase_ns(self.by_iteration().values(), phase)
 
+    def expert_imbalance(self) -> Spread | None:
+        """The largest load of a rank's experts over the mean; None without expert parallelism."""
+        return samples.expert_imbalance(self.by_iteration().values())
+
     def largest_peak(self) -> PeakMemory | None:
         """The rank's that held most memory at once; None unless every rank's is known."""
         return largest_peak(self.peak_memory, self.world_size)

@@ -77,6 +77,7 @@ def _row(cell: Cell) -> dict[str, Any]:
     row["oom_asked_bytes"] = peak.out.asked_bytes if peak and peak.out else None
     row["loss_first"] = s.losses[0] if s and s.losses else None
     row["loss_last"] = s.losses[-1] if s and s.losses else None
+    row["expert_imbalance"] = s.expert_imbalance.median if s and s.expert_imbalance else None
     row |= _network(s.network if s else None)
     row["diagnostics"] = " ".join(dict.fromkeys(d.code for d in s.diagnostics)) if s else None
     return row

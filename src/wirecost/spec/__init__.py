@@ -18,7 +18,7 @@ from wirecost.spec.provenance import Provenance
 from wirecost.spec.stack import Stack
 from wirecost.spec.study import ScalingRule, Study
 from wirecost.spec.testbed import Testbed
-from wirecost.spec.workload import Family, MixtureOfExperts, Workload
+from wirecost.spec.workload import Family, LatentAttention, MixtureOfExperts, Workload
 from wirecost.spec.yaml import load, parse_yaml, read_yaml, to_yaml, validate
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Experiment",
     "Family",
     "GradientTraffic",
+    "LatentAttention",
     "Link",
     "LossScaling",
     "MatrixPrecision",

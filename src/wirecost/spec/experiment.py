@@ -223,6 +223,8 @@ class Experiment(Spec):
         if not self.profile_iterations:
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
+        if self.workload.latent_attention is None:
+            del content["workload"]["latent_attention"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wirecost.spec.workload import Family, Workload
+from wirecost.spec.workload import Family, LatentAttention, Workload
 
 T5_BUCKETS = 32
 
@@ -32,10 +32,21 @@ def _norm(workload: Workload) -> int:
 
 def attention_parameters(workload: Workload) -> int:
     """Returns the parameters of the query, key, value and output projections of one attention."""
+    if latent := workload.latent_attention:
+        return _latent_parameters(workload.hidden, workload.heads, latent)
     h, d = workload.hidden, workload.head_size
     wide = (workload.heads + 2 * workload.key_value_heads) * d
     biases = wide + h if workload.biases else 0
     return h * wide + workload.heads * d * h + biases
+
+
+def _latent_parameters(hidden: int, heads: int, latent: LatentAttention) -> int:
+    """Returns the parameters of latent attention with its two norms (arXiv:2405.04434, section 2.1)."""
+    query = heads * (latent.nope_head_dim + latent.rope_head_dim)
+    queries = latent.q_rank * (hidden + 1 + query) if latent.q_rank else hidden * query
+    keys = hidden * (latent.kv_rank + latent.rope_head_dim) + latent.kv_rank
+    values = latent.kv_rank * heads * (latent.nope_head_dim + latent.value_head_dim)
+    return queries + keys + values + heads * latent.value_head_dim * hidden
 
 
 def mlp_parameters(workload: Workload, ffn: int) -> int:

@@ -51,6 +51,9 @@ class MixtureOfExperts(Spec):
         capacity_factor: each expert takes this number times its share of the copies, and drops the others. None
             drops none.
         routing: `learned`, or `balanced` if each expert gets equally many copies whatever the scores.
+        groups, top_k_groups: the experts are in `groups` equal groups, and a token uses only experts of the
+            `top_k_groups` best of them (arXiv:2405.04434, section 2.2.1). A group is as good as its best score, or
+            with sigmoid scores as the sum of its best two (arXiv:2412.19437, section 2.1.2).
     """
 
     experts: PositiveInt
@@ -64,12 +67,44 @@ class MixtureOfExperts(Spec):
     aux_loss: float = Field(default=0.0, ge=0, le=1e6)
     capacity_factor: float | None = Field(default=None, gt=0, le=1e6)
     routing: Literal["learned", "balanced"] = "learned"
+    groups: PositiveInt = 1
+    top_k_groups: PositiveInt = 1
 
     @model_validator(mode="after")
     def _enough_experts(self) -> MixtureOfExperts:
         if self.top_k > self.experts:
             raise ValueError(f"top_k {self.top_k} can't exceed the {self.experts} experts")
+        if self.experts % self.groups:
+            raise ValueError(
+                f"{self.experts} experts do not divide into {self.groups} groups; nearest that do: "
+                f"{nearest_multiples(self.experts, self.groups)}"
+            )
+        if self.top_k_groups > self.groups:
+            raise ValueError(f"top_k_groups {self.top_k_groups} can't exceed the {self.groups} groups")
+        if self.top_k > self.experts // self.groups * self.top_k_groups:
+            raise ValueError(
+                f"top_k {self.top_k} can't exceed the experts of {self.top_k_groups} of {self.groups} groups"
+            )
         return self
+
+
+class LatentAttention(Spec):
+    """Multi-head latent attention: keys and values are computed from a vector of low rank (DeepSeek-V2,
+    arXiv:2405.04434, section 2.1).
+
+    Attributes:
+        kv_rank: size of the vector from which keys and values are computed.
+        q_rank: size of the vector from which queries are computed. None computes them from the input.
+        nope_head_dim, rope_head_dim: parts of a head's queries and keys without and with rotary positions. All
+            heads share the latter part of the keys.
+        value_head_dim: size of a head's values.
+    """
+
+    kv_rank: PositiveInt
+    q_rank: PositiveInt | None = None
+    nope_head_dim: PositiveInt
+    rope_head_dim: PositiveInt
+    value_head_dim: PositiveInt
 
 
 class Workload(Spec):
@@ -86,6 +121,8 @@ class Workload(Spec):
             attention.
         head_dim: size of a head. None is hidden / heads.
         ffn_hidden: width of the MLP. None is 4 x hidden.
+        latent_attention: replaces the sizes of heads, of which `head_dim` is then only an approximation for
+            predictions.
         vocab_size: number of rows of the embedding, with padding.
         sequence_length: number of tokens of a sequence. For t5, tokens that the encoder reads.
         decoder_sequence_length: number of tokens that the decoder of t5 reads. None is `sequence_length`.
@@ -116,6 +153,7 @@ class Workload(Spec):
     biases: bool = True
     tied_embeddings: bool = True
     mixture_of_experts: MixtureOfExperts | None = None
+    latent_attention: LatentAttention | None = None
     source: str | None = None
 
     @model_validator(mode="before")

@@ -69,6 +69,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             phases={Phase(k): v for k, v in sample["phases"].items()},
             start_ns=sample["start_ns"],
             loss=sample["loss"],
+            expert_load=sample.get("expert_load"),
         )
         for rank, samples in enumerate(measured)
         for sample in samples

@@ -53,10 +53,11 @@ class ProfileSummary:
 class Summary:
     """The numbers of a breakdown, each computed by the breakdown's method.
 
-    `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
+        `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
     `phases_ns` are spreads over iterations. `sent_bytes` is the number of bytes that a rank sends in an iteration,
     averaged over ranks, with each collective on a ring (docs/explanation/measurement.md). `losses` are those of
-    the global batch by iteration. None is unknown.
+    the global batch by iteration. `expert_imbalance` is the largest load of a rank's experts over the mean. None
+    is unknown.
     """
 
     title: str
@@ -67,6 +68,7 @@ class Summary:
     tokens_per_s: float | None
     sent_bytes: float | None
     losses: tuple[float, ...]
+    expert_imbalance: Spread | None
     transfer: Transfer | None
     network: NetworkRecord | None
     peak: PeakMemory | None
@@ -101,6 +103,7 @@ def summarise(content: bytes) -> Summary:
         tokens_per_s=samples.tokens_per_s(b.tokens_per_iteration, iteration_ns),
         sent_bytes=_sent_bytes(b.collectives, len(b.iterations)),
         losses=samples.losses(groups),
+        expert_imbalance=samples.expert_imbalance(groups),
         transfer=_transfer(b.collectives),
         network=to_model(NetworkRecord, b.network) if b.network else None,
         peak=to_model(PeakMemory, peak) if peak else None,

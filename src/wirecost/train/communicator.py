@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -156,7 +157,10 @@ class Communicator:
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """Exchanges parts between all n ranks. Its recorded size is that of `whole`, which may differ over ranks.
+        """Exchanges parts between all n ranks.
+
+        The recorded size of uneven parts is that of equal ones with which the rank sends as many bytes to the
+        other ranks: n / (n - 1) times these bytes. It may differ over the ranks.
 
         Args:
             output: receives the parts that the ranks send to this one, in the group's order.
@@ -167,9 +171,14 @@ class Communicator:
         if self.size == 1:
             output.view(-1).copy_(whole.reshape(-1))
             return DONE
+        size_bytes = whole.nbytes
+        if sent is not None:
+            row_bytes = whole.element_size() * math.prod(whole.shape[1:])
+            others = sum(sent) - sent[self.group.index]
+            size_bytes = round(others * row_bytes * self.size / (self.size - 1))
         return self._run(
             "all_to_all",
-            whole.nbytes,
+            size_bytes,
             lambda: dist.all_to_all_single(
                 output, whole, received, sent, self.group.process_group, async_op=asynchronous
             ),

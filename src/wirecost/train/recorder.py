@@ -61,6 +61,7 @@ class Sample:
             host may have waited for the device's full queue, and `host_issue_ns` says nothing about the host.
         expert_rows: number of copies of tokens that this rank's experts computed in forward, of all layers and
             micro-batches. None without expert parallelism.
+        expert_copies: number of copies of this rank's tokens that it sent to experts on all ranks.
     """
 
     start_ns: int
@@ -71,6 +72,12 @@ class Sample:
     host_issue_ns: int | None = None
     kept_pace: bool | None = None
     expert_rows: int | None = None
+    expert_copies: int = 0
+
+    @property
+    def expert_load(self) -> float | None:
+        """The number of copies that this rank's experts computed over the number that it sent."""
+        return None if self.expert_rows is None else self.expert_rows / max(1, self.expert_copies)
 
 
 @dataclass
@@ -95,6 +102,7 @@ class Marks:
     host_issue_ns: int | None = None
     kept_pace: bool | None = None
     expert_rows: int | None = None
+    expert_copies: int = 0
 
 
 class _Timed(AbstractContextManager["Span | None"]):
@@ -163,10 +171,11 @@ class Recorder:
                 self._current.calls.append(call)
         return call
 
-    def count_expert_rows(self, rows: int) -> None:
-        """Counts copies of tokens that this rank's experts compute in the current iteration."""
+    def count_expert_rows(self, sent: int, received: int) -> None:
+        """Counts copies of tokens that this rank sends to experts, and those that its experts compute."""
         if self._current is not None:
-            self._current.expert_rows = (self._current.expert_rows or 0) + rows
+            self._current.expert_rows = (self._current.expert_rows or 0) + received
+            self._current.expert_copies += sent
 
     def ended(self, call: Call) -> None:
         """Records the end of a collective."""
@@ -248,4 +257,5 @@ class Recorder:
             marks.host_issue_ns,
             marks.kept_pace,
             marks.expert_rows,
+            marks.expert_copies,
         )

@@ -15,7 +15,7 @@ from support.parity import LLAMA, TOKENS, WORKLOADS
 from wirecost.spec import Family, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.checks import check_workload
-from wirecost.train.models import Batch, Model, build_model, examples_for, llama, t5
+from wirecost.train.models import Batch, Model, blocks, build_model, examples_for, llama, t5
 from wirecost.train.models.base import run_units
 
 ALL = {**{str(family): workload for family, workload in WORKLOADS.items()}, "llama": LLAMA}
@@ -144,7 +144,7 @@ def test_rotary_scores_depend_on_the_distance_only() -> None:
     rotary = llama.Rotary(64, 8)
     q, k = torch.randn(2, 8)
     cosine, sine = rotary(64, None)
-    scores = llama.rotate(q.expand(64, 8), cosine, sine) @ llama.rotate(k.expand(64, 8), cosine, sine).T
+    scores = blocks.rotate(q.expand(64, 8), cosine, sine) @ blocks.rotate(k.expand(64, 8), cosine, sine).T
     for distance in (0, 1, 9):
         diagonal = scores.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-4, atol=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.pairwise import cover_pairs, pairs_of
@@ -12,6 +12,7 @@ from support.pairwise import cover_pairs, pairs_of
 factor = st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
 
 
+@settings(deadline=None)
 @given(st.lists(factor, min_size=2, max_size=4))
 def test_every_pair_is_covered_and_the_forbidden_one_is_refused(values: list[list[str]]) -> None:
     factors = {f"f{n}": v for n, v in enumerate(values)}

@@ -55,6 +55,12 @@ class Attend(nn.Module):
         )
 
 
+def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Rotates `x`, (..., head_size). The first and the second half of the last dimension form the pairs."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention over (batch, sequence, hidden).
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -22,8 +21,8 @@ from wirecost.spec import Workload
 from wirecost.spec.workload import MixtureOfExperts
 from wirecost.train.models.base import uncompiled
 from wirecost.train.models.blocks import GatedMLP
-
-Product = Callable[[torch.Tensor, torch.Tensor, list[int]], torch.Tensor]
+from wirecost.train.models.grouped import Linear, apply_grouped
+from wirecost.train.models.slots import Slots, capacity_slots, dropless_slots, move
 
 
 class Router(nn.Module):
@@ -49,58 +48,23 @@ class Router(nn.Module):
             copies = torch.arange(len(x) * moe.top_k, device=x.device)
             chosen = (copies % moe.experts).view(len(x), moe.top_k)
         else:
-            chosen = scores.topk(moe.top_k, dim=-1, sorted=False).indices
+            chosen = self._in_best_groups(scores.detach()).topk(moe.top_k, dim=-1, sorted=False).indices
         weights = scores.gather(-1, chosen)
         if moe.normalised:
             weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-20)
         return weights * moe.scaling, chosen, scores
 
-
-ROW_MULTIPLE = 8
-"""Multiple to which the rows of each expert are padded for the grouped kernel. Its gradient by the weights needs
-groups that start at 16 bytes."""
-
-
-def product_of_each(x: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Multiplies consecutive rows with the transposed matrix of their expert, one product for each expert.
-
-    Args:
-        x: (rows, inputs).
-        weights: (experts, outputs, inputs).
-        counts: the number of rows of each expert.
-
-    Returns:
-        (rows, outputs).
-    """
-    parts = zip(x.split(counts), weights.unbind(0), strict=True)
-    return torch.cat([functional.linear(rows, weight) for rows, weight in parts])
-
-
-def grouped_product(x: torch.Tensor, weights: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Does what `product_of_each` does in one kernel. Each count must be a positive multiple of
-    `ROW_MULTIPLE`."""
-    ends = torch.tensor(counts, dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    offsets = ends.to(x.device, non_blocking=True)
-    return torch._grouped_mm(x, weights.transpose(1, 2), offs=offsets)  # pyright: ignore[reportPrivateImportUsage]
-
-
-def has_grouped_kernel(x: torch.Tensor, weights: torch.Tensor) -> bool:
-    """Returns whether `grouped_product` is a kernel of the device: BF16, compute capability 9.0 and above."""
-    return (
-        x.is_cuda
-        and x.dtype == torch.bfloat16
-        and hasattr(torch, "_grouped_mm")
-        and torch.cuda.get_device_capability(x.device) >= (9, 0)
-        and not any(size % ROW_MULTIPLE for size in weights.shape[1:])
-    )
-
-
-def padded_places(counts: list[int], device: torch.device) -> tuple[torch.Tensor, list[int]]:
-    """Returns the places of rows when those of each expert are padded, int64 (rows,), and the new counts."""
-    padded = [max(1, -(-count // ROW_MULTIPLE)) * ROW_MULTIPLE for count in counts]
-    additional = torch.tensor([0, *padded[:-1]]).cumsum(0) - torch.tensor([0, *counts[:-1]]).cumsum(0)
-    places = torch.arange(sum(counts)) + additional.repeat_interleave(torch.tensor(counts))
-    return places.to(device, non_blocking=True), padded
+    def _in_best_groups(self, scores: torch.Tensor) -> torch.Tensor:
+        """Returns the scores, (tokens, experts), with those of other groups than each token's best below all."""
+        moe = self.moe
+        if moe.top_k_groups == moe.groups:
+            return scores
+        grouped = scores.unflatten(-1, (moe.groups, -1))
+        best_of_each = min(1 if moe.scoring == "softmax" else 2, grouped.shape[-1])
+        quality = grouped.topk(best_of_each, -1).values.sum(-1)
+        others = torch.ones_like(quality, dtype=torch.bool)
+        others.scatter_(-1, quality.topk(moe.top_k_groups, -1).indices, False)
+        return grouped.masked_fill(others.unsqueeze(-1), -math.inf).flatten(-2)
 
 
 class Experts(nn.Module):
@@ -118,66 +82,17 @@ class Experts(nn.Module):
         self.up = nn.Parameter(torch.empty(experts, ffn_hidden, hidden))
         self.down = nn.Parameter(torch.empty(experts, hidden, ffn_hidden))
 
-    def forward(self, x: torch.Tensor, counts: list[int]) -> torch.Tensor:
-        """Applies each expert to its rows of `x`, (rows, hidden). `counts` are their numbers."""
-        if not has_grouped_kernel(x, self.gate):
-            return self._mlp(x, counts, product_of_each)
-        places, padded = padded_places(counts, x.device)
-        rows = x.new_zeros(sum(padded), x.shape[1]).index_copy(0, places, x)
-        return self._mlp(rows, padded, grouped_product)[places]
+    def forward(self, x: torch.Tensor, counts: torch.Tensor, equal: int | None) -> torch.Tensor:
+        """Applies each expert to its rows of `x`, (rows, hidden).
 
-    def _mlp(self, x: torch.Tensor, counts: list[int], product: Product) -> torch.Tensor:
-        gated = functional.silu(product(x, self.gate, counts)) * product(x, self.up, counts)
-        return product(gated, self.down, counts)
+        Args:
+            counts: the number of rows of each expert, int64 (experts,).
+            equal: the number of rows of every expert, if it is known on the host.
+        """
+        return apply_grouped(self._mlp, x, (self.gate, self.up, self.down), counts, equal)
 
-
-@dataclass(frozen=True)
-class Copies:
-    """The copies of tokens for their experts, ordered by expert.
-
-    Attributes:
-        tokens: the token of each copy, int64 (copies,). A place that no copy fills has any token.
-        weights: the weight of each copy's output in FP32, (copies,). It is 0 in a place that no copy fills.
-        counts: the number of copies for each expert.
-    """
-
-    tokens: torch.Tensor
-    weights: torch.Tensor
-    counts: list[int]
-
-
-def order_copies(weights: torch.Tensor, chosen: torch.Tensor, moe: MixtureOfExperts) -> Copies:
-    """Returns the copies of routed tokens by expert.
-
-    With a capacity each expert has as many places as the capacity, and later copies are dropped (Lepikhin et al.
-    2020, arXiv:2006.16668, section 2.2). Otherwise every copy has a place.
-
-    Args:
-        weights, chosen: what `Router` returns.
-    """
-    experts = chosen.flatten()
-    order = experts.argsort(stable=True)
-    tokens = order // moe.top_k
-    sorted_weights = weights.flatten()[order]
-    if moe.capacity_factor is None:
-        if moe.routing == "balanced":
-            # The host knows the counts and needn't wait for the device.
-            whole, rest = divmod(len(experts), moe.experts)
-            counts = [whole + (expert < rest) for expert in range(moe.experts)]
-        else:
-            counts = experts.bincount(minlength=moe.experts).tolist()
-        return Copies(tokens, sorted_weights, counts)
-    places = capacity(len(chosen), moe)
-    sizes = experts.bincount(minlength=moe.experts)
-    firsts = sizes.cumsum(0) - sizes
-    offsets = torch.arange(places, device=experts.device)
-    filled = offsets < sizes[:, None]
-    index = (firsts[:, None] + offsets).clamp(max=len(order) - 1)
-    return Copies(
-        tokens[index].flatten(),
-        torch.where(filled, sorted_weights[index], 0).flatten(),
-        [places] * moe.experts,
-    )
+    def _mlp(self, x: torch.Tensor, linear: Linear) -> torch.Tensor:
+        return linear(functional.silu(linear(x, self.gate)) * linear(x, self.up), self.down)
 
 
 def capacity(tokens: int, moe: MixtureOfExperts) -> int:
@@ -186,17 +101,45 @@ def capacity(tokens: int, moe: MixtureOfExperts) -> int:
     return math.ceil(moe.capacity_factor * tokens * moe.top_k / moe.experts)
 
 
+def slots_of(chosen: torch.Tensor, moe: MixtureOfExperts) -> tuple[Slots, torch.Tensor, int | None]:
+    """Puts the copies of tokens into slots that are ordered by expert.
+
+    With a capacity each expert has as many slots as the capacity, and later copies are dropped (Lepikhin et al.
+    2020, arXiv:2006.16668, section 2.2). Otherwise every copy has a slot.
+
+    Args:
+        chosen: the experts of each token, int64 (tokens, top_k). Copy c is of token c // top_k.
+
+    Returns:
+        The slots, the number of slots of each expert, int64 (experts,), and this number if all experts have the
+        same and the host knows it.
+    """
+    if moe.capacity_factor is None:
+        slots, counts = dropless_slots(chosen.flatten(), moe.experts)
+        balanced = moe.routing == "balanced" and chosen.numel() % moe.experts == 0
+        return slots, counts, chosen.numel() // moe.experts if balanced else None
+    size = capacity(len(chosen), moe)
+    counts = torch.full((moe.experts,), size, device=chosen.device)
+    return capacity_slots(chosen.flatten(), moe.experts, size), counts, size
+
+
 class Exchange(Protocol):
     """Brings copies to their experts and their outputs back."""
 
-    def __call__(self, rows: torch.Tensor, counts: list[int], experts: nn.Module) -> torch.Tensor:
-        """Returns the outputs of the experts for rows, (copies, hidden), that are ordered by expert."""
+    def __call__(
+        self, rows: torch.Tensor, counts: torch.Tensor, equal: int | None, experts: nn.Module
+    ) -> torch.Tensor:
+        """Returns the outputs of the experts for rows, (copies, hidden), that are ordered by expert.
+
+        Args:
+            counts, equal: see `slots_of`.
+        """
         ...
 
 
-def here(rows: torch.Tensor, counts: list[int], experts: nn.Module) -> torch.Tensor:
+def here(rows: torch.Tensor, counts: torch.Tensor, equal: int | None, experts: nn.Module) -> torch.Tensor:
     """Applies experts that are all on this rank. It implements `Exchange`."""
-    return experts(rows, counts)
+    return experts(rows, counts, equal)
 
 
 class MixtureMLP(nn.Module):
@@ -245,8 +188,9 @@ class MixtureMLP(nn.Module):
     @uncompiled
     def mix(self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         """Returns the weighted sums of the outputs of each token's experts, (batch, sequence, hidden)."""
-        flat = x.flatten(0, 1)
-        copies = order_copies(weights, chosen, self.moe)
-        outputs = self.exchange(flat[copies.tokens], copies.counts, self.experts)
-        weighted = outputs * copies.weights[:, None].to(outputs.dtype)
-        return torch.zeros_like(flat).index_add(0, copies.tokens, weighted).view_as(x)
+        slots, counts, equal = slots_of(chosen, self.moe)
+        rows = move(x.flatten(0, 1), slots, self.moe.top_k)
+        outputs = self.exchange(rows, counts, equal, self.experts)
+        copies = move(outputs, slots.reverse).view(*chosen.shape, -1)
+        # A product of matrices sums in FP32, and doesn't store the weighted copies.
+        return weights.to(copies.dtype).unsqueeze(1).bmm(copies).view_as(x)

@@ -10,7 +10,8 @@ from torch import nn
 
 from wirecost.spec import Workload
 from wirecost.train.models.base import Batch, Model, State, Unit
-from wirecost.train.models.blocks import Attend, GatedMLP, VocabularyLoss, initialise
+from wirecost.train.models.blocks import Attend, GatedMLP, VocabularyLoss, initialise, rotate
+from wirecost.train.models.latent import MultiHeadLatentAttention
 
 ROTARY_BASE = 500_000.0
 """The base of Llama 3. It affects what is learned, but not the cost of training."""
@@ -40,12 +41,6 @@ class Rotary(nn.Module):
         if positions is None:
             return self.cosine[:length], self.sine[:length]
         return self.cosine[positions], self.sine[positions]
-
-
-def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """Rotates `x`, (..., head_size). The first and the second half of the last dimension form the pairs."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
 
 
 class GroupedAttention(nn.Module):
@@ -104,9 +99,7 @@ class LlamaLayer(Unit):
         super().__init__()
         self.rotary = rotary
         self.attention_norm = _norm(workload)
-        self.attention = GroupedAttention(
-            workload.hidden, workload.heads, workload.key_value_heads, workload.head_size
-        )
+        self.attention = _attention(workload)
         self.mlp_norm = _norm(workload)
         self.mlp = mlp
 
@@ -141,7 +134,8 @@ class LlamaHead(Unit):
 def llama(workload: Workload) -> Model:
     """Returns an initialised Llama."""
     embedding = LlamaEmbedding(workload)
-    rotary = Rotary(workload.sequence_length, workload.head_size)
+    latent = workload.latent_attention
+    rotary = Rotary(workload.sequence_length, latent.rope_head_dim if latent else workload.head_size)
     weight = embedding.tokens.weight
     if not workload.tied_embeddings:
         weight = nn.Parameter(torch.empty_like(weight))
@@ -149,6 +143,12 @@ def llama(workload: Workload) -> Model:
     model = Model([embedding, *layers, LlamaHead(workload, weight)])
     initialise(model, workload.layers)
     return model
+
+
+def _attention(workload: Workload) -> nn.Module:
+    if workload.latent_attention is not None:
+        return MultiHeadLatentAttention(workload.hidden, workload.heads, workload.latent_attention)
+    return GroupedAttention(workload.hidden, workload.heads, workload.key_value_heads, workload.head_size)
 
 
 def _mlp(workload: Workload, layer: int) -> nn.Module:

@@ -6,7 +6,6 @@ of the expert group are data-parallel: each has its own tokens, and all paramete
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from wirecost.breakdown import Phase
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.models.experts import MixtureMLP
+from wirecost.train.models.slots import dropless_slots, move
 from wirecost.train.recorder import Recorder
 
 
@@ -45,54 +45,43 @@ def _exchange(
 class ExpertExchange:
     """Brings copies to experts on other ranks. It implements `wirecost.train.models.experts.Exchange`.
 
+    If all experts have equally many slots, the host knows all numbers. Otherwise the ranks tell one another how
+    many copies they send to each expert.
+
     Args:
         over: the expert group.
-        same_counts: whether all ranks send each expert equally many copies. Otherwise the ranks tell one another.
     """
 
-    def __init__(self, over: Communicator, *, same_counts: bool) -> None:
+    def __init__(self, over: Communicator) -> None:
         self.over = over
-        self.same_counts = same_counts
 
-    def __call__(self, rows: torch.Tensor, counts: list[int], experts: nn.Module) -> torch.Tensor:
+    def __call__(
+        self, rows: torch.Tensor, counts: torch.Tensor, equal: int | None, experts: nn.Module
+    ) -> torch.Tensor:
         ranks = self.over.size
         local = len(counts) // ranks
-        arriving = self._arriving(counts, rows.device)
-        sent = [sum(counts[rank * local : (rank + 1) * local]) for rank in range(ranks)]
-        received = [sum(arriving[rank * local : (rank + 1) * local]) for rank in range(ranks)]
-        self.over.recorder.count_expert_rows(sum(received))
+        if equal is None:
+            arriving = torch.empty_like(counts)
+            self.over.all_to_all(arriving, counts, phase=Phase.EXPERT_DISPATCH)
+            # The host needs these numbers, so it waits for the device.
+            sent, received = torch.stack([counts, arriving]).view(2, ranks, local).sum(-1).tolist()
+        else:
+            arriving = counts
+            sent = received = [local * equal] * ranks
+        self.over.recorder.count_expert_rows(sum(sent), sum(received))
         rows = _apply(rows, sent, received, self.over, Phase.EXPERT_DISPATCH)
         # Rows arrive by rank and then by expert. An expert needs its rows of all ranks together.
-        by_expert = [[arriving[rank * local + expert] for rank in range(ranks)] for expert in range(local)]
-        order = _transposed(arriving, local).to(rows.device, non_blocking=True)
-        outputs = experts(rows[order], [sum(of_expert) for of_expert in by_expert])
-        outputs = torch.empty_like(outputs).index_copy(0, order, outputs)
-        return _apply(outputs, received, sent, self.over, Phase.EXPERT_COMBINE)
-
-    def _arriving(self, counts: list[int], device: torch.device) -> list[int]:
-        """Returns how many copies each rank sends to each of this rank's experts, by rank and then by expert."""
-        ranks = self.over.size
-        local = len(counts) // ranks
-        if self.same_counts:
-            index = self.over.group.index
-            return counts[index * local : (index + 1) * local] * ranks
-        told = torch.tensor(counts, device=device)
-        arriving = torch.empty_like(told)
-        self.over.all_to_all(arriving, told, phase=Phase.EXPERT_DISPATCH)
-        return arriving.tolist()
+        expert = torch.arange(local, device=rows.device).repeat(ranks)
+        expert = expert.repeat_interleave(arriving, output_size=sum(received))
+        slots, own_counts = dropless_slots(expert, local)
+        outputs = experts(move(rows, slots), own_counts, None if equal is None else ranks * equal)
+        return _apply(move(outputs, slots.reverse), received, sent, self.over, Phase.EXPERT_COMBINE)
 
 
 def _apply(
     rows: torch.Tensor, sent: list[int], received: list[int], over: Communicator, phase: Phase
 ) -> torch.Tensor:
     return _AllToAll.apply(rows, sent, received, over, phase)  # type: ignore[return-value]
-
-
-def _transposed(counts: list[int], local: int) -> torch.Tensor:
-    """Returns the order in which rows by rank and then by expert are by expert and then by rank, int64 (rows,)."""
-    starts = [0, *accumulate(counts)]
-    blocks = [n for expert in range(local) for n in range(expert, len(counts), local)]
-    return torch.cat([torch.arange(starts[n], starts[n + 1]) for n in blocks])
 
 
 def apply_expert_parallel(model: nn.Module, groups: Groups, recorder: Recorder) -> None:
@@ -110,9 +99,7 @@ def apply_expert_parallel(model: nn.Module, groups: Groups, recorder: Recorder) 
                 vars(part)["expert_part"] = True
                 setattr(module.experts, name, part)
             module.experts.divided = True
-            moe = module.moe
-            static = moe.routing == "balanced" or moe.capacity_factor is not None
-            module.exchange = ExpertExchange(over, same_counts=static)
+            module.exchange = ExpertExchange(over)
 
 
 def whole_experts(part: torch.Tensor, tags: torch.Tensor, groups: Groups) -> torch.Tensor:
