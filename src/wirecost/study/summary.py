@@ -53,7 +53,7 @@ class ProfileSummary:
 class Summary:
     """The numbers of a breakdown, each computed by the breakdown's method.
 
-        `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
+    `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
     `phases_ns` are spreads over iterations. `sent_bytes` is the number of bytes that a rank sends in an iteration,
     averaged over ranks, with each collective on a ring (docs/explanation/measurement.md). `losses` are those of
     the global batch by iteration. `expert_imbalance` is the largest load of a rank's experts over the mean. None

@@ -131,6 +131,7 @@ def test_one_kernel_computes_what_single_products_do(counts: list[int]) -> None:
     for fused in (False, True):
         y = apply_grouped(lambda rows, linear: linear(rows, weights), x, [weights], sizes, None, fused=fused)
         results.append([y, *torch.autograd.grad(y.float().square().sum(), [x, weights])])
+    assert [len(result) for result in results] == [3, 3]
     for single, grouped in zip(*results, strict=True):
         torch.testing.assert_close(grouped, single, rtol=3e-2, atol=5e-1)
 
