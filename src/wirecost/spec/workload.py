@@ -51,8 +51,8 @@ class MixtureOfExperts(Spec):
         capacity_factor: each expert takes this number times its share of the copies, and drops the others. None
             drops none.
         routing: `learned`, or `balanced` if each expert gets equally many copies whatever the scores.
-        groups, top_k_groups: the experts are in `groups` equal groups, and a token uses only experts of the
-            `top_k_groups` best of them (arXiv:2405.04434, section 2.2.1). A group is as good as its best score, or
+        groups: number of equal groups in which the experts are (arXiv:2405.04434, section 2.2.1).
+        top_k_groups: number of best groups whose experts a token may use. A group is as good as its best score, or
             with sigmoid scores as the sum of its best two (arXiv:2412.19437, section 2.1.2).
     """
 
@@ -95,8 +95,9 @@ class LatentAttention(Spec):
     Attributes:
         kv_rank: size of the vector from which keys and values are computed.
         q_rank: size of the vector from which queries are computed. None computes them from the input.
-        nope_head_dim, rope_head_dim: parts of a head's queries and keys without and with rotary positions. All
-            heads share the latter part of the keys.
+        nope_head_dim: size of the part of a head's queries and keys without positions.
+        rope_head_dim: size of the part of a head's queries and keys with rotary positions. All heads share this
+            part of the keys.
         value_head_dim: size of a head's values.
     """
 
