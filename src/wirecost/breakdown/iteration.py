@@ -1,4 +1,4 @@
-"""One iteration of one rank, and the phases of an engine's."""
+"""One iteration of one rank, and the phases of an engine's iteration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Phase(StrEnum):
 
 
 class Iteration(BaseModel):
-    """One iteration of one rank. `phases` in nanoseconds (engine runs only) sum to the window with `other`."""
+    """One iteration of one rank. `phases` (engine runs only) are in nanoseconds and sum, with `other`, to the
+    window.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

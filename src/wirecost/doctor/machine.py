@@ -45,5 +45,5 @@ class Machine:
 
 
 def counted(number: int, what: str) -> str:
-    """ "1 port", "2 ports"."""
+    """Returns a number with its noun: "1 port", "2 ports"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
