@@ -126,7 +126,7 @@ def _sweep(setup: Setup, text: str, plot: Path | None, format: str) -> None:
 
 
 def _study(name: str, named: dict[str, str | None], out: Path | None, format: str) -> None:
-    """Predicts a study; `named` are the calibration, cluster and stack that predictions rest on."""
+    """Predicts a study. `named` are the names of the calibration, cluster and stack that predictions use."""
     import json
 
     from wirecost.calibration.saved import read

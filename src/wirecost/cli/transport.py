@@ -47,7 +47,7 @@ def transport(
         raise typer.Exit(1)
 
 
-# What each verdict means, for those who don't know our words.
+# The meaning of each verdict, for users who don't know the terms.
 _MEANING = {
     "rdma-gdr": "RDMA with GPUDirect: NICs read and write GPU memory",
     "rdma": "RDMA, staged through host memory on at least one side",
@@ -68,7 +68,7 @@ def _print(verdict: Verdict) -> None:
 
     from wirecost.cli.output import print_diagnostics
 
-    # Not on a terminal nothing is folded to its width, so that words can be searched for.
+    # If the output is no terminal, lines aren't folded, so that words can be searched for.
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, width=None if terminal else 200, soft_wrap=not terminal)
     name = verdict.verdict.value

@@ -142,8 +142,8 @@ def _check_filter(sampler: Sampler, only: Sequence[str], on_diagnostic: Callable
     unmatched = sampler.unmatched()
     if not unmatched:
         return
-    shown = ", ".join(sampler.seen[:MOST_NAMED]) or "none"
-    more = f" and {len(sampler.seen) - MOST_NAMED} more" if len(sampler.seen) > MOST_NAMED else ""
+    shown = ", ".join(sampler.device_names[:MOST_NAMED]) or "none"
+    more = f" and {len(sampler.device_names) - MOST_NAMED} more" if len(sampler.device_names) > MOST_NAMED else ""
     patterns = ", ".join(f"'{pattern}'" for pattern in unmatched)
     message = f"--only {patterns} matches no device; devices here: {shown}{more}"
     if len(unmatched) == len(only):

@@ -79,7 +79,7 @@ class Sampler:
         self.late_samples = 0
         self._keep = keep
         self._only = tuple(only)
-        self._seen: set[str] = set()  # devices, whether sampled or not
+        self._device_names: set[str] = set()  # devices, whether sampled or not
         self._clock_ns = clock_ns
         self._devices: dict[tuple[str, str], _Device] = {}
         self._due_ns: dict[int, int] = {}  # of sources with a pace of their own
@@ -160,7 +160,7 @@ class Sampler:
                 self._keys[number] = {(r.kind, r.device) for r in readings}
             for reading in readings:
                 if self._only:
-                    self._seen.add(reading.device)
+                    self._device_names.add(reading.device)
                     if not any(fnmatch(reading.device, pattern) for pattern in self._only):
                         continue
                 key = (reading.kind, reading.device)
@@ -182,12 +182,12 @@ class Sampler:
 
     def unmatched(self) -> tuple[str, ...]:
         """Returns the patterns of `only` that have matched no device so far."""
-        return tuple(p for p in self._only if not any(fnmatch(device, p) for device in self._seen))
+        return tuple(p for p in self._only if not any(fnmatch(device, p) for device in self._device_names))
 
     @property
-    def seen(self) -> list[str]:
+    def device_names(self) -> list[str]:
         """Returns the names of all devices, sampled or not; empty without `only`."""
-        return sorted(self._seen)
+        return sorted(self._device_names)
 
     def summary(self) -> list[DeviceSummary]:
         """Returns each device's summary over the whole recording."""
