@@ -64,10 +64,10 @@ def predict(
         if format == "text":
             console(format).print(assumed_line(job.assumed(setup)), soft_wrap=True)
     else:
-        _one(setup, job.assumed(setup), format)
+        _predict_one(setup, job.assumed(setup), format)
 
 
-def _one(setup: Setup, assumed: dict[str, str], format: str) -> None:
+def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     import json
 
     from wirecost.prediction.predict import largest_micro_batch

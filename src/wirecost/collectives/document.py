@@ -14,7 +14,9 @@ from wirecost.collectives.result import BenchNetwork, Row
 
 
 class FitEntry(BaseModel):
-    """A fit, or the reason why there is none (`refused`). Intervals cover 90 %; errors are measured / fitted - 1."""
+    """A fit, or the reason why there is none (`refused`). Intervals cover 90 %; errors are measured
+    / fitted - 1.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

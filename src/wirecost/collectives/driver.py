@@ -1,4 +1,6 @@
-"""The work of every rank: for each collective and size it warms up, times, checks and sends the samples to rank 0."""
+"""The work of every rank: for each collective and size it warms up, times, checks and sends the
+samples to rank 0.
+"""
 
 from __future__ import annotations
 
@@ -185,7 +187,9 @@ class Buffers:
         return torch.zeros(count, dtype=self.dtype, device=self.device)
 
     def _data(self, rank: int) -> torch.Tensor:
-        """Returns the data that a rank sends: random integers from rank and seed, whose sum is exact in any order."""
+        """Returns the data that a rank sends: random integers from rank and seed, whose sum is
+        exact in any order.
+        """
         count = self.collective.send_count(self.total, self.comm.size)
         summed = self.collective.reduces and self.request.redop is ReduceOp.SUM
         largest = max(1, self.element.exact_to // (self.comm.size if summed else 1))

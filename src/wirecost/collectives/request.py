@@ -1,4 +1,6 @@
-"""The request of a benchmark (collectives, sizes, groups, backend, network), checked before anything is started."""
+"""The request of a benchmark (collectives, sizes, groups, backend, network), checked before
+anything is started.
+"""
 
 from __future__ import annotations
 

@@ -238,7 +238,9 @@ def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
 
 
 def peak_memory(report: StudyReport, most: int | None = None) -> Table:
-    """Returns the table of peak memory. With `most` it shows runs that exhausted memory, then the largest peaks."""
+    """Returns the table of peak memory. With `most` it shows runs that exhausted memory, then the
+    largest peaks.
+    """
     table = make_table("Peak memory of a rank over the measured iterations, the largest over ranks and networks")
     for name in ("workload", "plan", "scale", "what"):
         table.add_column(name)
