@@ -1,4 +1,4 @@
-"""Fits the shipped presets to the reference tables again: the one command behind every calibrated YAML value.
+"""Fits the shipped presets to the reference tables: the command behind every calibrated YAML value.
 
     python benchmarks/calibrate_presets.py REFERENCE [--only STAGE] [--write] [--folds KIND]
 
@@ -67,7 +67,7 @@ ONCE = (
 
 @dataclass
 class Stage:
-    """Tables with the weight of each row, and the properties that they determine."""
+    """Tables with the weight of each row and the properties that they determine."""
 
     name: str
     tables: dict[str, float]
@@ -210,7 +210,7 @@ FRACTIONS = [
         "iteration_s",
     ),
 ]
-"""Fractions tell ratios only. What InfiniBand EDR reaches (its preset) sets the scale, and isn't fitted here."""
+"""Fractions determine only ratios. The preset's rate of InfiniBand EDR sets the scale and isn't fitted here."""
 
 
 def rows_of(stage: Stage, folder: Path) -> tuple[list[TableRow], np.ndarray, list[str]]:

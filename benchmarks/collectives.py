@@ -1,4 +1,4 @@
-"""Ours beside nccl-tests on the same GPUs, in one run.
+"""Compares `wirecost bench` with nccl-tests on the same GPUs in one run.
 
 usage: collectives.py NCCL_TESTS_BUILD [-b 8] [-e 1G] [-n 20] [-G 0] [--gpus 2] [--out FILE.json]
 

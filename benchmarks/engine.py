@@ -1,4 +1,4 @@
-"""How fast the engine trains on one GPU, beside plain PyTorch and Megatron-Core, in one run; and on two GPUs.
+"""Compares the engine's training speed on one and two GPUs with plain PyTorch and Megatron-Core in one run.
 
     PYTHONPATH=src python benchmarks/engine.py                        # one GPU
     PYTHONPATH=src python benchmarks/engine.py --two                  # and data-parallel efficiency on two
@@ -119,7 +119,9 @@ def launch(
 
 
 def on_both(arguments: argparse.Namespace, deadline: float, section: str, *extra: str) -> list[Result | None]:
-    """A section alone on either GPU, at the same time: as fast as two ranks that have nothing to say are."""
+    """Runs a section alone on each GPU at the same time, which gives the speed of two ranks without
+    communication.
+    """
     with ThreadPoolExecutor(2) as threads:
         return list(threads.map(lambda gpu: launch(arguments, deadline, section, *extra, gpu=gpu), range(2)))
 

@@ -1,4 +1,6 @@
-"""Who is timed: plain PyTorch, wirecost's engine, Megatron-Core. Each trains the same GPT on the same batches."""
+"""The timed sides: plain PyTorch, wirecost's engine, Megatron-Core. Each trains the same GPT on the
+same batches.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class PlainLayer(nn.Module):
 
 
 class PlainGPT(nn.Module):
-    """What one writes without an engine."""
+    """A GPT in plain PyTorch, as written without an engine."""
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
@@ -88,7 +90,7 @@ def baseline(section: Section) -> Result:
 
 
 class NoClock:
-    """Measures nothing; values of collectives come as with the clock that it stands in for."""
+    """A clock that measures nothing. Collectives return the same values as with the clock that it replaces."""
 
     asynchronous = False
 
@@ -143,13 +145,13 @@ class Loop:
             self.samples.append(recorder.resolve(marks))
 
     def phases_ms(self) -> dict[str, float]:
-        """Medians of the iterations measured so far, and the communication beside them."""
-        found: dict[str, float] = {
+        """Returns the medians of the measured iterations' phases, and of the communication, in milliseconds."""
+        medians_ms: dict[str, float] = {
             str(phase): statistics.median(s.phases.get(phase, 0) for s in self.samples) / 1e6
             for phase in self.samples[0].phases
         }
-        found["communication"] = statistics.median(s.parts.comm_ns for s in self.samples) / 1e6
-        return {name: value for name, value in found.items() if value >= 0.05}
+        medians_ms["communication"] = statistics.median(s.parts.comm_ns for s in self.samples) / 1e6
+        return {name: value for name, value in medians_ms.items() if value >= 0.05}
 
     def unmeasured(self) -> None:
         # Outside an iteration a recorder notes nothing down.
@@ -158,7 +160,7 @@ class Loop:
 
 
 def experiment(section: Section, plan: Plan, micro_batches: int = 1) -> Experiment:
-    """A plan on this host's ranks; `micro_batches` an iteration."""
+    """Returns an experiment with a plan on this host's ranks and `micro_batches` in each iteration."""
     return Experiment(
         workload=section.workload,
         plan=plan,

@@ -1,4 +1,4 @@
-"""How a section of the engine's benchmark is timed, and what comes of it."""
+"""Times a section of the engine's benchmark."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from wirecost.spec import Workload, validate
 from wirecost.spec.presets import named
 
 VOCABULARY = 50304
-"""GPT-2's 50,257 up to a multiple of 128, as every fast trainer has it; the same for all sides."""
+"""GPT-2's 50,257 rounded up to a multiple of 128, as in every fast trainer; the same for all sides."""
 
 CLIPPING = 1.0
 LAUNCH_BOUND = 0.9
-"""From this part of an iteration on that the host takes to issue it, the host is what limits it."""
+"""Share of an iteration spent on issuing it from which on the host is the limit."""
 
 Iteration = Callable[[], object]
 
@@ -99,7 +99,7 @@ class Section:
         self.step = 0
 
     def next_batch(self) -> dict[str, torch.Tensor]:
-        """In the host's memory."""
+        """Returns the next batch in the host's memory."""
         self.step += 1
         return self.batches[self.step % len(self.batches)]
 
@@ -114,7 +114,9 @@ class Section:
             torch.cuda.synchronize()
 
     def timed(self, iteration: Iteration, count: int) -> list[float]:
-        """Milliseconds of `count` iterations in a row, from device event to device event; the host runs ahead."""
+        """Returns the milliseconds of `count` consecutive iterations between device events; the
+        host runs ahead.
+        """
         if not self.cuda:
             times = []
             for _ in range(count):

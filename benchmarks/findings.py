@@ -1,4 +1,4 @@
-"""The reference studies' findings, out of the model by themselves.
+"""Compares the reference studies' findings with the model's predictions.
 
 Writes docs/validation/findings.md with --write.
 
@@ -50,7 +50,7 @@ def table(head: list[str], body: list[list[str]]) -> str:
 
 
 def networks() -> str:
-    """Gains of RDMA in data parallel and in pipeline parallel, beside those of the interconnect study."""
+    """Compares the interconnect study's gains from RDMA in data parallelism and pipeline parallelism."""
     body, gains = [], {"data": {"IPoIB": [], "TCP": []}, "pipeline": {"IPoIB": [], "TCP": []}}
     for workload in INTERCONNECT_WORKLOADS:
         recompute = "full" if workload.startswith("gpt") else "none"

@@ -1,4 +1,4 @@
-"""Studies on a disk that is full: at every size, whether they stop, record nothing false and go on.
+"""Runs studies on full disks of every size and checks that they stop, record nothing false and can be resumed.
 
 usage: python benchmarks/full_disk.py [--from-kib 100] [--to-kib 2000] [--step-kib 50] [--sizes KIB ...] [--blind]
 
@@ -49,7 +49,7 @@ BLIND = "import wirecost.study.runner as r; r.check_room = lambda path: None; "
 
 @dataclass
 class Counts:
-    """Over all sizes; `wrong` says what was not as it should be."""
+    """Counts over all sizes; `wrong` lists deviations from the expected behaviour."""
 
     finished: int = 0
     stopped: int = 0
@@ -67,7 +67,7 @@ def run(study: Path, out: Path, *options: str, blind: bool) -> subprocess.Comple
 
 
 def try_size(study: Path, where: Path, kib: int, counts: Counts, *, blind: bool) -> str:
-    """One size; returns what happened in a line."""
+    """Tries one size; returns a line on the outcome."""
     wanted = {e.slug for e in load(Study, study).experiments()}
     where.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", str(where)], check=True)
@@ -108,7 +108,7 @@ def try_size(study: Path, where: Path, kib: int, counts: Counts, *, blind: bool)
 
 
 def own_mounts() -> None:
-    """Goes on in a mount namespace of its own, as root there."""
+    """Continues in a new mount namespace as root."""
     if os.environ.get("WIRECOST_OWN_MOUNTS"):
         return
     rootless = ["--map-root-user"] if os.geteuid() else []

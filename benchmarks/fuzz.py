@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def without_drawing() -> None:
-    """Charts are built and not drawn: drawing takes a second each and never sees the input."""
+    """Makes charts be built but not drawn: drawing takes a second each and doesn't depend on the input."""
     from wirecost.report import collective_figure, figures
 
     for module in (collective_figure, figures):

@@ -1,10 +1,10 @@
-"""How the stated intervals do on sources that nothing was fitted to: the fits again without one source.
+"""Checks the stated intervals on sources left out of the fits: repeats the fits without one source.
 
     python benchmarks/held_out_sources.py REFERENCE
 
 Each case leaves a whole source (a paper's or a project's measurements on its cluster) out of the fit and predicts
-it, with the interval that `wirecost.prediction.interval` gives such a source: the stack's spread, and what
-a GPU and a network add that the fit did not see. The fits start from another stack's values and the defaults.
+it, with the interval that `wirecost.prediction.interval` gives such a source: the stack's spread, and what a GPU
+and a network add that the fit did not see. The fits start from another stack's values and the defaults.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ A100 = "gpu A100-SXM-80GB"
 UNFITTED_GPU = {"matrix_efficiency": 0.75, "matrix_traffic": 0.5}
 UNFITTED_LINK = {"efficiency": 0.8, "shared_efficiency": 0.6}
 SIBLINGS = (("A100-SXM-40GB", "A100-SXM-80GB"), ("GB200-NVL72", "GB300-NVL72"))
-"""GPUs of one silicon that were each measured."""
+"""Measured GPUs with the same silicon."""
 WIDTHS = {
     "gpu": GPU_WIDTHS[Provenance.DATASHEET],
     "sibling": GPU_WIDTHS[Provenance.DERIVED],
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass
 class Judged:
-    """Log errors of a case, and the half width that was stated for it."""
+    """Log errors of a case, with its stated half width."""
 
     case: Case
     errors: np.ndarray
@@ -74,12 +74,12 @@ def under(rows: Sequence[TableRow], stack: str) -> list[TableRow]:
 
 
 def defaults(rows: Sequence[TableRow]) -> dict[str, float]:
-    """The rows' GPUs and networks as if nobody had fitted them."""
-    found = {f"gpu {row.key.gpu} {p}": value for row in rows for p, value in UNFITTED_GPU.items()}
+    """Returns the rows' GPUs and networks with default values instead of fitted ones."""
+    values = {f"gpu {row.key.gpu} {p}": value for row in rows for p, value in UNFITTED_GPU.items()}
     for row in rows:
         if row.layout.world > row.key.gpus_per_node:
-            found |= {f"link {row.key.inter} {p}": value for p, value in UNFITTED_LINK.items()}
-    return found
+            values |= {f"link {row.key.inter} {p}": value for p, value in UNFITTED_LINK.items()}
+    return values
 
 
 def judge(case: Case) -> Judged:

@@ -1,4 +1,4 @@
-"""Speed and error of the cost model beside its peers' published figures.
+"""Measures speed and error of the cost model and prints them beside its peers' published figures.
 
     python benchmarks/model.py [REFERENCE]      REFERENCE: folder of comm_fraction_cluster_a.csv, measured/
 
@@ -44,7 +44,7 @@ TARGETS = {
 
 
 def speed(count: int = 8192, repeats: int = 12) -> dict[str, float]:
-    """Configurations a second of processor time on one core: time and memory of GPT-3 175B on Selene."""
+    """Returns configurations per second of processor time on one core: time and memory of GPT-3 175B on Selene."""
     shape = shape_of(load_spec("workload", "gpt-3-175b"))
     machine = machine_of(load_spec("cluster", "selene"), stack_named("megatron-lm-2021"), Precision.BF16)
     draw = np.random.default_rng(0)
@@ -87,7 +87,7 @@ def speed(count: int = 8192, repeats: int = 12) -> dict[str, float]:
 
 
 def startup(repeats: int = 7) -> tuple[float, float]:
-    """Seconds of a whole `wirecost predict` process: median and best of several."""
+    """Returns the seconds of a whole `wirecost predict` process: median and best of several."""
     command = [
         sys.executable,
         "-m",

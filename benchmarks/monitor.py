@@ -1,4 +1,4 @@
-"""What `wirecost monitor` costs: CPU time at 10 Hz with 16 ports.
+"""Measures the CPU time of `wirecost monitor` at 10 Hz with 16 ports.
 
     python benchmarks/monitor.py [--seconds 20] [--every-ms 100] [--ports 16]
 
@@ -91,7 +91,7 @@ def measured(sampler: Sampler, seconds: float) -> dict[str, float]:
 
 
 def plain(root: str, out: str, seconds: float, every_ns: int) -> dict[str, float]:
-    """What a first script does."""
+    """Measures a simple script that reads the same counters."""
     files = [p for ending in ("bytes", "data", "packets") for p in Path(root).glob(f"sys/class/*/*/**/*_{ending}")]
     start, start_s, samples = cpu_s(), time.perf_counter(), 0
     with Path(out).open("w") as file:

@@ -1,4 +1,4 @@
-"""What a report costs: time and peak memory of every kind of report on stores of many cells.
+"""Measures time and peak memory of every kind of report on stores of many cells.
 
     python benchmarks/report_speed.py [--cells 24 1000 10000] [--kinds table csv ...] [--iterations 8] [--keep DIR]
 
@@ -174,7 +174,7 @@ def make_outcome(draw: random.Random) -> Outcome:
 
 
 def counter_lines(hosts: int, samples: int = 60) -> str:
-    """Counters as a run of six seconds leaves them."""
+    """Returns counters like those of a run of six seconds."""
     rows = [
         {
             "t_ns": 100 * MS * n, "unix_ns": 1_700_000_000 * 10**9 + 100 * MS * n, "kind": "ethernet",
@@ -188,14 +188,14 @@ def counter_lines(hosts: int, samples: int = 60) -> str:
 
 
 def sample_lines(breakdown: Breakdown, rank: int) -> str:
-    """What is read of the samples when the network over time is drawn."""
+    """Returns the fields of the samples that are read for the network over time."""
     spans = [(i.start_ns or 0, i.parts.window_ns) for i in breakdown.iterations if i.rank == rank]
     rows = [{"warmup": False, "start_ns": start, "end_ns": start + window} for start, window in spans]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def dumped(experiment: Experiment, cache: dict[str, str]) -> str:
-    """The experiment's YAML, made in parts since most cells share most of theirs."""
+    """Returns the experiment's YAML, composed of cached parts because most cells share most of them."""
     parts = []
     for key, value in experiment.model_dump(mode="json", exclude_none=True).items():
         part = {key: value}

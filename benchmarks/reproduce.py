@@ -42,13 +42,13 @@ WIRECOST = f"{sys.executable} -m wirecost"
 COLLECTIVES = "all_reduce all_gather reduce_scatter send_recv"
 LARGEST_BYTES = 128 << 20
 LARGEST_S = 0.3
-"""How long a benchmark's largest message may take on a shaped link."""
+"""Longest time of a benchmark's largest message on a shaped link."""
 LEFT_OUT = {"samples", "logs", "corpus", "counters.jsonl"}
-"""Bulky, and not needed for fits and reports."""
+"""Large files that fits and reports don't need."""
 
 
 def shaped(study: Study, shapes: list[str] | None) -> Study:
-    """The study's part on some shapes of hosts. Raises SpecError."""
+    """Returns the study's experiments on some shapes of hosts. Raises SpecError."""
     if shapes is None:
         return study
     hosts = [int(s) if s.isdigit() else s for s in shapes]
@@ -56,11 +56,11 @@ def shaped(study: Study, shapes: list[str] | None) -> Study:
 
 
 ALONE_S = 5.0
-"""How long a workload alone is measured at least: hosts change their pace from second to second."""
+"""Least measuring time of a workload alone, because hosts change their speed from second to second."""
 
 
 def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
-    """Each workload on one GPU, in every precision and micro-batch that the study has it in."""
+    """Returns studies of each workload on one GPU, in every precision and micro-batch of the study."""
     made = []
     mine = list(experiments)
     loopback = validate(Network, named("network", "loopback"), "network")
@@ -94,7 +94,7 @@ ONE_CORE = "taskset -c 0 "
 
 
 def run_study(study: Study, store: Path, gpus: int, out: Path, prefix: str = "") -> Step | None:
-    """A step that runs what the store does not hold yet; None where it holds all."""
+    """Returns a step that runs the experiments without a stored result; None if all have one."""
     held = Store(store)
     if all(held.is_finished(e) for e in study.experiments()):
         return None
@@ -106,7 +106,7 @@ def run_study(study: Study, store: Path, gpus: int, out: Path, prefix: str = "")
 
 
 def slots(experiment: Experiment) -> int:
-    """Of the machine's GPUs; without any the whole machine is the one slot."""
+    """Returns the number of GPUs that an experiment occupies; without GPUs the whole machine is one slot."""
     return experiment.ranks if experiment.device is Device.CUDA else 1
 
 
@@ -195,7 +195,7 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
 
 
 def fill(store: Path, gathered: Path) -> None:
-    """What was measured on another day need not be measured again."""
+    """Copies earlier results into the store, so that they aren't measured again."""
     if gathered.is_dir() and not store.is_dir():
         shutil.copytree(gathered / "experiments", store / "experiments")
 
@@ -206,7 +206,7 @@ def is_done(cell: Path) -> bool:
 
 
 def gather(studies: list[Study], out: Path, shapes: list[str] | None) -> None:
-    """Every lane's results in one directory for each study."""
+    """Gathers every lane's results in one directory for each study."""
     for study in studies:
         whole = out / study.name
         # Another study's name may begin like this one's.
@@ -222,7 +222,7 @@ def gather(studies: list[Study], out: Path, shapes: list[str] | None) -> None:
 
 
 def predict(studies: list[str], out: Path) -> int:
-    """Raises CalledProcessError where one can't be had."""
+    """Predicts the studies. Raises CalledProcessError if a prediction fails."""
     sources = [*sorted(out.glob("alone-*")), *sorted((out / "bench").glob("*.json"))]
     fitted = out / "mine"
     # A fit that is no better than the presets is saved all the same: intervals and warnings show it.
@@ -237,7 +237,7 @@ def predict(studies: list[str], out: Path) -> int:
 
 
 def as_table(predictions: Path, path: Path) -> None:
-    """Every cell's prediction as one line: what is kept of it before it is measured."""
+    """Writes every cell's prediction as one line, to be stored before the measurement."""
     listed = json.loads((predictions / "predictions.json").read_bytes())["predicted"]
     rows = [["cell", "iteration_s", "interval_low_s", "interval_high_s", "comm_fraction", "memory_gib"]]
     for cell in listed:

@@ -1,4 +1,4 @@
-"""The host's time for a tensor-parallel collective and what belongs to it, beside Megatron-Core's, on one GPU.
+"""Compares the host's time for a tensor-parallel collective with Megatron-Core's on one GPU.
 
     PYTHONPATH=src python benchmarks/tensor_parallel.py                        # on a GPU
     PYTHONPATH=src python benchmarks/tensor_parallel.py --device cpu --tiny    # whether it runs at all
@@ -42,7 +42,7 @@ MODEL, MICRO_BATCH, MICRO_BATCHES = "gpt-350m", 2, 2
 
 
 def host_ms(section: Section, iteration: Callable[[], object], count: int) -> list[float]:
-    """Of issuing an iteration to an idle device, without waiting for it."""
+    """Returns the milliseconds to issue each iteration to an idle device, without waiting for it."""
     found = []
     for _ in range(count):
         section.synchronize()
@@ -84,7 +84,7 @@ def run_side(arguments: argparse.Namespace) -> None:
 
 
 def measured(arguments: argparse.Namespace, side: str, tensor: int) -> list[float]:
-    """One side in a process of its own; none where it failed, which it says."""
+    """Measures one side in a separate process; returns no times, and prints a message, if it fails."""
     command = [
         sys.executable, str(Path(__file__).resolve()), "--side", side, "--tensor", str(tensor),
         "--device", arguments.device, "--iterations", str(arguments.iterations), "--warmup", str(arguments.warmup),

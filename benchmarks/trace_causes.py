@@ -1,4 +1,5 @@
-"""Causes of exposed communication, provoked by small jobs on CPUs and held against what `wirecost trace` answers.
+"""Provokes causes of exposed communication with small jobs on CPUs and compares them with the answers of `wirecost
+trace`.
 
 usage: python benchmarks/trace_causes.py [JOB ...]
 

@@ -1,9 +1,9 @@
-"""How fast `wirecost transport` reads a big log, and with how much memory.
+"""Measures the speed and memory of `wirecost transport` on a large log.
 
     python benchmarks/transport.py [--megabytes 1000] [--mix job connections calls]
 
-Generates a log of the wanted size for each mix, reads it in a fresh process and prints MB/s (1 MB = 10^6 bytes)
-by wall clock and by processor time, the peak resident set and, beside it, what `grep -c` takes for one word of the
+Generates a log of the wanted size for each mix, reads it in a fresh process and prints MB/s (1 MB = 10^6 bytes) by
+wall clock and by processor time, the peak resident set and, beside it, what `grep -c` takes for one word of the
 same file. Target: 100 MB/s, and memory that doesn't grow with the log.
 
 mixes: `job` is a job of 512 ranks at NCCL_DEBUG=INFO (set-up of 4 communicators a rank, then training output);
@@ -102,7 +102,7 @@ def generate(path: Path, mix: str, size: int) -> None:
 
 
 def read(path: str) -> None:
-    """In the fresh process: reads, and prints what it took."""
+    """Reads the log and prints time and memory; runs in a fresh process."""
     from wirecost.ncclog import read_logs
 
     start, start_cpu = time.perf_counter(), time.process_time()

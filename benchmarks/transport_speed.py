@@ -1,4 +1,5 @@
-"""How many MB of log `wirecost transport` reads in a second of processor time, for NCCL's lines and for mixes.
+"""Measures the MB of log that `wirecost transport` reads per second of processor time, for NCCL's lines and for
+mixes.
 
     python benchmarks/transport_speed.py [--megabytes 200] [--mix nccl mixed sparse]
 
@@ -9,8 +10,8 @@ Target: 100 MB/s for each mix. `benchmarks/transport.py` prints wall clock and `
 mixes:
   nccl     nothing but NCCL's lines: set-up of a job of 512 ranks, connection after connection
   mixed    NCCL's lines and training lines in turn, one by one, as ranks that start at different times give them
-  every-10 one NCCL line after nine training lines
-  sparse   one NCCL line after 999 training lines: a warning now and then
+  every-10 one NCCL line after nine training lines sparse   one NCCL line after 999 training lines: a warning now
+  and then
   short    NCCL's lines and training lines of 30 to 60 bytes in turn
   ranks    the lines of 8 ranks in turn, each of them NCCL's or a short training line
   prefixed the same behind srun's label and a time stamp
@@ -101,7 +102,7 @@ def generate(path: Path, mix: str, size: int) -> None:
 
 
 def read(path: str) -> None:
-    """In the fresh process: reads, and prints what it took."""
+    """Reads the log and prints its speed; runs in a fresh process."""
     from wirecost.ncclog import read_logs
 
     start = time.process_time()

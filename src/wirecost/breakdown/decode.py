@@ -1,7 +1,8 @@
-"""Breakdowns read quickly from JSON, for readers of thousands of them.
+"""Decodes breakdowns from JSON quickly, for readers of thousands of them.
 
-`decode_breakdown` accepts and refuses what `Breakdown.model_validate_json` does, but makes msgspec structures,
-in a sixth of the time. The structures are derived from the pydantic models, so that there is one schema.
+`decode_breakdown` accepts and refuses the same content as `Breakdown.model_validate_json`, but creates msgspec
+structures, in a sixth of the time. The structures are derived from the pydantic models, so that there is one
+schema.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LARGEST_INTEGER = 2**63 - 1
 
 
 def decode_breakdown(content: bytes) -> Breakdown:
-    """Reads a breakdown of which only fields are used: it has those of `Breakdown`, and none of its methods.
+    """Returns an object with the fields of `Breakdown` and none of its methods.
 
     Raises:
         pydantic.ValidationError: if the content isn't a breakdown.
@@ -36,13 +37,13 @@ def decode_breakdown(content: bytes) -> Breakdown:
             check_sum(iteration.parts)
         check_ranks(decoded)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        # Pydantic has the last word, and the better message.
+        # Pydantic decides, and has the better message.
         return Breakdown.model_validate_json(content)
     return decoded
 
 
 def to_model(model: type[M], value: Any) -> M:
-    """A part of a decoded breakdown as the pydantic model that it was derived from."""
+    """Converts a part of a decoded breakdown to the pydantic model from which it was derived."""
     return value if isinstance(value, model) else model.model_validate_json(msgspec.json.encode(value))
 
 
@@ -51,7 +52,7 @@ def _decoded(content: bytes) -> msgspec.Struct:
     try:
         return _decoder().decode(content)
     except msgspec.ValidationError:
-        former = _former_decoder().decode(content)  # what is neither is refused here again
+        former = _former_decoder().decode(content)  # content of neither version is refused here
     warnings = msgspec.to_builtins(former.warnings)
     kept = {name: getattr(former, name) for name in former.__struct_fields__ if name != "warnings"}
     new = {"schema_version": SCHEMA_VERSION, "diagnostics": diagnostics_of_warnings(warnings)}
@@ -89,7 +90,9 @@ def _former_decoder() -> msgspec.json.Decoder[Any]:
 
 @cache
 def _struct(model: type[BaseModel]) -> type[msgspec.Struct]:
-    """The structure with a model's fields, types and bounds. It refuses unknown fields, as the model must."""
+    """Returns a structure type with a model's fields, types and bounds. Like the model, it refuses
+    unknown fields.
+    """
     assert model.model_config.get("extra") == "forbid"
     fields = [_field(name, field) for name, field in model.model_fields.items()]
     return msgspec.defstruct(
@@ -107,12 +110,12 @@ def _field(name: str, field: FieldInfo) -> tuple[str, Any] | tuple[str, Any, Any
 
 
 def _type(annotation: Any, *metadata: Any) -> Any:
-    """An annotation of a model's field as msgspec understands it."""
+    """Converts the annotation of a model's field to one for msgspec."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(arguments[0], *arguments[1:], *metadata)
     if origin in (Union, types.UnionType):
-        # Bounds of an optional number are the number's.
+        # Bounds of an optional number apply to the number.
         return Union[*(a if a is types.NoneType else _type(a, *metadata) for a in arguments)]
     bounds = {name: value for m in metadata for name, value in _bounds(m).items()}
     if bounds:
@@ -127,11 +130,11 @@ def _type(annotation: Any, *metadata: Any) -> Any:
 
 
 def _bounds(metadata: Any) -> dict[str, Any]:
-    """A bound of pydantic's as arguments of `msgspec.Meta`."""
+    """Converts pydantic's bounds to arguments of `msgspec.Meta`."""
     if isinstance(metadata, FieldInfo):
         return {name: value for m in metadata.metadata for name, value in _bounds(m).items()}
     for name in ("ge", "gt", "le", "lt", "pattern"):
         if (value := getattr(metadata, name, None)) is not None:
-            # msgspec's bounds have 64 bits: what lies above them is left to pydantic.
+            # msgspec's bounds have 64 bits; pydantic checks larger ones.
             return {name: min(value, _LARGEST_INTEGER) if isinstance(value, int) else value}
     raise TypeError(f"no such bound for a breakdown's fields: {metadata!r}")

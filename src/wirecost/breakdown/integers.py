@@ -9,8 +9,8 @@ from pydantic import Field
 MOST = 2**63 - 1
 
 Natural = Annotated[int, Field(ge=0, le=MOST)]
-"""0 or more."""
+"""An integer of at least 0."""
 Positive = Annotated[int, Field(gt=0, le=MOST)]
-"""1 or more."""
+"""An integer of at least 1."""
 Moment = Annotated[int, Field(ge=-MOST, le=MOST)]
-"""A time on a clock."""
+"""A time on a clock in nanoseconds."""

@@ -1,8 +1,8 @@
-"""Interval arithmetic on time lines: exact, integer nanoseconds, vectorised.
+"""Exact, vectorised interval arithmetic on time lines in integer nanoseconds.
 
-An interval set is an int64 array of shape (n, 2) holding half-open [start, end) pairs in nanoseconds.
-A *merged* set is sorted, disjoint and free of empty intervals; `merge` makes one, the other functions
-take and return merged sets.
+An interval set is an int64 array of shape (n, 2) holding half-open [start, end) pairs in nanoseconds. A *merged*
+set is sorted, disjoint and free of empty intervals; `merge` creates one; the other functions take and return
+merged sets.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
 
 
 def from_pairs(pairs: Iterable[tuple[int, int]]) -> Intervals:
-    """A merged set from (start_ns, end_ns) pairs in any order; pairs that end at or before their start vanish."""
+    """Returns a merged set from (start_ns, end_ns) pairs in any order. Pairs that end at or before their start are
+    dropped.
+    """
     return merge(np.array(list(pairs), dtype=np.int64).reshape(-1, 2))
 
 
 def merge(intervals: Intervals) -> Intervals:
-    """The union of any intervals, as a merged set. Touching intervals become one."""
+    """Returns the union of any intervals as a merged set. Touching intervals become one."""
     intervals = intervals[intervals[:, 1] > intervals[:, 0]]
     if len(intervals) == 0:
         return EMPTY
@@ -37,7 +39,7 @@ def merge(intervals: Intervals) -> Intervals:
 
 
 def total_ns(merged: Intervals) -> int:
-    """The summed length of a merged set."""
+    """Returns the total length of a merged set in nanoseconds."""
     return int((merged[:, 1] - merged[:, 0]).sum())
 
 
@@ -46,7 +48,7 @@ def union(a: Intervals, b: Intervals) -> Intervals:
 
 
 def clip(merged: Intervals, start_ns: int, end_ns: int) -> Intervals:
-    """The part of a merged set inside [start_ns, end_ns)."""
+    """Returns the part of a merged set inside [start_ns, end_ns)."""
     lo = int(np.searchsorted(merged[:, 1], start_ns, side="right"))
     hi = int(np.searchsorted(merged[:, 0], end_ns, side="left"))
     if hi <= lo:
@@ -55,7 +57,7 @@ def clip(merged: Intervals, start_ns: int, end_ns: int) -> Intervals:
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """What is in merged `a` and not in merged `b`."""
+    """Returns the part of merged `a` that is not in merged `b`."""
     if len(a) == 0 or len(b) == 0:
         return a
     lo, hi = min(a[0, 0], b[0, 0]), max(a[-1, 1], b[-1, 1])
@@ -64,7 +66,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """What is in both merged sets, in O((n + m) log(n + m))."""
+    """Returns the intersection of two merged sets, in O((n + m) log(n + m))."""
     if len(a) == 0 or len(b) == 0:
         return EMPTY
     # Each interval of `a` meets the run of `b` from the first that ends after its start
@@ -79,7 +81,7 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 
 
 def measure_before(merged: Intervals, times_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How much of a merged set lies before each of the times: the set's measure of (-inf, t), in nanoseconds."""
+    """Returns the length in nanoseconds of the part of a merged set before each time t, in (-inf, t)."""
     if len(merged) == 0:
         return np.zeros(len(times_ns), dtype=np.int64)
     lengths = merged[:, 1] - merged[:, 0]

@@ -1,4 +1,4 @@
-"""One iteration of one rank, and the phases of an engine's."""
+"""One iteration of one rank, and the phases of an engine's iteration."""
 
 from __future__ import annotations
 

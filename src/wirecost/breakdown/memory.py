@@ -1,4 +1,4 @@
-"""Peak memory of a rank: how much, of what, and since when."""
+"""The peak memory of a rank: its size, kind and start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wirecost.units import format_size_bytes
 
 
 class MemoryKind(StrEnum):
-    """What a peak is a peak of. Values of different kinds are never compared."""
+    """The kind of memory of a peak. Values of different kinds are never compared."""
 
     DEVICE_ALLOCATED = "device_allocated"  # tensors on the GPU (torch.cuda.max_memory_allocated)
     RESIDENT_SET = "resident_set"  # the whole process in the host's memory: interpreter and libraries, too
@@ -24,11 +24,11 @@ class MemoryKind(StrEnum):
 
 
 class PeakMemory(BaseModel):
-    """The most memory that a rank held at once, up to the end of its last measured iteration.
+    """The peak memory of a rank up to the end of its last measured iteration.
 
-    `since` is `first_measured_iteration`, or `process_start` where the kernel doesn't let a process forget an
-    earlier peak: building the model counts then. `reserved_bytes` is what PyTorch's allocator took from the GPU
-    for it; None for a process.
+    `since` is `first_measured_iteration`, or `process_start` if the kernel can't reset a process's peak; the
+    model's construction then counts as well. `reserved_bytes` is the memory that PyTorch's allocator reserved on
+    the GPU; None for a process.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -41,14 +41,15 @@ class PeakMemory(BaseModel):
 
 
 def largest_peak(peaks: Sequence[PeakMemory], world_size: int) -> PeakMemory | None:
-    """The largest of all ranks' peaks; None unless every rank's is known."""
+    """Returns the largest of all ranks' peaks; None unless every rank's peak is known."""
     known = {p.rank for p in peaks}
     return max(peaks, key=lambda p: p.peak_bytes) if len(known) == world_size else None
 
 
 class OutOfMemory(BaseModel):
-    """What is known where memory ran out: the peak that was reached, and the largest allocation that failed (as
-    PyTorch says it: exact on a CPU, to three digits or so on a GPU). None is unknown."""
+    """The memory of a run that ran out of it: its peak, and the largest allocation that failed (as PyTorch reports
+    it: exact on a CPU, to about three digits on a GPU). None is unknown.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

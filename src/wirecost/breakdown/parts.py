@@ -1,4 +1,4 @@
-"""The five parts of an iteration: every instant of a rank's window belongs to exactly one."""
+"""The five parts of an iteration. Every instant of a rank's window belongs to exactly one part."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Parts(BaseModel):
 
     @property
     def comm_fraction(self) -> float | None:
-        """Exposed communication over the window; None for an empty window."""
+        """Returns exposed communication / window; None for an empty window."""
         return self.exposed_comm_ns / self.window_ns if self.window_ns else None
 
     @property
     def comm_busy(self) -> float | None:
-        """All communication over the window, hidden or not; None for an empty window."""
+        """Returns all communication, hidden or exposed, / window; None for an empty window."""
         return self.comm_ns / self.window_ns if self.window_ns else None
 
     @property
     def overlap(self) -> float | None:
-        """The share of communication that compute hides; None where there is no communication."""
+        """Returns the share of communication that compute hides; None without communication."""
         return self.overlapped_ns / self.comm_ns if self.comm_ns else None
 
 

@@ -1,4 +1,4 @@
-"""A sampled profiler window: a few iterations of a run, seen by another instrument than the measured ones."""
+"""A profiled window: a few iterations of a run, recorded by a profiler after the measured iterations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wirecost.breakdown.iteration import Iteration
 
 
 class UnknownProfile(BaseModel):
-    """Why a rank's window says nothing."""
+    """A rank whose window is unknown, with the reason."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -21,9 +21,10 @@ class UnknownProfile(BaseModel):
 
 
 class Profile(BaseModel):
-    """Iterations after the measured ones, under a profiler that costs time itself: for shares, not for times.
+    """Profiled iterations after the measured ones. The profiler takes time, so that shares are valid and times
+    aren't.
 
-    `iterations` are of the ranks whose trace was whole; every other rank is in `unknown`, with the reason.
+    `iterations` are those of the ranks with a complete trace; every other rank is in `unknown` with the reason.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -35,24 +36,27 @@ class Profile(BaseModel):
 
     @property
     def reason(self) -> str | None:
-        """Why there is no answer, in words; None where there is one. One rank unknown leaves the run's unknown:
-        the ranks differ."""
+        """Returns the reason why the shares are unknown; None if they are known. They are unknown if one rank is,
+        because ranks differ.
+        """
         if not self.unknown:
             return None
         ranks = ", ".join(str(u.rank) for u in self.unknown)
         return f"unknown: {self.unknown[0].reason} (rank{'s' * (len(self.unknown) > 1)} {ranks})"
 
     def share(self, part: str) -> float | None:
-        """A part's share of the window, the median over iterations and ranks; None where it isn't known. `part` is
-        a field of `Parts`."""
+        """Returns a part's share of the window, the median over iterations and ranks; None if unknown. `part` is a
+        field of `Parts`.
+        """
         if self.unknown:
             return None
         known = [getattr(i.parts, part) / i.parts.window_ns for i in self.iterations if i.parts.window_ns]
         return statistics.median(known) if known else None
 
     def overlap(self) -> float | None:
-        """The share of communication that compute hides, of all iterations and ranks together; None where it isn't
-        known, or nothing communicates."""
+        """Returns the share of communication that compute hides, over all iterations and ranks; None if unknown or
+        without communication.
+        """
         comm = sum(i.parts.comm_ns for i in self.iterations)
         if self.unknown or not comm:
             return None

@@ -1,5 +1,4 @@
-"""`Breakdown`: the one result type. Engine runs measure it, traces and logs are imported into it, the model
-predicts it; studies, comparisons, plans and reports only read it."""
+"""`Breakdown`, the result type of engine runs, imported traces and logs, and predictions."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ class _Frozen(BaseModel):
 
 
 class Source(StrEnum):
-    """How a breakdown came about. Values of different sources never share an unlabelled column."""
+    """The source of a breakdown. Values of different sources never share an unlabelled column."""
 
     MEASURED = "measured"  # wirecost's own engine ran it
     IMPORTED = "imported"  # read from somebody's trace or log
@@ -35,10 +34,10 @@ class Source(StrEnum):
 class Collective(_Frozen):
     """One collective (or one kind of it) in one process group, summed over its calls on one rank.
 
-    `bytes` is the total size S of measurement.md summed over calls; None where it isn't known, never 0.
-    `duration_ns` is what a kernel or call took; of that `wait_ns` went by before the last rank arrived and
-    `transfer_ns` after. `transfer_median_ns` is the median over the calls where they are alike.
-    `expected_ns` is the transfer that bytes and the measured link rate give.
+    `bytes` is the total size S of measurement.md summed over calls; None if unknown, never 0. `duration_ns` is the
+    duration of the kernels or calls: `wait_ns` before the last rank's arrival and `transfer_ns` after it.
+    `transfer_median_ns` is the median over calls if they are alike. `expected_ns` is the transfer time from bytes
+    and the measured link rate.
     """
 
     rank: Natural | None = None
@@ -64,10 +63,10 @@ class Interval(_Frozen):
 
 
 class NetworkRecord(_Frozen):
-    """Which network a result stands for. Labels are earned: `transport` is the one reported in use, and
-    `measured_rate_bps` was measured after shaping; what was only asked for is called nominal. `mean_use_bps` and
-    `peak_use_bps` are what the busiest interface moved in one direction during the iterations, by its counters;
-    the peak is over one sampling interval."""
+    """The network of a result. `transport` is the one reported in use, and `measured_rate_bps` was measured after
+    shaping; a requested value is called nominal. `mean_use_bps` and `peak_use_bps` are the rates of the busiest
+    interface in one direction during the iterations, by its counters; the peak is over one sampling interval.
+    """
 
     name: str
     emulated: bool
@@ -80,7 +79,7 @@ class NetworkRecord(_Frozen):
 
 
 class Breakdown(_Frozen):
-    """What an iteration's time goes to, with every raw sample kept."""
+    """The breakdown of an iteration's time, with every raw sample."""
 
     schema_version: Literal[2] = SCHEMA_VERSION
     source: Source
@@ -89,7 +88,7 @@ class Breakdown(_Frozen):
     iterations: tuple[Iteration, ...]
     collectives: tuple[Collective, ...] = ()
     network: NetworkRecord | None = None
-    peak_memory: tuple[PeakMemory, ...] = ()  # of each rank where it is known; one kind for all
+    peak_memory: tuple[PeakMemory, ...] = ()  # of each rank with a known peak; one kind for all
     profile: Profile | None = None  # a window beside the measured iterations
     tokens_per_iteration: Positive | None = None
     interval: Interval | None = None
@@ -107,26 +106,30 @@ class Breakdown(_Frozen):
         return self
 
     def by_iteration(self) -> dict[str, list[Iteration]]:
-        """Iterations of all ranks by name, in order of first appearance."""
+        """Returns the iterations of all ranks by name, in order of first appearance."""
         return samples.by_iteration(self.iterations)
 
     def iteration_times_ns(self) -> list[int]:
-        """Each iteration's time: the slowest rank's window."""
+        """Returns each iteration's time in ns: the slowest rank's window."""
         return samples.iteration_times_ns(self.by_iteration().values())
 
     def iteration_ns(self) -> Spread | None:
         return Spread.of(self.iteration_times_ns())
 
     def comm_fraction(self) -> Spread | None:
-        """Exposed communication over iteration time; an iteration counts with the mean over its ranks."""
+        """Returns exposed communication / iteration time over iterations, each with the mean over its ranks."""
         return self.part_share("exposed_comm_ns")
 
     def part_share(self, part: str) -> Spread | None:
-        """A part's share of the window, the mean over ranks of each iteration. `part` is a field of `Parts`."""
+        """Returns a part's share of the window over iterations, each with the mean over its ranks. `part` is a
+        field of `Parts`.
+        """
         return samples.part_share(self.by_iteration().values(), part)
 
     def phase_ns(self, phase: Phase) -> Spread | None:
-        """A phase's time, the mean over ranks of each iteration; None where no iteration records it."""
+        """Returns a phase's time in ns over iterations, each with the mean over its ranks; None if no iteration
+        records it.
+        """
         return samples.phase_ns(self.by_iteration().values(), phase)
 
     def expert_imbalance(self) -> Spread | None:
@@ -134,7 +137,7 @@ class Breakdown(_Frozen):
         return samples.expert_imbalance(self.by_iteration().values())
 
     def largest_peak(self) -> PeakMemory | None:
-        """The rank's that held most memory at once; None unless every rank's is known."""
+        """Returns the largest peak memory of all ranks; None unless every rank's peak is known."""
         return largest_peak(self.peak_memory, self.world_size)
 
     def tokens_per_s(self) -> float | None:

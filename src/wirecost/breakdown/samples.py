@@ -16,7 +16,7 @@ Groups = Collection[Sequence[Iteration]]
 
 
 def by_iteration(iterations: Iterable[Iteration]) -> dict[str, list[Iteration]]:
-    """Iterations of all ranks by name, in order of first appearance."""
+    """Returns the iterations of all ranks by name, in order of first appearance."""
     groups: dict[str, list[Iteration]] = defaultdict(list)
     for iteration in iterations:
         groups[iteration.name].append(iteration)
@@ -24,12 +24,14 @@ def by_iteration(iterations: Iterable[Iteration]) -> dict[str, list[Iteration]]:
 
 
 def iteration_times_ns(groups: Groups) -> list[int]:
-    """Each iteration's time: the slowest rank's window."""
+    """Returns each iteration's time in ns: the slowest rank's window."""
     return [max([i.parts.window_ns for i in group]) for group in groups]
 
 
 def part_share(groups: Groups, part: str) -> Spread | None:
-    """A part's share of the window, the mean over ranks of each iteration. `part` is a field of `Parts`."""
+    """Returns a part's share of the window over iterations, each with the mean over its ranks. `part` is a field
+    of `Parts`.
+    """
     shares = []
     for group in groups:
         known = [getattr(i.parts, part) / i.parts.window_ns for i in group if i.parts.window_ns]
@@ -39,7 +41,9 @@ def part_share(groups: Groups, part: str) -> Spread | None:
 
 
 def phase_ns(groups: Groups, phase: Phase) -> Spread | None:
-    """A phase's time, the mean over ranks of each iteration; None where no iteration records it."""
+    """Returns a phase's time in ns over iterations, each with the mean over its ranks; None if no iteration
+    records it.
+    """
     times = []
     for group in groups:
         known = [i.phases[phase] for i in group if phase in i.phases]
@@ -49,7 +53,7 @@ def phase_ns(groups: Groups, phase: Phase) -> Spread | None:
 
 
 def losses(groups: Groups) -> tuple[float, ...]:
-    """The global batch's loss by iteration: the mean over the ranks that know one."""
+    """Returns the global batch's loss by iteration: the mean over the ranks that have a loss."""
     known = [[i.loss for i in group if i.loss is not None] for group in groups]
     return tuple(fmean(values) for values in known if values)
 
@@ -68,7 +72,7 @@ def expert_imbalance(groups: Groups) -> Spread | None:
 
 
 def tokens_per_s(tokens_per_iteration: int | None, iteration_ns: Spread | None) -> float | None:
-    """Tokens over the median iteration time; None where either is unknown."""
+    """Returns tokens per second at the median iteration time; None if either is unknown."""
     if iteration_ns is None or not iteration_ns.median or tokens_per_iteration is None:
         return None
     return tokens_per_iteration / (iteration_ns.median * 1e-9)

@@ -1,4 +1,4 @@
-"""Median, inter-quartile range and sample count: a number without n is not a result."""
+"""Statistics of samples: median, quartiles, sample count, and ratios of medians."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 MOST_DRAWS = 1 << 22
-"""Draws of the bootstrap that are in memory at once."""
+"""Most draws of the bootstrap in memory at once."""
 MOST_KEPT_DRAWS = 1 << 20
-"""Bootstraps of at most so many draws are kept for other pairs with as many samples."""
+"""Bootstraps of at most this number of draws are cached for other pairs with the same numbers of samples."""
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """The q-quantile of sorted values by linear interpolation (numpy's default, type 7 of Hyndman & Fan 1996)."""
+    """Returns the q-quantile of sorted values by linear interpolation (numpy's default, type 7 of Hyndman & Fan
+    1996).
+    """
     position = q * (len(ordered) - 1)
     low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
@@ -28,7 +30,7 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles of n samples, in the samples' own unit."""
+    """Median and quartiles of n samples, in the samples' unit."""
 
     median: float
     q1: float
@@ -37,7 +39,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Spread | None:
-        """None for no samples: unknown, not 0."""
+        """Returns the spread of samples; None without samples."""
         if not samples:
             return None
         ordered = sorted(samples)
@@ -46,7 +48,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two medians with a 95 % bootstrap interval and the sample counts behind it."""
+    """A ratio of two medians with its 95 % bootstrap interval and the sample counts."""
 
     value: float
     low: float
@@ -56,16 +58,16 @@ class Ratio:
 
 
 Counts = npt.NDArray[np.int32]
-"""How often each resample drew each sample: shape (samples, resamples)."""
+"""The number of times that each resample drew each sample, of shape (samples, resamples)."""
 
 
 def ratio_of_medians(
     numerator: Sequence[float], denominator: Sequence[float], *, resamples: int = 2000
 ) -> Ratio | None:
-    """median(numerator) / median(denominator) with a percentile bootstrap interval (Efron 1979).
+    """Returns median(numerator) / median(denominator) with a percentile bootstrap interval (Efron 1979).
 
-    None where either side has no samples or the denominator's median is 0. The resampling is seeded,
-    so that the same samples print the same interval.
+    Returns None if either side has no samples or the denominator's median is 0. The resampling is seeded, so that
+    the same samples give the same interval.
     """
     if not numerator or not denominator or statistics.median(denominator) == 0:
         return None
@@ -84,8 +86,9 @@ def ratio_of_medians(
 
 
 def _resamples(numerators: int, denominators: int, resamples: int) -> Iterable[tuple[Counts, Counts]]:
-    """Draws with replacement from both sides, in blocks of resamples. They depend on the numbers of samples alone,
-    so that the pairs of a study share them."""
+    """Yields draws with replacement from both sides in blocks of resamples. They depend only on the numbers of
+    samples, so that the pairs of a study share them.
+    """
     if (numerators + denominators) * resamples <= MOST_KEPT_DRAWS:
         return _kept_resamples(numerators, denominators, resamples)
     return _drawn_resamples(numerators, denominators, resamples)
@@ -97,8 +100,10 @@ def _kept_resamples(numerators: int, denominators: int, resamples: int) -> tuple
 
 
 def _drawn_resamples(numerators: int, denominators: int, resamples: int) -> Iterator[tuple[Counts, Counts]]:
-    """Each resample draws first from the numerator, then from the denominator, as `random.Random(0).choices` does:
-    NumPy's legacy generator makes the same doubles from the same state of the Mersenne Twister."""
+    """Yields new draws. Each resample draws first from the numerator, then from the denominator, as
+    `random.Random(0).choices` does: NumPy's legacy generator gives the same doubles from the same state of the
+    Mersenne Twister.
+    """
     state = random.Random(0).getstate()[1]  # noqa: S311 - statistics, not secrets
     generator = np.random.RandomState()
     generator.set_state(("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1], 0, 0.0))
@@ -110,7 +115,7 @@ def _drawn_resamples(numerators: int, denominators: int, resamples: int) -> Iter
 
 
 def _counted(uniform: npt.NDArray[np.float64]) -> Counts:
-    """Counts of the samples that numbers in [0, 1) of shape (resamples, samples) stand for."""
+    """Converts numbers in [0, 1) of shape (resamples, samples) to counts of the drawn samples."""
     rows, samples = uniform.shape
     drawn = (uniform * samples).astype(np.int64) + samples * np.arange(rows)[:, np.newaxis]
     counts = np.bincount(drawn.ravel(), minlength=rows * samples).reshape(rows, samples)
@@ -118,10 +123,10 @@ def _counted(uniform: npt.NDArray[np.float64]) -> Counts:
 
 
 def _medians(samples: Sequence[float], counts: Counts) -> npt.NDArray[np.float64]:
-    """The median of every resample.
+    """Returns the median of every resample.
 
-    With the samples in order, a resample's k-th smallest draw is the first sample up to which it drew more than k
-    times. No resample is sorted.
+    With sorted samples, a resample's k-th smallest draw is the first sample up to which it drew more than k times.
+    Resamples need not be sorted.
     """
     values = np.array(samples, dtype=np.float64)
     order = np.argsort(values, kind="stable")

@@ -1,5 +1,4 @@
-"""A calibration from everything given: tables fit presets; runs, benchmarks and traces make stacks and
-clusters."""
+"""Calibrates from all inputs: tables fit presets; runs, benchmarks and traces give stacks and clusters."""
 
 from __future__ import annotations
 
@@ -20,13 +19,14 @@ from wirecost.spec import GPU, Cluster, Link, Stack, Testbed, load_spec
 from wirecost.spec.efficiency import NetworkEfficiency
 
 UNNAMED = "calibrated"
-"""The cluster's name where no benchmark names a network."""
+"""The cluster's name if no benchmark names a network."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may say. `cluster` has what isn't measured: nodes, NICs, links, the GPU; `stack` is what fits to
-    runs start from; `properties`, `hold_out` and `group` are of tables."""
+    """A user's options. `cluster` gives unmeasured properties: nodes, NICs, links, the GPU. Fits to runs start
+    from `stack`. `properties`, `hold_out` and `group` apply to tables.
+    """
 
     cluster: Cluster | None = None
     testbed: Testbed | None = None
@@ -38,10 +38,10 @@ class Options:
 
 
 def calibrate(inputs: Inputs, options: Options | None = None) -> Calibration:
-    """Fits everything that was given. Needs scipy.
+    """Returns the calibration from all inputs. Needs scipy.
 
     Raises:
-        SpecError: if there is nothing to fit to, or not enough to make a cluster of.
+        SpecError: if there is nothing to fit to, or too little for a cluster.
     """
     options = options or Options()
     if not inputs.runs and not inputs.benches and not inputs.collectives and not inputs.tables:
@@ -92,7 +92,7 @@ def _networks(inputs: Inputs, base: Cluster | None) -> list[NetworkFit]:
         by_network.setdefault((bench.network, bench.hosts > 1), []).append(index)
     fits = [fit_benches([inputs.benches[i] for i in places], base=base) for places in by_network.values()]
     for kind in ("intra", "inter"):
-        # Traces tell of a link where no benchmark does.
+        # Traces determine a link if no benchmark does.
         samples = [s for s in inputs.collectives if (s.hosts > 1) == (kind == "inter")]
         if samples and base is not None and not any(fit.kind == kind for fit in fits):
             fits.append(fit_traced(samples, kind, base))
@@ -135,7 +135,7 @@ def _clusters(
                 source=f"wirecost calibrate: {runs}; {benchmarks}",
             )
         )
-    # A network inside a host was benchmarked for its own sake only where no other was.
+    # A network inside a host has its own cluster only if no other network was benchmarked.
     if any(n.kind == "inter" for n in networks) and base is not None:
         clusters = [c for c, n in zip(clusters, networks, strict=True) if n.kind == "inter"]
     return clusters
@@ -149,8 +149,9 @@ class _Links:
 
 
 def _links(network: NetworkFit | None, networks: Sequence[NetworkFit], base: Cluster | None) -> _Links:
-    """Returns the links of the cluster whose network that is. Hosts of a network between them hold the fastest of
-    the links that were benchmarked inside one."""
+    """Returns the links of the cluster with a network. For a network between hosts, the link inside a host is the
+    fastest one that was benchmarked there.
+    """
     fastest = max((n for n in networks if n.kind == "intra"), key=lambda n: n.link.rate, default=None)
     inside = network if network is not None and network.kind == "intra" else fastest
     between = network if network is not None and network.kind == "inter" else None
@@ -170,7 +171,7 @@ def _ranks_per_host(inputs: Inputs) -> int:
 def _missing(
     devices: Sequence[DeviceFit], networks: Sequence[NetworkFit], inputs: Inputs, base: Cluster | None
 ) -> list[Diagnostic]:
-    """Returns what the inputs don't determine, and what is taken instead."""
+    """Returns diagnostics on properties that the inputs don't determine, with the values that are used instead."""
     diagnostics = []
     if not networks:
         taken = f"that of cluster {base.name}'s preset" if base else "unknown: only one host can be predicted"

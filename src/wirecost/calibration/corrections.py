@@ -1,4 +1,4 @@
-"""The residual of each workload that there are runs of, and how well such runs predict each other."""
+"""Computes the residual of each workload with runs, and how well such runs predict each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wirecost.spec.stack_costs import WorkloadCorrection
 Key = tuple[tuple[str, int | str], ...]
 ENGINE = ("forward", "backward", "optimizer")
 FEWEST = 3
-"""Runs that must have been predicted by others before their errors say something."""
+"""Least number of runs predicted by other runs for a valid error."""
 
 
 def workload_corrections(
@@ -42,12 +42,13 @@ def _correction(
     runs: Sequence[Observed], members: Sequence[int], modelled: Mapping[str, np.ndarray], *, both_kinds: bool
 ) -> WorkloadCorrection:
     """Returns the correction of runs of one workload and micro-batch. `both_kinds`: whether the workload has runs
-    that waited for their host and runs that didn't, so that host and device are told apart."""
+    that waited for their host and runs that didn't, so that host and device can be distinguished.
+    """
     if both_kinds and all(runs[i].launch_bound for i in members):
         return _of_host([runs[i] for i in members])
     candidates = [i for i in members if not (both_kinds and runs[i].launch_bound)]
     least = min(runs[i].noise for i in candidates)
-    quiet = [i for i in candidates if runs[i].noise == least]  # disturbed runs count where there are no others
+    quiet = [i for i in candidates if runs[i].noise == least]  # disturbed runs count only if there are no others
     computed = modelled["forward"] + modelled["backward"]
     if both_kinds:
         computed = modelled["device"] - modelled["optimizer"]
@@ -86,8 +87,9 @@ def _mean(values: Sequence[float]) -> float:
 def correction_spread(
     runs: Sequence[Observed], corrections: Sequence[WorkloadCorrection], least: float
 ) -> float | None:
-    """Returns the 90 % quantile of |log(measured / predicted)| of micro-batches that are predicted by those of the
-    same workload on either side of them; None for too few."""
+    """Returns the 90 % quantile of |log(measured / predicted)| over micro-batches that are predicted by the
+    neighbouring ones of the same workload; None for too few.
+    """
     errors = []
     of_device = [c for c in corrections if c.compute is not None]
     for correction in of_device:

@@ -1,4 +1,4 @@
-"""One fit: its properties, and its errors on the rows that it was fitted to and on rows left out."""
+"""A fit with its properties and its errors on fitted rows and on rows left out."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from wirecost.diagnostics import Diagnostic
 from wirecost.errors import SpecError
 
 LEAST_SPREAD = 0.05
-"""Half the width of the narrowest interval: repeated runs on quiet machines differ by as much."""
+"""Half the width of the narrowest interval. Repeated runs on quiet machines differ by this much."""
 FEWEST_TO_LEAVE_OUT = 3
-"""Rows that there must be, for some to be left out."""
+"""Least number of rows for leaving some out."""
 FEWEST_FOR_SPREAD = 6
-"""Rows left out that there must be, for their errors to say how wide an interval is."""
+"""Least number of rows left out for an interval from their errors."""
 
 
 class Problem(Protocol):
@@ -27,12 +27,12 @@ class Problem(Protocol):
 
     @property
     def owners(self) -> npt.NDArray[np.int64]:
-        """The row of each measurement, of shape (measurements,)."""
+        """Returns the row of each measurement, of shape (measurements,)."""
         ...
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Returns the number of rows."""
         ...
 
     def errors(self, values: Mapping[str, float]) -> Array:
@@ -46,15 +46,16 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class HoldOut:
-    """How rows are left out: in `folds` parts (0: none are), or all that share one of `labels` (named
-    `column`)."""
+    """The way in which rows are left out: in `folds` parts (0: none), or all rows that share one of `labels`
+    (named `column`).
+    """
 
     folds: int = 5
     labels: tuple[str, ...] | None = None
     column: str = ""
 
     def masks(self, rows: int) -> list[npt.NDArray[np.bool_]]:
-        """Returns a mask of the rows left out for each fit; none where nothing is left out."""
+        """Returns a mask of the rows left out for each fit; no mask if nothing is left out."""
         if self.labels is not None:
             masks = [np.array([label == each for label in self.labels]) for each in sorted(set(self.labels))]
             if len(masks) < 2:
@@ -63,7 +64,7 @@ class HoldOut:
         return random_folds(rows, self.folds) if self.folds >= 2 and rows >= FEWEST_TO_LEAVE_OUT else []
 
     def how(self, rows: int) -> str:
-        """Returns how rows are left out, or why none are."""
+        """Returns a text on how rows are left out, or why none are."""
         if self.labels is not None:
             return f"whole values of {self.column}"
         if rows < FEWEST_TO_LEAVE_OUT:
@@ -77,10 +78,11 @@ class HoldOut:
 class Errors:
     """Mean absolute errors of the rows' time (of fractions, in fractions).
 
-    `presets` are those with the values that the properties had; `held_out` those of rows that the fit did not
-    see, and `held_out_presets` of the same rows with the values that the properties had. `spread` is the 90 %
-    quantile of |log(predicted / measured)| of rows left out. The three are None if none were left out; `how`
-    says why, or how."""
+    `presets` are those with the properties' previous values. `held_out` are those of rows left out of the fit, and
+    `held_out_presets` those of the same rows with the previous values. `spread` is the 90 % quantile of
+    |log(predicted / measured)| of rows left out. The three are None if no rows were left out;
+    `how` states how or why not.
+    """
 
     presets: float
     fitted: float
@@ -94,7 +96,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Fit:
-    """What one kind of measurements gave. `unit` is that of its errors: s, or fraction."""
+    """The fit to one kind of measurements. `unit` is the unit of its errors: s or fraction."""
 
     name: str
     unit: str
@@ -108,12 +110,12 @@ class Fit:
 
     @property
     def values(self) -> Values:
-        """Values of the properties that the data determine."""
+        """Returns the values of the properties that the data determine."""
         return {p.name: p.value for p in self.properties if p.determined}
 
     @property
     def beats_presets(self) -> bool | None:
-        """Whether it is closer than the presets to rows that it did not see; None if none were left out."""
+        """Returns whether the fit is closer than the presets to rows left out; None if none were left out."""
         if self.errors.held_out is None or self.errors.held_out_presets is None:
             return None
         return self.errors.held_out < self.errors.held_out_presets
@@ -130,7 +132,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Description:
-    """What a fit is of."""
+    """The description of a fit's inputs."""
 
     name: str
     inputs: tuple[str, ...]
@@ -168,8 +170,9 @@ def fit(
 def leave_out(
     problem: Problem, free: Sequence[Free], fixed: Values, masks: Sequence[npt.NDArray[np.bool_]]
 ) -> Array | None:
-    """Returns each row's error under a fit of `free` that did not see it (nan where no mask has the row); None
-    without masks."""
+    """Returns each row's error under a fit of `free` without that row (nan if no mask has the row); None without
+    masks.
+    """
     errors = np.full(problem.rows, np.nan)
     for mask in masks:
         keep = ~mask[problem.owners]
@@ -181,7 +184,7 @@ def leave_out(
 
 
 def random_folds(count: int, k: int = 5, seed: int = 0) -> list[npt.NDArray[np.bool_]]:
-    """Returns k masks of rows left out that together hold every row once."""
+    """Returns k masks of rows left out, which together contain every row once."""
     order = np.random.default_rng(seed).permutation(count)
     return [np.isin(np.arange(count), order[i::k]) for i in range(min(k, count))]
 
@@ -192,19 +195,19 @@ def _errors(of_presets: Array, of_fit: Array, held_out: Array | None, how: str, 
     if held_out is None:
         return Errors(presets, fitted, bias, how)
     known = ~np.isnan(held_out)
-    left = held_out[known]
+    rows_left_out = held_out[known]
     spread = None
-    if unit == "s" and len(left) >= FEWEST_FOR_SPREAD:
-        # Of few rows the largest error stands for the 90 % quantile.
-        logs = np.abs(np.log1p(np.maximum(left, -1 + 1e-9)))
+    if unit == "s" and len(rows_left_out) >= FEWEST_FOR_SPREAD:
+        # With few rows the largest error replaces the 90 % quantile.
+        logs = np.abs(np.log1p(np.maximum(rows_left_out, -1 + 1e-9)))
         spread = max(LEAST_SPREAD, float(np.quantile(logs, 0.9, method="higher")))
     return Errors(
         presets,
         fitted,
         bias,
         how,
-        held_out=float(np.mean(np.abs(left))),
+        held_out=float(np.mean(np.abs(rows_left_out))),
         held_out_presets=float(np.mean(np.abs(of_presets[known]))),
-        held_out_bias=float(np.mean(left)),
+        held_out_bias=float(np.mean(rows_left_out)),
         spread=spread,
     )

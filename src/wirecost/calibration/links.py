@@ -30,9 +30,9 @@ KEYS = {
     "latency_per_step": "step_s",
     "half_rate_bytes": "half_bytes",
 }
-"""Properties of a link that are fitted, and the fields of `LinkCosts` that they are to the formulas."""
+"""Fitted properties of a link, with the corresponding fields of `LinkCosts`."""
 FEWEST = 3
-"""Rows of a table that must depend on a property: a row is one figure that nobody repeated."""
+"""Least number of rows of a table that must depend on a property, because a row is a single, unrepeated figure."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Collectives:
 
     @property
     def rows(self) -> int:
-        """How many collectives there are."""
+        """Returns the number of collectives."""
         return len(self.seconds)
 
     def predict(self, values: Mapping[str, float]) -> Array:
@@ -111,7 +111,7 @@ class NetworkFit:
 
 
 def properties_of(link: Link, kind: str) -> list[Free]:
-    """Returns what may be fitted of a link, beginning from its values or the defaults."""
+    """Returns a link's properties that may be fitted, starting from its values or the defaults."""
     costs = link_costs(link, kind)
     return [
         free(f"link {link.name} {key}", PROPERTIES["link", key], getattr(costs, field_))
@@ -122,7 +122,7 @@ def properties_of(link: Link, kind: str) -> list[Free]:
 def fit_link(
     problem: Collectives, inputs: Sequence[str], hold_out: HoldOut | None = None, *, fewest: int = 1
 ) -> tuple[Link, Fit]:
-    """Returns the link with what the collectives determine, and the fit. Needs scipy."""
+    """Returns the link with the properties that the collectives determine, and the fit. Needs scipy."""
     link = problem.link
     description = Description(f"link {link.name}", tuple(inputs), fewest=fewest)
     link_fit = fit(problem, properties_of(link, problem.kind), description, hold_out)
@@ -158,7 +158,7 @@ def fit_benches(benches: Sequence[Bench], *, base: Cluster | None = None) -> Net
     """Fits all benchmarks of one network together. `base` gives the link's name, nominal rate and NICs.
 
     Raises:
-        SpecError: where no row is a collective that a link can be fitted to.
+        SpecError: if no row is a collective to which a link can be fitted.
     """
     first = benches[0]
     samples = [sample for bench in benches for sample in bench.measured()]
@@ -171,7 +171,7 @@ def fit_benches(benches: Sequence[Bench], *, base: Cluster | None = None) -> Net
     nics = 1
     if base is not None:
         link = base.inter_node if kind == "inter" else base.intra_node
-        # Fewer ranks than the node has GPUs reach the NICs that lie beside theirs.
+        # With fewer ranks than the node has GPUs, ranks use the NICs near their GPUs.
         nics = max(1, base.nics_per_node * min(per_host, base.gpus_per_node) // base.gpus_per_node)
     else:
         rate = first.rate_bps or _busiest_bps(samples)
@@ -208,8 +208,9 @@ def fit_traced(samples: Sequence[Measured], kind: str, base: Cluster) -> Network
 
 
 def bench_machine(link: Link, kind: str, gpus_per_node: int, nics: int = 1, device: GPU | None = None) -> Machine:
-    """Returns a machine whose collectives take what NCCL's take on that link; the other link is never the slower
-    one."""
+    """Returns a machine whose collectives take the time of NCCL's on that link; the other link is never the slower
+    one.
+    """
     fast = load_spec("link", "shared-memory", rate="1 Tb/s", efficiency=1.0)
     node = Node(gpus_per_node, link if kind == "intra" else fast, link if kind == "inter" else fast, nics)
     # Links depend on the GPU by its architecture only, and every GPU has FP16.

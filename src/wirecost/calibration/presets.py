@@ -1,4 +1,4 @@
-"""Fitted values into the YAML files of presets, in place."""
+"""Writes fitted values into the YAML files of presets, in place."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def _text(key: str, value: float) -> str:
 
 
 def write_presets(values: Mapping[str, float], folder: Path, note: Mapping[str, str] | None = None) -> list[Path]:
-    """Replaces (or adds) each fitted property's line in its preset's YAML file, and the `calibration` line where
-    `note` has one for 'kind preset'. Comments and all other lines stay."""
+    """Replaces (or adds) each fitted property's line in its preset's YAML file, and the `calibration` line if
+    `note` has one for 'kind preset'. Comments and all other lines are kept. Returns the changed files.
+    """
     touched: dict[Path, str] = {}
     for name, value in values.items():
         kind, preset, key = split_name(name)
@@ -41,7 +42,7 @@ def write_presets(values: Mapping[str, float], folder: Path, note: Mapping[str, 
 
 
 def set_line(path: Path, key: str, value: str) -> None:
-    """One key of a preset's YAML file, replaced or added."""
+    """Replaces or adds one key of a preset's YAML file."""
     path.write_text(_with_line(path.read_text(encoding="utf-8"), key, value), encoding="utf-8")
 
 

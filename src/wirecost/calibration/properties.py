@@ -1,8 +1,9 @@
-"""What may be fitted: one table of the properties of GPUs, links, stacks and shared cores.
+"""The table of the properties of GPUs, links, stacks and shared cores that may be fitted.
 
 A property is named 'KIND NAME KEY', like 'gpu A100-SXM-80GB matrix_efficiency' or 'stack fsdp-flash
-host_forward_s'; KEY is its key in the YAML file of that name. Nothing else is fitted: no constant belongs to a
-row or to a source."""
+host_forward_s'; KEY is its key in the YAML file of that name. Nothing else is fitted: there are no constants of a
+row or source.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from wirecost.spec.presets import names
 from wirecost.units import Seconds
 
 Values = dict[str, float]
-"""Values by the names of properties."""
+"""Values by the properties' names."""
 
 _RANGE = "range of the fitted presets, widened"
 _JUDGED = "by judgement"
@@ -35,11 +36,12 @@ _KERNELS = "bytes that the kernels pass over, each operand at least once"
 
 @dataclass(frozen=True)
 class Property:
-    """A property, and how far a fit may take it.
+    """A property with its start, uncertainty and bounds in a fit.
 
     `start` is where a fit starts if the specification has no value, or 0 (switched off); `uncertainty` is the
     standard deviation of log(value / start) before anything is measured; `low` and `high` bound the value.
-    `source` says where the uncertainty and the bounds are from."""
+    `source` states the source of the uncertainty and the bounds.
+    """
 
     kind: str
     key: str
@@ -95,7 +97,7 @@ TABLE: tuple[Property, ...] = (
 )
 PROPERTIES: dict[tuple[str, str], Property] = {(p.kind, p.key): p for p in TABLE}
 OF_PRESETS = tuple(pair for pair in PROPERTIES if pair not in (("gpu", "peak_flops"), ("shared_cores", "serial")))
-"""Properties that presets have. The other two are those of a processor that only runs describe."""
+"""Kinds whose properties presets have. The other two kinds belong to a processor that only runs describe."""
 TIMES = ("latency", "latency_per_step")
 """Keys of links whose YAML values carry a unit of time."""
 _LINK_DEFAULTS: dict[str, dict[str, float]] = {
@@ -186,7 +188,7 @@ class Parts:
     shared_cores: SharedCores | None = None
 
     def with_values(self, values: Mapping[str, float]) -> Parts:
-        """Returns the parts with values of the properties that are theirs; others are left out of account."""
+        """Returns the parts with new values of their properties; other values are ignored."""
         changes = by_owner(values)
         gpu = changes.get(("gpu", self.gpu.name))
         stack = changes.get(("stack", self.stack.name))
@@ -205,7 +207,9 @@ class Parts:
 
 
 DECISIVE = {"gpu": ("matrix_efficiency", "peak_flops"), "link": ("efficiency",)}
-"""Properties that must be determined for a GPU or a link to count as measured; for a stack any will do."""
+"""Properties that must be determined for a GPU or a link to count as measured; for a stack any
+property suffices.
+"""
 
 
 def fitted_to(kind: str, keys: Iterable[str], text: str) -> dict[str, Any]:
@@ -233,7 +237,7 @@ def link_with(link: Link, values: Mapping[str, float]) -> Link:
 
 
 def _gpu_update(gpu: GPU, values: Mapping[str, float]) -> dict[str, Any]:
-    """`peak_flops` is fitted for a processor that runs in one number format."""
+    """Returns the update of a GPU. `peak_flops` is fitted for a processor that runs in one number format."""
     return {k: dict.fromkeys(gpu.peak_flops, v) if k == "peak_flops" else v for k, v in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""The output of every calibration: what was fitted to which inputs, and the stacks and clusters that follow."""
+"""The result of every calibration: the fits with their inputs, and the resulting stacks and clusters."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ FORMAT_VERSION = 2
 
 @dataclass
 class Calibration:
-    """Fits, and what follows from them: `values` of presets' properties, with `spread` for the stacks among them;
-    stacks by precision and clusters by their network's name, from runs and benchmarks."""
+    """A calibration. `values` are those of presets' properties, with `spread` for the stacks among them. Stacks by
+    precision and clusters by their network's name come from runs and benchmarks.
+    """
 
     fits: list[Fit] = field(default_factory=list)
     values: Values = field(default_factory=dict)
@@ -31,11 +32,11 @@ class Calibration:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was determined that could be saved."""
+        """Returns whether nothing was determined that could be saved."""
         return not self.stacks and not self.clusters and not self.values
 
     def worse_than_presets(self) -> list[str]:
-        """Returns a line for each fit that is no closer to rows that it did not see than the presets are."""
+        """Returns a line for each fit that is no closer than the presets to rows left out."""
         return [
             f"{each.name}: on rows left out the fit errs by {_shown(each.errors.held_out, each.unit)}, "
             f"the presets by {_shown(each.errors.held_out_presets, each.unit)}"
@@ -59,7 +60,7 @@ class Calibration:
     def chosen(
         self, cluster: str | None, precision: Precision, stack: Stack | None, where: str
     ) -> tuple[Cluster, Stack]:
-        """Returns one cluster and one stack; `cluster` names it where there are several.
+        """Returns one cluster and one stack; `cluster` names the cluster if there are several.
 
         Raises:
             SpecError: for a cluster or precision that was not calibrated.
@@ -78,7 +79,7 @@ class Calibration:
         return self.clusters[name], stack or self.stacks[precision]
 
     def applied(self, setup: Setup) -> Setup:
-        """Returns the setup with the fitted values in place of what its GPU, links and stack have."""
+        """Returns the setup with the fitted values of its GPU, links and stack."""
         if not self.values:
             return setup
         cluster = self.with_values(setup.cluster, setup.stack)

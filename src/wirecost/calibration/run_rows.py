@@ -1,4 +1,4 @@
-"""Engine runs and traces as a problem for the solver: the time of each part of an iteration."""
+"""Poses engine runs and traces as a problem for the solver: the time of each part of an iteration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENGINE_PARTS = ("forward", "backward", "optimizer", "other")
 
 @dataclass(frozen=True)
 class _Group:
-    """Runs that see the same machine: `members` are their places among all runs."""
+    """Runs on the same machine; `members` are their indices among all runs."""
 
     cores: int | None
     ranks_per_host: int
@@ -57,7 +57,7 @@ class Runs:
 
     @property
     def rows(self) -> int:
-        """How many runs there are."""
+        """Returns the number of runs."""
         return len(self.runs)
 
     def predict(self, values: Mapping[str, float]) -> dict[str, Array]:
@@ -95,7 +95,7 @@ class Runs:
     def _machine(self, parts: Parts, group: _Group) -> Machine:
         cores = parts.shared_cores
         if cores is not None and group.cores:
-            # A run may have been kept to fewer of the machine's cores.
+            # A run may have been limited to fewer of the machine's cores.
             cores = cores.model_copy(update={"count": group.cores})
         node = Node(group.ranks_per_host, parts.intra, parts.inter)
         return build(parts.gpu, parts.stack, node, Formats(MatrixPrecision(self.precision)), cores)

@@ -34,14 +34,16 @@ STACK_KEYS = (
 RELATIVE_TO_PRODUCTS = ("matrix_efficiency", "attention_efficiency", "vocabulary_efficiency")
 """A stack's properties that multiply the GPU's efficiency of matrix products."""
 CPU_FLOPS, CPU_BPS = PROPERTIES["gpu", "peak_flops"].start, 10e9
-"""A usual core's FP32 products and memory bandwidth, to begin from; the runs decide on the first, and traffic is
-fitted against the second."""
+"""A typical core's FP32 rate and memory bandwidth. The fit of the first starts from its value; traffic is fitted
+relative to the second.
+"""
 
 
 @dataclass(frozen=True)
 class DeviceFit:
-    """What the runs of one precision gave: the device, the stack, the cores that ranks share, and the fit. Its
-    errors are those of each run's time without exposed communication."""
+    """The fit to the runs of one precision: the device, the stack, the shared cores, and the fit, whose errors are
+    those of each run's time without exposed communication.
+    """
 
     precision: Precision
     gpu: GPU
@@ -54,7 +56,7 @@ def fit_runs(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: St
     """Fits to runs of one precision on one device. Needs scipy.
 
     Raises:
-        SpecError: for runs on different devices or in different precisions, or on a device that nobody named.
+        SpecError: for runs on different devices or in different precisions, or on an unnamed device.
     """
     if not runs:
         raise SpecError("no run to calibrate compute on")
@@ -68,7 +70,7 @@ def fit_runs(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: St
     on_cpu = runs[0].on_cpu
     device = _device(gpu_name, devices.pop() if devices else None, runs, precision)
     base = stack or stack_named("engine-cpu" if on_cpu else "engine-cuda")
-    link = link_named("shared-memory")  # any link does
+    link = link_named("shared-memory")  # any link will do
     parts = Parts(device, base, link, link, _cores(runs) if on_cpu else None)
     problem = Runs(runs, parts, precision)
     properties = _properties(parts, runs, new_device=on_cpu and gpu_name is None)
@@ -90,7 +92,7 @@ def fit_runs(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: St
 
 
 def _calibrated(stack: Stack, base: Stack, problem: Runs, run_fit: Fit, text: str) -> Stack:
-    """Returns the stack with what the runs say of it besides its properties."""
+    """Returns the stack with information from the runs other than its properties."""
     runs = problem.runs
     corrections = workload_corrections(runs, problem.predict(run_fit.values))
     ranges = {
@@ -115,8 +117,9 @@ def _calibrated(stack: Stack, base: Stack, problem: Runs, run_fit: Fit, text: st
 
 
 def _jitter(runs: Sequence[Observed], base: Stack) -> float:
-    """Returns the median jitter of the runs that have their host's pace, on a processor or waiting for launches;
-    something may have held up one of them. Without any it is the base's."""
+    """Returns the median jitter of the host-bound runs (on a processor or waiting for launches), since one of them
+    may have been disturbed. Without such runs it is the base's.
+    """
     paced = [run for run in runs if not run.diagnostics and (run.on_cpu or run.launch_bound)]
     jitters = [run.jitter for run in paced if run.jitter is not None]
     return float(f"{np.median(jitters):.3g}") if jitters else base.host.jitter
@@ -124,7 +127,8 @@ def _jitter(runs: Sequence[Observed], base: Stack) -> float:
 
 def on_one_gpu(fits: Sequence[DeviceFit]) -> list[DeviceFit]:
     """Returns fits of several precisions with one device for all: a processor with every precision's rate, a GPU
-    with the best efficiency of products that was run_fit. What each precision lacks of that moves to its stack."""
+    with the best fitted efficiency of products. Each precision's shortfall moves to its stack.
+    """
     if not fits:
         return []
     peaks = {key: value for fit in fits for key, value in fit.gpu.peak_flops.items()}
@@ -181,7 +185,9 @@ def _cores(runs: Sequence[Observed]) -> SharedCores:
 
 
 def _properties(parts: Parts, runs: Sequence[Observed], *, new_device: bool) -> list[Free]:
-    """Returns what may be fitted. A processor that nobody described has a rate of products to find."""
+    """Returns the properties that may be fitted. The rate of products is fitted for a processor without a
+    description.
+    """
     device, stack, cores = parts.gpu, parts.stack, parts.shared_cores
     key = "peak_flops" if new_device else "matrix_efficiency"
     properties = [free(f"gpu {device.name} {key}", PROPERTIES["gpu", key], start_of(device, key))]

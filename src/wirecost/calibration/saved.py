@@ -1,11 +1,12 @@
-"""Calibrations on disk: one YAML document, alone or in a directory beside a file for each stack and cluster.
+"""Stores calibrations: one YAML document, alone or in a directory with a file for each stack and cluster.
 
 DIR/calibration.yaml            what was fitted, to what, and how wrong it is
 DIR/stack-PRECISION.yaml        a software stack, with what each value rests on
 DIR/cluster-NAME.yaml           a cluster
 
 A document that stands alone holds the stacks and clusters as well. Documents and directories of format version 1
-are still read."""
+are still read.
+"""
 
 from __future__ import annotations
 
@@ -121,10 +122,10 @@ def write(calibration: Calibration, folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> Calibration:
-    """Returns what `save` or `write` wrote.
+    """Returns the calibration that `save` or `write` wrote.
 
     Raises:
-        SpecError: for a file or directory that holds no calibration, or a damaged one.
+        SpecError: for a file or directory without a calibration, or with a damaged one.
     """
     if path.is_dir():
         return _read_directory(path)
@@ -172,8 +173,9 @@ def _with_upgraded_parts(cluster: Cluster) -> Cluster:
 
 
 def _upgraded(part: Part) -> Part:
-    """Returns a specification that format version 1 wrote, with the provenance that it had no key for: what was
-    fitted says so as `wirecost calibrate` wrote it, and the rest are copies of presets."""
+    """Returns a specification of format version 1 with a provenance, for which that version had no key. Fitted
+    specifications have the text of `wirecost calibrate`; the others are copies of presets.
+    """
     if "provenance" in part.model_fields_set:
         return part
     if (part.calibration or "").startswith("fitted by wirecost calibrate"):
@@ -238,7 +240,7 @@ def _write(texts: dict[Path, str]) -> None:
 
 
 def _commented(stack: Stack, fit: Fit | None) -> str:
-    """Returns the stack's YAML, where each fitted value says what it rests on."""
+    """Returns the stack's YAML with a comment on the source of each fitted value."""
     text = to_yaml(stack)
     for prop in fit.properties if fit else ():
         if not prop.name.startswith("stack "):

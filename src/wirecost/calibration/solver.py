@@ -1,10 +1,11 @@
-"""The fit of every calibration: properties that the data don't determine keep the value they had.
+"""The solver of every calibration. Properties that the data don't determine keep their previous value.
 
-Each property has a value to begin from and an uncertainty (the standard deviation of its logarithm). The fit is
-the most probable value given both and the measurements, and its covariance is that of the linearised problem
-(Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, section 4.1). A property counts as determined if the
-measurements at least halve its uncertainty, or rule out the value that it had; the others are put back one by
-one, the least determined first."""
+Each property has a start value and an uncertainty (the standard deviation of its logarithm). The fit is the most
+probable value given both and the measurements, and its covariance is that of the linearised problem (Gelman et
+al., "Bayesian Data Analysis", 3rd ed. 2013, section 4.1). A property counts as determined if the measurements at
+least halve its uncertainty, or rule out its previous value. The others are reset one by one, the least determined
+first.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +18,19 @@ import numpy.typing as npt
 from wirecost.calibration.properties import Free
 
 DETERMINED = 0.5
-"""The share of a property's uncertainty that may remain where it counts as determined."""
+"""Largest remaining share of the uncertainty of a determined property."""
 UNTOUCHED = 0.9
-"""Properties of which more remains are put back together instead of one by one."""
+"""Properties with a larger remaining share are reset together instead of one by one."""
 NEEDED = 4.0
-"""The rise of chi squared (two standard deviations) that rules out the value that a property had."""
+"""The rise of chi squared (two standard deviations) that rules out a property's previous value."""
 FELT = 0.05
-"""A measurement depends on a property if a change by its uncertainty moves it by so many standard deviations."""
+"""A measurement depends on a property if a change by its uncertainty moves it by this number of standard
+deviations.
+"""
 Z90 = 1.645
 STEP = 1e-3
 OUTLIER = 2.0
-"""Standard deviations beyond which a measurement counts linearly: a disturbed one should not decide."""
+"""Standard deviations beyond which a measurement counts linearly, so that a disturbed one doesn't dominate."""
 
 Array = npt.NDArray[np.float64]
 Errors = Callable[[Mapping[str, float]], Array]
@@ -37,7 +40,8 @@ Errors = Callable[[Mapping[str, float]], Array]
 @dataclass(frozen=True)
 class Fitted:
     """A property after the fit. `within` is the factor of its 90 % interval (0.1: 10 % either way), None if the
-    data don't determine it. `measurements` is how many of them depend on it, `fewest` how many must."""
+    data don't determine it. `measurements` is the number that depend on it, `fewest` the required number.
+    """
 
     name: str
     value: float
@@ -49,7 +53,7 @@ class Fitted:
 
     @property
     def reason(self) -> str | None:
-        """Why the data don't determine it; None if they do."""
+        """Returns the reason why the data don't determine the property; None if they do."""
         if self.determined:
             return None
         if self.measurements == 0:
@@ -60,7 +64,7 @@ class Fitted:
 
     @property
     def determined(self) -> bool:
-        """Whether the data determine it."""
+        """Returns whether the data determine the property."""
         return self.within is not None
 
 
@@ -76,7 +80,7 @@ class _Best:
 
 
 def solve(properties: Sequence[Free], errors: Errors, *, fewest: int = 1, evaluations: int = 60) -> list[Fitted]:
-    """Fits the properties, and returns all of them in order: determined, or with the value that they had.
+    """Fits the properties, and returns all of them in order: determined, or with their previous value.
 
     Args:
         fewest: measurements that must depend on a property; with fewer it is not fitted.
@@ -96,7 +100,7 @@ def solve(properties: Sequence[Free], errors: Errors, *, fewest: int = 1, evalua
         elif len(worst) > 1:
             together = False  # one of them matters
         else:
-            # Its size hardly matters (an overhead of next to nothing), but that it isn't what it was does.
+            # Its size hardly matters (a negligible overhead), but the change from its previous value does.
             needed |= worst
     values = fixed | _values(free, best.x)
     shares = zip(free, best.remaining, strict=True)
@@ -133,7 +137,9 @@ def _measurements(properties: Sequence[Free], errors: Errors) -> dict[str, int]:
 
 
 def _least_determined(free: Sequence[Free], best: _Best, needed: set[str], *, together: bool) -> set[str]:
-    """Returns the names to put back next: all that the data hardly touch (`together`), or the least determined."""
+    """Returns the names of the properties to reset next: all that the data hardly affect (`together`), or the
+    least determined.
+    """
     open_ = [(r, p.name) for p, r in zip(free, best.remaining, strict=True) if p.name not in needed]
     untouched = {name for r, name in open_ if r > UNTOUCHED}
     if together and len(untouched) > 1:
@@ -160,7 +166,7 @@ def _fit(free: Sequence[Free], fixed: Mapping[str, float], errors: Errors, evalu
         residuals, begin, bounds=(low, high), x_scale=spread, max_nfev=evaluations, diff_step=STEP
     )
     count = len(result.fun) - len(free)
-    # Where the model misses the measurements by more than their noise, they determine that much less.
+    # If the model deviates from the measurements by more than their noise, they determine correspondingly less.
     excess = max(1.0, float(np.sum(result.fun[:count] ** 2)) / max(count - len(free), 1))
     data, prior = result.jac[:count], result.jac[count:]
     covariance = np.linalg.inv(data.T @ data / excess + prior.T @ prior)
@@ -169,7 +175,7 @@ def _fit(free: Sequence[Free], fixed: Mapping[str, float], errors: Errors, evalu
 
 
 def _robust(errors: Array) -> Array:
-    """Soft L1 beyond `OUTLIER` standard deviations."""
+    """Returns the errors with a soft L1 loss beyond `OUTLIER` standard deviations."""
     z = errors / OUTLIER
     return np.sign(z) * OUTLIER * np.sqrt(2 * (np.sqrt(1 + z**2) - 1))
 

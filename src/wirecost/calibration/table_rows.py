@@ -1,4 +1,4 @@
-"""Rows of tables as a problem for the solver: iteration times, or communication fractions."""
+"""Poses rows of tables as a problem for the solver: iteration times or communication fractions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from wirecost.calibration.inputs.rows import TableRow
 from wirecost.calibration.solver import Array
 
 NOISE_S = 0.02
-"""Standard deviation of log(measured time) that a row is taken to have."""
+"""Standard deviation of log(measured time) that is assumed for a row."""
 NOISE_FRACTION = 0.01
 """Standard deviation of a measured fraction: published ones have two digits."""
 
 
 class IterationRows:
-    """Rows with a measured iteration time. `weights` count a row as so many; what rows leave open is chosen under
-    the presets."""
+    """Rows with a measured iteration time. `weights` are the rows' weights. Unspecified settings are chosen under
+    the presets.
+    """
 
     def __init__(self, rows: Sequence[TableRow], weights: npt.NDArray[np.float64] | None = None) -> None:
         kept = [i for i, row in enumerate(rows) if row.measured]
@@ -33,7 +34,7 @@ class IterationRows:
 
     @property
     def rows(self) -> int:
-        """How many rows carry a time."""
+        """Returns the number of rows with a time."""
         return len(self.table)
 
     def predict(self, values: Mapping[str, float]) -> Array:
@@ -53,7 +54,7 @@ class IterationRows:
 
 
 class FractionRows:
-    """Rows with a measured communication fraction. Memory is left out of account."""
+    """Rows with a measured communication fraction. Memory is ignored."""
 
     def __init__(self, rows: Sequence[TableRow]) -> None:
         self.table = [row for row in rows if row.measured is not None]
@@ -63,7 +64,7 @@ class FractionRows:
 
     @property
     def rows(self) -> int:
-        """How many rows carry a fraction."""
+        """Returns the number of rows with a fraction."""
         return len(self.table)
 
     def errors(self, values: Mapping[str, float]) -> Array:

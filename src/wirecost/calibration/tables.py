@@ -1,4 +1,4 @@
-"""Fits presets to tables: which properties the rows of a table may move, and the fits of all tables together."""
+"""Fits presets to tables: selects the properties that a table's rows may move, and fits all tables together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wirecost.errors import SpecError, one_of
 from wirecost.spec import GPU, Link, Stack
 
 FEWEST = 3
-"""Rows of a table that must depend on a property: a row is one figure that nobody repeated."""
+"""Least number of rows of a table that must depend on a property, because a row is a single, unrepeated figure."""
 NEVER_USUAL = frozenset({"low_precision_efficiency", "matrix_efficiency", "attention_bytes_forward", "straggler"})
 """Properties of stacks that are fitted only if they are named."""
 UNFUSED_ONLY = frozenset({"attention_bytes_backward", "unaligned_efficiency", "host_softmax_fallback_s"})
@@ -33,12 +33,12 @@ USUAL_OF_FRACTIONS = (
     "attention_bytes_backward",
     "iteration_s",
 )
-"""Fractions tell ratios only: the GPU's properties, which set the scale, are not fitted to them."""
+"""Fractions determine only ratios, so the GPU's properties, which set the scale, are not fitted to them."""
 
 
 @dataclass
 class Tables:
-    """The rows of all tables, by what they are measurements of, with the names of the files."""
+    """The rows of all tables by kind of measurement, with the files' names."""
 
     iterations: list[TableRow] = field(default_factory=list)
     fractions: list[TableRow] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Tables:
 
 
 def read_tables(paths: Sequence[Path], setting: Setting) -> Tables:
-    """Reads tables.
+    """Returns the rows of tables.
 
     Raises:
         SpecError: if a table can't be read, or none of its rows can be fitted to, with the first reason.
@@ -163,8 +163,9 @@ def _owners(rows: Sequence[TableRow]) -> dict[tuple[str, str], GPU | Stack | Lin
 
 
 def usual_of_times(rows: Sequence[TableRow]) -> list[Free]:
-    """Returns what a fit to iteration times moves when nothing else is said: the rows' stacks and GPUs, and their
-    links where rows use them."""
+    """Returns the properties that a fit to iteration times moves by default: those of the rows' stacks, GPUs and
+    used links.
+    """
     properties: list[Free] = []
     for parts, layouts in _by_parts(rows):
         skip = NEVER_USUAL if parts.stack.attention.kind == "unfused" else NEVER_USUAL | UNFUSED_ONLY
@@ -176,8 +177,9 @@ def usual_of_times(rows: Sequence[TableRow]) -> list[Free]:
 
 
 def usual_of_fractions(rows: Sequence[TableRow]) -> list[Free]:
-    """Returns what a fit to communication fractions moves when nothing else is said: launch and traffic of the
-    rows' stacks, and their links where rows use them."""
+    """Returns the properties that a fit to communication fractions moves by default: launch and traffic of the
+    rows' stacks, and used links.
+    """
     properties: list[Free] = []
     for parts, layouts in _by_parts(rows):
         properties += _links(parts, layouts)

@@ -1,7 +1,7 @@
-"""The command line: parses and prints, nothing else. Every command is one call into a room.
+"""The command line parses arguments and prints results. Every command is one call into another package.
 
-A command lives in its own module here and imports what it calls inside its function, so that
-`wirecost --help` stays fast.
+Each command has its own module here. It imports the packages that it calls inside its function, so that `wirecost
+--help` stays fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
-# Pydantic, which typer imports, looks through every installed package for plugins; none is used here.
+# Pydantic, which typer imports, searches every installed package for plugins; none is used here.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 import typer
@@ -36,13 +36,15 @@ COMMANDS = (
     "demo", "study", "report", "trace", "bench", "predict", "project", "need", "calibrate", "validate",
     "transport", "monitor", "doctor", "compare", "presets",
 )  # fmt: skip
-"""In the order of the help. A command's module has its name, and in it a function of that name or a group."""
+"""The commands in the order of the help. A command's module has its name and contains a function of that name or a
+group.
+"""
 
 
 _PATH_ERRORS = frozenset(
     (errno.EACCES, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS)
 )
-"""Errors of a path that can't be used, whichever code uses it first."""
+"""Error numbers of an unusable path."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -60,8 +62,8 @@ def _root(
 
 
 def application(only: str | None = None) -> typer.Typer:
-    """The command line, with every command or with one: an answer need not wait for the others' options."""
-    made = typer.Typer(
+    """Returns the command line with all commands or, to start faster, with only one."""
+    app = typer.Typer(
         name="wirecost",
         help="What the network costs in large language model training: measured, read from traces, predicted.",
         no_args_is_help=True,
@@ -69,20 +71,20 @@ def application(only: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(_root)
+    app.callback()(_root)
     for name in (only,) if only else COMMANDS:
         module = importlib.import_module(f"wirecost.cli.{name}")
         if isinstance(group := getattr(module, "app", None), typer.Typer):
-            made.add_typer(group, name=name)
+            app.add_typer(group, name=name)
         else:
-            # What follows a command to watch is that command's.
+            # Arguments behind the command to monitor belong to that command.
             settings = {"allow_interspersed_args": False} if name == "monitor" else None
-            made.command(name, context_settings=settings)(getattr(module, name))
-    return made
+            app.command(name, context_settings=settings)(getattr(module, name))
+    return app
 
 
 def _asked_for(arguments: Sequence[str]) -> str | None:
-    """The command, if the first argument names one and no shell asks for completions."""
+    """Returns the command that the first argument names; None without one, or if a shell requests completions."""
     if arguments and arguments[0] in COMMANDS and "_WIRECOST_COMPLETE" not in os.environ:
         return arguments[0]
     return None
@@ -93,7 +95,7 @@ def main(argv: list[str] | None = None) -> None:
 
     Exit codes: 0 done, 1 ran and failed, 2 refused (one line says why), 128 + N ended by signal N (130: Ctrl-C).
     """
-    # Starting makes many objects that all stay: looking among them for garbage takes a sixth of the time.
+    # Start-up creates many permanent objects. Garbage collection among them would take a sixth of the time.
     gc.set_threshold(50_000, 20, 20)
     warnings.showwarning = _show_warning
     reading.notify = _tell
@@ -106,7 +108,7 @@ _PYTHONS_OWN = warnings.showwarning
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Prints a warning of wirecost as one line, without the place in the code; others are Python's to print."""
+    """Prints a warning of wirecost as one line without its place in the code. Python prints other warnings."""
     if category.__module__.startswith("wirecost."):
         _tell(str(message))
     else:
@@ -119,14 +121,14 @@ def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -
         arguments = with_present_names(sys.argv[1:] if argv is None else argv)
         application(_asked_for(arguments))(args=arguments, prog_name="wirecost")
     except SystemExit as error:
-        # The library turns KeyboardInterrupt into this silent exit code. Any other one is the command's own: of
-        # the ranks of a job that a launcher ends, only the first reports it.
+        # The library turns KeyboardInterrupt into this silent exit code. Any other code is the command's: if a
+        # launcher ends a job, only its first rank reports it.
         if error.code != 128 + signal.SIGINT:
             raise
         _tell(ending.message)
         sys.exit(ending.exit_code)
     except BaseException as error:  # noqa: BLE001 - `_report` raises again what it doesn't know
-        # Other libraries turn KeyboardInterrupt into an error of their own.
+        # Other libraries turn KeyboardInterrupt into another error.
         if ending.number is None:
             sys.exit(_report(error, output_closed=output_closed))
         _tell(ending.message)
@@ -134,11 +136,13 @@ def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -
 
 
 def _report(error: BaseException, *, output_closed: bool) -> int:
-    """Prints an error as one line and returns its exit code. Raises again what is a fault of wirecost itself."""
+    """Prints an error as one line and returns its exit code. Raises an error again that is a defect
+    of wirecost.
+    """
     if isinstance(error, WirecostError):
         _tell(str(error))
         return error.exit_code
-    # The loader reports in this way that a library's code finds no room.
+    # The loader reports in this way that memory is too small for a library's code.
     no_room_for_code = isinstance(error, ImportError) and (
         "failed to map segment" in str(error) or "allocate" in str(error)
     )
@@ -147,11 +151,11 @@ def _report(error: BaseException, *, output_closed: bool) -> int:
         _tell(_out_of_memory())
     elif isinstance(error, OSError) and error.errno == errno.EBADF and output_closed:
         _tell("can't write the output: standard output is closed")
-        # Python writes what is left in its buffer when it ends, and would fail again.
+        # Python writes the rest of its buffer when it ends, and would fail again.
         discard_output()
     elif isinstance(error, OSError) and (fault := fault_of(error)) is not None:
         path = path_of(error)
-        # Standard output has no name.
+        # Standard output has no file name.
         _tell(
             f"can't write the output: {error.strerror}" if path is None else str(StorageError(path[:300], fault))
         )
@@ -164,7 +168,7 @@ def _report(error: BaseException, *, output_closed: bool) -> int:
 
 
 def _tell(line: str) -> None:
-    # Standard error may lie on a full disk, or on a terminal that is gone: the exit code remains.
+    # Standard error may be on a full disk or a closed terminal; the exit code remains.
     with suppress(OSError):
         typer.echo(f"wirecost: {printable(line)}", err=True)
 

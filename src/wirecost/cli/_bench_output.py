@@ -27,10 +27,10 @@ from wirecost.spec import Cluster, load
 
 
 class LiveTable:
-    """nccl-tests' table, a line as soon as all of it is known, and on a terminal a bar below it.
+    """Prints nccl-tests' table, each line as soon as it is complete, and on a terminal a progress bar below it.
 
     Args:
-        quiet: keep the rows, print none of them.
+        quiet: keep the rows without printing them.
     """
 
     def __init__(self, request: BenchRequest, hardware: Hardware | None = None, *, quiet: bool = False) -> None:
@@ -38,7 +38,7 @@ class LiveTable:
         self.links: list[LinkShare] = []
         self.network = BenchNetwork(name=None, emulated=None)
         self.rows: list[Row] = []
-        self._held: list[Row] = []
+        self._pending_rows: list[Row] = []
         self._bar = progress_bar()
         self._task = self._bar.add_task("", total=request.measurements, count="", left="")
 
@@ -50,8 +50,8 @@ class LiveTable:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-        if self._held:
-            self._echo(table.line(self._held))
+        if self._pending_rows:
+            self._echo(table.line(self._pending_rows))
         if self.rows:
             self._end_of(self.rows[-1].collective)
 
@@ -80,10 +80,10 @@ class LiveTable:
         if before is None or before.collective != row.collective:
             for line in table.header(self.request, self.network, row.collective):
                 self._echo(line)
-        self._held.append(row)
-        if len(self._held) == self.request.modes_of(row.collective):
-            self._echo(table.line(self._held))
-            self._held = []
+        self._pending_rows.append(row)
+        if len(self._pending_rows) == self.request.modes_of(row.collective):
+            self._echo(table.line(self._pending_rows))
+            self._pending_rows = []
 
     def _echo(self, line: str) -> None:
         if not self.quiet:
@@ -102,7 +102,7 @@ class LiveTable:
 
 
 def link_share(rows: list[Row], request: BenchRequest, hardware: Hardware | None) -> LinkShare | None:
-    """A measured table's bandwidth beside what its links give; None where no link joins the ranks."""
+    """Compares a measured table's bandwidth with its links; None if no link joins the ranks."""
     if hardware is None and request.hosts == 1 and request.backend is not Backend.NCCL:
         return None
     spans = {len({rank // request.ranks_per_host for rank in group}) for group in request.groups}
@@ -114,7 +114,7 @@ def hardware_named(name: str | None) -> Hardware | None:
     """Returns the links of a cluster that a preset's name or a YAML file describes; None for no name.
 
     Raises:
-        SpecError: for a name that no preset has, or a file that can't be read.
+        SpecError: for a name of no preset, or a file that can't be read.
     """
     from wirecost.spec import load_spec
 
@@ -125,7 +125,7 @@ def hardware_named(name: str | None) -> Hardware | None:
 
 
 def check_outputs(plot: Path | None, cluster: Path | None) -> None:
-    """Refuses before a minute is spent on measuring what could then not be written.
+    """Checks that results can be written before anything is measured.
 
     Raises:
         SpecError
@@ -168,15 +168,18 @@ def run_and_print(
     cluster: Path | None,
     hardware: str | None = None,
 ) -> bool:
-    """Whether every result was right. Nothing is fitted into files, drawn or kept of a run with wrong ones; of one
-    that breaks off, what was measured is printed all the same. Of a launcher's ranks the first prints."""
+    """Runs a benchmark and prints it. Returns whether every result was right.
+
+    Wrong results are not fitted, drawn or saved. If a run ends early, its rows are printed. Of a launcher's ranks
+    only the first prints.
+    """
     from wirecost.study.environment import describe_environment
 
     silent = world is not None and world.rank != 0
     named = hardware_named(hardware)
     live = LiveTable(request, named or of_request(request), quiet=format != "text" or silent)
 
-    def found(ended: str | None) -> list[Fitted]:
+    def finish(ended: str | None) -> list[Fitted]:
         fitted = fit_rows(
             live.rows,
             groups=len(request.groups),
@@ -206,11 +209,11 @@ def run_and_print(
                 live.network, _ = run_joined(request, world, on_start=live.started, on_row=live.row)
     except (WirecostError, KeyboardInterrupt) as error:
         if live.rows:
-            found(str(error) or "interrupted")
+            finish(str(error) or "interrupted")
         raise
     if silent:
         return True
-    fitted = found(None)
+    fitted = finish(None)
     rows = live.rows
     wrong = [r for r in rows if r.wrong]
     if wrong:

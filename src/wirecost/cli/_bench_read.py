@@ -1,4 +1,4 @@
-"""Prints results of other benchmarks, with their fits and beside what the links give."""
+"""Prints results of other benchmarks with their fits and a comparison with the links."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def read_and_print(
     cluster: Path | None,
     hardware: str | None = None,
 ) -> bool:
-    """Other tools' results, in the same tables, each fitted by itself; whether all results were right.
+    """Prints other tools' results in the same tables, each fitted separately. Returns whether all results were
+    right.
 
-    Nothing is fitted into files or drawn of results that the benchmark itself found wrong.
+    Results that the benchmark itself reported as wrong are not written to files or drawn.
     """
     named = hardware_named(hardware) or (hardware_named(str(cluster)) if cluster is not None else None)
     readings = [read_results(path, ranks=ranks) for path in paths]
@@ -71,7 +72,7 @@ def read_and_print(
 def _read_as_json(
     readings: list[Reading], tables: list[Table], fits: list[list[Fitted]], shares: list[LinkShare | None]
 ) -> dict[str, Any]:
-    """What was read as plain data. Every row, fit and link share carries the number of its table."""
+    """Returns the results as plain data. Every row, fit and link share has the number of its table."""
     by_table = [
         {
             "collective": t.collective,
@@ -108,10 +109,10 @@ def _read_as_json(
 
 
 def _fits_to_write(tables: list[Table], fits: list[list[Fitted]], cluster: Path | None) -> list[Fitted]:
-    """The fits for files. A cluster holds one for each collective, size and number of groups.
+    """Returns the fits for files. A cluster has one for each collective, number of ranks and number of groups.
 
     Raises:
-        SpecError: where several tables would be one and the same entry of the cluster.
+        SpecError: if several tables belong to the same entry of the cluster.
     """
     keys = [(t.collective, t.ranks, t.hosts, t.groups) for t in tables]
     if cluster is not None:

@@ -149,7 +149,7 @@ def bench(
         )
         right = run_and_print(request, world, format=format, plot=plot, cluster=cluster, hardware=hardware)
     except WirecostError as error:
-        # What all ranks refuse, one of them says.
+        # If all ranks refuse the request, only one of them prints the error.
         if world is None or world.rank == 0 or isinstance(error, RankError):
             raise
         raise typer.Exit(error.exit_code) from error

@@ -125,7 +125,7 @@ def calibrate(
 def _save(
     calibration: Calibration, out: Path | None, save: Path | None, *, force: bool
 ) -> tuple[list[Path], list[str]]:
-    """Returns the files written, and why nothing was."""
+    """Returns the files written, and the reasons if nothing was written."""
     from wirecost.calibration.saved import save as save_file
     from wirecost.calibration.saved import write
 

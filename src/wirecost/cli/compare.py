@@ -80,14 +80,14 @@ def _pair_row(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _show_studies(found: StudyComparison, out: Any) -> None:
+def _show_studies(comparison: StudyComparison, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from wirecost.comparison.breakdowns import speedup_sentence
     from wirecost.text import printable
 
-    for name, (first, second) in found.differing.items():
+    for name, (first, second) in comparison.differing.items():
         out.print(Text(printable(f"The studies differ in {name}: {first} and {second}.")))
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("workload", "plan", "network"):
@@ -102,7 +102,7 @@ def _show_studies(found: StudyComparison, out: Any) -> None:
     def share(value: float | None) -> str:
         return "–" if value is None else f"{value:.1%}"
 
-    for p in found.pairs:
+    for p in comparison.pairs:
         c = p.comparison
         exposed = next(x for x in c.parts if x.part == "exposed_comm_ns")
         said = speedup_sentence(c.speedup).removeprefix("The second is ") if c.speedup is not None else "unknown"
@@ -112,7 +112,7 @@ def _show_studies(found: StudyComparison, out: Any) -> None:
         ]  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells))
     out.print(table)
-    for which, names in (("first", found.only_before), ("second", found.only_after)):
+    for which, names in (("first", comparison.only_before), ("second", comparison.only_after)):
         if names:
             shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             out.print(Text(printable(f"Only the {which} holds {shown}.")))

@@ -1,4 +1,4 @@
-"""Former short options, which have another meaning in other commands. They are accepted with a warning."""
+"""Accepts, with a warning, former short options that have another meaning in other commands."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FORMER: dict[str, dict[str, str]] = {
     "trace": {"-f": "--format", "-o": "--out", "--output": "--out"},
     "compare": {"-f": "--format"},
 }
-"""For each command, the former options with the present ones."""
+"""The former options with the current ones for each command."""
 
 
 def with_present_names(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments of a command line with present names in place of former ones."""
+    """Returns a command line's arguments with current names in place of former ones."""
     former = FORMER.get(arguments[0], {}) if arguments else {}
     present: list[str] = []
     for argument in arguments:

@@ -1,4 +1,4 @@
-"""The options that describe a job, for every command that predicts one."""
+"""The options that describe a job, shared by all commands that predict one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """The options of a job as a command got them."""
+    """The options of a job that a command received."""
 
     options: JobOptions
 
@@ -86,7 +86,7 @@ class Job:
         """Returns the checked setup of a workload with these options.
 
         Raises:
-            SpecError: for an unknown name, and values that don't fit together.
+            SpecError: for an unknown name, or values that are inconsistent.
         """
         import os
 
@@ -97,7 +97,9 @@ class Job:
         return setup_of(workload, self.options)
 
     def assumed(self, setup: Setup) -> dict[str, str]:
-        """Returns what the setup has and no option said: key of the plan or job, and its value as text."""
+        """Returns the settings of the setup that no option specified: key of the plan or job, and its value as
+        text.
+        """
         plan = setup.plan
         chosen = {
             "data_parallel": plan.data_parallel.value,
@@ -118,7 +120,7 @@ class Job:
 
 
 def assumed_line(assumed: dict[str, str]) -> str:
-    """Returns the assumptions in one line of text, and an empty text for none."""
+    """Returns the assumptions as one line of text; an empty text without assumptions."""
     words = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in assumed.items())
     return f"Assumed, since no option says otherwise: {words}." if words else ""
 
@@ -143,7 +145,7 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
         options: Any = {name: given.pop(name) for name in _OPTIONS}
         command(job=Job(options), **given)
 
-    # What typer reads to make the options.
+    # Typer creates the options from the signature.
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {p.name: p.annotation for p in parameters}
     del with_options.__wrapped__  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Tables as Markdown and LaTeX."""
+"""Formats tables as Markdown and LaTeX."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ _UNITS_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "
 
 
 def duration_ns(text: str, option: str) -> int:
-    """ "100ms" in nanoseconds. Raises WirecostError for anything that isn't a positive number with a unit."""
+    """Returns a duration such as "100ms" in nanoseconds. Raises WirecostError unless it is a positive number with
+    a unit.
+    """
     m = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|h)", text.strip())
     value = round(float(m[1]) * _UNITS_NS[m[2]]) if m else 0
     if value <= 0:
@@ -27,7 +29,7 @@ def duration_ns(text: str, option: str) -> int:
 
 
 def endpoint(text: str) -> tuple[str, int]:
-    """ "9400" or "0.0.0.0:9400" as (address, port)."""
+    """Returns (address, port) from "9400" or "0.0.0.0:9400"."""
     address, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise WirecostError(
@@ -98,12 +100,12 @@ def _report(diagnostic: Diagnostic) -> None:
 
 
 def _announce(_: Sampler) -> None:
-    """For whoever started us and waits until counting has begun."""
+    """Tells the starting process, which waits for it, that counting has begun."""
     print("recording", flush=True)
 
 
 class _Live:
-    """Rates on the terminal, redrawn in place."""
+    """Shows rates on the terminal, redrawn in place."""
 
     def __init__(self) -> None:
         from rich.console import Console

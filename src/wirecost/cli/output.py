@@ -1,4 +1,4 @@
-"""What the commands share for printing: formats, tables, numbers. Text from files is escaped."""
+"""Printing functions for all commands: formats, tables, numbers. Text from files is escaped."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FORMATS = ("text", "json", "csv", "markdown", "latex")
 FORMAT = typer.Option("--format", metavar="FORMAT", help="text, json, csv, markdown or latex.")
 """The option of these commands."""
 MAX_CHARACTERS = 300
-"""Longest text of a cell or a title. Names are shorter."""
+"""Most characters of a cell or title. Names are shorter."""
 _NUMBER = re.compile(r"[-+0-9.,%a-z/ ]*")
 WIDTH_WITHOUT_TERMINAL = 160
-"""Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
+"""Width of a table that is written to a file or a pipe, unless COLUMNS is set."""
 
 
 def check_format(value: str, allowed: Sequence[str] = FORMATS) -> str:
@@ -37,7 +37,7 @@ def check_format(value: str, allowed: Sequence[str] = FORMATS) -> str:
 
 
 def console(format: str = "text") -> Any:
-    """Returns what tables and lines are printed on: a terminal, or for `markdown` and `latex` a `TableWriter`."""
+    """Returns the console for tables and lines: a rich console, or for `markdown` and `latex` a `TableWriter`."""
     from rich.console import Console
 
     if format in ("markdown", "latex"):
@@ -49,7 +49,7 @@ def console(format: str = "text") -> Any:
 
 
 class TableWriter:
-    """Prints the tables that a command prints as Markdown or LaTeX, and none of its other lines."""
+    """Prints a command's tables as Markdown or LaTeX and discards its other lines."""
 
     def __init__(self, format: str) -> None:
         self.format = format
@@ -79,7 +79,7 @@ def print_csv(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] | None =
 
 
 STYLES = {Severity.OK: "green", Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
-"""How a terminal shows the severities of diagnostics."""
+"""The terminal styles of the diagnostics' severities."""
 
 
 def print_diagnostics(out: Any, diagnostics: Iterable[Diagnostic]) -> None:
@@ -96,7 +96,7 @@ def print_diagnostics(out: Any, diagnostics: Iterable[Diagnostic]) -> None:
 
 
 def safe(value: object) -> str:
-    """Returns text for a terminal, without control characters and rich markup."""
+    """Returns text that is safe for a terminal: control characters and rich markup are escaped."""
     from rich.markup import escape
 
     text = str(value)
@@ -108,16 +108,18 @@ def table(title: str, head: Sequence[str], body: Sequence[Sequence[object]]) -> 
     from rich import box
     from rich.table import Table
 
-    made = Table(title=safe(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    rich_table = Table(
+        title=safe(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
+    )
     for index, name in enumerate(head):
-        made.add_column(
+        rich_table.add_column(
             safe(name),
             justify="right" if index > 0 and _are_numbers(line[index] for line in body) else "left",
             overflow="fold",
         )
     for line in body:
-        made.add_row(*(safe(cell) for cell in line))
-    return made
+        rich_table.add_row(*(safe(cell) for cell in line))
+    return rich_table
 
 
 def _are_numbers(cells: Iterable[object]) -> bool:
@@ -127,14 +129,14 @@ def _are_numbers(cells: Iterable[object]) -> bool:
 
 
 def percent(value: float | None, digits: int = 1, *, sign: bool = False) -> str:
-    """Returns a share as text in percent, and `-` for None."""
+    """Returns a share as text in percent; `-` for None."""
     if value is None:
         return "-"
     return f"{100 * value:{'+' if sign else ''}.{digits}f} %"
 
 
 def plain(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
-    """Returns a number as text, and `-` for None."""
+    """Returns a number as text; `-` for None."""
     if value is None:
         return "-"
     return f"{value:{'+' if sign else ''}.{digits}f}" if abs(value) < 1000 else f"{value:,.0f}"

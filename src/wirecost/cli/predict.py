@@ -64,10 +64,10 @@ def predict(
         if format == "text":
             console(format).print(assumed_line(job.assumed(setup)), soft_wrap=True)
     else:
-        _one(setup, job.assumed(setup), format)
+        _predict_one(setup, job.assumed(setup), format)
 
 
-def _one(setup: Setup, assumed: dict[str, str], format: str) -> None:
+def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     import json
 
     from wirecost.prediction.predict import largest_micro_batch
@@ -126,7 +126,7 @@ def _sweep(setup: Setup, text: str, plot: Path | None, format: str) -> None:
 
 
 def _study(name: str, named: dict[str, str | None], out: Path | None, format: str) -> None:
-    """Predicts a study; `named` are the calibration, cluster and stack that predictions rest on."""
+    """Predicts a study. `named` are the names of the calibration, cluster and stack that predictions use."""
     import json
 
     from wirecost.calibration.saved import read

@@ -1,4 +1,4 @@
-"""A progress bar with time left for studies; plain lines where stderr is no terminal."""
+"""Shows a study's progress as a bar with the time left, or as plain lines if stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from wirecost.units import format_duration_s
 
 
 def progress_bar(console: Console | None = None) -> Progress:
-    """A bar on stderr that vanishes at its end; none where that is no terminal. A task has `count` and `left`."""
+    """Returns a progress bar on stderr that vanishes at its end; it is disabled if stderr is no terminal. A task
+    has the fields `count` and `left`.
+    """
     console = console or Console(stderr=True, highlight=False)
     return Progress(
         TextColumn("{task.description}", markup=False),
@@ -26,7 +28,7 @@ def progress_bar(console: Console | None = None) -> Progress:
         TextColumn("{task.fields[left]}", markup=False),
         console=console,
         transient=True,
-        # What is printed meanwhile must reach stdout, wherever that leads.
+        # Output that is printed meanwhile must reach stdout, even if it is redirected.
         redirect_stdout=False,
         disable=not console.is_terminal,
     )
@@ -92,7 +94,7 @@ class StudyProgress:
         self._say(line)
 
     def _say(self, line: str) -> None:
-        # A study goes on where nobody can watch it: the terminal is gone, or the log's disk is full.
+        # The study continues if its progress can't be printed: the terminal is closed, or the log's disk is full.
         with contextlib.suppress(OSError):
             self.console.print(line, markup=False, soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""How predictions look on a terminal."""
+"""Prints predictions on a terminal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def show_prediction(result: Any, largest: int | None, format: str = "text") -> N
 
 
 def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
-    """A sweep as one table."""
+    """Prints a sweep as one table."""
     body = []
     for point in points:
         if point.prediction is None:
@@ -98,7 +98,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
 
 
 def show_study(name: str, cells: Sequence[Any], format: str = "text") -> None:
-    """A predicted study as one table."""
+    """Prints a predicted study as one table."""
     body = []
     for cell in cells:
         e = cell.experiment
@@ -118,11 +118,11 @@ def show_study(name: str, cells: Sequence[Any], format: str = "text") -> None:
 
 
 MOST_NAMED = 3
-"""Cells left out for one reason that are named; the JSON has all."""
+"""Most named cells that are left out for one reason; the JSON has all."""
 
 
 def show_study_validation(validation: Any, format: str = "text") -> None:
-    """Predictions of a study beside its measurements: cells, errors, and the order of the strategies."""
+    """Prints a study's predictions beside its measurements: cells, errors, and the order of the strategies."""
     out = console(format)
     body = [
         [
@@ -143,7 +143,7 @@ def show_study_validation(validation: Any, format: str = "text") -> None:
     out.print(table("Measured and predicted iteration", [*head, "comm measured", "comm predicted"], body))
     lines = [_errors_line("all", validation.summary())]
     for key in ("network", "plan", "workload"):
-        lines += [_errors_line(name, found) for name, found in validation.by(key).items()]
+        lines += [_errors_line(name, errors) for name, errors in validation.by(key).items()]
     columns = ["", "cells", "mean |error| of time", "bias", "worst", "mean |error| of comm fraction", "in 90 %"]
     out.print(table("Errors", columns, lines))
     if validation.orders:
@@ -170,13 +170,13 @@ def show_study_validation(validation: Any, format: str = "text") -> None:
         out.print(f"  left out, {len(cells)} cell{'s' * (len(cells) != 1)}: {safe(reason)}: {safe(named)}")
 
 
-def _errors_line(name: str, found: dict[str, Any]) -> list[str]:
+def _errors_line(name: str, errors: dict[str, Any]) -> list[str]:
     return [
         name,
-        str(found["cells"]),
-        percent(found["mape"]),
-        percent(found["bias"], sign=True),
-        percent(found["max_ape"]),
-        percent(found["mean_fraction_error"]),
-        percent(found["interval_coverage"], 0),
+        str(errors["cells"]),
+        percent(errors["mape"]),
+        percent(errors["bias"], sign=True),
+        percent(errors["max_ape"]),
+        percent(errors["mean_fraction_error"]),
+        percent(errors["interval_coverage"], 0),
     ]

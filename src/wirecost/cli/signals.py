@@ -1,4 +1,4 @@
-"""Signals that ask a command to end: it cleans up as after Ctrl-C, and says which signal it was."""
+"""Handles signals that end a command: it cleans up as after Ctrl-C and reports the signal."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from types import FrameType
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 AGAIN_S = 2.0
-"""Time after an ending signal in which others have no effect."""
+"""Time in seconds after an ending signal in which further ones have no effect."""
 
 SEND_AGAIN_S = 0.05
 
 
 class InterruptedBySignal(KeyboardInterrupt):
-    """An ending signal has come. (Python ends with SIGINT whatever else is asked for if a plain KeyboardInterrupt
-    passes through code that it evaluates from a string.)"""
+    """Raised when an ending signal has arrived. (If a plain KeyboardInterrupt passes through code that Python
+    evaluates from a string, Python always ends with SIGINT.)
+    """
 
 
 class EndingSignal:
-    """The signal that ended the command, once one has come."""
+    """The signal that ended the command, once one has arrived."""
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
         self._last_s = 0.0
 
     def receive(self, number: int, _: FrameType | None) -> None:
-        """Raises InterruptedBySignal. A second signal right after the first doesn't interrupt the cleaning up."""
+        """Raises InterruptedBySignal. A second signal right after the first doesn't interrupt the clean-up."""
         now_s = time.monotonic()
         if self.number is None or now_s - self._last_s > AGAIN_S:
             self.number, self._last_s = signal.Signals(number), now_s
@@ -43,7 +44,7 @@ class EndingSignal:
         weak references. For sys.unraisablehook."""
         if isinstance(unraisable.exc_value, InterruptedBySignal) and self.number is not None:
             number, self.number = self.number, None
-            # Not from here: Python would swallow it again.
+            # Not raised here, because Python would swallow it again.
             threading.Timer(SEND_AGAIN_S, os.kill, (os.getpid(), number)).start()
         else:
             sys.__unraisablehook__(unraisable)
@@ -54,7 +55,7 @@ class EndingSignal:
 
     @property
     def message(self) -> str:
-        """What is told to the user."""
+        """Returns the message for the user."""
         if self.number in (None, signal.SIGINT):
             return "interrupted"
         return f"ended by {self.number.name}; all processes it had started are ended" if self.number else ""
@@ -77,6 +78,6 @@ def ending_signals() -> Iterator[EndingSignal]:
     finally:
         sys.unraisablehook = hook
         for number, handler in before.items():
-            # None stands for a handler that Python didn't install.
+            # None means a handler that Python didn't install.
             if handler is not None:
                 signal.signal(number, handler)

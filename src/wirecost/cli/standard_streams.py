@@ -1,4 +1,4 @@
-"""Standard streams that were closed when the command started (`>&-`, and some daemons and batch systems)."""
+"""Handles standard streams that are closed when the command starts (`>&-`, some daemons and batch systems)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import sys
 
 NUMBERS = STDIN, STDOUT, STDERR = 0, 1, 2
-# Reading finds the end. Writing output fails, as it does on a full disk, so that no command claims to have
-# answered. Without standard error the exit code remains.
+# Reading returns the end of the file. Writing output fails as on a full disk, so that no command appears to
+# succeed. Without standard error the exit code remains.
 _FLAGS = {STDIN: os.O_RDONLY, STDOUT: os.O_RDONLY, STDERR: os.O_WRONLY}
 
 
@@ -38,14 +38,14 @@ def open_closed_streams() -> frozenset[int]:
 
 
 def discard_output() -> None:
-    """Lets writing to a standard output that was closed succeed, without effect."""
+    """Makes writes to a closed standard output succeed without effect."""
     _open_null(STDOUT, os.O_WRONLY)
 
 
 def _open_null(number: int, flags: int) -> None:
     descriptor = os.open(os.devnull, flags)
     if descriptor == number:
-        # Children find it open as well.
+        # Child processes inherit it as open as well.
         os.set_inheritable(number, True)
         return
     os.dup2(descriptor, number)

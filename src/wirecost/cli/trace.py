@@ -102,7 +102,7 @@ def trace(
             timeline=_MOST_CELLS if perfetto is not None else html is not None, step_time_ns=step_time_ns,
             progress=advance,
         )  # fmt: skip
-    # Files first: what reads the output may stop reading (`| head`).
+    # Files are written first, because the reader of the output may stop (`| head`).
     if html is not None:
         from wirecost.trace.html import write_html
 
@@ -166,7 +166,7 @@ def _print(traces: TraceSet, format_: str, output: Path | None, names: list[str]
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr with the time left, only on a terminal."""
+    """Shows a progress bar with the time left on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""How `wirecost trace` prints: the answer, the ranks, and any other table that is asked for."""
+"""Prints the output of `wirecost trace`: the answer, the ranks, and requested tables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from wirecost.trace import TraceSet
     from wirecost.trace.views import View
 
-_FEW_RANKS = 12  # of more ranks the default answer shows only the telling ones
-_NAME_WIDTH = 14  # a name keeps this much of itself: ProfilerStep#3, reduce_scatter
+_FEW_RANKS = 12  # with more ranks, the default answer shows only the relevant ones
+_NAME_WIDTH = 14  # least characters of a shortened name: ProfilerStep#3, reduce_scatter
 _LABEL_WIDTH = 15
-_NO_TERMINAL = 100  # columns where there is no terminal and COLUMNS doesn't say
+_NO_TERMINAL = 100  # columns without a terminal and COLUMNS
 
 
 def console(format: str = "text") -> Console | TableWriter:
@@ -38,7 +38,7 @@ def console(format: str = "text") -> Console | TableWriter:
 
 
 def show(traces: TraceSet, format: str = "text") -> None:
-    """Prints the answer, the ranks by category, and what makes the numbers less than they seem."""
+    """Prints the answer, the ranks by category, and diagnostics that limit the numbers' validity."""
     from wirecost.trace.views import ranks_view
 
     out = console(format)
@@ -61,7 +61,7 @@ def show(traces: TraceSet, format: str = "text") -> None:
 
 
 def _show_in_full(traces: TraceSet, out: Console | TableWriter) -> None:
-    """Prints the sentences of the answer that are longer than their line at the top."""
+    """Prints in full the sentences of the answer that are shortened at the top."""
     pairs = zip(traces.answer.lines, traces.answer.brief, strict=True)
     longer = [(label, text) for (label, text), brief in pairs if text != brief and label != "Communication"]
     if longer:
@@ -95,7 +95,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def show_view(view: View, out: Console | TableWriter) -> None:
-    """One table within the width: headers wrap and long names fold; numbers and what names a row stay whole."""
+    """Prints one table within the width. Headers wrap and long names fold; numbers and row names aren't folded."""
     if not view.rows:
         out.print(Text(f"{view.title}: none"))
         return
@@ -104,7 +104,7 @@ def show_view(view: View, out: Console | TableWriter) -> None:
         _least([view.columns[n]], [row[n] for row in view.rows], whole=numeric[n])
         for n in range(len(view.columns))
     ]
-    # Where two spaces between the columns are too much, one will do.
+    # If two spaces between the columns don't fit, one is used.
     narrow = sum(widths) + 2 * (len(widths) - 1) > out.width
     for line in _wrapped(view.title, out.width):
         out.print(Text(line, style="bold"))
@@ -123,7 +123,9 @@ def show_view(view: View, out: Console | TableWriter) -> None:
 
 
 def _least(heads: Sequence[str], cells: Sequence[str], *, whole: bool) -> int:
-    """The width that a column needs: numbers whole, of names and headers their longest word, within reason."""
+    """Returns the least width of a column: whole numbers, and the longest word of names and headers
+    up to a limit.
+    """
     words = [cell_len(printable(word)) for text in (*heads, *(() if whole else cells)) for word in text.split()]
     longest = min(max(words, default=0), _NAME_WIDTH)
     return max([longest, *(cell_len(printable(cell)) for cell in cells)]) if whole else longest

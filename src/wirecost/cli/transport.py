@@ -47,7 +47,7 @@ def transport(
         raise typer.Exit(1)
 
 
-# What each verdict means, for those who don't know our words.
+# The meaning of each verdict, for users who don't know the terms.
 _MEANING = {
     "rdma-gdr": "RDMA with GPUDirect: NICs read and write GPU memory",
     "rdma": "RDMA, staged through host memory on at least one side",

@@ -141,8 +141,8 @@ def _print(result: Any, by: list[str] | None, every_row: bool, format: str) -> N
         out.print(table("Rows", ["row", "measured", "predicted", "error", "stack"], lines))
     if result.skipped:
         reasons: dict[str, list[str]] = {}
-        for one in result.skipped:
-            reasons.setdefault(one["reason"], []).append(one["id"])
+        for skipped_row in result.skipped:
+            reasons.setdefault(skipped_row["reason"], []).append(skipped_row["id"])
         lines = [
             [reason, len(ids), ", ".join(ids[:3]) + (" ..." if len(ids) > 3 else "")]
             for reason, ids in reasons.items()

@@ -1,1 +1,1 @@
-"""The cost model: formulas for the time and memory of one iteration, and nothing else."""
+"""The cost model: formulas for the time and memory of one iteration."""

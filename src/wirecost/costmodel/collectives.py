@@ -84,9 +84,9 @@ def placed(size: Number, per_node: Number, rings: Number, machine: Machine) -> G
         )
     outside = crosses * 1.0
     between = nodes * outside
-    # Every rank is a step of the ring, and the step into another node is the slower one.
+    # Every rank is a step of the ring. The step into another node is the slower one.
     steps = np.maximum(size - 1 - between, 0.0) * machine.intra.step_s + between * machine.inter.step_s
-    # A ring with one rank in each node never takes the way inside.
+    # A ring with one rank in each node never uses the link inside.
     inside = intra + (per_node <= 1) * 1e30
     rate = np.where(crosses, np.minimum(inside, _node_rate_Bps(nodes, per_node, rings, machine)), intra)
     return Group(
@@ -127,7 +127,7 @@ def all_reduce_s(size_bytes: Number, members: Group, machine: Machine, message_b
     if has(members.nodes > 2):
         levels = np.log2(np.maximum(members.nodes, 1.0))
         climb = 2 * (levels * machine.inter.step_s + (members.per_node - 1) * machine.intra.step_s)
-        # Inside one node a tree is never tried: its time is set beyond the ring's.
+        # Inside one node a tree is never used: its time is set above the ring's.
         best = np.minimum(best, climb + wire / TREE_EFFICIENCY + (members.nodes <= 2) * best)
     if machine.two_node_tree and has((members.nodes == 2) & (members.per_node > 1)):
         climb = 2 * (machine.inter.step_s + (members.per_node - 1) * machine.intra.step_s)

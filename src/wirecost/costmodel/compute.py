@@ -58,7 +58,7 @@ def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
     ) / memory
     products = cool
     if machine.power_throttle:
-        # Clocks fall at the power limit, and dense products are what draws the power.
+        # Clock rates fall at the power limit, which dense products reach.
         products = cool * (1 + machine.power_throttle * cool / (cool + core + elementwise))
     # Backward of fused attention does 5 products where forward does 2 (arXiv:2205.14135, section 3.1).
     factor = 2.5 if attention.kind == "fused" else 2.0

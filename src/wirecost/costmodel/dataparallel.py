@@ -1,4 +1,4 @@
-"""Gradient synchronization and ZeRO: what moves for the parameters that a rank holds, and how much is exposed.
+"""Gradient synchronization and ZeRO: the bytes that are sent for a rank's parameters, and the exposed time.
 
 ZeRO's volumes are those of Rajbhandari et al. 2020 (arXiv:1910.02054, section 7): stages 0 to 2 move 2 x the
 parameters an iteration, stage 3 moves 3 x, since it gathers in forward and again in backward.
@@ -44,7 +44,7 @@ class Cover:
 
 @dataclass(slots=True)
 class DataParallelTime:
-    """Seconds for each iteration. The exposed parts add to compute; `total_s` counts what is hidden as well."""
+    """Seconds for each iteration. The exposed parts add to compute; `total_s` includes the hidden time."""
 
     gradient_s: Number  # exposed
     parameter_s: Number  # exposed
@@ -54,7 +54,7 @@ class DataParallelTime:
 
 @dataclass(slots=True)
 class _Exchange:
-    """What each of the strategies exchanges, and with whom."""
+    """The bytes that a strategy exchanges and the groups in which it does so."""
 
     gradients: Number  # bytes on the wire
     weights: Number  # bytes on the wire
@@ -113,7 +113,9 @@ def _blended(share: Number, yes: DataParallelTime, no: DataParallelTime) -> Data
 
 
 def _all_reduced(exchange: _Exchange, cover: Cover, layout: Layout, machine: Machine) -> DataParallelTime:
-    """Stage 0: one all-reduce after backward, or in buckets under the last micro-batch's backward."""
+    """Returns the time of stage 0: one all-reduce after backward, or in buckets under the last micro-batch's
+    backward.
+    """
     costs, members = machine.stack.data_parallel, exchange.members
     message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
     summed = _sum_s(exchange.gradients, message, members, layout, machine)
@@ -129,7 +131,9 @@ def _all_reduced(exchange: _Exchange, cover: Cover, layout: Layout, machine: Mac
 
 
 def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: Machine) -> DataParallelTime:
-    """Stages 1 and 2: reduce-scatter gradients, gather updated parameters, once an iteration."""
+    """Returns the time of stages 1 and 2: reduce-scatter of gradients, gather of updated parameters, once an
+    iteration.
+    """
     costs = machine.stack.data_parallel
     several, shard = exchange.members.several, exchange.shard
     overlap, contention = costs.overlap, costs.contention
@@ -163,8 +167,9 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
 def _fully_sharded(
     parameters: HeldParameters, exchange: _Exchange, cover: Cover, layout: Layout, machine: Machine
 ) -> DataParallelTime:
-    """Stage 3 (and stage 2 where each micro-batch gathers): layer by layer, under compute. Latency counts for each
-    layer's own collectives."""
+    """Returns the time of stage 3 (and of stage 2 if each micro-batch gathers): layer by layer, under compute.
+    Latency counts for each layer's collectives.
+    """
     costs, shard = machine.stack.data_parallel, exchange.shard
     gradients, weights = exchange.gradients, exchange.weights
     units = np.maximum(parameters.layers, 1.0) * costs.shard_messages
@@ -187,7 +192,7 @@ def _fully_sharded(
     else:
         backward = exposed_s(again, cover.backward_s, overlap, contention)
         backward = backward + exposed_s(scatter, cover.backward_s, costs.scatter_overlap * hide, contention)
-    # Nothing runs yet under which the root could hide.
+    # No computation runs yet that could hide the root's gather.
     forward = exposed_s(gather, cover.forward_s, overlap, contention) + root_gather
     total = gather + again + scatter + root_gather
     rounds, once = layout.accumulation, exchange.once_s
@@ -221,8 +226,9 @@ def _sum_s(size_bytes: Number, message_bytes: Number, members: Group, layout: La
 
 
 def _sharding_group(gradients: Number, members: Group, layout: Layout, machine: Machine) -> tuple[Group, Number]:
-    """Returns who shares one copy of the state. Hybrid sharding keeps it inside nodes, and all-reduces each
-    shard's gradient between them: that takes the seconds returned, once an iteration."""
+    """Returns the group that shares one copy of the state, and the seconds of an all-reduce of each shard's
+    gradient between nodes once an iteration, which hybrid sharding needs.
+    """
     if not has(layout.node_sharding > 0):
         return members, 0.0
     hybrid = flag(layout.node_sharding > 0)

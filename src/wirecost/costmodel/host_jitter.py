@@ -1,4 +1,4 @@
-"""Hosts whose pace isn't steady: ranks that wait for each other have the pace of the slowest one.
+"""Models hosts with varying speed: ranks that wait for each other run at the speed of the slowest.
 
 Of n ranks whose times scatter alike the slowest takes the expected largest of n normal draws longer than the mean,
 in standard deviations (Harter 1961, doi 10.1093/biomet/48.1-2.151, table 1).

@@ -23,7 +23,7 @@ DECODER_LAUNCHES = 1.5
 
 @dataclass(slots=True)
 class StageLaunches:
-    """What the host launches for one stage of the pipeline in one micro-batch."""
+    """The launches of the host for one pipeline stage in one micro-batch."""
 
     share: Number  # of the launches of the model's layers
     layers: Number
@@ -32,9 +32,10 @@ class StageLaunches:
 
 @dataclass(slots=True)
 class Waits:
-    """Seconds of an iteration that the device waits for its host, and what of them is for launching collectives
-    of tensor-parallel ranks, gathers of parameters, transfers between stages, and for other ranks' hosts. A
-    measurement finds those inside the phases of communication."""
+    """Seconds of an iteration that the device waits for its host, with the parts for launching collectives of
+    tensor-parallel ranks, gathers of parameters and transfers between stages, and for other ranks' hosts. In a
+    measurement these parts are inside the communication phases.
+    """
 
     all_s: Number
     tensor_s: Number
@@ -44,7 +45,7 @@ class Waits:
 
     @property
     def communication_s(self) -> Number:
-        """What a measurement counts as communication."""
+        """Returns the seconds that a measurement counts as communication."""
         return self.tensor_s + self.gather_s + self.transfer_s + self.others_s
 
 
@@ -79,7 +80,7 @@ def host_wait_s(
     last backward only. Of hosts whose pace isn't steady the slowest decides.
 
     Args:
-        waited_s: what the device waits for in one piece, of `total_s`: gradients and parameters.
+        waited_s: the part of `total_s` that the device waits for at once: gradients and parameters.
     """
     host, costs, gpus_per_node = machine.host, machine.stack.host, machine.gpus_per_node
     if not np.any(host.issue_s) and not np.any(host.shard_s):

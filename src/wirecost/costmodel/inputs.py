@@ -1,5 +1,4 @@
-"""What the formulas read: a model's shape, how it is laid out over ranks, and the machine. Times are in
-seconds."""
+"""The inputs of the formulas: a model's shape, its layout over ranks, and the machine. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class Shape:
 
     @property
     def parameters(self) -> Number:
-        """Trainable parameters of the whole model."""
+        """Returns the number of trainable parameters of the whole model."""
         return (
             self.layers * self.layer_parameters
             + self.decoder_layers * self.decoder_layer_parameters
@@ -51,7 +50,9 @@ class Shape:
 
 @dataclass(slots=True)
 class Layout:
-    """How the model is spread and fed. `accumulation` counts micro-batches for each iteration and rank."""
+    """The layout of a model over ranks. `accumulation` is the number of micro-batches of a rank in
+    an iteration.
+    """
 
     tensor: Number
     pipeline: Number
@@ -76,26 +77,26 @@ class Layout:
 
     @property
     def world(self) -> Number:
-        """Ranks of the whole job."""
+        """Returns the number of ranks of the job."""
         return self.tensor * self.pipeline * self.data * self.context
 
     @property
     def tensor_stride(self) -> Number:
-        """Ranks between neighbours of a tensor-parallel group."""
+        """Returns the distance in ranks between neighbours of a tensor-parallel group."""
         if not has(self.pipeline_first > 0):
             return 1.0
         return 1 + self.pipeline_first * (self.pipeline * self.data * self.context - 1)
 
     @property
     def data_stride(self) -> Number:
-        """Ranks between neighbours of a data-parallel group."""
+        """Returns the distance in ranks between neighbours of a data-parallel group."""
         if not has(self.pipeline_first > 0):
             return self.tensor
         return self.tensor + self.pipeline_first * (self.pipeline - self.tensor)
 
     @property
     def stage_stride(self) -> Number:
-        """Ranks between neighbouring stages."""
+        """Returns the distance in ranks between neighbouring stages."""
         stage = self.tensor * self.data * self.context
         if not has(self.pipeline_first > 0):
             return stage
@@ -104,8 +105,9 @@ class Layout:
 
 @dataclass(slots=True)
 class LinkCosts:
-    """What collectives reach on one link. `half_bytes` is the message size whose time is twice that at full
-    rate."""
+    """The costs of collectives on one link. `half_bytes` is the message size whose time is twice that at full
+    rate.
+    """
 
     efficiency: float
     latency_s: float

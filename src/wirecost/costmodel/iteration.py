@@ -1,4 +1,4 @@
-"""One iteration, assembled from its stages: the function that every prediction, fit, search and sweep calls."""
+"""Predicts one iteration from its stages. Every prediction, fit, search and sweep calls this function."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Iteration:
 
     @property
     def exposed_comm_s(self) -> Number:
-        """Communication that nothing hides."""
+        """Returns the seconds of exposed communication."""
         return (
             self.tensor_s
             + self.context_expert_s
@@ -141,7 +141,7 @@ def _assembled(device_s: Number, stages: Stages, layout: Layout) -> Iteration:
     """Returns the iteration of which the stages take `device_s` without the waits for the host."""
     pipeline, stage, once = stages.pipeline, stages.stage, stages.once
     waits, lag = stages.waits, stages.lag
-    # The quicker ranks wait in whatever they do together.
+    # The faster ranks wait in every joint operation.
     others = lag.host_s + waits.others_s
     in_tensor = flag((layout.tensor > 1) & (layout.data <= 1) & (layout.pipeline <= 1))
     in_pipeline = flag(layout.pipeline > 1)

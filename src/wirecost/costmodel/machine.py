@@ -1,4 +1,4 @@
-"""A machine for the formulas, from the specifications of a GPU, its links and a software stack."""
+"""Builds a machine for the formulas from the specifications of a GPU, its links and a software stack."""
 
 from __future__ import annotations
 

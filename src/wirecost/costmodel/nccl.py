@@ -1,8 +1,9 @@
-"""Which algorithm NCCL takes for an all-reduce between two nodes: what its own estimate says of ring and tree.
+"""Determines which algorithm NCCL uses for an all-reduce between two nodes, from NCCL's estimates of ring and
+tree.
 
 The figures are those of NCCL 2.28: src/graph/search.cc (the bandwidths that it tries, and that a tree may go one
-step faster inside two nodes than between them) and src/graph/tuning.cc (what it takes off a tree's bandwidth). It
-goes by the rate that the interface states, in GB/s: a veth pair states 10 Gb/s whatever passes through it.
+step faster inside two nodes than between them) and src/graph/tuning.cc (what it takes off a tree's bandwidth).
+NCCL uses the nominal rate of the interface, in GB/s. A veth pair reports 10 Gb/s whatever its actual rate.
 """
 
 from __future__ import annotations
@@ -12,23 +13,24 @@ import numpy as np
 from wirecost.costmodel.numbers import Flag, Number
 
 VETH_BPS = 10e9
-"""What Linux states for a veth pair (drivers/net/veth.c, veth_get_link_ksettings)."""
+"""The rate that Linux reports for a veth pair (drivers/net/veth.c, veth_get_link_ksettings)."""
 _TRIED = (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)
 _TRIED_ON_HOPPER = (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
 _TREE = 0.92
 _TREE_ON_HOPPER = 0.85 * _TREE
 """Hopper's trees enter and leave a node at one GPU."""
 _DISCOUNT = (0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9)
-"""By size: from 1 MiB on for each power of two (protocol Simple)."""
+"""Factors by size, from 1 MiB on for each power of two (protocol Simple)."""
 _FROM_BYTES = 1 << 20
 _NO_DISCOUNT_BYTES = 1 << 30
 _MARGIN = 1.05
-"""So much better the tree must look: within it NCCL's estimates of two machines differ, and rings were seen."""
+"""Least advantage of the tree. Within it NCCL's estimates differ between machines, and rings were observed."""
 
 
 def tree_share(interface_bps: float, architecture: str) -> float:
-    """A tree's estimated algorithm bandwidth on two nodes, as a share of what one interface states; 0 where the
-    collectives aren't NCCL's."""
+    """Returns a tree's estimated algorithm bandwidth on two nodes, as a share of one interface's nominal rate; 0
+    if the collectives aren't NCCL's.
+    """
     if architecture not in ("volta", "ampere", "hopper", "blackwell"):
         return 0.0
     hopper = architecture in ("hopper", "blackwell")
@@ -40,10 +42,11 @@ def tree_share(interface_bps: float, architecture: str) -> float:
 
 
 def takes_tree(size_bytes: Number, ranks: Number, tree: float) -> Flag:
-    """Whether an all-reduce of so many bytes over all GPUs of two nodes goes by the tree; `tree` is `tree_share`.
+    """Returns whether an all-reduce of `size_bytes` over all GPUs of two nodes uses the tree; `tree` is
+    `tree_share`.
 
-    A ring's algorithm bandwidth is n / (2 (n - 1)) of the interface's. Below 1 MiB latency decides, and the answer
-    is no.
+    A ring's algorithm bandwidth is n / (2 (n - 1)) of the interface's. Below 1 MiB latency decides, and the result
+    is False.
     """
     power = np.log2(np.maximum(size_bytes, _FROM_BYTES) / _FROM_BYTES)
     discount = np.take(_DISCOUNT, np.minimum(power, len(_DISCOUNT) - 1).astype(int))

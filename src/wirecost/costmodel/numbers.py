@@ -1,4 +1,4 @@
-"""Numbers that the formulas take: one, or an array with an element for each configuration.
+"""The numbers in the formulas: a scalar, or an array with an element for each configuration.
 
 The scalar and the vectorised path are the same code. Every function takes floats or float64 arrays that broadcast
 together, and returns floats or arrays.
@@ -25,7 +25,9 @@ def where(condition: Flag, yes: Number, no: Number) -> Number:
 
 
 def flag(condition: Flag) -> Number:
-    """Returns 1.0 where the condition holds, 0.0 elsewhere: multiplying by it is much cheaper than `np.where`."""
+    """Returns 1.0 where the condition holds, 0.0 elsewhere. Multiplication by it is much cheaper
+    than `np.where`.
+    """
     return condition * 1.0
 
 
@@ -35,7 +37,7 @@ def blend(share: Number, yes: Number, no: Number) -> Number:
 
 
 def has(condition: Flag) -> bool:
-    """Whether any configuration meets the condition: branches that none needs cost nothing."""
+    """Returns whether any configuration meets the condition, so that unneeded branches can be skipped."""
     return bool(condition) if isinstance(condition, bool | np.bool_) else bool(np.any(condition))
 
 

@@ -17,8 +17,9 @@ from wirecost.costmodel.numbers import Flag, Number, blend, flag, has, where
 
 @dataclass(slots=True)
 class PipelineWork:
-    """What the stages do for one micro-batch, in seconds: forward and backward of one layer, and what the first
-    and the last stage do besides; `tokens` travel from stage to stage."""
+    """The work of the stages for one micro-batch in seconds: forward and backward of one layer, and the additional
+    work of the first and last stage; `tokens` are sent from stage to stage.
+    """
 
     layer_s: Number
     layers: Number
@@ -29,8 +30,9 @@ class PipelineWork:
 
 @dataclass(slots=True)
 class PipelineTime:
-    """Seconds for each iteration: the busiest stage's own work, what it waits for others, how much longer the mean
-    stage waits, and transfers."""
+    """Seconds for each iteration: the busiest stage's work, its wait for others, the mean stage's additional wait,
+    and transfers.
+    """
 
     busy_s: Number
     bubble_s: Number
@@ -46,8 +48,9 @@ def largest_stage(layers: Number, layout: Layout) -> Number:
 
 
 def ends_are_shorter(layers: Number, layout: Layout) -> Flag:
-    """Whether embedding and loss stand in for a layer each, as Llama 3's 126 layers on 16 stages do
-    (arXiv:2407.21783, section 3.3.2)."""
+    """Returns whether embedding and loss each replace a layer, as with Llama 3's 126 layers on 16 stages
+    (arXiv:2407.21783, section 3.3.2).
+    """
     chunks = layout.pipeline * layout.virtual
     return (layout.pipeline > 1) & (np.mod(layers, chunks) != 0) & (np.mod(layers + 2, chunks) == 0)
 

@@ -1,4 +1,4 @@
-"""What is predicted: specifications checked against each other, and as the formulas read them."""
+"""The setup of a prediction: specifications that are checked for consistency and converted for the formulas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHARDING = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What is predicted. The job uses `gpus` of the cluster. Batches count sequences."""
+    """The setup of a prediction. The job uses `gpus` of the cluster. Batches count sequences."""
 
     workload: Workload
     plan: Plan
@@ -43,12 +43,12 @@ class Setup:
 
     @property
     def data_parallel(self) -> int:
-        """Data-parallel ranks."""
+        """Returns the number of data-parallel ranks."""
         return self.gpus // self.plan.model_parallel
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches of one rank in an iteration."""
+        """Returns the number of micro-batches of one rank in an iteration."""
         return self.global_batch // (self.micro_batch * self.data_parallel)
 
 
@@ -62,11 +62,11 @@ def setup(
     micro_batch: int = 1,
     global_batch: int | None = None,
 ) -> Setup:
-    """Returns the pieces as one setup, checked to fit together. `gpus` defaults to all of the cluster's,
-    `global_batch` to one micro-batch for each data-parallel rank, or four for each stage of a pipeline.
+    """Returns a setup of consistent parts. `gpus` defaults to all of the cluster's, `global_batch` to one
+    micro-batch for each data-parallel rank, or four for each stage of a pipeline.
 
     Raises:
-        SpecError: naming the key that can't be, and the nearest value that can.
+        SpecError: names the invalid key and the nearest valid value.
     """
     count = cluster.gpus if gpus is None else gpus
     _check_gpus(count, plan, cluster)
@@ -134,10 +134,10 @@ def _check_chunks(checked: Setup) -> None:
 
 
 def check_plan(workload: Workload, plan: Plan, ranks: int) -> None:
-    """Checks that a workload can be split as the plan says, with `ranks` data-parallel ranks.
+    """Checks that a workload can be split according to the plan with `ranks` data-parallel ranks.
 
     Raises:
-        SpecError: naming the plan's key that can't be.
+        SpecError: names the plan's invalid key.
     """
     tensor = plan.tensor_parallel
     if workload.heads % tensor:

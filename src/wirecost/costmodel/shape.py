@@ -1,4 +1,4 @@
-"""A workload's dimensions as the formulas read them."""
+"""Converts a workload's dimensions to the inputs of the formulas."""
 
 from __future__ import annotations
 

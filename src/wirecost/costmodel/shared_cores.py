@@ -1,8 +1,8 @@
-"""Ranks that share processor cores: how much longer each one's compute takes.
+"""Models ranks that share processor cores: the slowdown of each rank's compute.
 
-The device's figures are one rank's on `threads` threads. With more ranks on the same cores each has fewer
-threads: compute takes serial + (1 - serial) / threads of one thread's time (Amdahl 1967, doi
-10.1145/1465482.1465560), and ranks beyond the number of cores take turns.
+The device's figures are one rank's on `threads` threads. With more ranks on the same cores each has fewer threads:
+compute takes serial + (1 - serial) / threads of one thread's time (Amdahl 1967, doi 10.1145/1465482.1465560), and
+ranks beyond the number of cores take turns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from wirecost.spec import SharedCores
 
 @dataclass(slots=True)
 class Sharing:
-    """How much longer compute takes than on the calibrated threads, and the part of it that is taking turns."""
+    """The slowdown of compute relative to the calibrated threads, and the part of it that is due to
+    time sharing.
+    """
 
     slowdown: Number
     turns: Number
@@ -34,6 +36,7 @@ def sharing(layout: Layout, cores: SharedCores, gpus_per_node: float) -> Sharing
 
 
 def bubble_s(busy_s: Number, waiting_s: Number, turns: Number) -> Number:
-    """Returns a pipeline's bubble where stages take turns on cores. Waiting stages leave theirs to the others, so
-    that an iteration ends neither before all the work is done nor before the schedule allows."""
+    """Returns a pipeline's bubble in seconds if stages share cores. A waiting stage's cores are free for others,
+    so that an iteration ends neither before all work is done nor before the schedule allows.
+    """
     return np.maximum((busy_s + waiting_s) / turns, busy_s) - busy_s

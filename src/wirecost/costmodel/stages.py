@@ -1,5 +1,6 @@
-"""The stages of an iteration, each from the records of the ones before: layers, ends, the busiest pipeline stage,
-synchronisation, and what ranks wait for."""
+"""The stages of an iteration, each computed from the records of the earlier ones: layers, ends, the busiest
+pipeline stage, synchronisation, and waits of ranks.
+"""
 
 from __future__ import annotations
 
@@ -73,12 +74,12 @@ class EndsTime:
 
     @property
     def first_s(self) -> Number:
-        """What the first stage does besides its layers."""
+        """Returns the first stage's seconds besides its layers."""
         return self.embedding_s + self.embedding_comm_s
 
     @property
     def last_s(self) -> Number:
-        """What the last stage does besides its layers."""
+        """Returns the last stage's seconds besides its layers."""
         return self.vocabulary_s + self.vocabulary_comm_s
 
 
@@ -99,8 +100,9 @@ class StageTime:
 
 @dataclass(slots=True)
 class OnceTime:
-    """What an iteration does once, in seconds. `contention_s` is how much longer compute takes for what it
-    hides."""
+    """The work that an iteration does once, in seconds. `contention_s` is the slowdown of compute by the
+    communication that it hides.
+    """
 
     data: DataParallelTime
     hidden_s: Number

@@ -1,4 +1,4 @@
-"""Counters of NICs, InfiniBand ports, NVLink, PCIe and the kernel's network work, sampled over time."""
+"""Samples counters of NICs, InfiniBand ports, NVLink, PCIe and the kernel's network work over time."""
 
 from wirecost.counters.interface import CounterSource, Reading
 from wirecost.counters.jsonl import read_jsonl

@@ -1,4 +1,4 @@
-"""Runs a command under watch: its output, exit code and signals pass through as if nobody watched."""
+"""Runs a command while counters are recorded. Its output, exit code and signals pass through unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from wirecost.errors import WirecostError
 
-# Signals that end or steer a job. SIGKILL and SIGSTOP can't be passed on.
+# Signals that end or control a job. SIGKILL and SIGSTOP can't be forwarded.
 _PASSED_ON = {
     signal.SIGINT,
     signal.SIGTERM,
@@ -22,26 +22,29 @@ _TICK_S = 0.1
 
 
 class Watched:
-    """Blocks the signals of a job in this process from `with` on, before any thread is started, so that they reach
-    `wait` alone."""
+    """Blocks a job's signals in this process while the context is active, before any thread is started, so that
+    only `wait` receives them.
+    """
 
     def __enter__(self) -> Watched:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A second Ctrl-C while we were finishing has had its effect: it ended the wait.
+        # A second Ctrl-C during the end has no further effect: the wait is over.
         while signal.sigtimedwait(_PASSED_ON, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Starts the command with the signal mask that we were called with. Raises WirecostError if it can't."""
+        """Starts the command with this process's original signal mask. Raises WirecostError if it can't be
+        started.
+        """
         mask = self._mask
         if shutil.which(command[0]) is None:
             raise WirecostError(f"can't run '{command[0]}': no such program, or not executable")
         try:
-            # Before any thread of ours exists, so that the child's own code before exec is safe.
+            # No other thread exists yet, so that code in the child before exec is safe.
             return subprocess.Popen(
                 command,
                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask) and None,  # noqa: PLW1509
@@ -50,17 +53,18 @@ class Watched:
             raise WirecostError(f"can't run '{command[0]}': {error.strerror or error}") from None
 
     def wait(self, child: subprocess.Popen[bytes], on_tick: Callable[[], None] = lambda: None) -> int:
-        """Waits for the child, passing signals on. Its exit code; 128 + n if signal n ended it."""
+        """Waits for the child and forwards signals. Returns its exit code, 128 + n if signal n ended it."""
         while (code := child.poll()) is None:
             info = signal.sigtimedwait({*_PASSED_ON, signal.SIGCHLD}, _TICK_S)
-            # What the terminal sends (SI_KERNEL, positive) has reached the child too: it shares our process group.
+            # A signal from the terminal (SI_KERNEL, positive) has reached the child too: it shares the process
+            # group.
             if info is not None and info.si_signo != signal.SIGCHLD and info.si_code <= 0:
                 child.send_signal(info.si_signo)
             on_tick()
         return 128 - code if code < 0 else code
 
     def wait_for_end(self, seconds: float | None, on_tick: Callable[[], None] = lambda: None) -> None:
-        """Without a command: until SIGINT or SIGTERM, or for some seconds."""
+        """Waits, if there is no command, for SIGINT, SIGTERM or the end of `seconds`."""
         import time
 
         end = None if seconds is None else time.monotonic() + seconds

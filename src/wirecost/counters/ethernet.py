@@ -1,6 +1,6 @@
-"""Ethernet and every other network interface, from /sys/class/net.
+"""Reads Ethernet and all other network interfaces from /sys/class/net.
 
-RDMA traffic doesn't appear here: it bypasses the kernel. Read infiniband.py for it.
+RDMA traffic bypasses the kernel and doesn't appear here; infiniband.py reads it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _DEVICE_TABLE = Path("/proc/thread-self/net/dev")  # of the calling thread's net
 class EthernetSource:
     """Byte counters of all network interfaces of the caller's network namespace.
 
-    /sys shows the namespace it was mounted in, which inside an emulated host is another than the process's; there
-    /proc/thread-self/net/dev is read instead, which always is the process's own. `root` stands in for / in tests.
+    /sys shows the namespace in which it was mounted. Inside an emulated host that isn't the process's, so
+    /proc/thread-self/net/dev is read instead. `root` replaces / in tests.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -44,14 +44,14 @@ class EthernetSource:
         names = names_in(self._directory)
         for gone in self._open.keys() - set(names):
             self._drop(gone)
-        found = []
+        entries = []
         for name in names:
             if name not in self._open and not self._take(name):
                 continue
             files, link = self._open[name]
             try:
                 rx, tx, rx_packets, tx_packets = [f.read_int() for f in files]
-                found.append(
+                entries.append(
                     Reading(
                         "ethernet",
                         name,
@@ -64,8 +64,8 @@ class EthernetSource:
                     )
                 )
             except (OSError, ValueError):
-                self._drop(name)  # gone since the listing; opened anew if it comes back
-        return found
+                self._drop(name)  # gone since the listing; reopened if it returns
+        return entries
 
     def _take(self, name: str) -> bool:
         statistics = self._directory / name / "statistics"
@@ -74,7 +74,7 @@ class EthernetSource:
         if len(there) < len(_COUNTERS):
             for file in there:
                 file.close()
-            return False  # /sys/class/net/bonding_masters is no interface
+            return False  # /sys/class/net/bonding_masters isn't an interface
         self._open[name] = (there, link_speed_Bps(self._directory / name))
         return True
 
@@ -92,11 +92,12 @@ class EthernetSource:
 
 
 class SwitchSource:
-    """Traffic of hosts as the ports of their switch count it: what a port sends, the host behind it receives.
+    """Counts the traffic of hosts at the ports of their switch. The bytes that a port sends are those that its
+    host receives.
 
-    `ports` are the interfaces that lead to hosts, and called after them; `link_Bps` is what they were shaped to.
-    To be made in the network namespace of the switch, and then read from any: an open table stays that of its
-    namespace.
+    `ports` are the interfaces to the hosts, with the hosts' names; `link_Bps` is their shaped rate. Create the
+    source in the network namespace of the switch. It can be read from any namespace, because an open table stays
+    that of its namespace.
     """
 
     def __init__(self, ports: Sequence[str], link_Bps: float | None = None) -> None:
@@ -116,17 +117,21 @@ class SwitchSource:
 
 
 def read_device_table(table: CounterFile) -> dict[str, tuple[int, int, int, int]]:
-    """(received bytes, received packets, sent bytes, sent packets) of each interface, from /proc/net/dev."""
-    found = {}
+    """Returns (received bytes, received packets, sent bytes, sent packets) of each interface from
+    /proc/net/dev.
+    """
+    entries = {}
     for line in table.read(1 << 16).decode().splitlines()[2:]:
         name, _, numbers = line.partition(":")
         columns = numbers.split()
-        found[name.strip()] = int(columns[0]), int(columns[1]), int(columns[8]), int(columns[9])
-    return found
+        entries[name.strip()] = int(columns[0]), int(columns[1]), int(columns[8]), int(columns[9])
+    return entries
 
 
 def link_speed_Bps(interface: Path) -> float | None:
-    """The nominal speed in one direction, or None: interfaces that are down or virtual say -1 or refuse."""
+    """Returns the nominal speed in one direction; None for an interface that is down or virtual (-1
+    or an error).
+    """
     speed = text_of(interface / "speed")  # in Mb/s
     try:
         megabits = int(speed or "")
@@ -136,7 +141,7 @@ def link_speed_Bps(interface: Path) -> float | None:
 
 
 def _sysfs_is_ours(directory: Path) -> bool:
-    """Whether /sys shows the interfaces of this process's network namespace."""
+    """Returns whether /sys shows the interfaces of this process's network namespace."""
     ours = {name: index for index, name in socket.if_nameindex()}
     theirs = {}
     for name in names_in(directory):

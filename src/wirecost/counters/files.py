@@ -1,4 +1,4 @@
-"""Counter files of sysfs and procfs, kept open: a read is then one system call of a microsecond."""
+"""Keeps counter files of sysfs and procfs open, so that a read is one system call of about a microsecond."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CounterFile:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self, limit: int = 32) -> bytes:
-        """The content now. Raises OSError where the device is gone."""
+        """Returns the current content. Raises OSError if the device is gone."""
         return os.pread(self._fd, limit, 0)
 
     def read_int(self) -> int:
@@ -34,7 +34,7 @@ def open_if_there(path: Path) -> CounterFile | None:
 
 
 def names_in(directory: Path) -> list[str]:
-    """Sorted entries of a directory; none where it isn't there."""
+    """Returns the sorted entries of a directory; none if it doesn't exist."""
     try:
         return sorted(os.listdir(directory))  # noqa: PTH208 (called ten times a second)
     except OSError:
@@ -42,7 +42,9 @@ def names_in(directory: Path) -> list[str]:
 
 
 def text_of(path: Path) -> str | None:
-    """A small sysfs file's text, or None where it can't be read (an interface that is down refuses `speed`)."""
+    """Returns a small sysfs file's text; None if it can't be read, such as `speed` of an interface
+    that is down.
+    """
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

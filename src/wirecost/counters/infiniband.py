@@ -1,7 +1,7 @@
-"""InfiniBand and RoCE ports, from /sys/class/infiniband. EFA devices too.
+"""Reads InfiniBand, RoCE and EFA ports from /sys/class/infiniband.
 
 `port_xmit_data` and `port_rcv_data` count 32-bit words, whatever the number of lanes: the InfiniBand specification
-(PortCounters, 16.1.3.5) divides octets by 4, and Linux hands the value on as it is.
+(PortCounters, 16.1.3.5) divides octets by 4, and Linux reports the value unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COUNTERS = (
 
 
 class InfinibandSource:
-    """Data counters of all ports of all RDMA devices, called "mlx5_0/1". `root` stands in for / in tests."""
+    """Data counters of all ports of all RDMA devices, named like "mlx5_0/1". `root` replaces / in tests."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._directory = root / "sys/class/infiniband"
@@ -39,7 +39,7 @@ class InfinibandSource:
             self._ports = {d: names_in(self._directory / d / "ports") for d in devices}
             for gone in self._open.keys() - {f"{d}/{p}" for d, ports in self._ports.items() for p in ports}:
                 self._drop(gone)
-        found = []
+        readings = []
         for device, ports in self._ports.items():
             for port in ports:
                 name = f"{device}/{port}"
@@ -49,15 +49,15 @@ class InfinibandSource:
                 try:
                     rx, tx, *packets = [f.read_int() for f in files]
                     rx_packets, tx_packets = packets or (None, None)
-                    found.append(
+                    readings.append(
                         Reading(
                             "infiniband", name, time.monotonic_ns(), rx, tx, unit, link, (), rx_packets, tx_packets
                         )
                     )
                 except (OSError, ValueError):
                     self._drop(name)
-                    self._ports = {}  # look again: the device went away, or its driver was reloaded
-        return found
+                    self._ports = {}  # reopen: the device vanished, or its driver was reloaded
+        return readings
 
     def close(self) -> None:
         for name in list(self._open):
@@ -66,7 +66,7 @@ class InfinibandSource:
     def _take(self, name: str, port: Path) -> bool:
         for data, packets, unit in _COUNTERS:
             if files := _open_both(port, data):
-                # Devices count packets from different driver versions on.
+                # Whether packets are counted depends on the driver's version.
                 self._open[name] = (files + _open_both(port, packets), unit, port_rate_Bps(port))
                 return True
         return False
@@ -77,7 +77,7 @@ class InfinibandSource:
 
 
 def _open_both(port: Path, names: tuple[str, str]) -> list[CounterFile]:
-    """Both files, or none."""
+    """Opens both files; returns none if one is missing."""
     files = [f for name in names if (f := open_if_there(port / name)) is not None]
     if len(files) < len(names):
         for file in files:
@@ -87,6 +87,8 @@ def _open_both(port: Path, names: tuple[str, str]) -> list[CounterFile]:
 
 
 def port_rate_Bps(port: Path) -> float | None:
-    """From `rate`: "100 Gb/sec (4X EDR)"."""
+    """Returns a port's rate in bytes per second from its file `rate`, such as "100 Gb/sec (4X EDR)"; None if
+    unknown.
+    """
     m = re.match(r"([\d.]+) Gb/sec", text_of(port / "rate") or "")
     return float(m[1]) * 1e9 / 8 if m else None

@@ -1,4 +1,4 @@
-"""What a counter source gives: readings. One file beside this one for each kind of source."""
+"""The interface of counter sources. Each kind of source has a file beside this one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-# Not frozen, which would cost ten times as long to make one; hundreds are made a second.
+# Not frozen, because creation would take ten times as long, and hundreds are created per second.
 @dataclass(slots=True)
 class Reading:
-    """One device's counters at one moment, as the device gives them: never reset, sooner or later wrapping.
+    """One device's raw counters at one time. They may wrap and are never reset by wirecost.
 
-    `rx` and `tx` count units of `unit_bytes` bytes (4 for InfiniBand's words, 1,024 for NVLink); None where the
-    device doesn't tell. `gauges` are values that are no byte counters, by column name. `events` are counters of
-    errors and congestion, by their names.
+    `rx` and `tx` count units of `unit_bytes` bytes (4 for InfiniBand's words, 1,024 for NVLink); None if unknown.
+    `gauges` are values other than byte counters by column name. `events` are counters of errors and congestion by
+    name.
     """
 
     kind: str  # "ethernet", "infiniband", "nvlink", "pcie", "cpu", "rdma"
@@ -30,8 +30,9 @@ class Reading:
 
 
 class CounterSource(Protocol):
-    """Reads all devices of one kind. A device that vanishes is left out of the next answer, one that appears is in
-    it; neither is an error. A source that is dear to read has `pace_ns`, the least time between two readings."""
+    """Reads all devices of one kind. Devices may vanish and appear between readings; neither is an error. A source
+    that is expensive to read has `pace_ns`, the least time between two readings.
+    """
 
     def read(self) -> list[Reading]: ...
 

@@ -1,4 +1,4 @@
-"""Rows as JSON lines: one row a line, readable while it grows."""
+"""Writes rows as JSON lines, which can be read while the file grows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from wirecost.errors import WirecostError
 from wirecost.reading import open_file
 from wirecost.storage import StorageError, fault_of
 
-_LONGEST_LINE_BYTES = 1 << 16  # a row takes some hundreds
+_LONGEST_LINE_BYTES = 1 << 16  # a row takes some hundred bytes
 _NAMES = tuple(Row.__dataclass_fields__)
-_FLUSH_EVERY_NS = 1_000_000_000  # what a crash loses at most
+_FLUSH_EVERY_NS = 1_000_000_000  # most that a crash loses
 
 
 class JsonlWriter:
-    """Writes rows to a file, flushed once a second. `sparse` leaves out what isn't known instead of writing null:
-    less than half the bytes.
+    """Writes rows to a file, flushed once a second. `sparse` leaves out unknown values instead of writing null,
+    which takes less than half the bytes.
 
     Raises:
-        WirecostError: where it can't be written; a StorageError where that lies in the storage.
+        WirecostError: if the file can't be written; a StorageError if the storage is the cause.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, sparse: bool = False) -> None:
@@ -64,9 +64,10 @@ def _known(row: Row) -> dict[str, object]:
 
 
 def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Row]:
-    """The rows of a file that JsonlWriter wrote; a last line that was cut by a crash is left out.
+    """Yields the rows of a file that JsonlWriter wrote. An incomplete last line after a crash is ignored.
 
-    Raises WirecostError where the file can't be read or holds something else.
+    Raises:
+        WirecostError: if the file can't be read or has another format.
     """
     import msgspec
 

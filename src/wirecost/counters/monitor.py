@@ -1,4 +1,4 @@
-"""`wirecost monitor`: a sampler, where its rows go, and the command it watches."""
+"""Implements `wirecost monitor`: a sampler, its outputs, and the monitored command."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import WirecostError
 
 MOST_NAMED = 20
-"""Devices that a message lists."""
+"""Most devices that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorResult:
-    """`exit_code` is the command's (128 + n if signal n ended it), 0 without one. `error` says what ended the
-    recording early, such as a full disk: it doesn't end the command."""
+    """The result of a recording. `exit_code` is the command's (128 + n if signal n ended it), 0 without a command.
+    `error` is the error that ended the recording early, such as a full disk; it doesn't end the command.
+    """
 
     exit_code: int
     error: str | None
@@ -34,7 +35,7 @@ class MonitorResult:
 
 
 def writer_for(path: str | os.PathLike[str]) -> Sink:
-    """The writer that a file's name asks for: .jsonl or .parquet."""
+    """Returns the writer for a file name's suffix: .jsonl or .parquet."""
     suffix = Path(path).suffix
     if suffix == ".jsonl":
         return JsonlWriter(path)
@@ -51,10 +52,10 @@ def read_recording(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def iterate_recording(path: str | os.PathLike[str]) -> Iterator[Row]:
-    """Yields the rows of a file that a monitor wrote. The ending of its name says the format.
+    """Yields the rows of a file that a monitor wrote. The suffix of its name determines the format.
 
     Raises:
-        WirecostError: for another ending, and for a file that can't be read or holds something else.
+        WirecostError: for another suffix, or a file that can't be read or has another format.
     """
     suffix = Path(path).suffix
     if suffix == ".jsonl":
@@ -85,8 +86,8 @@ def monitor(
     is called before the command starts, for patterns of `only` that match no device.
 
     Raises:
-        WirecostError: before the command is started, where a file or address can't be used, or no pattern of
-            `only` matches a device.
+        WirecostError: before the command is started, if a file or address can't be used, or no pattern of `only`
+            matches a device.
     """
     from wirecost.counters.prometheus import PrometheusExporter
 
@@ -97,7 +98,7 @@ def monitor(
             if out is not None:
                 sinks.append(writer_for(out))
             sampler = Sampler(every_ns=every_ns, sources=sources, sinks=sinks, keep=False, only=only)
-            sampler.sample()  # before the command, so that its first bytes count
+            sampler.sample()  # before the command, so that its first bytes are counted
             _check_filter(sampler, only, on_diagnostic)
             child = watched.start(command) if command else None
         except WirecostError:
@@ -137,12 +138,12 @@ def monitor(
 
 
 def _check_filter(sampler: Sampler, only: Sequence[str], on_diagnostic: Callable[[Diagnostic], None]) -> None:
-    """Raises WirecostError where none of the patterns matches a device; reports those that match none."""
+    """Reports the patterns that match no device. Raises WirecostError if none of them matches one."""
     unmatched = sampler.unmatched()
     if not unmatched:
         return
-    shown = ", ".join(sampler.seen[:MOST_NAMED]) or "none"
-    more = f" and {len(sampler.seen) - MOST_NAMED} more" if len(sampler.seen) > MOST_NAMED else ""
+    shown = ", ".join(sampler.device_names[:MOST_NAMED]) or "none"
+    more = f" and {len(sampler.device_names) - MOST_NAMED} more" if len(sampler.device_names) > MOST_NAMED else ""
     patterns = ", ".join(f"'{pattern}'" for pattern in unmatched)
     message = f"--only {patterns} matches no device; devices here: {shown}{more}"
     if len(unmatched) == len(only):
@@ -152,9 +153,10 @@ def _check_filter(sampler: Sampler, only: Sequence[str], on_diagnostic: Callable
 
 @contextmanager
 def recording(out: str | os.PathLike[str], *, every_ns: int = 100_000_000) -> Iterator[None]:
-    """Samples in a process of its own while the block runs, so that the block's interpreter isn't disturbed.
+    """Records in a separate process while the context is active, so that this interpreter isn't disturbed.
 
-    Rows land in `out`; their `t_ns` is the clock that time.monotonic_ns() reads in every process of this machine.
+    Rows are written to `out`; their `t_ns` is on the clock of time.monotonic_ns(), which all processes of this
+    machine share.
     """
     import signal
     import subprocess

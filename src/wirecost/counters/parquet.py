@@ -1,4 +1,6 @@
-"""Rows as Parquet. Rows go to a JSON lines file beside it first, which stays if the recording is killed."""
+"""Writes rows as Parquet. They go to a JSON lines file beside it first, which remains if the
+recording is killed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from wirecost.reading import open_file
 
 
 class ParquetWriter:
-    """Writes `path` when closed, in a stream, so that a recording of days fits in memory."""
+    """Writes `path` when it is closed, as a stream, so that a recording of several days fits in memory."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         check_room_for_polars()
@@ -54,9 +56,9 @@ def iterate_parquet(path: str | os.PathLike[str]) -> Iterator[Row]:
     """Yields the rows of a file that ParquetWriter wrote.
 
     Raises:
-        WirecostError: where it holds something else, or more than `parquet_reader.MOST_ROWS` rows.
+        WirecostError: if the file has another format or more than `parquet_reader.MOST_ROWS` rows.
     """
     check_room_for_polars()
     with open_file(Path(path), pipes=False):
-        pass  # no device, directory or socket
+        pass  # refuses devices, directories and sockets
     yield from rows_of(Path(path))

@@ -1,7 +1,7 @@
-"""Reads a Parquet recording in a process of its own: JSON lines on standard output.
+"""Reads a Parquet recording in a separate process, which writes JSON lines to standard output.
 
-The table library answers damaged files with panics, which print pages and can end the process, and takes as much
-memory as a file asks for. In a child process, both end in one line of error.
+The table library panics on damaged files, which prints long messages and can end the process, and it allocates as
+much memory as a file requests. In a child process both become one line of error.
 
     python -m wirecost.counters.parquet_reader FILE
 """
@@ -20,7 +20,7 @@ from wirecost.counters.rows import Row
 from wirecost.errors import WirecostError
 
 MOST_ROWS = 100_000_000
-"""Ten devices, ten times a second, for eleven days."""
+"""Most rows of a recording: ten devices, ten times a second, for eleven days."""
 _BATCH_ROWS = 100_000
 _MOST_MEMORY_BYTES = 8 << 30
 _INTEGERS = ("t_ns", "unix_ns", "rx_bytes", "tx_bytes", "late_ns", "rx_packets", "tx_packets")
@@ -44,7 +44,7 @@ def rows_of(path: Path) -> Iterator[Row]:
     """Yields the rows of a recording, read by a child process.
 
     Raises:
-        WirecostError: where the file holds something else, or more than `MOST_ROWS` rows.
+        WirecostError: if the file has another format or more than `MOST_ROWS` rows.
     """
     import msgspec
 
@@ -54,7 +54,7 @@ def rows_of(path: Path) -> Iterator[Row]:
     decode = msgspec.json.Decoder(Row).decode
     command = [sys.executable, "-P", "-m", "wirecost.counters.parquet_reader", str(path)]
     with (
-        # Memory, not a file: reading needs no directory that can be written.
+        # The output goes to memory instead of a file, so that no writable directory is needed.
         open(os.memfd_create("wirecost-parquet"), "w+b") as stderr,  # noqa: PTH123 - a descriptor, not a path
         Popen(command, stdout=PIPE, stderr=stderr, env=environment) as child,
     ):
@@ -65,15 +65,17 @@ def rows_of(path: Path) -> Iterator[Row]:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise WirecostError(f"can't read '{path}' as a recording: {error}") from None
         finally:
-            # A reader may stop before the end: the child is no longer needed then.
+            # A caller may stop before the end; the child is no longer needed then.
             child.stdout.close()
             if child.poll() is None:
                 child.terminate()
         if child.wait() == 0:
             return
         stderr.seek(0)
-        told = [line for line in stderr.read().decode("utf-8", "replace").splitlines() if line.startswith(_MARK)]
-        reason = told[-1].removeprefix(_MARK) if told else "it is damaged"
+        messages = [
+            line for line in stderr.read().decode("utf-8", "replace").splitlines() if line.startswith(_MARK)
+        ]
+        reason = messages[-1].removeprefix(_MARK) if messages else "it is damaged"
         raise WirecostError(f"can't read '{path}' as a recording: {reason}")
 
 
@@ -90,10 +92,10 @@ def _main(path: Path) -> None:
         table = pl.scan_parquet(path)
         types = column_types(pl)
         older = {name: kind for name, kind in types.items() if name != "events"}
-        if table.collect_schema() not in (types, older):  # older recordings have no events
+        if table.collect_schema() not in (types, older):  # older recordings lack events
             sys.exit(f"{_MARK}it has other columns")
         count = int(table.select(pl.len()).collect().item())
-        # The format lets a small file claim any number of rows.
+        # In this format a small file can declare any number of rows.
         if count > MOST_ROWS:
             sys.exit(f"{_MARK}{count} rows, more than {MOST_ROWS}")
         for start in range(0, count, _BATCH_ROWS):

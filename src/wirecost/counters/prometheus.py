@@ -1,4 +1,4 @@
-"""The latest sample for a Prometheus scraper."""
+"""Serves the latest sample to a Prometheus scraper."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ _STALE_NS = 10_000_000_000
 
 
 class PrometheusExporter:
-    """Serves `wirecost_*` metrics over HTTP from the moment it is made. A sink of the sampler.
+    """A sink of the sampler that serves `wirecost_*` metrics over HTTP once it is created.
 
-    Raises MissingExtraError without prometheus-client, WirecostError where the address can't be used.
+    Raises:
+        MissingExtraError: without prometheus-client.
+        WirecostError: if the address can't be used.
     """
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
@@ -35,7 +37,7 @@ class PrometheusExporter:
         self.port: int = self._server.server_port
 
     def write(self, rows: Sequence[Row]) -> None:
-        # Kept for a while after its last sample: sources that are dear to read don't answer every time.
+        # Kept for some time after its last sample, because expensive sources aren't read each time.
         now = max((r.t_ns for r in rows), default=0)
         kept = {k: r for k, r in self._rows.items() if r.t_ns > now - _STALE_NS}
         self._rows = kept | {(r.kind, r.device): r for r in rows}
@@ -66,7 +68,7 @@ _EVENTS = "wirecost_rdma_events"
 
 
 class _Collector:
-    """What prometheus_client asks for the metrics of a moment."""
+    """A collector from which prometheus_client gets the current metrics."""
 
     def __init__(self, exporter: PrometheusExporter) -> None:
         self._exporter = exporter

@@ -1,4 +1,4 @@
-"""What counted errors and congestion of RDMA ports mean, and what helps."""
+"""Explains counted errors and congestion of RDMA ports, with remedies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from wirecost.diagnostics import Diagnostic, Severity, diagnostic
 
 LEAST_WAIT = 0.001
 MUCH_WAIT = 0.01
-"""Shares of the link's time below which waiting isn't mentioned, and from which it is a warning."""
+"""Shares of the link's time from which on waiting is reported, and from which on it is a warning."""
 
 MANY_NOTIFICATIONS_PER_S = 100
-"""Fewer are how congestion control works; from here on they are a warning."""
+"""Number of events from which on they are a warning. Fewer are normal for congestion control."""
 
 
 CODES = {
@@ -35,18 +35,18 @@ _WORDS = {
 
 
 def during(events: Mapping[str, int], device: str, seconds: float, link_Bps: float | None) -> Iterator[Diagnostic]:
-    """Yields what a port counted during `seconds`.
+    """Yields diagnostics on the events that a port counted during `seconds`.
 
     Args:
-        events: counts by counter's name.
-        link_Bps: the port's nominal rate in one direction; None is not known.
+        events: counts by the counter's name.
+        link_Bps: the port's nominal rate in one direction; None if unknown.
     """
     for group, names in _by_group(events):
         what = _WORDS[group]
         shown = ", ".join(f"{name} {events[name]}" for name in names)
         if group is Group.WAIT:
-            # A tick is 1 to 256 times what one lane needs for a byte (InfiniBand, PortSamplesControl), so that the
-            # port could have sent a byte at least in each.
+            # A tick is 1 to 256 times the time of a byte on one lane (InfiniBand, PortSamplesControl), so that the
+            # port could have sent at least one byte in each.
             share = events[names[0]] / (link_Bps * seconds) if link_Bps and seconds > 0 else None
             if share is None or share < LEAST_WAIT:
                 continue
@@ -61,7 +61,7 @@ def during(events: Mapping[str, int], device: str, seconds: float, link_Bps: flo
 
 
 def since_start(events: Mapping[str, int], device: str) -> Iterator[Diagnostic]:
-    """Yields what a port has counted since its driver was loaded, which may be long ago. All of it is `INFO`."""
+    """Yields diagnostics, all `INFO`, on the events that a port counted since its driver was loaded."""
     for group, names in _by_group(events):
         if group is Group.WAIT:
             continue
@@ -87,7 +87,7 @@ def of_summary(summary: Sequence[DeviceSummary]) -> list[Diagnostic]:
 
 
 def _by_group(events: Mapping[str, int]) -> Iterable[tuple[Group, list[str]]]:
-    """Yields the counters that counted anything, by group."""
+    """Yields the names of counters other than 0 by group."""
     for group in Group:
         names = [name for name, count in events.items() if count > 0 and GROUP_OF.get(name) is group]
         if names:

@@ -1,4 +1,4 @@
-"""Errors and congestion that RDMA ports count, from `counters` and `hw_counters` in /sys/class/infiniband.
+"""Reads counters of errors and congestion of RDMA ports from /sys/class/infiniband.
 
 Names: InfiniBand specification (PortCounters, 16.1.3.5) for `counters`; the Linux drivers mlx5, bnxt_re, irdma,
 efa, mana and rxe for `hw_counters`. Completions with errors are left out: closing a connection counts some.
@@ -17,11 +17,11 @@ from wirecost.counters.interface import Reading
 
 KIND = "rdma"
 PACE_NS = 1_000_000_000
-"""Some devices are asked for each reading, which takes them a tenth of a millisecond."""
+"""Least time between two readings. Some devices are queried for each, which takes a tenth of a millisecond."""
 
 
 class Group(StrEnum):
-    """What a counter counts."""
+    """The kind of events that a counter counts."""
 
     LINK = "link"
     LOST = "lost"
@@ -58,11 +58,11 @@ _NAMES = {
     Group.WAIT: "port_xmit_wait",
 }
 GROUP_OF = {name: group for group, names in _NAMES.items() for name in names.split()}
-"""What each counter that is read counts."""
+"""The kind of events by counter."""
 
 
 class RdmaEventSource:
-    """Event counters of all ports of all RDMA devices, of kind "rdma". `root` stands in for / in tests."""
+    """Event counters of all ports of all RDMA devices, of kind "rdma". `root` replaces / in tests."""
 
     pace_ns = PACE_NS
 
@@ -95,7 +95,7 @@ class RdmaEventSource:
             self._drop(name)
 
     def _events(self, name: str) -> tuple[tuple[str, int], ...]:
-        """Returns the counters of a port; none where the device went away or a driver was reloaded."""
+        """Returns the counters of a port; none if the device vanished or its driver was reloaded."""
         try:
             return tuple((counter, file.read_int()) for counter, file in self._files[name])
         except (OSError, ValueError):
@@ -108,14 +108,14 @@ class RdmaEventSource:
 
 
 def _open(port: Path) -> Iterable[tuple[str, CounterFile]]:
-    """Yields the counters of a port that are here and readable, by name."""
+    """Yields the readable counters of a port by name."""
     for folder in ("counters", "hw_counters"):
         for name in names_in(port / folder):
             if name not in GROUP_OF or (file := open_if_there(port / folder / name)) is None:
                 continue
             try:
                 file.read_int()
-            except (OSError, ValueError):  # a port can have a counter's name without the counter
+            except (OSError, ValueError):  # a port can list a counter that it doesn't have
                 file.close()
             else:
                 yield name, file

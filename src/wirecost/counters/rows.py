@@ -1,4 +1,4 @@
-"""The table that samples become: one row for each device and sample."""
+"""The table of samples: one row for each device and sample."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a counter of errors or congestion counted since the first sample."""
+    """The number of errors or congestion events that a counter counted since the first sample."""
 
     counter: str
     count: int
 
 
-# Not frozen: see Reading. Nobody changes a row once it is made.
+# Not frozen, for the same reason as Reading. Rows aren't changed after creation.
 @dataclass(slots=True)
 class Row:
-    """A device at one sample. None is "not known", never 0.
+    """A device at one sample. An unknown value is None, never 0.
 
     `t_ns` is CLOCK_MONOTONIC (as time.monotonic_ns), the same in all processes of a machine, so that rows can be
-    laid beside iterations; `unix_ns` is the wall clock for humans. Bytes and packets count from the first sample
-    on; a packet is what the device counts as one, segments that the kernel joined included. Rates are over the
-    time between this device's last two readings, whenever these really were.
-    `late_ns` is how long after its due time the sample was taken. `note` says why a rate is missing: "first"
-    reading, counter "reset", counter "full". `events` are those of a row of kind "rdma".
+    compared with iterations; `unix_ns` is the wall clock for people. Bytes and packets count from the first sample
+    on; a packet is a unit of the device's count, which may be several segments that the kernel merged. Rates are
+    over the actual time between this device's last two readings. `late_ns` is the delay of the sample behind its
+    due time. `note` is the reason for a missing rate: "first" reading, counter "reset", counter "full". `events`
+    are those of a row of kind "rdma".
     """
 
     t_ns: int
@@ -48,9 +48,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """A device over a whole recording. Rates in bytes per second; the peak is that of the fastest sample.
+    """A device over a whole recording. Rates are in bytes per second; the peak is that of the fastest sample.
 
-    `events` are what counters of errors and congestion counted, by name.
+    `events` are the counts of errors and congestion by name.
     """
 
     kind: str

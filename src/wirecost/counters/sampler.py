@@ -1,4 +1,4 @@
-"""Samples all counter sources at a fixed pace."""
+"""Samples all counter sources at a fixed interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wirecost.errors import WirecostError
 
 
 class Sink(Protocol):
-    """Where rows go."""
+    """A receiver of rows."""
 
     def write(self, rows: Sequence[Row]) -> None: ...
 
@@ -48,16 +48,14 @@ class _Device:
 
 
 class Sampler:
-    """Reads counters every `every_ns` and gives rows to its sinks.
+    """Reads counters every `every_ns` and passes rows to its sinks.
 
-        with Sampler(every_ns=100_000_000) as sampler:
-            train()
-        for row in sampler.rows: ...
+        with Sampler(every_ns=100_000_000) as sampler: train() for row in sampler.rows: ...
 
-    Runs in a thread of its own (`start`, `stop`, or as a context manager), or in the caller's hands (`sample`).
-    `keep` holds all rows in `rows`; without it only sinks see them. `only` are patterns of device names
-    ("eth*", "mlx5_0/1"); without them every device is sampled. Errors of a source or sink end the thread and are
-    raised by `stop`.
+    It runs in its own thread (`start`, `stop`, or as a context manager), or the caller calls `sample`. With
+    `keep`, all rows are kept in `rows`; otherwise only sinks get them. `only` are patterns of device names
+    ("eth*", "mlx5_0/1"); without patterns every device is sampled. An error of a source or sink ends the thread
+    and is raised by `stop`.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class Sampler:
         self.late_samples = 0
         self._keep = keep
         self._only = tuple(only)
-        self._seen: set[str] = set()  # devices, whether sampled or not
+        self._device_names: set[str] = set()  # devices, whether sampled or not
         self._clock_ns = clock_ns
         self._devices: dict[tuple[str, str], _Device] = {}
         self._due_ns: dict[int, int] = {}  # of sources with a pace of their own
@@ -99,14 +97,16 @@ class Sampler:
         self.stop()
 
     def start(self) -> None:
-        """Goes on in a thread, after a first sample if there was none: everything from here on counts."""
+        """Takes a first sample, if there is none, and continues in a thread. Everything from here
+        on is counted.
+        """
         if self.samples == 0:
             self.sample()
         self._thread = threading.Thread(target=self.run, name="wirecost-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes the last sample and closes sources and sinks."""
+        """Takes the last sample and closes sources and sinks. Raises the thread's error, if there was one."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -129,21 +129,22 @@ class Sampler:
             raise self._error
 
     def run(self) -> None:
-        """Samples until `stop`; what the thread does."""
+        """Samples until `stop`; runs in the thread."""
         due = self._clock_ns() + self.every_ns
         try:
             while not self._stop.wait(max(due - self._clock_ns(), 0) * 1e-9):
                 now = self._clock_ns()
                 late_ns = max(now - due, 0)
                 self.sample(late_ns)
-                # Beats that were missed stay missed: catching up would only read the same moment several times.
+                # Missed samples are skipped: catching up would only read the same state several times.
                 due += self.every_ns * (1 + late_ns // self.every_ns)
         except BaseException as error:  # noqa: BLE001 (handed to the caller by `stop`)
             self._error = error
 
     def sample(self, late_ns: int = 0, *, every_source: bool = False) -> list[Row]:
-        """Reads every source once, those that are dear to read only if they are due or with `every_source`.
-        `late_ns`: how long after its due time."""
+        """Reads every source once, expensive ones only if they are due or with `every_source`. Returns the rows.
+        `late_ns` is the delay behind the due time.
+        """
         self.samples += 1
         self.late_samples += late_ns >= self.every_ns
         unix_offset_ns = time.time_ns() - time.monotonic_ns()
@@ -159,7 +160,7 @@ class Sampler:
                 self._keys[number] = {(r.kind, r.device) for r in readings}
             for reading in readings:
                 if self._only:
-                    self._seen.add(reading.device)
+                    self._device_names.add(reading.device)
                     if not any(fnmatch(reading.device, pattern) for pattern in self._only):
                         continue
                 key = (reading.kind, reading.device)
@@ -180,22 +181,22 @@ class Sampler:
         return rows
 
     def unmatched(self) -> tuple[str, ...]:
-        """Returns the patterns of `only` that no device matched so far."""
-        return tuple(p for p in self._only if not any(fnmatch(device, p) for device in self._seen))
+        """Returns the patterns of `only` that have matched no device so far."""
+        return tuple(p for p in self._only if not any(fnmatch(device, p) for device in self._device_names))
 
     @property
-    def seen(self) -> list[str]:
-        """The devices that there were, sampled or not; known only with `only`."""
-        return sorted(self._seen)
+    def device_names(self) -> list[str]:
+        """Returns the names of all devices, sampled or not; empty without `only`."""
+        return sorted(self._device_names)
 
     def summary(self) -> list[DeviceSummary]:
-        """Each device over the whole recording."""
-        found = []
+        """Returns each device's summary over the whole recording."""
+        summaries = []
         for (kind, name), d in self._devices.items():
             seconds = (d.last_ns - d.first_ns) * 1e-9
             rx = d.rx.total * d.unit_bytes if d.has_rx else None
             tx = d.tx.total * d.unit_bytes if d.has_tx else None
-            found.append(
+            summaries.append(
                 DeviceSummary(
                     kind=kind,
                     device=name,
@@ -212,7 +213,7 @@ class Sampler:
                     events=tuple((name, counter.total) for name, counter in d.events.items()),
                 )
             )
-        return found
+        return summaries
 
     def _row(self, key: tuple[str, str], r: Reading, unix_offset_ns: int, late_ns: int) -> Row:
         device = self._devices.get(key)
@@ -231,11 +232,11 @@ class Sampler:
         if r.rx is None and r.tx is None:
             _raise_peaks(device, row)
             return row
-        # Bytes over nanoseconds; None for the first reading and for two at one moment.
+        # Bytes over nanoseconds; None for the first reading and for two at the same time.
         scale = None if last_ns is None or t_ns <= last_ns else r.unit_bytes * 1e9 / (t_ns - last_ns)
-        # Units that wire speed allows, and a quarter on top for the uncertainty of the moments.
+        # The units that the link's speed allows, plus a quarter for the uncertainty of the times.
         most = None if scale is None or r.link_Bps is None else 1.25 * r.link_Bps / scale + 1e6
-        # The last sample can follow the one before at once; what passed in a moment is no peak of anything.
+        # The last sample can follow the one before at once; so short an interval gives no peak.
         fair = last_ns is not None and (t_ns - last_ns) * 2 >= self.every_ns
         if r.rx is not None:
             device.has_rx = True
@@ -264,7 +265,7 @@ class Sampler:
 
 
 def _count_events(device: _Device, readings: Sequence[tuple[str, int]]) -> tuple[Event, ...]:
-    """Returns what each counter counted since the first sample."""
+    """Returns the count of each counter since the first sample."""
     for name, raw in readings:
         device.events.setdefault(name, Counter()).step(raw)
     return tuple(Event(name, counter.total) for name, counter in device.events.items())
@@ -278,7 +279,7 @@ def _raise_peaks(device: _Device, row: Row) -> None:
 
 
 def default_sources() -> list[CounterSource]:
-    """Everything that this machine has."""
+    """Returns all counter sources of this machine."""
     from wirecost.counters.ethernet import EthernetSource
     from wirecost.counters.infiniband import InfinibandSource
     from wirecost.counters.nvml import nvml_source

@@ -1,7 +1,7 @@
-"""What the kernel's network work costs in CPU time, from /proc/stat and /proc/softirqs.
+"""Measures the CPU time of the kernel's network work from /proc/stat and /proc/softirqs.
 
-The kernel accounts time for all softirqs together. On a machine whose softirqs are mostly network ones, which the
-NET_RX and NET_TX counts show, that is the network's; sockets cost more on top, in the processes that use them.
+The kernel accounts time for all softirqs together. If most softirqs are network ones (see the NET_RX and NET_TX
+counts), it is the network's time. Sockets take additional time in the processes that use them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ _SOFTIRQ = 7  # column of a "cpu" line in /proc/stat: user nice system idle iowa
 
 
 class SoftirqSource:
-    """`softirq_cores`: cores' worth of time in softirqs (0.5: half a core). `softirq_busiest_core`: the busiest
-    core's share. `net_rx_per_s`, `net_tx_per_s`: network softirqs a second. `root` stands in for / in tests."""
+    """A source of softirq gauges. `softirq_cores` is the time in softirqs in cores (0.5: half a core),
+    `softirq_busiest_core` the busiest core's share, `net_rx_per_s` and `net_tx_per_s` are network softirqs per
+    second. `root` replaces / in tests.
+    """
 
     def __init__(self, root: Path = Path("/"), ticks_per_s: int | None = None) -> None:
         self._stat = open_if_there(root / "proc/stat")
@@ -56,21 +58,21 @@ class SoftirqSource:
 
 
 def _ticks(stat: CounterFile) -> dict[str, int]:
-    found = {}
+    ticks = {}
     for line in stat.read(1 << 17).decode().splitlines():
         if not line.startswith("cpu"):
             break
         columns = line.split()
-        found[columns[0]] = int(columns[_SOFTIRQ])
-    return found
+        ticks[columns[0]] = int(columns[_SOFTIRQ])
+    return ticks
 
 
 def _network_counts(softirqs: CounterFile | None) -> dict[str, int]:
     if softirqs is None:
         return {}
-    found = {}
+    counts = {}
     for line in softirqs.read(1 << 17).decode().splitlines():
         name, _, numbers = line.strip().partition(":")
         if name in ("NET_RX", "NET_TX"):
-            found[name] = sum(map(int, numbers.split()))
-    return found
+            counts[name] = sum(map(int, numbers.split()))
+    return counts

@@ -1,26 +1,27 @@
-"""Turns what a counter shows into what passed: over wraps, resets, and the absence of its device."""
+"""Converts a counter's readings to totals over wraps, resets and the absence of its device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# A 32-bit PortCounters register that is full stays at this value until it is reset (InfiniBand, 16.1.3.5).
+# A full 32-bit PortCounters register stays at this value until it is reset (InfiniBand, 16.1.3.5).
 _FULL_32 = 2**32 - 1
 
 
 @dataclass(slots=True)
 class Counter:
-    """One counter. `total` is what it counted since the first reading, without what can't be known."""
+    """One counter. `total` is its count since the first reading, without unknown parts."""
 
     total: int = 0
     note: str | None = None  # about the last step: "first", "reset", "full", or None
     _raw: int | None = None
 
     def step(self, raw: int, most: float | None = None) -> int | None:
-        """The units that passed since the last reading, or None where that isn't known.
+        """Returns the units since the last reading; None if unknown.
 
-        `most` is what can have passed at link speed: a smaller value after a larger one is a wrap only if it fits.
-        Without it, less than half the counter's range must have passed.
+        `most` is the most that the link's speed allows: a smaller value after a larger one counts as a wrap only
+        if the difference doesn't exceed it. Without `most`, the difference must be less than half the counter's
+        range.
         """
         last, self._raw = self._raw, raw
         self.note = None
@@ -41,7 +42,7 @@ class Counter:
         return delta
 
     def absent(self) -> None:
-        """The device is gone; whatever it shows when it comes back is a new beginning."""
+        """Marks the device as gone. Its next reading is a first one."""
         self._raw = None
 
 

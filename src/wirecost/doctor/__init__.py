@@ -1,4 +1,4 @@
-"""What this machine offers a job's network, what stands in the way, and how to mend it."""
+"""Diagnoses what this machine offers to a job's network, the obstacles and their remedies."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from wirecost.doctor.settings import settings_of, with_settings
 SCHEMA_VERSION = 2
 
 _FORMER_LEVELS = {Severity.OK: "ok", Severity.INFO: "note", Severity.WARNING: "warning", Severity.ERROR: "problem"}
-"""The levels of schema version 1."""
+"""The severities of schema version 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the doctor found out. `choice` is the transport that NCCL would probably use."""
+    """The result of a diagnosis. `choice` is the transport that NCCL would probably use."""
 
     choice: Choice
     diagnostics: tuple[Diagnostic, ...]
 
     def at_least(self, severity: Severity) -> list[Diagnostic]:
-        """Returns the diagnostics of this severity and graver ones."""
+        """Returns the diagnostics of at least this severity."""
         return [d for d in self.diagnostics if d.severity.is_at_least(severity)]
 
     def as_json(self) -> dict[str, Any]:
@@ -54,13 +54,13 @@ class Diagnosis:
 
 
 def _former_area(code: str) -> str:
-    """Returns the area that schema version 1 names: the counters that the doctor reads are those of RDMA ports."""
+    """Returns the area of a code in schema version 1. The doctor's counters are those of RDMA ports."""
     area = area_of(code)
     return Area.RDMA.value if area is Area.COUNTERS else area.value
 
 
 def diagnose(machine: Machine | None = None) -> Diagnosis:
-    """Examines this machine, or `machine`. Works without GPUs, NICs and RDMA devices, and without root."""
+    """Returns the diagnosis of `machine`, by default this one. Needs neither GPUs, NICs, RDMA devices nor root."""
     machine = machine or Machine()
     counters = CountersWatch(machine)
     settings = settings_of(machine)

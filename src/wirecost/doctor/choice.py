@@ -1,4 +1,4 @@
-"""Which transport NCCL would take on this machine, and what stands in the way of a better one."""
+"""Predicts which transport NCCL would use on this machine, and the obstacles to a better one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from wirecost.ncclog.result import Transport
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A prediction from what the machine shows; the log of a run is the proof (`wirecost transport`)."""
+    """The predicted transport. Only the log of a run proves the transport (`wirecost transport`)."""
 
     between_hosts: Transport
     between_why: str
-    inside_host: Transport | None  # None with fewer than two GPUs
+    inside_host: Transport | None  # None for fewer than two GPUs
     inside_why: str
 
 

@@ -1,4 +1,4 @@
-"""What this machine offers for emulated hosts and networks: namespaces, veth, tbf, netem."""
+"""Checks what emulated hosts and networks need: namespaces, veth, tbf, netem."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def probe(machine: Machine) -> Iterator[Diagnostic]:
         return
     if not machine.live:
         return
-    found = _try()
+    support = _try()
     root = os.geteuid() == 0
-    if "error" in found:
+    if "error" in support:
         yield diagnostic(
             "emulation_refused",
-            f"hosts can't be emulated: {found['error']}",
+            f"hosts can't be emulated: {support['error']}",
             remedy="run as root, or permit user namespaces: sysctl kernel.unprivileged_userns_clone=1 and "
             "kernel.apparmor_restrict_unprivileged_userns=0; in a container add CAP_SYS_ADMIN"
             if not root
             else "give the container CAP_SYS_ADMIN and CAP_NET_ADMIN, or run on the host",
         )
         return
-    how = "as root" if found["root"] else "without root, in a user namespace"
+    how = "as root" if support["root"] else "without root, in a user namespace"
     for part, what in (("veth", "cables between them"), ("tbf", "limited rates")):
-        if not found[part]:
+        if not support[part]:
             yield diagnostic(
                 "emulation_part_missing",
                 f"network namespaces work {how}, but not {part} ({what})",
                 remedy=f"load the kernel module: modprobe {'veth' if part == 'veth' else 'sch_tbf'}",
             )
-    if found["veth"] and found["tbf"]:
+    if support["veth"] and support["tbf"]:
         yield diagnostic(
             "emulation_works",
             f"emulated hosts with limited rates work here ({how}: namespaces, veth, tbf)",
         )
-    if found["netem"]:
+    if support["netem"]:
         yield diagnostic(
             "emulation_delay_works",
             "added delay works here (netem)",
@@ -62,7 +62,7 @@ def probe(machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _try() -> dict[str, bool | str]:
-    """Tries it in a namespace of a process of its own, which takes everything with it when it ends."""
+    """Tries the emulation in a namespace of a separate process, which vanishes with the process."""
     command = [sys.executable, "-m", "wirecost.doctor.try_namespace"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False)

@@ -1,4 +1,4 @@
-"""NCCL's environment variables: those that switch something off, and those that contradict the machine."""
+"""Checks NCCL's environment variables for those that disable a transport or contradict the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wirecost.doctor.nccl_values import is_on
 from wirecost.doctor.rdma import Port
 from wirecost.doctor.settings import Settings
 
-# Variables that take a transport away.
+# Variables that disable a transport.
 _SWITCHES = {
     "NCCL_P2P_DISABLE": "peer access between GPUs",
     "NCCL_SHM_DISABLE": "shared memory inside the host",

@@ -1,4 +1,4 @@
-"""Whether a NIC can reach GPU memory: the peer-memory module or DMA-BUF, the IOMMU, and the way between them."""
+"""Checks whether a NIC can access GPU memory: the peer-memory module or DMA-BUF, the IOMMU, the PCI path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wirecost.doctor.gpus import Gpu
 from wirecost.doctor.machine import Machine
 from wirecost.doctor.rdma import Port
 
-# As NCCL looks for it (src/transport/net_ib): the module of the driver, and Mellanox's older one.
+# The modules that NCCL looks for (src/transport/net_ib): the driver's, and Mellanox's older one.
 _PEER_MEMORY = (
     "sys/module/nvidia_peermem",
     "sys/kernel/mm/memory_peers/nv_mem",
@@ -23,7 +23,7 @@ _ACS_REDIRECT = 0b0001_1100  # control bits: request redirect, completion redire
 
 
 def available(machine: Machine) -> bool:
-    """Whether RDMA can reach GPU memory at all."""
+    """Returns whether RDMA can access GPU memory."""
     return _peer_memory(machine) is not None or _dmabuf(machine)
 
 
@@ -64,7 +64,7 @@ def _dmabuf(machine: Machine) -> bool:
 
 
 def _pci_path(machine: Machine, bus_id: str | None) -> list[str]:
-    """The bridges from the root complex down to a device, by its place in sysfs."""
+    """Returns the bridges from the root complex down to a device, from its path in sysfs."""
     if bus_id is None:
         return []
     device = machine.root / "sys/bus/pci/devices" / bus_id
@@ -74,8 +74,9 @@ def _pci_path(machine: Machine, bus_id: str | None) -> list[str]:
 
 
 def distance(machine: Machine, a: str | None, b: str | None) -> str | None:
-    """NCCL's words for the way between two PCI devices: PIX (one switch), PXB (several), PHB (through the CPU),
-    SYS (across CPU sockets); None where a place isn't known."""
+    """Returns NCCL's name of the path between two PCI devices: PIX (one switch), PXB (several), PHB (through the
+    CPU), SYS (across CPU sockets); None if a device's location is unknown.
+    """
     one, two = _pci_path(machine, a), _pci_path(machine, b)
     if not one or not two:
         return None
@@ -133,7 +134,9 @@ def _iommu(machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _acs_redirects(machine: Machine, name: str) -> bool:
-    """Reads a bridge's ACS control register; only root sees the part of the configuration space that it is in."""
+    """Returns whether a bridge's ACS control register redirects requests. Only root can read that part of the
+    configuration space.
+    """
     base = f"sys/bus/pci/devices/{name}"
     if not (machine.text(f"{base}/class") or "").startswith("0x0604"):  # PCI-to-PCI bridge
         return False

@@ -1,4 +1,4 @@
-"""GPUs, their PCIe links, NVLink, and whether they reach each other."""
+"""Checks GPUs, their PCIe links and NVLink, and peer access between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _P2P_OK, _P2P_READ = 0, 0  # NVML_P2P_STATUS_OK, NVML_P2P_CAPS_INDEX_READ
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. What can't be known is None. `peers` are the GPUs that it can read from directly."""
+    """One GPU. Unknown values are None. `peers` are the GPUs that it can read from directly."""
 
     index: int
     name: str
@@ -30,23 +30,23 @@ class Gpu:
 
 
 def gpus_of(machine: Machine) -> list[Gpu]:
-    """From NVML where it may be asked and answers, else from /proc and /sys."""
+    """Returns the GPUs from NVML if it is permitted and available, else from /proc and /sys."""
     if machine.live or machine.nvml is not None:
-        found = _from_nvml(machine)
-        if found:
-            return found
-    found = []
+        gpus = _from_nvml(machine)
+        if gpus:
+            return gpus
+    gpus = []
     for index, bus_id in enumerate(machine.names("proc/driver/nvidia/gpus")):
         information = machine.text(f"proc/driver/nvidia/gpus/{bus_id}/information") or ""
         model = next((line.partition(":")[2].strip() for line in information.splitlines() if "Model" in line), "")
-        found.append(Gpu(index, model or "NVIDIA GPU", bus_id.lower()))
-    if not found:
+        gpus.append(Gpu(index, model or "NVIDIA GPU", bus_id.lower()))
+    if not gpus:
         for card in machine.names("sys/class/kfd/kfd/topology/nodes"):
             properties = machine.text(f"sys/class/kfd/kfd/topology/nodes/{card}/properties") or ""
             # A node without SIMDs is a CPU.
             if any(line.startswith("simd_count ") and line.split()[1] != "0" for line in properties.splitlines()):
-                found.append(Gpu(len(found), "AMD GPU"))
-    return found
+                gpus.append(Gpu(len(gpus), "AMD GPU"))
+    return gpus
 
 
 def probe(machine: Machine, gpus: list[Gpu]) -> Iterator[Diagnostic]:

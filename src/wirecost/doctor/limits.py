@@ -1,4 +1,4 @@
-"""What a container or a limit takes away: locked memory, shared memory, open files."""
+"""Checks limits of the process or its container: locked memory, shared memory, open files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.doctor.machine import Machine
 from wirecost.doctor.rdma import Port
 
-_MEMLOCK_LEAST = 64 << 20  # RDMA registers its buffers; NCCL's own take tens of MiB a GPU
+_MEMLOCK_LEAST = 64 << 20  # RDMA registers its buffers; NCCL's take tens of MiB per GPU
 _SHM_LEAST = 1 << 30  # docker's default of 64 MiB is too small for NCCL's rings
-_FILES_LEAST = 4096  # a socket a peer, channel and thread
+_FILES_LEAST = 4096  # one socket for each peer, channel and thread
 
 
 def in_container(machine: Machine) -> str | None:
-    """What the container is called, or None outside of one."""
+    """Returns the kind of the container; None outside of one."""
     if machine.exists(".dockerenv"):
         return "docker"
     if machine.exists("run/.containerenv"):

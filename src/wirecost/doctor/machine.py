@@ -1,4 +1,4 @@
-"""What a probe may look at."""
+"""The machine that probes examine."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that is looked at. `root` stands in for / (its proc, sys, dev) in tests; `live` permits what
-    goes beyond reading files: NVML, limits of this process, creating a network namespace."""
+    """The examined machine. `root` replaces / (its proc, sys, dev) in tests. `live` permits more than reading
+    files: NVML, limits of this process, creating a network namespace.
+    """
 
     root: Path = Path("/")
     live: bool = True
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    nvml: Any = None  # stands in for the pynvml module
+    nvml: Any = None  # replaces the pynvml module in tests
 
     def text(self, path: str) -> str | None:
-        """A small file's text, or None where it can't be read."""
+        """Returns a small file's text; None if it can't be read."""
         try:
             return (self.root / path).read_text(errors="replace").strip()
         except OSError:
@@ -33,7 +34,7 @@ class Machine:
             return None
 
     def names(self, path: str) -> list[str]:
-        """Sorted entries of a directory; none where it isn't there."""
+        """Returns the sorted entries of a directory; none if it doesn't exist."""
         try:
             return sorted(p.name for p in (self.root / path).iterdir())
         except OSError:
@@ -44,5 +45,5 @@ class Machine:
 
 
 def counted(number: int, what: str) -> str:
-    """ "1 port", "2 ports"."""
+    """Returns a number with its noun: "1 port", "2 ports"."""
     return f"{number} {what}{'' if number == 1 else 's'}"

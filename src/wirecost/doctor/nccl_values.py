@@ -1,4 +1,4 @@
-"""Checks NCCL_* variables: names that NCCL doesn't know, values that it can't take."""
+"""Checks NCCL_* variables for unknown names and invalid values."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _MOST_SOCKETS = 64
 
 
 def number_of(value: str) -> int | None:
-    """Returns what NCCL's strtoll (base 0) reads: 0 for words, else the digits at the start.
+    """Returns the number that NCCL's strtoll (base 0) reads: 0 for words, else the digits at the start.
 
-    None is for empty text and for numbers of more than 64 bits, where NCCL keeps its default.
+    Returns None for empty text and for numbers of more than 64 bits, for which NCCL keeps its default.
     """
     if not value:
         return None
@@ -63,13 +63,13 @@ def number_of(value: str) -> int | None:
 
 
 def is_on(environment: Mapping[str, str], name: str) -> bool:
-    """Returns whether NCCL takes a switch as set. Only 1 sets NCCL_P2P_DISABLE (src/graph/paths.cc)."""
+    """Returns whether NCCL treats a switch as set. Only 1 sets NCCL_P2P_DISABLE (src/graph/paths.cc)."""
     number = number_of(environment.get(name, ""))
     return number == 1 if name == "NCCL_P2P_DISABLE" else bool(number)
 
 
 def probe(machine: Machine, settings: Settings) -> Iterator[Diagnostic]:
-    """Yields what is wrong with names and values of NCCL's variables, at a length that a terminal shows."""
+    """Yields diagnostics on names and values of NCCL's variables, short enough for a terminal."""
     for full in _probe(machine, settings):
         yield replace(full, message=_short(full.message), remedy=full.remedy and _short(full.remedy))
 
@@ -92,7 +92,9 @@ def _probe(machine: Machine, settings: Settings) -> Iterator[Diagnostic]:
 
 
 def _unknown_name(settings: Settings, name: str) -> Iterator[Diagnostic]:
-    """Yields what a name that NCCL doesn't know may be: a misspelt one, or one of another version or program."""
+    """Yields a diagnostic on a name that NCCL doesn't know: a misspelt one, or one of another
+    version or program.
+    """
     if name.startswith(PREFIX):
         suffix = name.removeprefix(PREFIX)[:_LONGEST_NAME]
         suffixes = sorted((known.removeprefix(PREFIX) for known in KNOWN), key=lambda s: (_edits(suffix, s), s))
@@ -120,7 +122,9 @@ def _unknown_name(settings: Settings, name: str) -> Iterator[Diagnostic]:
 
 
 def _edits(a: str, b: str) -> int:
-    """Returns how many letters to insert, remove, replace or swap turn a into b; 3 for more than 2 of them."""
+    """Returns the number of insertions, removals, replacements or swaps of letters between a and b; 3 for more
+    than 2.
+    """
     if abs(len(a) - len(b)) > _MOST_EDITS:
         return _MOST_EDITS + 1
     before: list[int] = []
@@ -216,7 +220,7 @@ def _number(shown: str, name: str, value: str) -> Iterator[Diagnostic]:
 
 
 def _list_problem(value: str, allowed: tuple[str, ...]) -> str | None:
-    """Returns what is wrong with a list like "ring;allreduce:tree,ring", or None."""
+    """Returns the error in a list like "ring;allreduce:tree,ring"; None if there is none."""
     known = {name.lower() for name in allowed}
     functions = {name.lower() for name in FUNCTIONS}
     for k, part in enumerate(part for part in value.split(";") if part):
@@ -236,7 +240,7 @@ def _remedy(name: str) -> str:
 
 
 def _together(settings: Settings) -> Iterator[Diagnostic]:
-    """Yields values that contradict each other."""
+    """Yields diagnostics on values that contradict each other."""
     numbers = {name: number_of(settings.values.get(name, "")) for name in NUMBERS}
     threads, sockets = numbers["NCCL_SOCKET_NTHREADS"], numbers["NCCL_NSOCKS_PERTHREAD"]
     if threads is not None and sockets is not None and threads > 0 < sockets and threads * sockets > _MOST_SOCKETS:

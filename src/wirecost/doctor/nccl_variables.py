@@ -1,4 +1,4 @@
-"""The environment variables that NCCL reads, and which values each can have.
+"""The environment variables that NCCL reads, with their valid values.
 
 Names: every NCCL_PARAM and getenv in the source of NCCL 2.0 to 2.30 and of RCCL. Values: NCCL's user guide
 (Environment Variables), src/graph/paths.cc (levels), src/graph/tuning.cc and src/init.cc (algorithms, protocols),
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 PREFIX = "NCCL_"
 NEWEST = "2.30"
-"""The newest version whose names are here."""
+"""The newest NCCL version whose names are included."""
 
 _NUMBERS = """
     ALLGATHERV_ENABLE ALLOC_P2P_NET_LL_BUFFERS BUFFSIZE CGA_CLUSTER_SIZE CHECK_POINTERS CHUNK_SIZE
@@ -70,7 +70,7 @@ _OLDER = """
 _RCCL = "NCHANNELS_PER_PEER RINGS_REMAP RINGS"
 
 NUMBERS = frozenset(PREFIX + name for name in _NUMBERS.split())
-"""Variables that NCCL reads with strtoll, in any base that C knows."""
+"""Variables that NCCL reads with strtoll, in any base of C."""
 KNOWN = NUMBERS | frozenset(PREFIX + name for name in f"{_WORDS} {_OLDER} {_RCCL}".split())
 
 REMOVED = {
@@ -83,14 +83,14 @@ REMOVED = {
     "NCCL_THREAD_THRESHOLD": ("2.4", "NCCL_THREAD_THRESHOLDS"),
     "NCCL_TREE_THRESHOLD": ("2.4", "NCCL_ALGO"),
 }
-"""(the last version that read it, what takes its place) of variables that newer versions ignore."""
+"""(last version that read it, replacement) of variables that newer versions ignore."""
 
 OTHERS = (
     "NCCL_TESTS_", "NCCL_INSPECTOR_", "NCCL_PROFILE_", "NCCL_PROFILER_", "NCCL_UCX_", "NCCL_SHARP_", "NCCL_IBEXT_",
     "NCCL_PLUGIN_", "NCCL_OFI_", "NCCL_FASTRAK_", "NCCL_GPUDIRECTTCPX_", "NCCL_TUNER_", "NCCL_SHIMNET_",
     "NCCL_GIB_", "NCCL_RCCL_", "NCCL_MSCCL_", "NCCL_DOCA_",
 )  # fmt: skip
-"""How the variables of plugins and of programs around NCCL begin."""
+"""Prefixes of the variables of plugins and of programs around NCCL."""
 
 _OF_OTHERS = """
     ASYNC_ERROR_HANDLING AVOID_RECORD_STREAMS BLOCKING_WAIT DESYNC_DEBUG DIR ENABLE_TIMING HIGH_PRIORITY HOME
@@ -116,7 +116,7 @@ RANGES = {
     "NCCL_P2P_PXN_LEVEL": (0, 2),
     "NCCL_SOCKET_NTHREADS": (-2, 16),
 }
-"""The least and largest value that NCCL, or the field of the queue pair that it becomes, can have."""
+"""The least and largest value that NCCL, or the field of the queue pair, accepts."""
 
 LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 FUNCTIONS = (

@@ -1,4 +1,4 @@
-"""Network interfaces: speed, MTU, state, and which NCCL's sockets would take."""
+"""Checks network interfaces: speed, MTU, state, and which ones NCCL's sockets would use."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.doctor.machine import Machine
 from wirecost.ncclog.plugins import is_ipoib, is_virtual
 
-_FAST_bps = 25e9  # from here on 1,500-byte frames cost a sender more than it can spare
+_FAST_bps = 25e9  # from here on 1,500-byte frames cost a sender too much processor time
 _JUMBO = 9000
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """One network interface. `speed_bps` is None where the interface doesn't say (it is down, or virtual)."""
+    """One network interface. `speed_bps` is None if the interface doesn't report it (it is down, or virtual)."""
 
     name: str
     up: bool
@@ -32,14 +32,14 @@ class Nic:
 
 
 def nics_of(machine: Machine) -> list[Nic]:
-    found = []
+    interfaces = []
     for name in machine.names("sys/class/net"):
         base = f"sys/class/net/{name}"
         if not machine.exists(f"{base}/mtu"):
             continue
         speed = link_speed_Bps(machine.root / base)
         device = machine.root / base / "device"
-        found.append(
+        interfaces.append(
             Nic(
                 name,
                 machine.text(f"{base}/operstate") in ("up", "unknown"),
@@ -50,13 +50,14 @@ def nics_of(machine: Machine) -> list[Nic]:
                 machine.exists(f"{base}/master"),
             )
         )
-    return found
+    return interfaces
 
 
 def socket_interfaces(nics: list[Nic], environment: str | None = None) -> list[Nic]:
-    """Those that NCCL's sockets would use, in NCCL's order: NCCL_SOCKET_IFNAME, else ib*, else any but docker*, lo
-    and virbr*, else docker*, lo, virbr* (NCCL 2.30, src/misc/socket.cc, ncclFindInterfaces)."""
-    usable = [n for n in nics if n.up and not n.enslaved]  # part of a bond or bridge: no address of its own
+    """Returns the interfaces that NCCL's sockets would use, in NCCL's order: NCCL_SOCKET_IFNAME, else ib*, else
+    any but docker*, lo and virbr*, else docker*, lo, virbr* (NCCL 2.30, src/misc/socket.cc, ncclFindInterfaces).
+    """
+    usable = [n for n in nics if n.up and not n.enslaved]  # part of a bond or bridge, without an address
     if environment:
         exclude, exact = environment.startswith("^"), environment.lstrip("^").startswith("=")
         asked = [part for part in environment.lstrip("^=").split(",") if part]

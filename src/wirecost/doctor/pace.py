@@ -1,8 +1,8 @@
-"""How steadily processors run: hosts whose cores something else takes part of launch kernels at half their pace,
-and every rank waits for the slowest.
+"""Checks how steadily processors run. Hosts that share their cores with other work launch kernels at half the
+rate, and every rank waits for the slowest.
 
-A virtual machine doesn't see who uses its cores' other hardware threads: no time is stolen, work merely takes
-longer. A loop that always takes the same shows it.
+A virtual machine doesn't see the use of its cores' other hardware threads: no time is reported as stolen, but work
+takes longer. A loop of constant work reveals this.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from wirecost.doctor.machine import Machine, counted
 
 MOST_CORES = 4
 SECONDS = 0.2
-"""On each core."""
+"""Measuring time on each core."""
 SLOW = 1.4
-"""Times the quickest loop's time from which on a loop is slow: where cores were shared, loops took twice as long
-as the quickest (results/2026-11-29-one-h200-host)."""
+"""A loop counts as slow from this multiple of the shortest time on. On shared cores loops took twice as long as
+the shortest (results/2026-11-29-one-h200-host).
+"""
 PART = 0.2
-"""Of the loops that may be slow on a steady machine."""
+"""Share of the loops that may be slow on a steady machine."""
 
 _STEPS = 10_000
 
 
 def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -> Iterator[Diagnostic]:
-    """`times` gives the milliseconds of loops on a processor."""
+    """Yields diagnostics on unsteady processors. `times` returns the milliseconds of loops on a core."""
     if not machine.live:
         return
     before = os.sched_getaffinity(0)
@@ -36,7 +37,7 @@ def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -
     chosen = allowed[:: -(-len(allowed) // MOST_CORES)]
     try:
         try:
-            found = [(times or loops_ms)(core) for core in chosen]
+            times_by_core = [(times or loops_ms)(core) for core in chosen]
         finally:
             os.sched_setaffinity(0, before)
     except OSError as error:
@@ -45,7 +46,7 @@ def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -
             f"how steadily cores run is unknown: {error.strerror or error}",
         )
         return
-    every = [ms for core in found for ms in core]
+    every = [ms for core in times_by_core for ms in core]
     best, middle = min(every), statistics.median(every)
     if best <= 0:
         yield diagnostic(
@@ -60,8 +61,8 @@ def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -
             "cores_steady",
             f"{what}: steady",
         )
-    elif all(sum(ms > SLOW * min(core) for ms in core) < PART * len(core) for core in found):
-        slowest = max(min(core) for core in found)
+    elif all(sum(ms > SLOW * min(core) for ms in core) < PART * len(core) for core in times_by_core):
+        slowest = max(min(core) for core in times_by_core)
         yield diagnostic(
             "cores_unequal",
             f"{what}, {slowest:.2f} at best on the slowest core: cores of unlike kinds, or some that were shared "
@@ -77,13 +78,15 @@ def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -
 
 
 def loops_ms(core: int) -> list[float]:
-    """Of the thread's own time, so that being put aside for another process of this machine doesn't count."""
+    """Returns the times of loops on a core in ms. Thread time is measured, so that preemption by another process
+    of this machine doesn't count.
+    """
     os.sched_setaffinity(0, {core})
-    found = []
+    times_ms = []
     until = perf_counter() + SECONDS
-    while not found or perf_counter() < until:
+    while not times_ms or perf_counter() < until:
         start = thread_time_ns()
         for _ in range(_STEPS):
             pass
-        found.append((thread_time_ns() - start) * 1e-6)
-    return found
+        times_ms.append((thread_time_ns() - start) * 1e-6)
+    return times_ms

@@ -1,4 +1,4 @@
-"""InfiniBand, RoCE and EFA devices, and whether this process may use them."""
+"""Checks InfiniBand, RoCE and EFA devices, and whether this process may use them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Port:
 
 
 def ports_of(machine: Machine) -> list[Port]:
-    found = []
+    ports = []
     for device in machine.names("sys/class/infiniband"):
         base = f"sys/class/infiniband/{device}"
         directory = machine.root / base / "device"
@@ -37,7 +37,7 @@ def ports_of(machine: Machine) -> list[Port]:
         for number in machine.names(f"{base}/ports"):
             state = (machine.text(f"{base}/ports/{number}/state") or "").partition(":")[2].strip() or "unknown"
             rate = port_rate_Bps(machine.root / base / "ports" / number)
-            found.append(
+            ports.append(
                 Port(
                     device,
                     number,
@@ -48,11 +48,11 @@ def ports_of(machine: Machine) -> list[Port]:
                     directory.resolve().name if directory.exists() else None,
                 )
             )
-    return found
+    return ports
 
 
 def usable(machine: Machine, ports: list[Port]) -> bool:
-    """Whether NCCL in this process could open an active port."""
+    """Returns whether NCCL in this process could open an active port."""
     return any(p.active for p in ports) and bool(_verbs_nodes(machine, writable=True))
 
 

@@ -1,4 +1,4 @@
-"""Errors and congestion that RDMA ports have counted, and those that they count while the doctor looks."""
+"""Diagnoses errors and congestion that RDMA ports counted before and during the diagnosis."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from wirecost.doctor.machine import Machine
 
 
 class CountersWatch:
-    """The counters of a machine's ports at a first moment and at a later one."""
+    """The counters of a machine's ports at two times."""
 
     def __init__(self, machine: Machine) -> None:
         self._source = RdmaEventSource(machine.root)
         self._before = self._source.read()
 
     def probe(self) -> Iterator[Diagnostic]:
-        """Reads again, and yields what was counted in between, and before."""
+        """Reads the counters again, and yields diagnostics on the events since the first reading and before it."""
         after = {reading.device: reading for reading in self._source.read()}
         self._source.close()
         yield from _diagnostics(self._before, after)

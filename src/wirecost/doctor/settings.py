@@ -1,7 +1,7 @@
-"""NCCL's settings as NCCL takes them together: environment, the user's file, /etc/nccl.conf.
+"""Merges NCCL's settings as NCCL does: environment, the user's file, /etc/nccl.conf.
 
-A variable of the environment wins over both files. The file that NCCL_CONF_FILE names takes the place of
-~/.nccl.conf, and either wins over /etc/nccl.conf (NCCL, src/misc/param.cc: setEnvFile, initEnvFunc).
+An environment variable takes precedence over both files. The file that NCCL_CONF_FILE names replaces ~/.nccl.conf,
+and either takes precedence over /etc/nccl.conf (NCCL, src/misc/param.cc: setEnvFile, initEnvFunc).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wirecost.doctor.nccl_variables import KNOWN
 
 SYSTEM_FILE = "/etc/nccl.conf"
 MAX_BYTES = 1 << 20
-"""A configuration file is a few lines; NCCL sets no limit."""
+"""Largest configuration file that is read. Such a file has a few lines; NCCL sets no limit."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Settings:
     """The settings in force.
 
     Attributes:
-        values: by variable, those of files included.
-        sources: where a variable is from, of those that a file sets.
-        diagnostics: what is wrong with the files themselves.
+        values: values by variable, including those from files.
+        sources: the file of each variable that a file sets.
+        diagnostics: the errors in the files.
     """
 
     values: Mapping[str, str]
@@ -36,7 +36,7 @@ class Settings:
     diagnostics: tuple[Diagnostic, ...] = ()
 
     def named(self, name: str) -> str:
-        """Returns "NAME=value" with the file that it is from."""
+        """Returns "NAME=value" with the file that sets it."""
         source = self.sources.get(name)
         return f"{name}={self.values[name]}" + (f" (in {source})" if source is not None else "")
 
@@ -78,14 +78,14 @@ def settings_of(machine: Machine) -> Settings:
 
 
 def with_settings(machine: Machine, settings: Settings) -> Machine:
-    """Returns the machine with what NCCL's files set in its environment."""
+    """Returns the machine with the settings of NCCL's files in its environment."""
     return replace(machine, environment=settings.values)
 
 
 def _text(machine: Machine, path: str) -> tuple[str | None, str | None]:
-    """Returns (the text of a file, None) or (None, what is wrong with it; None if it isn't there)."""
+    """Returns (the text of a file, None) or (None, the error; None if the file doesn't exist)."""
     try:
-        # Not waiting for the other end of a pipe.
+        # Doesn't wait for the other end of a pipe.
         file = os.open(_below(machine.root, path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None, None
@@ -109,7 +109,9 @@ def _below(root: Path, path: str) -> Path:
 
 
 def _wrong_line(path: str, line: str, name: str, equals: str) -> Iterator[Diagnostic]:
-    """Yields what NCCL doesn't take from a line: it trims nothing, and knows neither quotes nor `export`."""
+    """Yields diagnostics on a line that NCCL misreads: it trims nothing, and supports neither
+    quotes nor `export`.
+    """
     plain = name.strip().removeprefix("export ").strip()
     shown = line[:80]
     if not equals:

@@ -1,7 +1,7 @@
-"""Run as a process of its own: makes an unnamed network namespace and tries veth, tbf and netem in it.
+"""Creates an unnamed network namespace and tries veth, tbf and netem in it; runs as a separate process.
 
-Prints one JSON object: {"root": ..., "veth": ..., "tbf": ..., "netem": ...} or {"error": ...}. Everything it makes
-lives in that namespace and ends with the process.
+Prints one JSON object: {"root": ..., "veth": ..., "tbf": ..., "netem": ...} or {"error": ...}. Everything that it
+creates is in that namespace and vanishes with the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
             print(json.dumps({"error": f"the kernel refuses a network namespace ({reason})"}))
             return
         root = False
-        # The caller is root inside, which alone may make interfaces there.
+        # The caller is root inside. Only root may create interfaces there.
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
             Path(f"/proc/self/{name}").write_text(text)
     from pyroute2 import IPRoute

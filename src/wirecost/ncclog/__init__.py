@@ -1,4 +1,4 @@
-"""What an NCCL or RCCL log proves about the transport that a job used."""
+"""Determines from an NCCL or RCCL log which transport a job used."""
 
 from wirecost.ncclog.reader import LogReader
 from wirecost.ncclog.result import (

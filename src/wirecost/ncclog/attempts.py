@@ -1,4 +1,4 @@
-"""Jobs that follow each other in one log: a launcher's restarts, or several runs of one script."""
+"""Recognises consecutive jobs in one log: a launcher's restarts, or several runs of one script."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attempts:
-    """`number` of each process that took the place of another one, or had its place taken; counted from 0."""
+    """The attempts in a log. `number` counts, from 0, the processes that replaced each other at one place."""
 
-    number: dict[int, int]  # by id of the process
-    places: int  # how many places were taken more than once
+    number: dict[int, int]  # by the process's id
+    places: int  # number of places with more than one process
 
     @property
     def count(self) -> int:
         return max(self.number.values(), default=0) + 1
 
     def is_last(self, process: Process) -> bool:
-        """Whether no later process took this one's place."""
+        """Returns whether no later process replaced this one."""
         return self.number.get(id(process), self.count - 1) == self.count - 1
 
 
 def attempts_of(state: LogState) -> Attempts:
-    """Finds processes that are the same rank of as large a job on the same GPU, one after another.
+    """Finds consecutive processes with the same rank in a job of the same size on the same GPU.
 
-    Two communicators of one process are none of it, and neither are two processes of one communicator.
+    Two communicators of one process don't count, nor do two processes of one communicator.
     """
     places: dict[tuple[str, int, int, int], list[Process]] = {}
     for process in state.processes.values():

@@ -1,4 +1,4 @@
-"""Puts the ranks of a log together into communicators, and finds out which host a rank runs on."""
+"""Groups the ranks of a log into communicators and determines each rank's host."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ from wirecost.ncclog.state import LogState, Membership, Process
 
 @dataclass(slots=True, eq=False)
 class Communicator:
-    """Ranks that share a communicator, with the edges that they printed."""
+    """The ranks of a communicator with the edges that they printed."""
 
     id: str | None
     nranks: int | None
     members: list[Membership] = field(default_factory=list)
     edges: list[tuple[Process, Edge]] = field(default_factory=list)
-    host_of: dict[int, str | None] = field(default_factory=dict)  # None: contradictory or cut off
+    host_of: dict[int, str | None] = field(default_factory=dict)  # None: contradictory or truncated
     nodes: int | None = None
     names_not_unique: bool = False
-    gpus: set[tuple[str, str]] = field(default_factory=set)  # (host, device) of the ranks whose host is known
+    gpus: set[tuple[str, str]] = field(default_factory=set)  # (host, device) of the ranks with a known host
 
     def hosts(self) -> list[str]:
         return sorted({h for h in self.host_of.values() if h is not None})
 
 
 def communicators_of(state: LogState) -> list[Communicator]:
-    """All communicators of a log, those with edges that nothing ties to one at the end (`id` None)."""
-    found = _group(state)
-    for communicator in found:
+    """Returns all communicators of a log. The last ones (`id` None) hold edges that can't be assigned to a
+    communicator.
+    """
+    communicators = _group(state)
+    for communicator in communicators:
         for member in communicator.members:
             communicator.edges.extend((member.process, edge) for edge in member.edges)
             communicator.nodes = member.nodes or communicator.nodes
-    found += _leftovers(state, found)
-    for communicator in found:
+    communicators += _leftovers(state, communicators)
+    for communicator in communicators:
         _place(communicator)
-    return found
+    return communicators
 
 
 def _group(state: LogState) -> list[Communicator]:
@@ -48,7 +50,8 @@ def _group(state: LogState) -> list[Communicator]:
         for member in process.memberships:
             key = _key(member, key_of)
             key_of[(id(process), member.comm)] = key
-            # Without a commId the order of creation stands in for it, until two processes claim one rank.
+            # Without a commId the order of creation identifies a communicator, unless two processes claim the same
+            # rank.
             if (key, member.rank) in taken:
                 key = ("apart", id(member))
             taken.add((key, member.rank))
@@ -70,7 +73,7 @@ def _key(member: Membership, key_of: dict[tuple[int, str], object]) -> object:
 
 
 def _leftovers(state: LogState, known: list[Communicator]) -> list[Communicator]:
-    """Edges of no communicator, or of one of several: those that can belong to the same ones stay together."""
+    """Groups the edges without a unique communicator by the communicators that they can belong to."""
     home = {id(m): c for c in known for m in c.members}
     groups: dict[object, Communicator] = {}
     choices: dict[object, list[Communicator]] = defaultdict(list)
@@ -88,7 +91,7 @@ def _leftovers(state: LogState, known: list[Communicator]) -> list[Communicator]
                     choices[key] = fits
                 groups[key].edges.append((process, edge))
     for key, communicator in groups.items():
-        # A rank's host is known where every communicator in question agrees on it.
+        # A rank's host is known if all candidate communicators agree on it.
         for rank in {r for c in choices[key] for m in c.members for r in (m.rank,)}:
             hosts = {m.process.host_identity for c in choices[key] for m in c.members if m.rank == rank}
             communicator.host_of[rank] = hosts.pop() if len(hosts) == 1 else None
@@ -98,8 +101,9 @@ def _leftovers(state: LogState, known: list[Communicator]) -> list[Communicator]
 
 
 def _peers_fit(communicator: Communicator, process: Process, edge: Edge) -> bool:
-    """Whether an edge's ranks may be those of a communicator: on the GPUs that the line names, and peer access and
-    shared memory on one host."""
+    """Returns whether an edge's ranks can be those of a communicator: they are on the GPUs that the line names,
+    and peer access and shared memory stay on one host.
+    """
     for rank, device in ((edge.sender, edge.sender_device), (edge.receiver, edge.receiver_device)):
         members = [m for m in communicator.members if m.rank == rank]
         if members and not any(m.is_on(device) for m in members):
@@ -112,7 +116,7 @@ def _peers_fit(communicator: Communicator, process: Process, edge: Edge) -> bool
 
 
 def _place(communicator: Communicator) -> None:
-    """Fills `host_of` from the Init lines and from the edges' own prefixes."""
+    """Fills `host_of` from the Init lines and the edges' prefixes."""
     places: dict[int, set[str | None]] = defaultdict(set)
     devices: dict[int, str | None] = {}
     for member in communicator.members:
@@ -136,9 +140,11 @@ def _place(communicator: Communicator) -> None:
 
 
 def _one_name_for_several_hosts(communicator: Communicator, devices: dict[int, str | None]) -> bool:
-    """True where two ranks of one "host" sit on the same device: NCCL refuses that, so the name stands for
-    several machines (blanked before it was pasted, or "localhost" everywhere). Containers that each see one GPU
-    as device 0 look alike, so devices called 0 count only where the ranks also reach others inside the host."""
+    """Returns whether one host name stands for several machines (it was anonymised, or is "localhost" everywhere).
+
+    That is so if two ranks on one "host" have the same device, which NCCL refuses. Containers that each see one
+    GPU as device 0 look the same, so device 0 counts only if the ranks also reach others inside the host.
+    """
     taken: set[tuple[str | None, str | None]] = set()
     twice: set[str | None] = set()
     for rank, host in communicator.host_of.items():

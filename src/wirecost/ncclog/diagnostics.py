@@ -1,4 +1,4 @@
-"""The diagnostics of a verdict: each names a conclusion that people draw wrongly from an NCCL log."""
+"""The diagnostics of a verdict. Each prevents a wrong conclusion from an NCCL log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def diagnostics_of(
 
 
 def _inside(state: LogState, inside: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields what is lost on edges between ranks of one host."""
+    """Yields diagnostics on slow edges between ranks of one host."""
     net = [e for e in inside if e.edge.kind == "NET"]
     if net:
         hosts = sorted({h for e in net for h in e.hosts if h})
@@ -79,7 +79,7 @@ def _inside(state: LogState, inside: list[JudgedEdge]) -> Iterator[Diagnostic]:
 
 
 def _why_shm(state: LogState) -> tuple[str, str | None]:
-    """Returns why shared memory is used inside a host, and what to do about it."""
+    """Returns the reason why shared memory is used inside a host, and the remedy."""
     if environment_of(state, "NCCL_P2P_DISABLE") & {"1"}:
         return "NCCL_P2P_DISABLE=1 is set", "unset NCCL_P2P_DISABLE"
     if environment_of(state, "NCCL_P2P_LEVEL") & {"0", "LOC"}:
@@ -90,7 +90,7 @@ def _why_shm(state: LogState) -> tuple[str, str | None]:
 
 
 def _communicators(verdicts: tuple[CommunicatorVerdict, ...], between: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields whether communicators use different transports."""
+    """Yields a diagnostic if communicators use different transports."""
     known = [v for v in verdicts if v.verdict is not Transport.UNKNOWN]
     if len({v.verdict for v in known}) > 1:
         counts: dict[str, int] = {}
@@ -102,7 +102,7 @@ def _communicators(verdicts: tuple[CommunicatorVerdict, ...], between: list[Judg
 
 
 def _hosts(judged: list[tuple[Communicator, list[JudgedEdge]]], between: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields what makes it uncertain which edges join hosts."""
+    """Yields diagnostics on uncertainty about which edges join hosts."""
     if any(c.names_not_unique for c, _ in judged):
         yield diagnostic(
             "host_names_not_unique",
@@ -134,7 +134,7 @@ def _hosts(judged: list[tuple[Communicator, list[JudgedEdge]]], between: list[Ju
 
 
 def _reading(log: ReadLog, judged: list[tuple[Communicator, list[JudgedEdge]]]) -> Iterator[Diagnostic]:
-    """Yields what the log's text withholds."""
+    """Yields diagnostics on missing parts of the log's text."""
     if any(c.id is None and c.members == [] for c, _ in judged) and any(c.members for c, _ in judged):
         loose = sum(len(edges) for c, edges in judged if c.id is None)
         yield diagnostic(

@@ -1,4 +1,4 @@
-"""The diagnostics of edges between hosts, and of the network's plugins."""
+"""The diagnostics on edges between hosts and on network plugins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MORE_LOG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH"
 
 
 def mixed(between: list[JudgedEdge], verdict: Transport) -> Iterator[Diagnostic]:
-    """Yields which transports the edges between hosts mix."""
+    """Yields a diagnostic if the edges between hosts use several transports."""
     if verdict is not Transport.MIXED:
         return
     examples: dict[str, str] = {}
@@ -47,7 +47,7 @@ def mixed(between: list[JudgedEdge], verdict: Transport) -> Iterator[Diagnostic]
 
 
 def sockets(state: LogState, edges: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields what is known of the sockets in use, and why they are."""
+    """Yields diagnostics on the sockets in use and the reason for them."""
     sockets = [
         e for e in edges if e.base in (Transport.TCP, Transport.IPOIB) and wire_of(e.edge.network) is Wire.TCP
     ]
@@ -84,7 +84,7 @@ def sockets(state: LogState, edges: list[JudgedEdge]) -> Iterator[Diagnostic]:
 
 
 def _why_sockets(state: LogState) -> Iterator[Diagnostic]:
-    """Yields why NCCL took sockets, where the log says it."""
+    """Yields the reason why NCCL chose sockets, if the log contains it."""
     disabled = environment_of(state, "NCCL_IB_DISABLE")
     if "1" in disabled or "Socket" in environment_of(state, "NCCL_NET"):
         yield diagnostic(
@@ -98,7 +98,7 @@ def _why_sockets(state: LogState) -> Iterator[Diagnostic]:
 
 
 def gpudirect(state: LogState, between: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields which ends of the network edges are staged through host memory."""
+    """Yields a diagnostic if ends of the network edges are staged through host memory."""
     wired = [e for e in between if e.base in (Transport.RDMA, Transport.EFA)]
     if not wired:
         return
@@ -138,7 +138,7 @@ def gpudirect(state: LogState, between: list[JudgedEdge]) -> Iterator[Diagnostic
 
 
 def _why_staged(state: LogState) -> tuple[str, str]:
-    """Returns why GPUDirect isn't used, and what to do about it."""
+    """Returns the reason why GPUDirect isn't used, and the remedy."""
     refusals = " ".join(state.gdr_refusals)
     levels = environment_of(state, "NCCL_NET_GDR_LEVEL") | environment_of(state, "NCCL_IB_GDR_LEVEL")
     module = (
@@ -162,7 +162,7 @@ def _why_staged(state: LogState) -> tuple[str, str]:
 
 
 def libfabric(every: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields what is known of the libfabric provider."""
+    """Yields diagnostics on the libfabric provider."""
     edges = [e for e in every if e.edge.kind == "NET" and wire_of(e.edge.network) is Wire.LIBFABRIC]
     providers = {e.process.provider for e in edges}
     named = sorted(p for p in providers if p is not None)

@@ -1,4 +1,4 @@
-"""The diagnostics of a job as a whole: failures, restarts, versions that differ, devices, in-network reduction."""
+"""The diagnostics on a whole job: failures, restarts, different versions, devices, in-network reduction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def failures(state: LogState, every: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields what failed, and whether that takes the proof from the edges."""
+    """Yields diagnostics on failures, and on whether the edges are still proof of a transport."""
     if not state.failures:
         return
     first = state.failures[0]
@@ -41,7 +41,7 @@ def failures(state: LogState, every: list[JudgedEdge]) -> Iterator[Diagnostic]:
 
 
 def several_attempts(attempts: Attempts, every: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields how many jobs follow each other in one log, and what the last one used."""
+    """Yields a diagnostic if one log has several consecutive jobs, with the transport of the last one."""
     if attempts.count < 2:
         return
     last = transport_of([e for e in every if attempts.is_last(e.process) and e.failure is None])
@@ -55,7 +55,7 @@ def several_attempts(attempts: Attempts, every: list[JudgedEdge]) -> Iterator[Di
 
 
 def versions(state: LogState) -> Iterator[Diagnostic]:
-    """Yields the versions of the library, where one job has several."""
+    """Yields a diagnostic if one job has several versions of the library."""
     names = [v for v in state.versions if not any(w != v and w.startswith(f"{v}+") for w in state.versions)]
     if len(names) > 1:
         yield diagnostic(
@@ -66,7 +66,9 @@ def versions(state: LogState) -> Iterator[Diagnostic]:
 
 
 def devices(state: LogState, between: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields RDMA devices that differ in GPUDirect on one host, and those that NCCL couldn't open."""
+    """Yields diagnostics on RDMA devices of one host that differ in GPUDirect, and on those that NCCL couldn't
+    open.
+    """
     by_host: dict[str, dict[int, set[bool]]] = defaultdict(lambda: defaultdict(set))
     for e in between:
         host = e.process.host
@@ -91,7 +93,7 @@ def devices(state: LogState, between: list[JudgedEdge]) -> Iterator[Diagnostic]:
 
 
 def in_network_reduction(every: list[JudgedEdge]) -> Iterator[Diagnostic]:
-    """Yields that switches reduce, where they do."""
+    """Yields a diagnostic if switches perform reductions."""
     names = sorted({e.edge.network for e in every if e.edge.kind == "COLLNET" and e.failure is None})
     if names:
         yield diagnostic(

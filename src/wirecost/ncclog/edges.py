@@ -1,4 +1,4 @@
-"""Edges with everything that the rest of a log says about them, and the transport of a set of them."""
+"""Combines edges with the rest of a log and determines the transport of a set of edges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wirecost.ncclog.plugins import Wire, is_ipoib, provider_kind, wire_of
 from wirecost.ncclog.result import GpuDirect, Transport, Where
 from wirecost.ncclog.state import Failure, Process
 
-# Inside a host the slowest kind of edge bounds a ring, so that it names the host; slowest first.
+# Inside a host the slowest kind of edge bounds a ring and determines the verdict; slowest first.
 _SLOWEST_FIRST = (
     Transport.UNKNOWN,
     Transport.TCP,
@@ -26,27 +26,29 @@ _SLOWEST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class JudgedEdge:
-    """An edge line with everything that the rest of the log says about it."""
+    """An edge with the information that the rest of the log has about it."""
 
     edge: Edge
     process: Process
     hosts: tuple[str | None, str | None]
     where: Where
-    base: Transport  # RDMA for any RDMA edge; whether GPUDirect is on follows from all edges together
+    base: Transport  # RDMA for any RDMA edge; the use of GPUDirect is determined from all edges together
     interface: str | None
-    failure: Failure | None = None  # what says that this connection, or one with it, failed
+    failure: Failure | None = None  # the failure of this connection or of one that depends on it
 
 
 Judged = list[tuple[Communicator, list[JudgedEdge]]]
 
 
 def deciding_edges(edges: list[JudgedEdge]) -> list[JudgedEdge]:
-    """The edges that name the verdict: those between hosts where there are any, else those inside."""
+    """Returns the edges that determine the verdict: those between hosts if there are any, else those inside a
+    host.
+    """
     return [e for e in edges if e.where is not Where.INSIDE] or edges
 
 
 def transport_of(edges: list[JudgedEdge]) -> Transport:
-    """Of the edges between hosts where there are any, else of those inside: the verdict's rule."""
+    """Returns the transport of the edges between hosts if there are any, else of those inside a host."""
     deciding = deciding_edges(edges)
     kinds = {final_kind(group) for group in _by_base(deciding).values()}
     if not kinds:
@@ -57,7 +59,7 @@ def transport_of(edges: list[JudgedEdge]) -> Transport:
 
 
 def final_kind(edges: list[JudgedEdge]) -> Transport:
-    """The transport of edges that share a base."""
+    """Returns the transport of edges with the same base transport."""
     base = edges[0].base
     if base is not Transport.RDMA:
         return base
@@ -71,9 +73,11 @@ def final_kind(edges: list[JudgedEdge]) -> Transport:
 
 
 def gpudirect_of(edges: list[JudgedEdge]) -> GpuDirect:
-    """GPUDirect on both ends, one, or none. An end that no line speaks of follows the other; a line that may have
-    lost its end counts only where nothing else is known. "On one end only" takes a rank or an edge that shows both
-    ends; else the ranks just differ."""
+    """Returns whether GPUDirect is used on both ends, one end or none.
+
+    An end without a line counts like the other end. A line that may be truncated counts only if nothing else is
+    known. "On one end only" requires a rank or an edge that shows both ends; otherwise the ranks differ.
+    """
     sides = {
         side: {e.edge.gdr for e in edges if e.edge.side in (side, None) and e.edge.gdr is not None}
         for side in ("send", "receive")
@@ -93,7 +97,7 @@ def gpudirect_of(edges: list[JudgedEdge]) -> GpuDirect:
 
 
 def networks_of(edges: list[JudgedEdge]) -> str:
-    """Returns NCCL's own words for what the edges run over, such as "NET/IB, NET/Socket"."""
+    """Returns the edges' networks in NCCL's words, such as "NET/IB, NET/Socket"."""
     return ", ".join(sorted({f"{e.edge.kind}/{e.edge.network}" for e in edges}))
 
 
@@ -111,7 +115,7 @@ def _by_base(edges: list[JudgedEdge]) -> dict[Transport, list[JudgedEdge]]:
 def judge_edge(communicator: Communicator, process: Process, edge: Edge) -> JudgedEdge:
     host = communicator.host_of
     ends = (host.get(edge.sender), host.get(edge.receiver))
-    # A wrong guess about one's own host is impossible: the line's prefix names it, where host names mean anything.
+    # The printing rank's own host is certain: the line's prefix names it, if host names are meaningful.
     if not communicator.names_not_unique and process.host_identity is not None:
         mine = process.host_identity
         ends = (ends[0], mine) if edge.side == "receive" else (mine, ends[1])
@@ -120,7 +124,7 @@ def judge_edge(communicator: Communicator, process: Process, edge: Edge) -> Judg
 
 def _where(communicator: Communicator, edge: Edge, ends: tuple[str | None, str | None]) -> Where:
     if edge.kind == "COLLNET":
-        return Where.BETWEEN  # in-network reduction happens in switches
+        return Where.BETWEEN  # in-network reduction is done by switches
     if edge.kind == "SHM" or (edge.kind == "P2P" and not edge.network.startswith("MNNVL")):
         return Where.INSIDE
     if ends[0] is not None and ends[1] is not None:
@@ -155,7 +159,9 @@ def _base(process: Process, edge: Edge) -> tuple[Transport, str | None]:
 
 
 def _interface(process: Process, edge: Edge) -> str | None:
-    """A socket device's interface: from NCCL's list, else from NCCL_SOCKET_IFNAME where that allows only one."""
+    """Returns a socket device's interface from NCCL's list, else from NCCL_SOCKET_IFNAME if that
+    allows only one.
+    """
     if edge.net_device is not None and edge.net_device in process.interfaces:
         return process.interfaces[edge.net_device]
     asked = process.environment.get("NCCL_SOCKET_IFNAME", "")

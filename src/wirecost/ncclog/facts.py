@@ -1,4 +1,4 @@
-"""What an NCCL log says beside connections and communicators: versions, devices, settings, refusals."""
+"""Reads facts other than connections and communicators from an NCCL log: versions, devices, settings, refusals."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ _PROVIDER = re.compile(rb"Selected [Pp]rovider is ([^\s,(]+)")
 
 
 def take_fact(state: LogState, thread: Thread, tail: bytes, *, warning: bool = False, plain: bool = False) -> None:
-    """Notes down what a message says beside connections and communicators: devices, settings, refusals, failures.
+    """Records the devices, settings, refusals and failures that a message contains.
 
-    `warning` says that it is one of NCCL's warnings, `plain` that no "NCCL INFO" or "NCCL WARN" stands before it.
+    Args:
+        warning: whether the message is one of NCCL's warnings.
+        plain: whether no "NCCL INFO" or "NCCL WARN" precedes it.
     """
     process = thread.process
     if (failure := raised(tail) if plain else failure_of(tail, warning=warning)) is not None:
@@ -73,9 +75,9 @@ def take_fact(state: LogState, thread: Thread, tail: bytes, *, warning: bool = F
 
 
 def take_abort(state: LogState, thread: Thread, tail: bytes) -> bool:
-    """Notes down that a communicator was aborted before it had come up; False where the line says no such thing.
+    """Records that a communicator was aborted before it was complete. Returns whether the line is about an abort.
 
-    An abort after that is how PyTorch ends a job that did its work.
+    A later abort is the way in which PyTorch ends a successful job.
     """
     aborted = parse_abort(tail)
     if aborted is None:

@@ -1,8 +1,8 @@
-"""Lines that say that a connection failed or that a communicator didn't come up.
+"""Recognises lines about a failed connection or a communicator that wasn't completed.
 
-NCCL prints a connection when it sets it up, before it connects. Where the log goes on to say that connecting
-failed, the line proves no use. The words are those of NCCL 2.4 to 2.31 (src/misc/ibvwrap.cc, src/transport/net_ib,
-src/misc/socket.cc, the NCCLCHECK macro), of aws-ofi-nccl and of PyTorch's ProcessGroupNCCL.
+NCCL prints a connection during set-up, before it connects. If the log later reports that connecting failed, the
+line doesn't prove the connection's use. The texts are those of NCCL 2.4 to 2.31 (src/misc/ibvwrap.cc,
+src/transport/net_ib, src/misc/socket.cc, the NCCLCHECK macro), of aws-ofi-nccl and of PyTorch's ProcessGroupNCCL.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST_WORDS = 160
 
 
 class Concerns(StrEnum):
-    """What a failure takes the proof from."""
+    """The edges whose proof a failure invalidates."""
 
     RDMA = "rdma"
     SOCKETS = "sockets"
@@ -62,13 +62,13 @@ _WARNINGS = (
         ),
     ),
 )
-# NCCLCHECK's trail of a call that failed, RCCL's with the path of its build. src/misc and src/proxy.cc leave one
-# at every ordinary end of a job, and src/plugin where a device is only tried.
+# NCCLCHECK's trail of a call that failed, RCCL's with the path of its build. src/misc and src/proxy.cc print one
+# at every normal end of a job, and src/plugin one for a device that is only probed.
 _TRAIL = re.compile(
     rb"(?:/\S{0,200}/)?(?:src/)?(transport\.cc|transport/[\w/]+\.cc|init\.cc|bootstrap\.cc|group\.cc):\d+"
     rb"(?: \(\w+\))? -> ([1-9])\b"
 )
-_ABORTED = 3  # ncclInternalError, which is what an aborted call returns, too
+_ABORTED = 3  # ncclInternalError, which an aborted call returns as well
 _STATUS = re.compile(rb"with (?:error|status)[ =](?:\w+\()?(\d+)")
 _MODIFY = re.compile(rb"(Call to \S+ failed[^,]{0,80})")
 
@@ -80,11 +80,13 @@ _RAISED = re.compile(
     rb"|unhandled cuda error|ncclSystemError|ncclRemoteError|ncclInternalError)"
 )
 MOST_FIRST = 1
-"""PyTorch counts a group's collectives from 0 or 1, by version: from 2 on, one before has been completed."""
+"""PyTorch counts a group's collectives from 0 or 1, depending on its version. From 2 on, an earlier one was
+completed.
+"""
 
 
 def failure_of(tail: bytes, *, warning: bool) -> tuple[Concerns, str] | None:
-    """What a message of NCCL's says about a failure, or None where it says nothing of one."""
+    """Returns the failure that an NCCL message reports; None for another message."""
     if warning:
         for concerns, pattern in _WARNINGS:
             if (m := pattern.search(tail)) is not None:
@@ -107,7 +109,9 @@ def _words(tail: bytes) -> str:
 
 
 def raised(line: bytes) -> tuple[Concerns, str] | None:
-    """What a line of PyTorch's says about a failure: its watchdog's and what its calls raise."""
+    """Returns the failure that a PyTorch line reports, from its watchdog or an exception; None for
+    another line.
+    """
     if _WATCHDOG.search(line) is not None:
         return Concerns.ANY, "a collective timed out (PyTorch's watchdog)"
     if (m := _RAISED.search(line)) is not None:
@@ -116,7 +120,9 @@ def raised(line: bytes) -> tuple[Concerns, str] | None:
 
 
 def completed_before(line: bytes) -> bool:
-    """Whether a line of PyTorch's says that a collective was completed, before the one that failed if one did."""
+    """Returns whether a PyTorch line shows that a collective was completed (before the failed one, if there is
+    one).
+    """
     if (m := _COMPLETED.search(line)) is not None:
         return int(m[1]) >= 1
     m = _SEQUENCE.search(line) if _WATCHDOG.search(line) is not None else None

@@ -1,10 +1,9 @@
-"""The lines of an NCCL or RCCL log that matter, one regular expression each.
+"""The grammar of relevant lines of an NCCL or RCCL log, with one regular expression each.
 
 The forms are those of NCCL's own format strings from 2.4 to 2.31 (src/transport/*.cc, src/init.cc) and RCCL's:
-`Ring NN :` before 2.7, `Channel NN :` to 2.11, `Channel NN/c :` from 2.12; NET lines without brackets in 2.4;
-a bus id in the bracket before 2.18 and a device index after; `/GDRDMA(PCI)` from 2.26; `/flush=` on receiving
-ends from 2.31; RCCL's lines end in
-` comm 0x... nRanks NN`.
+`Ring NN :` before 2.7, `Channel NN :` to 2.11, `Channel NN/c :` from 2.12; NET lines without brackets in 2.4; a
+bus id in the bracket before 2.18 and a device index after; `/GDRDMA(PCI)` from 2.26; `/flush=` on receiving ends
+from 2.31; RCCL's lines end in ` comm 0x... nRanks NN`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import NamedTuple
 class Edge(NamedTuple):
     """One `Channel a -> b via ...` line without its channel number.
 
-    `side` is "send" or "receive" on NET lines, which speak of that end alone; None where whoever copied the line
-    left the word out. `gdr` is None where it doesn't apply or the line may have been cut.
+    `side` is "send" or "receive" on NET lines, which describe only that end; None if the word was lost in copying.
+    `gdr` is None if it doesn't apply or the line may be truncated.
     """
 
     sender: int
@@ -50,12 +49,14 @@ class InitLine(NamedTuple):
     nvml_device: int | None
     bus_id: str | None
     comm_id: str | None
-    split: str | None  # parent, split count and color, where the line has no commId
+    split: str | None  # parent, split count and color, if the line has no commId
     complete: bool
 
 
 class NodesLine(NamedTuple):
-    """`comm 0x... rank r nRanks n nNodes k localRanks l ...`: how many hosts NCCL itself sees (2.19 and later)."""
+    """`comm 0x... rank r nRanks n nNodes k localRanks l ...`: the number of hosts that NCCL sees
+    (2.19 and later).
+    """
 
     comm: str
     rank: int
@@ -63,7 +64,7 @@ class NodesLine(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """`host:pid:tid [device]`. `host` is None where whoever pasted the log blanked it."""
+    """`host:pid:tid [device]`. `host` is None if it was removed from a pasted log."""
 
     host: str | None
     pid: int
@@ -76,7 +77,7 @@ _EDGE = re.compile(
     rb"(\d{1,9})(?:\[(-?[0-9a-fA-F]{1,16})\])?(?: \[(send|receive)\])? via "
 )
 _COLLNET = re.compile(rb"Coll(?:Net)? \d{1,9}(?:/(\d{1,9}))? : (\d{1,9}) \[(send|receive)\] via (?=COLLNET/)")
-# Behind the word "via". A plugin's name may hold spaces and punctuation, but nothing that a wrapper is made of.
+# The text behind the word "via". A plugin's name may contain spaces and punctuation, but no wrapper's characters.
 _NET = re.compile(
     rb"(NET|COLLNET)/([^/\s\"'\\<>|\x00-\x1f][^/\"'\\<>|\x00-\x1f]{0,63})/(\d{1,9})(?:\(\d{1,9}\))?"
     rb"((?:/[A-Za-z][A-Za-z0-9=_.]*(?:\([A-Za-z0-9]*\)?)?)*/?)"
@@ -85,10 +86,10 @@ _INSIDE = re.compile(
     rb"P2P/(direct pointer|indirect|[A-Za-z][A-Za-z0-9_]*)(?:/\d+\[-?[0-9a-f]+\])?(?:/[A-Za-z]+)*"
     rb"|SHM/([A-Za-z][A-Za-z0-9_]*)(?:/[A-Za-z]+)*|(direct shared memory)"
 )
-# What stays certain of those where the end of the line is lost.
+# The part of it that stays certain if the end of the line is lost.
 _INSIDE_CUT = re.compile(rb"P2P/(IPC|CUMEM|MNNVL|direct pointer|indirect)|SHM/(direct|CE)|(direct shared memory)")
 _RCCL_COMM = re.compile(rb" comm (0x[0-9a-f]{1,16}) nRanks (\d{1,9})")
-# What can follow a whole message: nothing, space, or what a wrapper begins with. Anything else is glued to it.
+# A complete message is followed by nothing, a space, or the start of a wrapper. Anything else was merged with it.
 _ENDS_WELL = frozenset(b" \t\r\n\"'\\<,;|}`\x1b")
 _NAMES_NETWORK = re.compile(rb"via (?:NET|COLLNET|NE?$|COL*N?E?$)|\d\]? \[[sr]|Coll(?:Net)? \d+")
 _INIT = re.compile(
@@ -100,8 +101,8 @@ _NODES = re.compile(rb"comm (0x[0-9a-f]{1,16}) rank (\d{1,9}) nRanks \d{1,9} nNo
 _ABORT = re.compile(rb"comm (0x[0-9a-f]+) rank (\d{1,9}) nranks \d+ .{0,200}- Abort COMPLETE")
 _COMM_ID = re.compile(rb" commId (0x[0-9a-f]+)")
 _SPLIT = re.compile(rb" parent (0x[0-9a-f]+)(?: (?:split|child)Count (\d+))? color (-?\d+)")
-# A host name holds no colon and nothing that a wrapper is made of, so that whatever a launcher puts before it
-# ("[1,4]<stdout>:", "[rank0]:", '{"log":"') falls away.
+# A host name contains no colon and no wrapper's characters, so that a launcher's prefix ("[1,4]<stdout>:",
+# "[rank0]:", '{"log":"') isn't part of it.
 _PREFIX = re.compile(
     rb"([A-Za-z0-9_.\-\x80-\xff]{0,255}):(\d{1,10}):(\d{1,10})(?:\s+\[(-?\d{1,6})\])?(?:\s+\S+:\d+)?"
     rb"(?: \(\S+\))?\s*$"
@@ -114,16 +115,18 @@ _PREFIXED = re.compile(
 
 
 def text(raw: bytes) -> str:
-    """Bytes of a log as text that is safe to show: nothing unprintable survives."""
+    """Returns bytes of a log as printable text that is safe to show."""
     return "".join(c if c.isprintable() else "?" for c in raw.decode("utf-8", "replace"))
 
 
 def parse_edge(tail: bytes, *, cut: bool = False) -> tuple[Edge, int] | None:
-    """The edge of a `Channel`, `Ring` or `CollNet` line and where its text ends, or None where it is incomplete or
-    something else. What follows that end isn't looked at.
+    """Returns the edge of a `Channel`, `Ring` or `CollNet` line and the end of its text; None for an incomplete or
+    other line. The text behind that end is ignored.
 
-    `tail` starts at the word `Channel`. `cut` says that the end of the line may be missing: an absent `/GDRDMA`
-    then proves nothing. The same goes for a line that another one is glued to.
+    Args:
+        tail: the line from the word `Channel` on.
+        cut: whether the end of the line may be missing. An absent `/GDRDMA` then proves nothing, as in a line that
+            is merged with another one.
     """
     if tail.startswith(b"Coll"):
         if (m := _COLLNET.match(tail)) is None:
@@ -156,7 +159,7 @@ def parse_edge(tail: bytes, *, cut: bool = False) -> tuple[Edge, int] | None:
 
 
 def names_network(tail: bytes) -> bool:
-    """Whether a connection line that can't be read is one of a network all the same: it names one, or one end."""
+    """Returns whether an unreadable connection line is one of a network: it names a network or one end."""
     return _NAMES_NETWORK.search(tail) is not None
 
 
@@ -164,10 +167,11 @@ _LONGEST_MEDIUM = 256  # characters, RCCL's communicator included
 _Medium = tuple[str, str, int | None, bool | None, int, str | None, int | None]
 
 
-@lru_cache(maxsize=4096)  # a job of any size has few of them
+@lru_cache(maxsize=4096)  # even a large job has few of them
 def _medium(via: bytes, cut: bool) -> _Medium | None:
     """(kind, network, device of the network, GPUDirect, length of the text, RCCL's communicator and its number of
-    ranks) behind the word `via`, or None for anything else."""
+    ranks) from the text behind the word `via`; None for another text.
+    """
     net_device, gdr = None, None
     if (net := _NET.match(via)) is not None:
         end, attributes = net.end(), net[4].split(b"/")[1:]
@@ -187,7 +191,7 @@ def _medium(via: bytes, cut: bool) -> _Medium | None:
 
 
 def _torn(attributes: list[bytes]) -> bool:
-    """Whether the last attribute of a network may be the beginning of GDRDMA."""
+    """Returns whether the last attribute of a network may be the beginning of GDRDMA."""
     return bool(attributes) and b"GDRDMA".startswith(attributes[-1])
 
 
@@ -215,13 +219,13 @@ def parse_nodes(tail: bytes) -> NodesLine | None:
 
 
 def parse_abort(tail: bytes) -> tuple[str, int] | None:
-    """The communicator's pointer and the rank of a line that says that it was aborted, or None."""
+    """Returns the communicator's pointer and the rank from a line about an abort; None for another line."""
     m = _ABORT.search(tail)
     return (m[1].decode(), int(m[2])) if m else None
 
 
 def parse_prefix(head: bytes) -> Prefix | None:
-    """`host:pid:tid [device]` at the end of `head`, or None where the prefix was cut off."""
+    """Returns `host:pid:tid [device]` from the end of `head`; None if the prefix is incomplete."""
     m = _PREFIX.search(head[-_LONGEST_PREFIX:])
     if m is None:
         return None
@@ -229,11 +233,11 @@ def parse_prefix(head: bytes) -> Prefix | None:
 
 
 class Piece(NamedTuple):
-    """One message of a line that may hold several.
+    """One message of a line that may contain several.
 
-    `torn` says that the message lost its end to the next one. Where the log doesn't name the next one's host
-    elsewhere, `glued` is how many last bytes of the text may be its name; `host_ends` is then that piece's: bytes
-    whose end is its host.
+    `torn` is whether the next message overwrote its end. If the log doesn't name the next message's host
+    elsewhere, `glued` is the number of last bytes of the text that may be its name, and `host_ends` of the next
+    message is the bytes that end with its host.
     """
 
     text: bytes
@@ -243,10 +247,10 @@ class Piece(NamedTuple):
 
 
 def messages(line: bytes, hosts: set[bytes], lengths: set[int]) -> list[Piece]:
-    """The messages of a line that may hold several.
+    """Returns the messages of a line that may contain several.
 
-    A host name glued to the message before it ("NET/IB/0beta") is found where it is among the `hosts` known
-    (`lengths` are theirs). Messages that stand apart have lost nothing.
+    A host name that is merged with the message before it ("NET/IB/0beta") is recognised if it is one of `hosts`,
+    whose lengths are `lengths`. Separate messages are complete.
     """
     starts: list[tuple[int, bytes]] = []
     for m in _PREFIXED.finditer(line):

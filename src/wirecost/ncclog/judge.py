@@ -1,4 +1,4 @@
-"""Judges what a log holds: a transport for each pair of hosts, each communicator, and all of it."""
+"""Judges the content of a log: the transport of each pair of hosts, of each communicator and of the whole log."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 def judge(log: ReadLog) -> Verdict:
-    """The verdict on everything that was read."""
+    """Returns the verdict on everything that was read."""
     state = log.state
     providers = {p.provider for p in state.processes.values() if p.provider is not None}
-    if len(providers) == 1:  # what all processes that say it agree on goes for those that don't
+    if len(providers) == 1:  # a value on which all processes that print it agree also holds for the others
         for process in state.processes.values():
             process.provider = process.provider or next(iter(providers))
     judged = [(c, [judge_edge(c, p, e) for p, e in c.edges]) for c in communicators_of(state)]
@@ -60,7 +60,7 @@ def judge(log: ReadLog) -> Verdict:
 
 
 def _of_all(log: ReadLog, judged: Judged, attempts: Attempts) -> tuple[Transport, str | None]:
-    """The verdict on the whole log, and the reason of an unknown one."""
+    """Returns the verdict on the whole log, and the reason of an unknown one."""
     every = [e for _, edges in judged for e in edges]
     deciding = deciding_edges(every)
     failed = [e for e in deciding if e.failure is not None]
@@ -79,9 +79,9 @@ def _of_all(log: ReadLog, judged: Judged, attempts: Attempts) -> tuple[Transport
 
 
 def nodes_of(communicator: Communicator) -> int:
-    """On how many nodes a communicator's ranks are: by NCCL's own count, else by the hosts in the log.
+    """Returns the number of nodes of a communicator: NCCL's own count, else the number of hosts in the log.
 
-    Hosts that peer access or shared memory joins are one node, whatever they are called.
+    Hosts that are connected by peer access or shared memory are one node, whatever their names.
     """
     if communicator.nodes is not None:
         return communicator.nodes
@@ -100,18 +100,18 @@ def nodes_of(communicator: Communicator) -> int:
 
 
 def nodes_unexplained(communicator: Communicator, edges: list[JudgedEdge]) -> int:
-    """How many nodes a communicator has where no edge of it leaves one; 0 where one does."""
+    """Returns the number of nodes of a communicator none of whose edges leaves a node; 0 if an edge does."""
     return 0 if any(e.where is not Where.INSIDE for e in edges) else nodes_of(communicator)
 
 
 def _with_failures(state: LogState, communicator: Communicator, edges: list[JudgedEdge]) -> list[JudgedEdge]:
-    """The edges, each with the failure that takes its proof away: one rank that fails ends its communicators."""
+    """Returns the edges with the failures that invalidate them. A rank that fails ends all its communicators."""
     order = {id(process): k for k, process in enumerate(state.processes.values())}
     processes = {id(m.process): m.process for m in communicator.members}
     processes |= {id(e.process): e.process for e in edges}
     pointers = {(id(m.process), m.comm) for m in communicator.members}
     deciding = {id(e) for e in deciding_edges(edges)}
-    found = []
+    edges_with_failures = []
     for edge in edges:
         failure = next(
             (
@@ -126,8 +126,8 @@ def _with_failures(state: LogState, communicator: Communicator, edges: list[Judg
             ),
             None,
         )
-        found.append(edge if failure is None else replace(edge, failure=failure))
-    return found
+        edges_with_failures.append(edge if failure is None else replace(edge, failure=failure))
+    return edges_with_failures
 
 
 def _takes_proof(failure: Failure, edge: JudgedEdge, *, deciding: bool) -> bool:
@@ -172,10 +172,10 @@ def _pairs(edges: list[JudgedEdge]) -> tuple[PairVerdict, ...]:
     for edge in edges:
         a, b = sorted(h or "" for h in edge.hosts)
         groups[(a, b, edge.where)].append(edge)
-    found = []
+    pairs = []
     for (a, b, where), group in sorted(groups.items()):
         rdma = [e for e in group if e.base in (Transport.RDMA, Transport.EFA)]
-        found.append(
+        pairs.append(
             PairVerdict(
                 hosts=(a or None, b or None),
                 where=where,
@@ -187,4 +187,4 @@ def _pairs(edges: list[JudgedEdge]) -> tuple[PairVerdict, ...]:
                 failed=any(e.failure is not None for e in group),
             )
         )
-    return tuple(found)
+    return tuple(pairs)

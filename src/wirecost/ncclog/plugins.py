@@ -1,4 +1,4 @@
-"""Which wire a NET plugin's name stands for."""
+"""Maps a NET plugin's name to the network that it uses."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Wire(StrEnum):
     UNKNOWN = "unknown"
 
 
-# Names as plugins print them in `NET/<name>/<dev>`; versions ("_v8") and case are ignored. Sources: NCCL
-# (IB, Socket), nccl-rdma-sharp-plugins (IBext, UCX, SHARP), RCCL (IB-ROCM, IB-CAST), aws-ofi-nccl (AWS Libfabric,
-# Libfabric; OFI in HPE's build), Google (FastSocket, GPUDirectTCPX, FasTrak, gIB). What isn't documented to run on
-# one wire only stays out: it depends on the plugin.
+# Names as plugins print them in `NET/<name>/<dev>`; versions ("_v8") and case are ignored. Sources: NCCL (IB,
+# Socket), nccl-rdma-sharp-plugins (IBext, UCX, SHARP), RCCL (IB-ROCM, IB-CAST), aws-ofi-nccl (AWS Libfabric,
+# Libfabric; OFI in HPE's build), Google (FastSocket, GPUDirectTCPX, FasTrak, gIB). Plugins that aren't documented
+# to use only one network are left out.
 _WIRES = (
     (re.compile(r"ib(ext)?|ib-(rocm|cast)|gib|ucx.*|sharp|roce|rocex?|.*rdma.*", re.I), Wire.RDMA),
     (re.compile(r"socket|fastsocket|gpudirecttcpx.*|fastrak|tcp.*", re.I), Wire.TCP),
@@ -32,13 +32,13 @@ _TCP_PROVIDERS = {"tcp", "sockets", "udp", "net"}
 
 @lru_cache(maxsize=1024)
 def wire_of(network: str) -> Wire:
-    """The wire behind a NET plugin's name."""
+    """Returns the network behind a NET plugin's name."""
     name = _VERSION.sub("", network)
     return next((wire for pattern, wire in _WIRES if pattern.fullmatch(name)), Wire.UNKNOWN)
 
 
 def provider_kind(provider: str) -> str | None:
-    """ "efa", "rdma" or "tcp" for a libfabric provider's name; None for one that isn't known here."""
+    """Returns "efa", "rdma" or "tcp" for a libfabric provider's name; None for an unknown one."""
     core = provider.lower().split(";")[0].strip()
     if core.startswith("efa"):
         return "efa"
@@ -51,7 +51,9 @@ _IPOIB = re.compile(r"ib|.*[-_.]ib(?=\d|[ps]\d|$)|(?:bond|team|br|vlan)ib\d", re
 
 
 def is_ipoib(interface: str) -> bool:
-    """Whether an interface's name is one of IPoIB's: ib0, ibp12s0, ibs85f0, ib0.8001, ib-bond0, bond-ib0."""
+    """Returns whether an interface's name is one of IPoIB's: ib0, ibp12s0, ibs85f0, ib0.8001,
+    ib-bond0, bond-ib0.
+    """
     return _IPOIB.match(interface) is not None
 
 
@@ -61,5 +63,5 @@ _VIRTUAL = re.compile(
 
 
 def is_virtual(interface: str) -> bool:
-    """Bridges and virtual interfaces, which no traffic between hosts should take."""
+    """Returns whether an interface is a bridge or virtual. Traffic between hosts should not use these."""
     return _VIRTUAL.match(interface) is not None

@@ -1,8 +1,8 @@
-"""Dismisses the lines of a log that can say nothing new, before any of them is parsed.
+"""Discards the lines of a log that contain nothing new before they are parsed.
 
-Training lines come between NCCL's, and NCCL repeats each connection for every channel. A known connection takes a
-comparison and a look-up in a set, a training line the search for one word. Whether a line may be an NCCL line that
-has lost its beginning is searched for in many lines at once.
+Training output is mixed with NCCL's lines, and NCCL repeats each connection for every channel. A known connection
+costs a comparison and a set look-up, a line of training output the search for one word. NCCL lines that have lost
+their beginning are searched for in many lines at once.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Protocol
 
 
-class Seen(Protocol):
-    """A thread, with what it has said of connections: their lines behind the channel's two digits."""
+class KnownThread(Protocol):
+    """A thread's known connections: the parts of their lines behind the channel's two digits."""
 
-    seen: set[bytes]
+    known_lines: set[bytes]
 
 
-# How a pasted line starts that has lost even "NCCL INFO". Each pattern starts with letters that stand for
-# themselves, which a search finds many times faster.
+# Beginnings of pasted lines that have lost even "NCCL INFO". Each pattern starts with literal letters, which makes
+# the search many times faster.
 _START = re.compile(rb"\n(?:Channel |Ring |Coll|comm |ncclComm|Using (?:network|internal)|NET/|GPU Direct|RCCL )")
-# What a connection goes through, of which the end may be lost too.
+# The transport of a connection, whose end may be lost too.
 _MEDIUM = re.compile(
     rb" via (?:NET/|COLLNET/|P2P|SHM|direct |"
     rb"(?:N(?:ET?)?|C(?:O(?:L(?:L(?:N(?:ET?)?)?)?)?)?|P2?|SH?|d[irect]{0,5})?$)",
@@ -37,22 +37,22 @@ _OWN_WORDS = frozenset((b" INFO", b" WARN", b" vers"))
 
 
 class Prefilter:
-    """Sifts blocks of whole lines.
+    """Filters blocks of whole lines.
 
     Args:
-        threads: by "host:pid:tid [device]" as it stands in the log.
-        left_out: connections that are known and not kept, of any thread.
-        words: the first four letters of the messages that are read.
+        threads: the threads by "host:pid:tid [device]" as in the log.
+        left_out: known connections of any thread that are not kept.
+        words: the first four letters of the relevant messages.
     """
 
-    def __init__(self, threads: Mapping[bytes, Seen], left_out: Set[bytes], words: Set[bytes]) -> None:
+    def __init__(self, threads: Mapping[bytes, KnownThread], left_out: Set[bytes], words: Set[bytes]) -> None:
         self._threads, self._left_out, self._words = threads, left_out, words
         self.dismissed = 0
         """NCCL's lines among those that were dismissed."""
 
     def sift(self, block: bytes) -> Iterator[list[bytes]]:
-        """Yields the lines that have to be looked at, in order, in lists. A list has to be read before the next
-        one is asked for: an Init line changes what the lines behind it mean.
+        """Yields lists of the lines that must be parsed, in order. Parse a list before requesting the next one: an
+        Init line changes the meaning of the lines behind it.
         """
         threads, left_out, words = self._threads, self._left_out, self._words
         whole = lines = block.split(b"\n")
@@ -60,12 +60,12 @@ class Prefilter:
             lines = [line[len(_DOCKER) : line.find(b'\\n"')] if b'\\n"' in line else line for line in lines]
         # Of the last known connection line: all up to its channel's two digits, where its text goes on behind
         # them, and what its thread has said. Threads mostly print many lines in a row.
-        head, rest_at, seen, last = b"\n", 0, left_out, None  # no line holds a line end
+        head, rest_at, known_lines, last = b"\n", 0, left_out, None  # no line holds a line end
         pending: list[bytes] = []
         others: list[bytes] = []
         self.dismissed += len(lines)
         for number, line in enumerate(lines):
-            if line.startswith(head) and line[rest_at:] in seen:
+            if line.startswith(head) and line[rest_at:] in known_lines:
                 continue
             at = line.find(b"CCL")
             if at < 0:
@@ -79,9 +79,9 @@ class Prefilter:
                 thread = threads.get(last_two_words(line, at - 2))  # a launcher's words come before it
             if thread is not None:
                 rest = line[at + _BEHIND_CHANNEL :]
-                if rest in thread.seen or rest in left_out:
+                if rest in thread.known_lines or rest in left_out:
                     if thread is last and not left_out:
-                        rest_at, seen = at + _BEHIND_CHANNEL, thread.seen
+                        rest_at, known_lines = at + _BEHIND_CHANNEL, thread.known_lines
                         head = line[: rest_at - 2]
                     last = thread
                     continue
@@ -89,7 +89,7 @@ class Prefilter:
             connection = word in (b"Chan", b"Ring")
             if connection:
                 rest = line[at + _BEHIND_RING :]
-                if thread is not None and word == b"Ring" and (rest in thread.seen or rest in left_out):
+                if thread is not None and word == b"Ring" and (rest in thread.known_lines or rest in left_out):
                     continue
             elif word not in words and word[:1] != b"/" and line[at - 2 : at + _MESSAGE] == b" NCCL INFO ":
                 continue
@@ -109,12 +109,12 @@ class Prefilter:
 
 
 def _is_plain_word(line: bytes, at: int) -> bool:
-    """Returns whether "CCL" at `at` is only a word in somebody else's line ("backend: NCCL", NCCL_DEBUG)."""
+    """Returns whether "CCL" at `at` is only a word in another program's line ("backend: NCCL", NCCL_DEBUG)."""
     return line[at + 3 : at + 4] in _PLAIN and line.find(b"CCL", at + 3) < 0
 
 
 def _pieces(lines: list[bytes]) -> list[bytes]:
-    """Returns those of other programs' lines that may be a piece of an NCCL line."""
+    """Returns the lines of other programs that may contain a part of an NCCL line."""
     text = b"\n" + b"\n".join(lines)
     if _START.search(text) is None and _MEDIUM.search(text) is None:
         return []
@@ -122,12 +122,14 @@ def _pieces(lines: list[bytes]) -> list[bytes]:
 
 
 def without_long_numbers(line: bytes) -> bytes:
-    """Returns the line with a ? for each decimal number that no count, rank or process can be."""
+    """Returns the line with a ? in place of each decimal number that is too long for a count, rank
+    or process ID.
+    """
     return _LONG_NUMBER.sub(b"?", line) if len(line) > _USUAL_BYTES else line
 
 
 def last_two_words(head: bytes, end: int | None = None) -> bytes:
-    """Returns "host:pid:tid [device]" of what precedes " NCCL INFO", which starts at `end`."""
+    """Returns "host:pid:tid [device]" from the text before " NCCL INFO", which starts at `end`."""
     if end is None:
         end = len(head)
     return head[head.rfind(b" ", 0, max(head.rfind(b" ", 0, max(end, 0)), 0)) + 1 : end]

@@ -1,4 +1,4 @@
-"""What was read of logs, before it is judged."""
+"""The content of logs before it is judged."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from wirecost.ncclog.state import LogState
 
 
 class ReadLog:
-    """What the lines of all sources say, and how much was read.
+    """The parsed content of all sources, with counts of what was read.
 
     Attributes:
-        sources: files or streams.
-        cut_lines: lines that are cut or run into each other.
-        binary_bytes: bytes that no text has.
-        unreadable: names of sources that ended before their end, such as a cut .gz.
+        sources: number of files or streams.
+        cut_lines: number of lines that are truncated or merged.
+        binary_bytes: number of bytes that don't occur in text.
+        unreadable: names of sources that are truncated, such as an incomplete .gz.
         skipped: names of files that are not text.
     """
 

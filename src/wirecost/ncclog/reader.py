@@ -1,7 +1,8 @@
-"""Reads log text of any size as a stream: bytes in, a verdict out.
+"""Reads log text of any size as a stream and returns a verdict.
 
-Nearly all of a big log is either not NCCL's or repeats a connection for another channel, so each line gets the
-cheapest test that can dismiss it (a substring search, a set lookup) and only what is new is parsed.
+Almost all lines of a large log are either not NCCL's or repeat a connection for another channel. Each line
+therefore gets the cheapest test that can discard it (a substring search, a set look-up), and only new information
+is parsed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MOST_KEYS = 100_000
 _MOST_SEEN = 50_000
 _MOST_FACTS = 500  # a thread; bounds that only a hostile log reaches
 _INFO, _WARN = b"NCCL INFO ", b"NCCL WARN "
-# First four bytes of the messages that are read, besides the two that the fast path takes.
+# First four bytes of the parsed messages, besides the two that the fast path handles.
 _MESSAGES = frozenset(
     (
         b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"[Ran", b"Usin", b"NET/", b"Assi", b"NCCL", b"RCCL", b"GPU ",
@@ -42,30 +43,27 @@ _MESSAGES = frozenset(
         b"grou",
     )
 )  # fmt: skip
-# Those of them that are true once and for all: the same words again say nothing new.
+# Messages that hold for the whole log, so that a repetition contains nothing new.
 _FACTS = frozenset(
     (b"NET/", b"NCCL", b"RCCL", b"GPU ", b"Fail", b"P2P ", b"Coun", b"Comm", b"tran", b"init", b"boot", b"grou")
 )
-# Where a pasted fragment may start when even "NCCL INFO" was cut off.
+# Possible starts of a pasted fragment that has lost even "NCCL INFO".
 _FRAGMENTS = frozenset((b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"Usin", b"NET/", b"GPU ", b"RCCL"))
-# A block of text with none of these says nothing about transports.
+# A block of text without any of these contains nothing about transports.
 _TELLING = (b"CCL", b" via ", b"NET/", b"Using ", b"Init ", b"GPU Direct")
 
 
 class LogReader(ReadLog):
-    """Feed it bytes of logs, then ask for the verdict.
+    """Accepts the bytes of logs and judges them.
 
-        reader = LogReader()
-        for chunk in stream:
-            reader.feed(chunk)
-        verdict = reader.verdict()
+        reader = LogReader() for chunk in stream: reader.feed(chunk) verdict = reader.verdict()
 
-    Call `end_source` between files: no line continues over it, and without line prefixes each source is its own.
+    Call `end_source` between files: no line continues beyond it, and sources without line prefixes are kept apart.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._threads: dict[bytes, Thread] = {}  # by "host:pid:tid [device]", as it stands in the log
+        self._threads: dict[bytes, Thread] = {}  # by "host:pid:tid [device]" as in the log
         self._hosts: set[bytes] = set()
         self._host_lengths: set[int] = set()
         self._anonymous: Thread | None = None
@@ -73,18 +71,20 @@ class LogReader(ReadLog):
         self._decoder = Decoder()
         self._in_source = False
         self._parsed: dict[bytes, tuple[Edge, int] | None] = {}
-        self._torn = Piece(b"")  # a connection line that another message broke into; its rest may follow
+        self._torn = Piece(b"")  # a connection line that another message interrupts; its rest may follow
         self._decoder = Decoder()
-        self._left_out: set[bytes] = set()  # keys of connection lines that came when there were enough edges
+        self._left_out: set[bytes] = (
+            set()
+        )  # keys of connection lines that came after the limit of edges was reached
         self._prefilter = Prefilter(self._threads, self._left_out, _MESSAGES)
-        self._suffix = b""  # what a wrapper appended to the last connection line
+        self._suffix = b""  # the text that a wrapper appended to the last connection line
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes of the current source, cut anywhere."""
+        """Reads the next bytes of the current source, which may be split anywhere."""
         self._begin_source()
         self.bytes += len(chunk)
         chunk = self._decoder.feed(chunk)
-        if b"\0" in chunk:  # much faster than counting none
+        if b"\0" in chunk:  # much faster than a count of 0
             self.binary_bytes += chunk.count(b"\0")
         data = without_colours(self._rest + chunk)
         if b"\r" in data:
@@ -99,12 +99,12 @@ class LogReader(ReadLog):
             self._rest = self._rest[-_LONGEST_LINE_BYTES // 2 :]
 
     def feed_lines(self, lines: Iterable[bytes]) -> None:
-        """Whole lines, without their line ends."""
+        """Reads whole lines without their line ends."""
         for line in lines:
             self.feed(line + b"\n")
 
     def end_source(self) -> None:
-        """The current file or stream is over; its last line may lack its end."""
+        """Ends the current file or stream; its last line may lack a line end."""
         self._rest += self._decoder.end()
         if self._rest:
             self.lines += 1
@@ -115,7 +115,7 @@ class LogReader(ReadLog):
         self._anonymous = None
 
     def verdict(self) -> Verdict:
-        """Judges everything that was fed. The reader is used up by it."""
+        """Returns the verdict on everything that was read. The reader can't be used afterwards."""
         self.end_source()
         self.state.finish()
         return judge(self)
@@ -126,7 +126,7 @@ class LogReader(ReadLog):
             self.sources += 1
 
     def _sift(self, body: bytes) -> None:
-        """Takes those of the whole lines in `body` that may say something new."""
+        """Parses the whole lines in `body` that may contain something new."""
         taken, dismissed = 0, self._prefilter.dismissed
         for lines in self._prefilter.sift(body):
             taken += len(lines)
@@ -140,20 +140,20 @@ class LogReader(ReadLog):
         # Of the last connection line: all up to its channel's two digits, where its text goes on behind them, and
         # what its thread has said. The same connection on another channel says nothing new, and threads mostly
         # print many lines in a row.
-        head, rest_at, seen = b"\n", 0, set[bytes]()  # no line holds a line end
+        head, rest_at, known_lines = b"\n", 0, set[bytes]()  # no line holds a line end
         for raw in lines:
-            if raw.startswith(head) and raw[rest_at:] in seen:
+            if raw.startswith(head) and raw[rest_at:] in known_lines:
                 continue
             line = raw
             at = line.find(b" NCCL INFO ")
             if at >= 0 and line[:1] == b"{" and (message := plain_record(line)) is not None:
                 line, at = message, message.find(b" NCCL INFO ")
-                if line.startswith(head) and line[rest_at:] in seen:
+                if line.startswith(head) and line[rest_at:] in known_lines:
                     continue
             if at >= 0:
                 if self._suffix and line.endswith(self._suffix):
                     line = line[: -len(self._suffix)]
-                    if line.startswith(head) and line[rest_at:] in seen:
+                    if line.startswith(head) and line[rest_at:] in known_lines:
                         continue
                 word = line[at + 11 : at + 15]
                 if word in (b"Chan", b"Ring"):
@@ -166,8 +166,8 @@ class LogReader(ReadLog):
                         head = b"\n"
                         self._slow(line)
                     else:
-                        head, seen = line[: rest_at - 2], self._left_out or thread.seen
-                        if rest not in seen and rest not in thread.seen:
+                        head, known_lines = line[: rest_at - 2], self._left_out or thread.known_lines
+                        if rest not in known_lines and rest not in thread.known_lines:
                             if b"\\" in rest or b"&" in rest:  # something in it is spelled out
                                 self._slow(line)
                             else:
@@ -194,8 +194,9 @@ class LogReader(ReadLog):
         self.nccl_lines += len(lines) - others
 
     def _slow(self, line: bytes, *, cut: bool = False) -> None:
-        """A line that may hold something new, with whatever was put around it. Lines of several processes can run
-        together in one."""
+        """Parses a line that may contain something new, with any wrapping. One line can contain merged lines of
+        several processes.
+        """
         before = self.cut_lines
         pieces: list[Piece] = []
         for part in peel(line):
@@ -229,16 +230,16 @@ class LogReader(ReadLog):
                 if member is not None:
                     member.nodes = nodes.nodes
         elif tail not in thread.facts_seen:
-            # A selection belongs to the communicator of the moment; anything else is true once and for all.
+            # A selection belongs to the current communicator; anything else holds for the whole log.
             if len(thread.facts_seen) < _MOST_FACTS and start not in (b"Usin", b"Assi"):
                 thread.facts_seen.add(tail)
             take_fact(self.state, thread, tail, warning=info == _WARN, plain=not info)
 
     def _mended(self, rest: bytes) -> bool:
-        """Whether a line is the rest of a connection line that another message broke into; it is taken, then."""
+        """Parses a line that is the rest of an interrupted connection line. Returns whether it was one."""
         torn = self._torn
         head, _, tail = torn.text.partition(_INFO)
-        for lost in range(torn.glued, -1, -1):  # of the bytes that may be the other message's host
+        for lost in range(torn.glued, -1, -1):  # split among the bytes that may be the other message's host
             whole = tail[: len(tail) - lost] + rest
             if parse_edge(whole) is not None:
                 self._torn = Piece(b"")
@@ -250,7 +251,9 @@ class LogReader(ReadLog):
 
     @staticmethod
     def _fragment(line: bytes) -> bytes:
-        """The message of a line without `NCCL INFO`: from the first word that NCCL starts a message with."""
+        """Returns the message of a line without `NCCL INFO`, from the first word with which an NCCL message
+        starts.
+        """
         if line[:4] in _FRAGMENTS:
             return line
         for word in (b"Channel ", b"Ring ", b"CollNet "):
@@ -259,9 +262,9 @@ class LogReader(ReadLog):
         return line
 
     def _connection(self, thread: Thread, tail: bytes, *, cut: bool) -> bool:
-        """Takes a connection line; False where it can't be read."""
+        """Parses a connection line. Returns False if it can't be parsed."""
         key = tail[10:] if tail[:8] == b"Channel " else tail[7:]  # behind "Channel NN", "Ring NN" or "CollNet"
-        if not cut and key in thread.seen:
+        if not cut and key in thread.known_lines:
             return True
         if self.state.is_full_for(tail):
             if len(self._left_out) >= _MOST_SEEN:
@@ -279,9 +282,9 @@ class LogReader(ReadLog):
         if parsed is not None:
             edge, end = parsed
             # The channel number has two digits up to 99 ("%02d"), so that the key is the same for all of those.
-            # What a wrapper appends is no part of it, and often the same on the next line.
+            # Text that a wrapper appends isn't part of the key, and is often the same on the next line.
             if not cut and self.state.edges_left_out == 0:
-                thread.seen.add(key[: end - len(tail) or None])
+                thread.known_lines.add(key[: end - len(tail) or None])
                 self._suffix = (
                     tail[end:] if tail[end : end + 1].isspace() and len(tail) < _LONGEST_KEPT_BYTES else b""
                 )
@@ -292,8 +295,8 @@ class LogReader(ReadLog):
         ):  # "Ring 00 : 7 -> 0 -> 1" is topology, not a connection
             self.cut_lines += 1
             self.state.unread_network_lines += names_network(tail)
-        elif not cut and len(thread.seen) < _MOST_SEEN:
-            thread.seen.add(key)  # ring order, or topology
+        elif not cut and len(thread.known_lines) < _MOST_SEEN:
+            thread.known_lines.add(key)  # ring order, or topology
         return False
 
     def _thread(self, head: bytes, host_ends: bytes = b"") -> Thread:
@@ -309,11 +312,11 @@ class LogReader(ReadLog):
             return self._anonymous
         process = self.state.process(prefix.host, prefix.pid, self.sources, text(host_ends))
         if not key.endswith(b"]"):
-            return Thread(process, prefix.device)  # a WARN line ends in file:line; it carries no connections
+            return Thread(process, prefix.device)  # a WARN line ends in file:line and has no connections
         if prefix.host is not None and len(self._hosts) < 10_000:
             self._hosts.add(prefix.host.encode())
             self._host_lengths.add(len(prefix.host.encode()))
-        # A launcher's prefix without a space ("[rank0]:host:pid:tid") makes another key of the same thread.
+        # A launcher's prefix without a space ("[rank0]:host:pid:tid") gives the same thread another key.
         place = (prefix.host, prefix.pid, prefix.tid, prefix.device)
         thread = next((t for t in process.threads if t.place == place), None)
         if thread is None:

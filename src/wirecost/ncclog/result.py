@@ -1,4 +1,4 @@
-"""What a log says: the verdict, for all of it, for each communicator and for each pair of hosts."""
+"""The result of reading a log: the verdict in total, for each communicator and for each pair of hosts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from wirecost.diagnostics import Diagnostic, diagnostic, legacy_warnings
 
 
 class Transport(StrEnum):
-    """The transport that NCCL reported using. `MIXED` only where edges between hosts differ."""
+    """The transport that NCCL reported using. `MIXED` occurs only if edges between hosts differ."""
 
     RDMA_GDR = "rdma-gdr"  # InfiniBand, RoCE or Slingshot, the NIC reads and writes GPU memory on both sides
-    RDMA = "rdma"  # the same wire, but staged through host memory on at least one side
+    RDMA = "rdma"  # the same network, but staged through host memory on at least one side
     TCP = "tcp"
     IPOIB = "ipoib"  # TCP over an InfiniBand interface
     EFA = "efa"
@@ -24,7 +24,7 @@ class Transport(StrEnum):
 
 
 class Where(StrEnum):
-    """Whether an edge joins two hosts. `PRESUMED`: a network edge; an end's host isn't in the log."""
+    """Whether an edge joins two hosts. `PRESUMED` is a network edge with an end whose host isn't in the log."""
 
     BETWEEN = "between-hosts"
     PRESUMED = "presumed-between-hosts"
@@ -32,7 +32,7 @@ class Where(StrEnum):
 
 
 class GpuDirect(StrEnum):
-    """Which ends of the edges reach GPU memory without a stop in host memory."""
+    """The ends of the edges that access GPU memory without staging in host memory."""
 
     BOTH = "both"
     RECEIVE_ONLY = "receive-only"
@@ -43,22 +43,23 @@ class GpuDirect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """One pair of hosts (or one host twice, for what happens inside it). An unknown host is None."""
+    """The verdict on one pair of hosts, or on one host twice for the edges inside it. An unknown host is None."""
 
     hosts: tuple[str | None, str | None]
     where: Where
     verdict: Transport
     networks: tuple[str, ...]  # NCCL's own words, without the device: "NET/IB", "P2P/CUMEM", "SHM/direct"
-    interfaces: tuple[str, ...]  # of sockets, where the log names them
-    gpudirect: GpuDirect | None  # None where it doesn't apply (sockets, inside a host)
+    interfaces: tuple[str, ...]  # of sockets, if the log names them
+    gpudirect: GpuDirect | None  # None if it doesn't apply (sockets, inside a host)
     edges: int  # distinct (sender, receiver, connection index)
     failed: bool = False  # it was set up, and the log says that connecting failed
 
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorVerdict:
-    """One communicator. `id` is NCCL's commId, or the pointer that the first rank printed, or None when the log
-    has edges that no line ties to a communicator. `hosts` are those the log shows, `nodes` is NCCL's own count."""
+    """The verdict on one communicator. `id` is NCCL's commId or the pointer that the first rank printed; None for
+    edges that can't be assigned to a communicator. `hosts` are the hosts in the log, `nodes` is NCCL's own count.
+    """
 
     id: str | None
     nranks: int | None

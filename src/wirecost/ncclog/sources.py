@@ -1,4 +1,4 @@
-"""Where logs come from: files, directories, standard input, plain or compressed."""
+"""Reads logs from files, directories and standard input, plain or compressed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ _CHUNK_BYTES = 1 << 20
 
 
 def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Verdict:
-    """Reads logs and says which transport their job used.
+    """Reads logs and returns the verdict on the transport that their job used.
 
-    `paths`: files and pipes (plain, gzip, zstd, xz or bzip2, told by content), directories (all text files in
-    them, at any depth), or "-" for standard input. Logs of many ranks are one job's. Memory stays bounded whatever
-    their size, and so does what a compressed one may become.
-    Raises WirecostError where a path can't be read; a log that says nothing gives verdict `unknown` and a reason.
+    Logs of many ranks count as one job's. Memory and the size of decompressed data are bounded. A log without
+    information gives the verdict `unknown` with a reason.
+
+    Args:
+        paths: files and pipes (plain, gzip, zstd, xz or bzip2, recognised by content), directories (all text files
+            in them, at any depth), or "-" for standard input.
+
+    Raises:
+        WirecostError: if a path can't be read.
     """
     reader = LogReader()
     given = [os.fspath(p) for p in paths]
@@ -43,7 +48,7 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Verdict:
 
 
 def read_text(log: str | bytes) -> Verdict:
-    """The verdict on a log that is already in memory."""
+    """Returns the verdict on a log that is already in memory."""
     reader = LogReader()
     reader.feed(log.encode("utf-8", "surrogateescape") if isinstance(log, str) else log)
     return reader.verdict()
@@ -51,19 +56,19 @@ def read_text(log: str | bytes) -> Verdict:
 
 def _files(directory: Path) -> list[Path]:
     def refuse(failure: OSError) -> None:
-        # os.walk leaves out what it can't list, and with it the logs of whole hosts.
+        # os.walk silently skips unreadable directories, and with them the logs of whole hosts.
         raise WirecostError(f"{encodable(str(failure.filename))}: can't be read: {failure.strerror}") from failure
 
-    found = []
+    paths = []
     for root, folders, names in os.walk(directory, onerror=refuse):
         folders.sort()
         for name in sorted(names):
             path = Path(root) / name
-            # An empty file says nothing, and those of the kernel, which claim to be empty, may never end.
+            # An empty file contains nothing. The kernel's files report size 0 and may be endless.
             status = path.stat() if path.exists() else None
             if status is not None and stat.S_ISREG(status.st_mode) and status.st_size > 0:
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def _read_file(reader: LogReader, path: Path, *, in_directory: bool) -> None:

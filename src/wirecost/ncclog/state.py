@@ -1,8 +1,9 @@
-"""What a log said so far, by process and thread, and which communicator a connection line belongs to.
+"""The state of a log so far, by process and thread, with the communicator of each connection line.
 
-A connection line names no communicator (RCCL's excepted). It belongs to the one that its thread is setting up,
-else to one of its process that exists by then, in which the process has the line's own rank, and which has not
-printed this connection before: a communicator makes each once. Where several fit, which one isn't known.
+Except in RCCL, a connection line names no communicator. It belongs to the one that its thread is setting up.
+Otherwise it belongs to an existing one of its process in which the process has the line's rank, and which has not
+printed this connection before, since a communicator makes each connection once. If several fit, the communicator
+is unknown.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from dataclasses import dataclass, field
 from wirecost.ncclog.failures import Concerns
 from wirecost.ncclog.grammar import Edge, InitLine
 
-# Above this, further edges count only if their kind of connection is new, so that memory stays bounded whatever is
-# fed in: an edge takes some 700 bytes until the verdict is there. A job of 300 GPUs with every pair connected is
-# below it.
+# Above this number, further edges count only if their kind of connection is new, so that memory stays bounded for
+# any input: an edge takes about 700 bytes until the verdict. A job of 300 GPUs with every pair connected is below
+# it.
 MAX_EDGES = 200_000
 _MAX_KINDS = 1_000  # further ones, above MAX_EDGES
 
 
 @dataclass(slots=True, eq=False)
 class Membership:
-    """One rank's part in one communicator."""
+    """One rank's membership in one communicator."""
 
     process: Process
     comm: str
     rank: int
     nranks: int
-    order: int  # how many-th of its size in this process, from 0
+    order: int  # index among the communicators of its size in this process, from 0
     device: int
     nvml_device: int | None = None
     bus_id: str | None = None
@@ -36,11 +37,13 @@ class Membership:
     nodes: int | None = None
     selected: list[str] = field(default_factory=list)
     edges: set[Edge] = field(default_factory=set)
-    seen: set[bytes] = field(default_factory=set)  # raw lines understood while it was set up
+    known_lines: set[bytes] = field(default_factory=set)  # raw lines understood while it was set up
     complete: bool = False
 
     def is_on(self, device: str | None) -> bool:
-        """Whether the rank may be on the GPU of a connection line: an index of NVML's, or a bus id before 2.18."""
+        """Returns whether the rank can be on the GPU of a connection line: an NVML index, or a bus ID before NCCL
+        2.18.
+        """
         known = {str(self.nvml_device)} if self.nvml_device is not None else set()
         known |= {self.bus_id} if self.bus_id is not None else set()
         return device is None or self.nvml_device is None or device in known
@@ -48,12 +51,12 @@ class Membership:
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One host:pid, or everything of a source whose prefixes were cut off (`host` and `pid` are None)."""
+    """One host:pid, or everything from a source without prefixes (`host` and `pid` are None)."""
 
     host: str | None
     pid: int | None
     source: int
-    host_ends: str = ""  # text whose end is the host, where `host` isn't known
+    host_ends: str = ""  # text that ends with the host, if `host` is unknown
     memberships: list[Membership] = field(default_factory=list)
     latest: dict[tuple[str, int], Membership] = field(default_factory=dict)  # by pointer and rank
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # (ranks, rank) -> how many communicators
@@ -68,7 +71,7 @@ class Process:
     last_warning: str = ""
 
     def adopt(self, other: Process) -> None:
-        """Takes over everything that another record of the same process holds."""
+        """Merges another record of the same process into this one."""
         self.threads += other.threads
         self.memberships += other.memberships
         self.latest |= other.latest
@@ -79,19 +82,19 @@ class Process:
 
     @property
     def host_identity(self) -> str | None:
-        """What NCCL takes for the host: NCCL_HOSTID where it is set, else the host name."""
+        """Returns NCCL's identity of the host: NCCL_HOSTID if set, else the host name."""
         return self.environment.get("NCCL_HOSTID") or self.host
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Failure:
-    """A failure with NCCL's or PyTorch's own words. `process` is None where the line doesn't name one."""
+    """A failure in NCCL's or PyTorch's words. `process` is None if the line doesn't name one."""
 
     process: Process | None
     concerns: Concerns
     words: str
-    comm: str | None = None  # the communicator's pointer, where the failure is its own
-    processes_before: int = 0  # how many processes the log had shown by then
+    comm: str | None = None  # the communicator's pointer, if the failure names one
+    processes_before: int = 0  # number of processes in the log up to the failure
 
     @property
     def host(self) -> str | None:
@@ -108,25 +111,25 @@ class Thread:
     place: object = None  # host, pid, tid and device
     setting_up: Membership | None = None
     pending: set[Edge] = field(default_factory=set)
-    seen: set[bytes] = field(default_factory=set)  # raw lines already understood, in the present state
-    own_seen: set[bytes] = field(
+    known_lines: set[bytes] = field(default_factory=set)  # raw lines that were parsed in the current state
+    own_known_lines: set[bytes] = field(
         default_factory=set
-    )  # those outside of any set-up, since the last new communicator
+    )  # edges outside of any set-up since the last new communicator
     facts_seen: set[bytes] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.seen = self.own_seen
+        self.known_lines = self.own_known_lines
 
 
 class LogState:
-    """Everything gathered from the lines, not yet judged."""
+    """All information from the lines before it is judged."""
 
     def __init__(self) -> None:
         self.processes: dict[object, Process] = {}
         self.versions: list[str] = []
         self.no_ib_device = False
         self.no_ib_library = False
-        self.gdr_refusals: dict[str, int] = {}  # NCCL's own words -> how often
+        self.gdr_refusals: dict[str, int] = {}  # NCCL's own words -> number of occurrences
         self.p2p_refusals = 0
         self.ib_devices: set[str] = set()
         self.unopened: set[tuple[str | None, str]] = set()  # (host, RDMA device that NCCL couldn't open)
@@ -138,15 +141,15 @@ class LogState:
         self._late_kinds: set[bytes] = set()
 
     def process(self, host: str | None, pid: int | None, source: int, host_ends: str = "") -> Process:
-        """The process of a line. `host_ends` is text whose end is its host, where that isn't known."""
+        """Returns the process of a line. `host_ends` is a text that ends with its host, if the host is unknown."""
         key: object = ("cut", source) if pid is None else (host, pid, host_ends)
-        found = self.processes.get(key)
-        if found is None:
-            found = self.processes[key] = Process(host, pid, source, host_ends)
-        return found
+        process = self.processes.get(key)
+        if process is None:
+            process = self.processes[key] = Process(host, pid, source, host_ends)
+        return process
 
     def is_full_for(self, tail: bytes) -> bool:
-        """Whether a connection line needs no look any more: there are enough edges, and others of its kind."""
+        """Returns whether a connection line can be skipped: there are enough edges, and others of its kind."""
         if self.edges < MAX_EDGES:
             return False
         kind = tail[max(tail.find(b" via ") - len(" [receive]"), 0) :]
@@ -173,7 +176,7 @@ class LogState:
         process = thread.process
         process.shows_start |= not line.complete
         member = process.latest.get((line.comm, line.rank))
-        # A pointer is used again after a communicator was destroyed; its START line then shows a new one.
+        # A pointer may be reused after its communicator was destroyed; a START line then begins a new one.
         if member is None or (
             not line.complete and (member.nranks, member.comm_id) != (line.nranks, line.comm_id)
         ):
@@ -182,7 +185,7 @@ class LogState:
             member = Membership(process, line.comm, line.rank, line.nranks, order, line.cuda_device)
             process.memberships.append(member)
             process.latest[line.comm, line.rank] = member
-            # Up to 2.16 only the COMPLETE line exists and closes what its thread printed before.
+            # Up to NCCL 2.16 only the COMPLETE line exists; it follows its thread's connections.
             if line.complete and not thread.anonymous:
                 fits = {e for e in thread.pending if e.local_rank == line.rank and _within(e, line.nranks)}
                 member.edges |= fits
@@ -195,17 +198,19 @@ class LogState:
         if not thread.anonymous:
             self._set_aside(thread)
             thread.setting_up = None if line.complete else member
-            thread.seen = thread.own_seen if line.complete else member.seen
+            thread.known_lines = thread.own_known_lines if line.complete else member.known_lines
             if not member.complete:
-                # From here on a line that was seen before can mean another communicator.
+                # From here on a repeated line can belong to another communicator.
                 for other in process.threads:
-                    other.own_seen.clear()
+                    other.own_known_lines.clear()
             member.complete |= line.complete
 
     def _home(self, thread: Thread, edge: Edge) -> set[Edge] | None:
-        """Where an edge outside of any set-up goes; None if every communicator in question has it already."""
+        """Returns the set for an edge outside of any set-up; None if every candidate communicator has the edge
+        already.
+        """
         if not thread.process.shows_start:
-            return thread.pending  # up to 2.16 the Init line follows its connections
+            return thread.pending  # up to NCCL 2.16 the Init line follows its connections
         fits = self.candidates(thread.process, thread.device, edge)
         lacking = [m for m in fits if edge not in m.edges]
         if len(lacking) == 1:
@@ -213,7 +218,9 @@ class LogState:
         return None if fits and not lacking else thread.pending
 
     def finish(self) -> None:
-        """After the last line: what no Init line claimed goes to the process, then to the membership that fits."""
+        """Assigns, after the last line, edges without an Init line to their process and then to a matching
+        membership.
+        """
         self._name_processes()
         for process in self.processes.values():
             for thread in process.threads:
@@ -226,7 +233,9 @@ class LogState:
                         edges.discard(edge)
 
     def _name_processes(self) -> None:
-        """Gives what a process printed into another one's line to it, where other lines name it."""
+        """Assigns text that a process printed into another process's line to its process, if other
+        lines name it.
+        """
         by_pid: dict[int | None, list[Process]] = {}
         for process in self.processes.values():
             if process.host is not None:
@@ -239,7 +248,7 @@ class LogState:
 
     @staticmethod
     def candidates(process: Process, device: int | None, edge: Edge) -> list[Membership]:
-        """The memberships of `process` that an edge can belong to."""
+        """Returns the memberships of `process` that an edge can belong to."""
         if edge.comm is not None:
             named = [m for m in process.memberships if m.comm == edge.comm and m.rank == edge.local_rank]
             return named[-1:]

@@ -1,4 +1,4 @@
-"""Why a log gives no verdict: one line each, starting with "unknown because"."""
+"""Explains in one line, starting with "unknown because", why a log gives no verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def why_communicator_unknown(communicator: Communicator, edges: list[JudgedEdge]) -> str:
-    """One line for a communicator without a verdict."""
+    """Returns one line for a communicator without a verdict."""
     if edges:
         return f"unknown because what {networks_of(edges)} runs on depends on the plugin"
     if communicator.nranks == 1:
@@ -24,7 +24,7 @@ def why_communicator_unknown(communicator: Communicator, edges: list[JudgedEdge]
 
 
 def why_failed(failed: list[JudgedEdge]) -> str:
-    """Why connections that the log shows being set up prove no use."""
+    """Returns the reason why connections that failed during set-up don't prove the use of a transport."""
     failure = failed[0].failure
     assert failure is not None
     names = networks_of(failed)
@@ -37,7 +37,7 @@ def why_failed(failed: list[JudgedEdge]) -> str:
 
 
 def why_unread(lines: int, inside: Transport) -> str:
-    """Why a log whose readable edges all stay inside a host has no verdict."""
+    """Returns the reason why a log whose readable edges are all inside a host has no verdict."""
     return (
         f"unknown because {lines} connection lines of a network can't be read; the {inside.value} edges inside "
         "hosts that can be read don't say what joins the hosts"
@@ -45,7 +45,9 @@ def why_unread(lines: int, inside: Transport) -> str:
 
 
 def why_nodes(communicator: Communicator, nodes: int, inside: Transport) -> str:
-    """Why a communicator of several nodes, whose edges in the log all stay inside one, has no verdict."""
+    """Returns the reason why a communicator of several nodes, whose logged edges are all inside one, has no
+    verdict.
+    """
     name = f"communicator {communicator.id}" if communicator.id else "a communicator"
     edges = (
         f"its edges in the log ({inside.value}) stay inside a node"
@@ -59,7 +61,7 @@ def why_nodes(communicator: Communicator, nodes: int, inside: Transport) -> str:
 
 
 def why_unknown(log: ReadLog, edges: list[JudgedEdge]) -> str:
-    """The reason of an unknown verdict: one line, starting with "unknown because"."""
+    """Returns the reason of an unknown verdict as one line that starts with "unknown because"."""
     state = log.state
     if edges:
         return (
@@ -97,9 +99,9 @@ def why_unknown(log: ReadLog, edges: list[JudgedEdge]) -> str:
 
 
 def _selected(state: LogState) -> set[str]:
-    found: set[str] = set()
+    selected: set[str] = set()
     for process in state.processes.values():
-        found.update(process.selected)
+        selected.update(process.selected)
         for member in process.memberships:
-            found.update(member.selected)
-    return found
+            selected.update(member.selected)
+    return selected

@@ -1,1 +1,1 @@
-"""What the cost model says about workloads, studies and tables, and how far off it is."""
+"""Predicts workloads, studies and tables with the cost model, and validates the predictions."""

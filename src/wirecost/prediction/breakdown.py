@@ -1,4 +1,4 @@
-"""A predicted iteration as a Breakdown, with the parts and phases that a measurement of it would have."""
+"""Converts a predicted iteration to a Breakdown with the parts and phases of a measured one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "o
 
 @dataclass(frozen=True)
 class Modelled:
-    """What the formulas give for a setup."""
+    """The results of the formulas for a setup."""
 
     layout: Layout
     machine: Machine
@@ -82,8 +82,9 @@ def _ns(seconds: Number) -> int:
 
 
 def _waits_ns(times: Times) -> int:
-    """Returns what stages wait for each other. A measurement finds it inside a receive, which is communication,
-    and takes the mean over the ranks."""
+    """Returns the time in ns that stages wait for each other. In a measurement it is part of a receive, which is
+    communication, and averaged over the ranks.
+    """
     return _ns(times.bubble_s) + _ns(times.uneven_s)
 
 
@@ -107,7 +108,7 @@ def _phases(times: Times, layout: Layout) -> dict[Phase, int]:
     total, waits = _ns(times.total_s), _waits_ns(times)
     rounds = float(layout.accumulation)
     tensor = _ns(times.tensor_s + times.context_expert_s)
-    # One of three products of the vocabulary layer and of the embedding is forward's.
+    # One of three products of the vocabulary layer and of the embedding is in forward.
     forward = max(_ns(float(times.forward_s + times.ends_s / 3) * rounds - times.uneven_s / 3) - tensor // 2, 0)
     phases = {
         Phase.FORWARD: forward,

@@ -1,4 +1,4 @@
-"""How far to trust a prediction: its interval, and a diagnostic for everything that widens it."""
+"""Computes a prediction's interval, with a diagnostic for everything that widens it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _extrapolated(stack: Stack, key: str, value: float) -> Diagnostic:
 
 
 def _unmeasured(kind: str, part: Sourced) -> str:
-    """Returns the message of a part whose figures are not measured."""
+    """Returns the message about a part whose figures are not measured."""
     rests_on = {
         Provenance.DERIVED: f"its figures are derived ({part.calibration})",
         Provenance.DATASHEET: "its figures are a datasheet's, with the usual efficiencies",

@@ -1,8 +1,9 @@
-"""How far a measurement may lie from its prediction.
+"""Computes the interval of a prediction.
 
-A stack's `spread` is the 90 % quantile of |log(predicted / measured)| over rows that its fit did not see. The
-error of a GPU or network that wasn't measured is independent of it and adds in quadrature, by its provenance;
-whole sources left out of the fit show how much that is (benchmarks/held_out_sources.py)."""
+A stack's `spread` is the 90 % quantile of |log(predicted / measured)| over rows left out of its fit. The error of
+an unmeasured GPU or network is independent of it and adds in quadrature, by its provenance. Its size is that of
+whole sources left out of the fit (benchmarks/held_out_sources.py).
+"""
 
 from __future__ import annotations
 
@@ -20,35 +21,40 @@ LEVEL = 0.9
 FACTOR = 2.0
 """Beyond twice the largest (or below half the smallest) calibrated value a prediction counts as extrapolated."""
 WIDER = 1.5
-"""The half width's factor for each dimension outside what was fitted: whole models and degrees that a fit did not
-see err 1.2 to 1.7 times as far as single rows that it did not see (docs/explanation/cost-model.md)."""
+"""The half width's factor for each dimension outside the fitted range. Errors of whole models and degrees left out
+of a fit are 1.2 to 1.7 times those of single rows left out (docs/explanation/cost-model.md).
+"""
 GPU_WIDTHS = {
     Provenance.MEASURED: 0.0,
     Provenance.DERIVED: 0.2,
     Provenance.DATASHEET: 0.28,
     Provenance.JUDGEMENT: 0.28,
 }
-"""Half widths by what a GPU's figures rest on. Derived ones: of two pairs of GPUs of one silicon that were each
-measured, taking one's efficiencies for the other moves predictions by 0.05 and by 0.20."""
+"""Half widths by the provenance of a GPU's figures. For derived ones: in two measured pairs of GPUs with the same
+silicon, the other GPU's efficiencies change predictions by 0.05 and by 0.20.
+"""
 NETWORK_WIDTHS = {
     Provenance.MEASURED: 0.0,
     Provenance.DERIVED: 0.17,
     Provenance.DATASHEET: 0.17,
     Provenance.JUDGEMENT: 0.17,
 }
-"""Half widths by what the figures of the link between nodes rest on."""
+"""Half widths by the provenance of the figures of the link between nodes."""
 UNMEASURED_STACK = 0.33
-"""The least spread of a stack that was not fitted to measurements: a judged stack on sources that it was not
-fitted to needs 0.21 to 0.39."""
+"""Least spread of a stack that was not fitted to measurements. A judged stack needs 0.21 to 0.39 on sources to
+which it was not fitted.
+"""
 UNDETERMINED_SPREAD = 0.1
-"""Half the interval's width where single runs don't determine how well they predict each other: repeated runs on
-quiet machines lie within 5 % of each other, as a standard deviation."""
-WIDEST = 1.5  # a factor of 4.5 either way: an interval beyond says nothing
+"""Half the interval's width if single runs don't determine how well they predict each other. The standard
+deviation of repeated runs on quiet machines is 5 %.
+"""
+WIDEST = 1.5  # a factor of 4.5 either way; a wider interval is useless
 
 
 def widened(stack: Stack, device: GPU, network: Link | None, beyond: Sequence[str] = ()) -> float:
-    """Returns half the width of the interval for that GPU and (where several nodes take part) that network, with
-    dimensions `beyond` the stack's calibrated range."""
+    """Returns half the width of the interval for a GPU and (with several nodes) a network, with dimensions
+    `beyond` the stack's calibrated range.
+    """
     spread = stack.accuracy.spread
     if not stack.is_measured:
         spread = max(spread, UNMEASURED_STACK)
@@ -58,8 +64,7 @@ def widened(stack: Stack, device: GPU, network: Link | None, beyond: Sequence[st
 
 
 def outside(stack: Stack, values: Mapping[str, float]) -> list[str]:
-    """Returns the dimensions that lie beyond twice the largest, or below half the smallest, that the stack was
-    calibrated on."""
+    """Returns the dimensions beyond twice the largest or below half the smallest calibrated value of the stack."""
     beyond = []
     for key, (low, high) in stack.accuracy.calibrated_range.items():
         value = values.get(key)
@@ -90,7 +95,7 @@ def workload_spread(stack: Stack, workload: Workload, micro_batch: int) -> float
     """Returns the stack's `spread` for this workload: smaller if runs of it are behind the prediction."""
     accuracy = stack.accuracy
     residual = residual_of(stack.accuracy.workload_corrections, workload, micro_batch)
-    # A host's pace differs from run to run as no device's does.
+    # A host's speed varies from run to run more than any device's.
     if residual is None or residual.host_s is not None:
         return accuracy.spread
     own = accuracy.workload_correction_spread

@@ -1,4 +1,4 @@
-"""The description of a job that is to be predicted or planned, and the checked setup that it means."""
+"""The description of a job to predict or plan, and its conversion to a checked setup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Degrees(TypedDict, total=False):
         tensor_parallel, pipeline_parallel, context_parallel, expert_parallel: degrees in ranks.
         virtual_stages: number of chunks of each pipeline stage.
         pipeline_schedule: `gpipe`, `1f1b` or `interleaved`.
-        sequence_parallel: whether what lies between tensor-parallel regions is split over their ranks.
+        sequence_parallel: whether activations between tensor-parallel regions are split over their ranks.
         recompute: `none`, `selective` or `full`.
         precision: `fp32`, `bf16` or `fp16`.
         matrix_precision: `fp8` or `fp4` for the matrix products of the layers.
@@ -45,7 +45,7 @@ class Degrees(TypedDict, total=False):
 
 
 class JobOptions(Degrees, total=False):
-    """Everything about a job but its workload. None and a missing key mean the default.
+    """The options of a job except its workload. None and a missing key mean the default.
 
     Attributes:
         cluster: a preset's name, a YAML file, or a Cluster. It may be missing if the calibration has one.
@@ -59,7 +59,7 @@ class JobOptions(Degrees, total=False):
             rank, or four for each stage of a pipeline.
         sequence_length: number of tokens in a sequence. The default is the workload's.
         bandwidth: rate of all NICs of a node together in one direction, as `400 Gb/s` or in bits per second.
-        calibration: what `wirecost calibrate --save` or `--out` wrote.
+        calibration: path of the output of `wirecost calibrate --save` or `--out`.
     """
 
     cluster: str | Path | Cluster | None
@@ -74,10 +74,10 @@ class JobOptions(Degrees, total=False):
 
 
 def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
-    """Returns the checked setup that a workload and options mean.
+    """Returns the checked setup that a workload and options describe.
 
     Raises:
-        SpecError: for an unknown option or name, a file that can't be read, and values that don't fit together.
+        SpecError: for an unknown option or name, a file that can't be read, or values that are inconsistent.
     """
     given = {key: value for key, value in options.items() if value is not None}
     for key in given:
@@ -128,7 +128,7 @@ def _workload(given: str | Path | Workload, sequence_length: int | None) -> Work
 
 
 def _plan(given: str | Path | Plan | None, degrees: dict[str, Any]) -> Plan:
-    """Returns the plan that is given, with `degrees`, or the one that the degrees alone mean."""
+    """Returns the given plan with `degrees`, or the plan that the degrees alone define."""
     if isinstance(given, Plan):
         return validate(Plan, {**given.model_dump(mode="json"), **degrees}, f"plan {given.name}")
     if given is not None:

@@ -1,4 +1,4 @@
-"""Which prediction is an experiment's."""
+"""Matches predictions to experiments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from wirecost.breakdown import Breakdown
 
 
 class Matched:
-    """Predicted breakdowns by the experiment's slug. An experiment with, say, more iterations has the
-    same prediction, where only one can be meant."""
+    """Predicted breakdowns by the experiment's slug. An experiment that differs, for example, in the number of
+    iterations has the same prediction if it is unique.
+    """
 
     def __init__(self, predictions: Mapping[str, Breakdown]) -> None:
         self._exact = predictions
@@ -20,10 +21,10 @@ class Matched:
         }
 
     def of(self, slug: str) -> Breakdown | None:
-        """Returns an experiment's prediction; None where there is none."""
+        """Returns an experiment's prediction; None if there is none."""
         return self._exact.get(slug) or self._alike.get(without_digest(slug))
 
 
 def without_digest(slug: str) -> str:
-    """Returns a slug without what tells apart settings that predictions don't depend on."""
+    """Returns a slug without the digest of settings that predictions don't depend on."""
     return slug.rpartition("_")[0]

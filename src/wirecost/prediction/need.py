@@ -1,5 +1,6 @@
-"""`need`: the bandwidth, micro-batch or accumulation at which communication falls below a share of the
-iteration."""
+"""Computes the bandwidth, micro-batch or accumulation at which communication falls below a share of
+the iteration.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ MAX_STEPS = 200
 
 @dataclass(frozen=True)
 class Need:
-    """The smallest value of `what` with a comm fraction of at most `limit`; `value` is None where none has it.
+    """The smallest value of `what` with a comm fraction of at most `limit`; `value` is None if there is none.
 
-    `floor` is the comm fraction that stays however large the value gets.
+    `floor` is the limit of the comm fraction for large values.
     """
 
     what: str

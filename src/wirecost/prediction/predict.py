@@ -1,4 +1,4 @@
-"""Predicts one iteration: specifications in, a Breakdown with an interval out."""
+"""Predicts one iteration from specifications as a Breakdown with an interval."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from wirecost.errors import SpecError
 from wirecost.prediction.breakdown import Modelled, as_breakdown
 
 LONGEST_S, MOST_BYTES = 1e7, 1e18
-"""Bounds of an iteration. More than this is no prediction but a mistyped number."""
+"""Bounds of an iteration. A prediction beyond them comes from a mistyped number."""
 _SHORTEST_SHOWN_S = 1e-9
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A prediction with what it was made from; `breakdown` is the part that compares and is stored."""
+    """A prediction with its inputs; `breakdown` is the part that is compared and stored."""
 
     setup: Setup
     shape: Shape
@@ -38,28 +38,28 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits in the GPU's memory."""
+        """Returns whether the job fits in the GPU's memory."""
         return float(self.memory.total) <= self.machine.memory_bytes
 
     @property
     def total_s(self) -> float:
-        """Seconds of the iteration."""
+        """Returns the iteration time in seconds."""
         return float(self.times.total_s)
 
     @property
     def comm_fraction(self) -> float:
-        """Exposed communication over iteration time. Waits between pipeline stages are left out."""
+        """Returns exposed communication / iteration time, without waits between pipeline stages."""
         return float(self.times.exposed_comm_s / self.times.total_s)
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs utilization, without recomputation (arXiv:2204.02311, appendix B)."""
+        """Returns model FLOPs utilization without recomputation (arXiv:2204.02311, appendix B)."""
         flops = float(model_flops(self.shape, batch=self.setup.global_batch))
         return flops / (self.total_s * self.setup.gpus * float(self.machine.attention_peak_flops))
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens of all ranks in a second."""
+        """Returns the tokens of all ranks per second."""
         return self.setup.global_batch * self.setup.workload.sequence_length / self.total_s
 
 
@@ -83,7 +83,7 @@ def predict(setup: Setup, *, machine: Machine | None = None) -> Prediction:
 
 
 def _check_possible(setup: Setup, times: Iteration, memory: Memory) -> None:
-    """Raises SpecError for results that only numbers far outside those of any machine give."""
+    """Raises SpecError for results that require numbers far outside those of any machine."""
     if setup.global_batch * setup.workload.sequence_length >= MOST_BYTES:
         raise SpecError(f"global_batch: {setup.global_batch} sequences are more than any job trains on")
     total_s, total_bytes = float(times.total_s), float(memory.total)
@@ -97,9 +97,9 @@ def _check_possible(setup: Setup, times: Iteration, memory: Memory) -> None:
 
 
 def largest_micro_batch(setup: Setup, *, limit: int = 4096) -> int | None:
-    """Returns the largest micro-batch that fits in memory, None where not even 1 does.
+    """Returns the largest micro-batch that fits in memory; None if not even 1 does.
 
-    Batches are taken as the plan's ranks need them; the global batch grows with them.
+    Batches are multiples that the plan's ranks need; the global batch grows with them.
     """
     shape, layout = shape_of(setup.workload), layout_of(setup)
     machine = machine_of(setup.cluster, setup.stack, setup.plan.precision, setup.plan.matrix_precision)

@@ -3,8 +3,8 @@
 One node's breakdown and the network's efficiency give the iteration at scale.
 
 speedup(g -> n) = (r_compute + r_comm) / (r_compute + r_comm / efficiency(g -> n)), with r the shares of the
-iteration on g GPUs. The efficiency is how much of the node's collective
-bandwidth is left on n GPUs, measured by benchmark or taken from the model's links.
+iteration on g GPUs. The efficiency is how much of the node's collective bandwidth is left on n GPUs, measured by
+benchmark or taken from the model's links.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def project(measured: Breakdown, target: int, efficiency: float) -> Projection:
     if target < measured.world_size:
         raise SpecError(f"target: {target} GPUs are fewer than the breakdown's {measured.world_size}")
     exposed, hidden = comm.median, overlapped.median
-    compute = 1 - exposed  # what hides communication is compute time all the same
+    compute = 1 - exposed  # compute that hides communication counts as compute time
     # Hidden communication grows with the network too, and comes out where compute no longer covers it.
     grown = (exposed + hidden) / efficiency
     shown = max(exposed / efficiency, grown - min(hidden, compute))

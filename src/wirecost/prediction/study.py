@@ -1,8 +1,8 @@
-"""A study predicted: a predicted breakdown for each experiment, before anything is measured.
+"""Predicts a study: a breakdown for each experiment before anything is measured.
 
 FOLDER/study.yaml                the study that was predicted
 FOLDER/SLUG.json                 an experiment's predicted Breakdown
-FOLDER/predictions.json          what it rests on, and the experiments that can't be predicted, with the reason
+FOLDER/predictions.json          its inputs, and the experiments that can't be predicted, with the reason
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ and a shaped link counts all of it."""
 
 @dataclass(frozen=True)
 class PredictedExperiment:
-    """`prediction` is None if the experiment can't be predicted; `refused` then says why."""
+    """An experiment with its prediction; None if it can't be predicted, with the reason in `refused`."""
 
     experiment: Experiment
     prediction: Prediction | None
@@ -52,8 +52,8 @@ def predict_study(
 ) -> list[PredictedExperiment]:
     """Predicts every experiment of a study, from a calibration or from one cluster and stack for all.
 
-    A network's cluster is the calibration's of that name. One that was not benchmarked, but is emulated at a
-    stated rate, is taken at that rate less what protocols add, with a warning.
+    A network's cluster is the calibration's cluster of that name. For an emulated network without a benchmark, the
+    stated rate less protocol overhead is used, with a warning.
     """
     return [_predicted(e, calibration or Calibration(), cluster, stack) for e in study.experiments()]
 

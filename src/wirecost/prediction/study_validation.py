@@ -1,4 +1,6 @@
-"""Predictions of a study beside its measurements: each experiment, the errors, and the order of the strategies."""
+"""Compares a study's predictions with its measurements: each experiment, the errors, the order of
+the strategies.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,13 @@ from wirecost.spec import Experiment
 from wirecost.study.store import Result
 
 LEVEL = 1e-6
-"""Predicted times this close count as equal: the same part of the iteration (the host's launches, for example)
-decides both."""
+"""Relative difference up to which predicted times count as equal: the same part of the iteration (for example the
+host's launches) determines both.
+"""
 TIE = 0.03
-"""Strategies whose measured times lie this close, or within each other's quartiles, are in no order."""
+"""Relative difference up to which measured times of strategies count as equal, as do times within each other's
+quartiles.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,11 @@ class Order:
     global_batch: int
     measured: tuple[str, ...]
     predicted: tuple[str, ...]
-    level: tuple[str, ...]  # of `predicted`, those whose time is the one before's: they have no order
-    wrong_pairs: tuple[tuple[str, str], ...]  # (measured faster, measured slower) that are predicted the other way
-    pairs: int  # that differ by more than the measurements' own spread
+    level: tuple[str, ...]  # strategies of `predicted` with the same time as the one before
+    wrong_pairs: tuple[
+        tuple[str, str], ...
+    ]  # (measured faster, measured slower) that are predicted in reverse order
+    pairs: int  # pairs that differ by more than the measurements' spread
 
 
 @dataclass(frozen=True)
@@ -68,10 +75,10 @@ class StudyValidation:
     orders: tuple[Order, ...]
     left_out: tuple[tuple[str, str], ...]
     unusable: tuple[Diagnostic, ...] = ()
-    """One diagnostic for each thing of the store that can't be used."""
+    """One diagnostic for each entry of the store that can't be used."""
 
     def summary(self, cells: Sequence[ExperimentError] | None = None) -> dict[str, Any]:
-        """Returns mean errors, bias and the share of intervals that hold, of all experiments or of some."""
+        """Returns mean errors, bias and the interval coverage of all experiments or of some."""
         mine = self.cells if cells is None else cells
         fractions = [c.fraction_error for c in mine if c.fraction_error is not None]
         bounded = [c.in_interval for c in mine if c.in_interval is not None]
@@ -93,7 +100,9 @@ class StudyValidation:
 
     @property
     def pairs_right(self) -> tuple[int, int]:
-        """Pairs of strategies in the right order, and all pairs that measurably differ."""
+        """Returns the number of strategy pairs in the right order, and that of all pairs that
+        measurably differ.
+        """
         pairs = sum(order.pairs for order in self.orders)
         return pairs - sum(len(order.wrong_pairs) for order in self.orders), pairs
 
@@ -117,7 +126,7 @@ class StudyValidation:
 def validate_study(
     results: Sequence[Result], predictions: Mapping[str, Breakdown], damaged: Mapping[str, str] | None = None
 ) -> StudyValidation:
-    """Returns a study's predictions beside its measurements.
+    """Returns the comparison of a study's predictions with its measurements.
 
     Args:
         damaged: the reason for each measured experiment that can't be used, by its name.

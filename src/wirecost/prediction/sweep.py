@@ -1,4 +1,4 @@
-"""Sweeps: one prediction for each value of GPUs, bandwidth, batch, ... as a table."""
+"""Predicts sweeps: one prediction for each value of GPUs, bandwidth, batch, ..."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ MAX_POINTS = 500
 
 @dataclass(frozen=True)
 class Point:
-    """One value of a sweep; `prediction` is None where the configuration can't be, and `refused` says why."""
+    """One value of a sweep; `prediction` is None if the configuration is impossible, with the
+    reason in `refused`.
+    """
 
     value: float
     label: str
@@ -88,8 +90,9 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
 
 
 def sweep(base: Setup, axis: str, values: Sequence[str]) -> list[Point]:
-    """Returns a prediction for each value, with everything else as in `base`. A value that can't be has the
-    reason."""
+    """Returns a prediction for each value, with everything else as in `base`. An impossible value
+    has the reason.
+    """
     points = []
     for text in values:
         try:

@@ -1,4 +1,4 @@
-"""Predictions of a table of measurements beside the measurements: every row that can be expressed."""
+"""Compares predictions with a table of measurements, for every row that the model can express."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ NOT_FINITE = "its numbers together give no finite time"
 
 @dataclass
 class RowResult:
-    """`error` is predicted / measured - 1 of seconds, or predicted - measured of fractions."""
+    """One row with its prediction. `error` is predicted / measured - 1 of seconds, or predicted - measured of
+    fractions.
+    """
 
     id: str
     source: str
@@ -44,7 +46,9 @@ class RowResult:
 
 @dataclass
 class TableValidation:
-    """`unit` is s, or fraction for tables of communication fractions (OOM is None on either side)."""
+    """The validation of a table. `unit` is s, or fraction for tables of communication fractions (OOM is None on
+    either side).
+    """
 
     unit: str
     rows: list[RowResult]
@@ -91,8 +95,9 @@ def _by(rows: Sequence[RowResult], label: Callable[[RowResult], str]) -> dict[st
 
 
 def summary(name: str, rows: Sequence[RowResult]) -> dict[str, Any]:
-    """Returns MAPE, bias, worst row and the share of intervals that hold, of rows with an error; OOM cells are
-    counted apart."""
+    """Returns MAPE, bias, worst row and interval coverage of rows with an error; OOM cells are
+    counted separately.
+    """
     errors = [(r.error, r.id) for r in rows if r.error is not None]
     worst = max(errors, key=lambda item: abs(item[0]), default=(None, None))
     bounded = [r for r in rows if r.low is not None and r.high is not None and r.measured is not None]
@@ -114,7 +119,7 @@ def summary(name: str, rows: Sequence[RowResult]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Values fitted to another table, and how far rows of the stacks among them may lie from their prediction."""
+    """Values fitted to another table, with the intervals of rows of its stacks."""
 
     values: Values = field(default_factory=dict)
     spread: float | None = None

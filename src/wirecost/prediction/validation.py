@@ -1,4 +1,4 @@
-"""Predictions beside measurements: of a table's rows, or of a study's experiments."""
+"""Compares predictions with measurements of a table's rows or of a study's experiments."""
 
 from __future__ import annotations
 
