@@ -6,6 +6,7 @@ import os
 import resource
 
 from wirecost.errors import UnsupportedError
+from wirecost.process_limits import check_threads
 
 LEAST_MIB = 320
 """With less, numpy and scipy don't load: they hang, print lines of their own or end the process."""
@@ -19,11 +20,14 @@ def limit_mib() -> int | None:
 
 
 def settle_in() -> None:
-    """Prepares this process for its limit, if it has one.
+    """Prepares this process for its limits.
 
     Raises:
         UnsupportedError: for a limit below `LEAST_MIB`.
     """
+    # numpy's linear algebra starts a thread for each core when it is imported, and reserves memory for each. It
+    # sends this process SIGINT if one can't be started. Ranks set their own number (OMP_NUM_THREADS).
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     limit = limit_mib()
     if limit is None:
         return
@@ -31,13 +35,11 @@ def settle_in() -> None:
         raise UnsupportedError(
             f"needs {LEAST_MIB} MiB of address space, which is limited to {limit} MiB (ulimit -v): raise the limit"
         )
-    # numpy's linear algebra reserves memory for a thread on each core when it is imported.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def check_room_for_polars() -> None:
-    """Refuses a limit under which the table library would abort the process instead of raising an error: it
-    reserves address space for a thread on each core when it is imported (1.2 GiB on 2 cores).
+    """Refuses limits under which the table library would abort the process instead of raising an error: it starts
+    threads on each core when it is imported, and reserves address space for them (1.2 GiB on 2 cores).
 
     Raises:
         UnsupportedError
@@ -49,3 +51,4 @@ def check_room_for_polars() -> None:
             f"Parquet and data frames take {needed} MiB of address space, and it is limited to {limit} MiB "
             "(ulimit -v): raise the limit, or use another format"
         )
+    check_threads(2 * (os.cpu_count() or 1) + 2)

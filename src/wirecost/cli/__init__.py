@@ -28,6 +28,7 @@ from wirecost.address_space import limit_mib, settle_in
 from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.cli.standard_streams import STDOUT, discard_output, open_closed_streams
 from wirecost.errors import WirecostError
+from wirecost.process_limits import explain
 from wirecost.storage import StorageError, fault_of, path_of
 from wirecost.text import printable
 
@@ -143,6 +144,8 @@ def _report(error: BaseException, *, output_closed: bool) -> int:
     no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     if no_memory or no_room_for_code:
         _tell(_out_of_memory())
+    elif (limit := explain(error)) is not None:
+        _tell(limit)
     elif isinstance(error, OSError) and error.errno == errno.EBADF and output_closed:
         _tell("can't write the output: standard output is closed")
         # Python writes what is left in its buffer when it ends, and would fail again.

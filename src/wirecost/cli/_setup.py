@@ -81,10 +81,6 @@ def build(
     **degrees: Any,
 ) -> Setup:
     """The checked Setup that the options mean; `degrees` are keys of Plan."""
-    import os
-
-    # numpy's linear algebra starts a thread for each core when it is imported, and nothing here uses it.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from wirecost.errors import SpecError
     from wirecost.model.load import one, with_bandwidth, with_nodes
     from wirecost.model.setup import setup

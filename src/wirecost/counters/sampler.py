@@ -102,8 +102,9 @@ class Sampler:
         """Goes on in a thread, after a first sample if there was none: everything from here on counts."""
         if self.samples == 0:
             self.sample()
-        self._thread = threading.Thread(target=self.run, name="wirecost-sampler", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self.run, name="wirecost-sampler", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def stop(self) -> None:
         """Takes the last sample and closes sources and sinks."""
