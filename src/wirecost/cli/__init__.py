@@ -26,7 +26,7 @@ from wirecost import reading
 from wirecost._version import __version__
 from wirecost.address_space import limit_mib, settle_in
 from wirecost.cli.signals import EndingSignal, ending_signals
-from wirecost.cli.standard_streams import STDOUT, discard_output, open_closed_streams
+from wirecost.cli.standard_streams import STDOUT, flush_output, prepare_streams
 from wirecost.errors import WirecostError
 from wirecost.process_limits import explain
 from wirecost.storage import StorageError, fault_of, path_of
@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     gc.set_threshold(50_000, 20, 20)
     warnings.showwarning = _show_warning
     reading.notify = _tell
-    closed = open_closed_streams()
+    closed = prepare_streams()
     with ending_signals() as ending:
         _run(argv, ending, output_closed=STDOUT in closed)
 
@@ -116,7 +116,12 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any) 
 def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -> None:
     try:
         settle_in()
-        application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
+        try:
+            application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
+        except SystemExit as end:
+            if not end.code:
+                flush_output()
+            raise
     except SystemExit as error:
         # The library turns KeyboardInterrupt into this silent exit code. Any other one is the command's own: of
         # the ranks of a job that a launcher ends, only the first reports it.
@@ -130,6 +135,10 @@ def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -
             sys.exit(_report(error, output_closed=output_closed))
         _tell(ending.message)
         sys.exit(ending.exit_code)
+    finally:
+        # An error that is reported already.
+        with suppress(OSError):
+            flush_output()
 
 
 def _report(error: BaseException, *, output_closed: bool) -> int:
@@ -148,8 +157,6 @@ def _report(error: BaseException, *, output_closed: bool) -> int:
         _tell(limit)
     elif isinstance(error, OSError) and error.errno == errno.EBADF and output_closed:
         _tell("can't write the output: standard output is closed")
-        # Python writes what is left in its buffer when it ends, and would fail again.
-        discard_output()
     elif isinstance(error, OSError) and (fault := fault_of(error)) is not None:
         path = path_of(error)
         # Standard output has no name.
