@@ -92,6 +92,8 @@ def calibrate(
             raise SpecError("--out writes a cluster from runs and benchmarks; a table's values go to --save FILE")
         result = calibrate_tables(measured, free=free, folds=folds, group=group)
         if save:
+            if any(save.exists() and save.samefile(path) for path in measured):
+                raise SpecError(f"--save {save}: is one of the tables; name another file to write")
             save_calibration(result, save, [str(path) for path in measured])
         _print_tables(result, format, save)
         return

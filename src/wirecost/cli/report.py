@@ -55,12 +55,16 @@ def report(
 ) -> None:
     """Show what a study says: communication fractions, speed-ups, checks, figures, a page."""
     from wirecost.errors import SpecError
+    from wirecost.study import Store
 
     if directory.is_file():
         if predictions is not None or only or show_all:
             raise SpecError(f"{directory}: a recording has a figure only: no --predictions, --only, --all")
         _draw_recording(directory, output_format, html, figures or directory.parent, drawn=not no_figures)
         return
+    for path in (html, figures):
+        if path is not None:
+            Store(directory).check_output(path)
     read = _read(directory, predictions, only or [])
     if output_format is Format.JSON:
         from wirecost.report.data import to_json

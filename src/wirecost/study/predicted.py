@@ -148,11 +148,13 @@ def _at_nominal_rate(network: Network, cluster: Cluster, warnings: list[ResultWa
 def write_predictions(
     cells: Sequence[PredictedCell], study: Study, rests_on: dict[str, Any], folder: Path
 ) -> None:
-    """Raises SpecError if the folder holds predictions already, or can't be written."""
+    """Raises SpecError if the folder holds predictions or a study already, or can't be written."""
     if (folder / INDEX).exists():
         raise SpecError(
             f"{folder}: holds predictions already: choose another --out, so that none is changed after measuring"
         )
+    if (folder / "study.yaml").exists():
+        raise SpecError(f"{folder}: holds a study.yaml, which would be replaced: choose another --out")
     index = {
         "format_version": FORMAT_VERSION,
         "study": study.name,
