@@ -21,7 +21,7 @@ def prepare_streams() -> frozenset[int]:
     closed = _open_closed_streams()
     if sys.stdout is sys.__stdout__ and _loses_output(sys.stdout):
         sys.stdout = _complete(sys.stdout, STDOUT)
-    if sys.stderr is sys.__stderr__ and not os.get_blocking(STDERR):
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = _complete(sys.stderr, STDERR)
     return closed
 
@@ -78,8 +78,9 @@ def _loses_output(stream: object) -> bool:
 
 def _complete(stream: object, number: int) -> io.TextIOWrapper:
     assert isinstance(stream, io.TextIOWrapper)
+    writer = _WaitingWriter(number) if number == STDOUT else _MessageWriter(number)
     return io.TextIOWrapper(
-        io.BufferedWriter(_WaitingWriter(number)),
+        io.BufferedWriter(writer),
         encoding=stream.encoding,
         errors=stream.errors,
         # Messages of standard error are shown at once.
@@ -110,6 +111,16 @@ class _WaitingWriter(io.RawIOBase):
                 poll = select.poll()
                 poll.register(self._number, select.POLLOUT)
                 poll.poll()
+
+
+class _MessageWriter(_WaitingWriter):
+    """Drops what can't be written: a full disk under standard error changes neither answers nor exit codes."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
 
 
 def _open_null(number: int, flags: int) -> None:

@@ -145,3 +145,25 @@ def test_a_pipe_that_is_non_blocking_gets_everything(buffering: dict[str, str], 
     assert process.returncode == 0, stderr
     assert len(text) > 1 << 16
     assert len(json.loads(text)["rows"]) == ROWS
+
+
+@pytest.mark.parametrize("buffering", BUFFERING)
+def test_a_full_disk_under_standard_error_changes_no_answer(buffering: dict[str, str], tmp_path: Path) -> None:
+    run(tmp_path, (), "presets")
+    (tmp_path / "osu.txt").write_text(
+        "# OSU MPI Allreduce Latency Test v7.5\n# Size Avg Latency(us)\n4 1.5\n8 x\n"
+    )
+    command = [sys.executable, "-m", "wirecost"]
+    codes, answers = [], []
+    for argv in (["transport", "nccl.log"], ["transport", "none.log"], ["bench", "--read", "osu.txt"]):
+        for place in ("/dev/null", "/dev/full"):
+            with Path(place).open("wb") as stderr:
+                done = subprocess.run(
+                    [*command, *argv], cwd=tmp_path, env=environment(buffering),
+                    stdout=subprocess.PIPE, stderr=stderr, check=False,
+                )  # fmt: skip
+            codes.append(done.returncode)
+            answers.append(done.stdout)
+    assert codes[::2] == codes[1::2]
+    assert codes[:4:2] == [0, 2]
+    assert answers[::2] == answers[1::2]
