@@ -17,12 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from wirecost.model.calibrate import Fit, Problem, fit, grouped_folds, random_folds
-from wirecost.model.calibrate_fractions import fit_fractions, machine_with_fractions
-from wirecost.model.rows import Configuration
-from wirecost.model.store import set_line, write_presets
-from wirecost.model.study_table import fraction_row, predict_fraction
-from wirecost.model.validate import configurations, read_table
+from wirecost.calibration.fit import HoldOut, leave_out, random_folds
+from wirecost.calibration.inputs.fractions import fraction_rows
+from wirecost.calibration.inputs.rows import TableRow, iteration_rows
+from wirecost.calibration.inputs.table import Setting, read_table
+from wirecost.calibration.presets import set_line, write_presets
+from wirecost.calibration.properties import Free, free_preset
+from wirecost.calibration.solver import Fitted, solve
+from wirecost.calibration.table_rows import FractionRows, IterationRows
+from wirecost.spec import load_spec
 
 PRESETS = Path(__file__).resolve().parents[1] / "src" / "wirecost" / "spec" / "presets"
 OWN = Path(__file__).resolve().parent / "data"
@@ -72,7 +75,10 @@ class Stage:
     stacks: tuple[str, ...] = ()  # rows of other stacks are left out
     start: dict[str, float] = field(default_factory=dict)
     evaluations: int = 60
-    pull: float = 0.02
+
+    def properties(self) -> list[Free]:
+        """Returns the properties, each from where its fit starts."""
+        return [free_preset(name, self.start.get(name)) for name in self.free]
 
 
 STAGES = [
@@ -169,8 +175,6 @@ STAGES = [
         ],
         ("megatron-core",),
         {"stack megatron-core pipeline_exposed": 0.1},
-        60,
-        0.05,
     ),
     # Once more without the GPU's own properties, which the stages between have moved.
     Stage(
@@ -190,40 +194,43 @@ STAGES = [
 ]
 
 
-def rows_of(stage: Stage, folder: Path) -> tuple[list[Configuration], np.ndarray, list[str]]:
-    rows: list[Configuration] = []
+FRACTIONS = [
+    "link pcie4 efficiency",
+    "link ipoib-100g efficiency",
+    "link tcp-10g efficiency",
+    *stack(
+        "megatron-lm-v3",
+        "host_forward_s",
+        "host_backward_s",
+        "host_sharpness",
+        "host_masked",
+        "hidden_bytes",
+        "attention_bytes_forward",
+        "attention_bytes_backward",
+        "iteration_s",
+    ),
+]
+"""Fractions tell ratios only. What InfiniBand EDR reaches (its preset) sets the scale, and isn't fitted here."""
+
+
+def rows_of(stage: Stage, folder: Path) -> tuple[list[TableRow], np.ndarray, list[str]]:
+    rows: list[TableRow] = []
     weights: list[float] = []
     tables: list[str] = []
     for table, weight in stage.tables.items():
         path = OWN / f"{table}.csv"
-        found, _ = configurations(read_table(path if path.exists() else folder / "measured" / f"{table}.csv"))
-        found = [r for r in found if not stage.stacks or r.key.stack in stage.stacks]
-        rows += found
-        weights += [weight] * len(found)
-        tables += [table] * len(found)
+        read = iteration_rows(read_table(path if path.exists() else folder / "measured" / f"{table}.csv")).rows
+        read = [r for r in read if not stage.stacks or r.key.stack in stage.stacks]
+        rows += read
+        weights += [weight] * len(read)
+        tables += [table] * len(read)
     return rows, np.array(weights), tables
 
 
-def run(
-    stage: Stage, rows: list[Configuration], weights: np.ndarray, keep: np.ndarray | None = None
-) -> tuple[Fit, Problem]:
-    """Fits; rows that leave the micro-batch open are chosen again under the fitted values, and fitted once
-    more."""
-    problem = Problem(rows)
-    part = problem if keep is None else problem.subset(keep)
-    found = fit(
-        part,
-        stage.free,
-        weights=weights if keep is None else weights[keep],
-        start=stage.start,
-        evaluations=stage.evaluations if keep is None else stage.evaluations // 2,
-        pull=stage.pull,
-    )
-    return found, problem
-
-
-def errors_of(problem: Problem, values: dict[str, float]) -> np.ndarray:
-    return problem.predict(values) / problem.measured - 1
+def show(fitted: list[Fitted]) -> None:
+    for p in fitted:
+        within = f"within {100 * p.within:.0f} %" if p.within is not None else p.reason
+        print(f"    {p.name:58s} {p.value:.4g}  (was {p.start:.4g}, {within})")
 
 
 def describe(title: str, errors: np.ndarray, tables: list[str]) -> str:
@@ -236,45 +243,68 @@ def describe(title: str, errors: np.ndarray, tables: list[str]) -> str:
     return f"  {title}: " + "; ".join(parts)
 
 
-def held_out(stage: Stage, rows: list[Configuration], weights: np.ndarray, folds: list[np.ndarray]) -> np.ndarray:
-    """Errors of each row under a fit that did not see it."""
-    errors = np.full(len(rows), np.nan)
-    for mask in folds:
-        if mask.all() or not mask.any():
-            continue
-        found, problem = run(stage, rows, weights, ~mask)
-        errors[mask] = errors_of(problem.subset(mask), found.values)
-    return errors
-
-
 def cluster_a(reference: Path, write: bool) -> None:
-    """The interconnect study's fractions: fitted on all, and on one workload with the one-node rows."""
+    """Fits the interconnect study's fractions: all of them, and those of one workload with the one-node rows.
+
+    The study is doi 10.1109/MM.2024.3360081.
+    """
     table = read_table(reference / "comm_fraction_cluster_a.csv")
-    found = fit_fractions(table)
-    print(f"cluster-a: {found.rows} fractions")
-    for name, value in found.values.items():
-        print(f"    {name:58s} {value:.4g}  (was {found.start[name]:.4g})")
-    print(f"  fitted: mean error {found.mape:.4f}, bias {found.bias:+.4f}")
+    setting = Setting(testbed=load_spec("testbed", "pinnacles-a"))
+    problem = FractionRows(fraction_rows(table, setting).rows)
+    properties = [free_preset(name) for name in FRACTIONS]
+    fitted = solve(properties, problem.errors)
+    values = {p.name: p.value for p in fitted}
+    errors = problem.row_errors(values)
+    print(f"cluster-a: {problem.rows} fractions")
+    show(fitted)
+    print(f"  fitted: mean error {np.abs(errors).mean():.4f}, bias {errors.mean():+.4f}")
     if write:
-        said = (
-            f"fitted to comm_fraction_cluster_a.csv: {found.rows} fractions, mean error {found.mape:.4f} as fitted"
+        text = (
+            f"fitted to comm_fraction_cluster_a.csv: {problem.rows} fractions, mean error "
+            f"{np.abs(errors).mean():.4f} as fitted"
         )
-        write_presets(found.values, PRESETS, {" ".join(name.split()[:2]): said for name in found.values})
+        determined = {p.name: p.value for p in fitted if p.determined}
+        write_presets(determined, PRESETS, {" ".join(name.split()[:2]): text for name in determined})
         return
-    for workload in sorted({row["workload"] for row in table if row["workload"]}):
-        seen = [r for r in table if r["workload"] == workload or r["gpus"] == "2"]
-        values = fit_fractions(seen).values
-        errors = []
-        for index, row in enumerate(table):
-            one = fraction_row(row, index)
-            if row in seen or one.measured is None:
-                continue
-            value = predict_fraction(one, machine_with_fractions(one, values))
-            errors.append(abs(value - one.measured) if value is not None else 1.0)
+    free = [p for p, f in zip(properties, fitted, strict=True) if f.determined]
+    start = {p.name: p.start for p in properties}
+    for workload in sorted({row.parameters["workload"] for row in problem.table}):
+        seen = [r.parameters["workload"] == workload or r.parameters["gpus"] == "2" for r in problem.table]
+        errors = leave_out(problem, free, start, [~np.array(seen)])
+        assert errors is not None
         print(
             f"  {workload} and one-node rows seen, the others predicted: mean error "
-            f"{np.mean(errors):.4f}, n {len(errors)}"
+            f"{np.nanmean(np.abs(errors)):.4f}, n {len(seen) - sum(seen)}"
         )
+
+
+def folds_of(kind: str, rows: list[TableRow]) -> list[np.ndarray]:
+    columns = {"model": "hidden", "tp": "tp", "pp": "pp", "mbs": "mbs"}
+    if kind == "random":
+        return random_folds(len(rows), 3 if len(rows) > 500 else 5)
+    labels = tuple(str(r.parameters[columns[kind]]) for r in rows)
+    return HoldOut(labels=labels, column=kind).masks(len(rows)) if len(set(labels)) > 1 else []
+
+
+def judge(
+    stage: Stage, problem: IterationRows, free: list[Free], tables: list[str], kinds: list[str]
+) -> dict[str, float]:
+    """Prints the errors on rows left out; returns the spread of each stack."""
+    start = {p.name: p.start for p in stage.properties()}
+    spread: dict[str, float] = {}
+    for kind in kinds:
+        folds = folds_of(kind, problem.table)
+        if not 2 <= len(folds) <= 14:
+            continue
+        errors = leave_out(problem, free, start, folds)
+        assert errors is not None
+        print(describe(f"held out by {kind}", errors, tables), flush=True)
+        for name in sorted({r.key.stack for r in problem.table}) if kind == "random" else ():
+            own = np.array([r.key.stack == name for r in problem.table]) & ~np.isnan(errors)
+            if own.sum() >= 10:
+                spread[name] = float(np.quantile(np.abs(np.log1p(errors[own])), 0.9))
+                print(f"    90 % of {name}'s |log error| below {spread[name]:.3f}")
+    return spread
 
 
 def main() -> None:
@@ -291,34 +321,21 @@ def main() -> None:
             continue
         began = time.perf_counter()
         rows, weights, tables = rows_of(stage, options.reference)
-        found, problem = run(stage, rows, weights)
+        problem = IterationRows(rows, weights)
+        properties = stage.properties()
+        fitted = solve(properties, problem.errors, evaluations=stage.evaluations)
         print(f"{stage.name}: {len(rows)} rows, {len(stage.free)} properties, {time.perf_counter() - began:.0f} s")
-        for name, value in found.values.items():
-            print(f"    {name:58s} {value:.4g}  (was {found.start[name]:.4g})")
-        print(describe("fitted", errors_of(problem, found.values), tables))
-        spread = {}
-        if options.folds:
-            columns = {"model": "hidden", "tp": "tp", "pp": "pp", "mbs": "mbs"}
-            kinds = ["random", *columns] if options.folds == "all" else [options.folds]
-            for how in kinds:
-                if how == "random":
-                    folds = random_folds(len(rows), 3 if len(rows) > 500 else 5)
-                else:
-                    folds = grouped_folds([r.parameters[columns[how]] for r in rows])
-                if not 2 <= len(folds) <= 14:
-                    continue
-                errors = held_out(stage, rows, weights, folds)
-                print(describe(f"held out by {how}", errors, tables), flush=True)
-                if how == "random":
-                    for name in sorted({r.key.stack for r in rows}):
-                        mine = np.array([r.key.stack == name for r in rows]) & ~np.isnan(errors)
-                        if mine.sum() >= 10:
-                            spread[name] = float(np.quantile(np.abs(np.log1p(errors[mine])), 0.9))
-                            print(f"    90 % of {name}'s |log error| below {spread[name]:.3f}")
+        show(fitted)
+        errors = problem.row_errors({p.name: p.value for p in fitted})
+        print(describe("fitted", errors, tables))
+        free = [p for p, f in zip(properties, fitted, strict=True) if f.determined]
+        kinds = ["random", "model", "tp", "pp", "mbs"] if options.folds == "all" else [options.folds]
+        spread = judge(stage, problem, free, tables, kinds) if options.folds else {}
         if options.write:
-            said = f"{', '.join(stage.tables)}: {len(rows)} rows, mean error {100 * found.mape:.1f} % as fitted"
-            owners = {" ".join(name.split()[:2]): f"fitted to {said}" for name in stage.free}
-            paths = write_presets(found.values, PRESETS, owners)
+            determined = {p.name: p.value for p in fitted if p.determined}
+            text = f"{', '.join(stage.tables)}: {len(rows)} rows, mean error {100 * np.abs(errors).mean():.1f} %"
+            owners = {" ".join(name.split()[:2]): f"fitted to {text} as fitted" for name in determined}
+            paths = write_presets(determined, PRESETS, owners)
             for name, value in spread.items():
                 set_line(PRESETS / "stacks" / f"{name}.yaml", "spread", f"{value:.3f}")
             print("  wrote " + ", ".join(str(p.relative_to(PRESETS)) for p in paths))

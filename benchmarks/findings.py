@@ -1,4 +1,6 @@
-"""The reference studies' findings, out of the model by themselves. Writes docs/findings.md with --write.
+"""The reference studies' findings, out of the model by themselves.
+
+Writes docs/validation/findings.md with --write.
 
 python benchmarks/findings.py [--write]
 """
@@ -8,23 +10,28 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from wirecost.costmodel.setup import setup
 from wirecost.errors import SpecError
-from wirecost.model.load import one, with_nodes
-from wirecost.model.predict import Prediction, predict
-from wirecost.model.setup import setup
-from wirecost.spec import Plan
+from wirecost.prediction.predict import Prediction, predict
+from wirecost.spec import Plan, load_spec, with_nodes
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "findings.md"
-STUDY_A = ("gpt-2-medium", "gpt-2-large", "bert-large", "t5-large")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "validation" / "findings.md"
+INTERCONNECT_WORKLOADS = ("gpt-2-medium", "gpt-2-large", "bert-large", "t5-large")
 NETWORKS = {"RDMA": "pinnacles-a-rdma", "IPoIB": "pinnacles-a-ipoib", "TCP": "pinnacles-a-tcp"}
 
 
 def run(workload: str, cluster: str, stack: str, gpus: int, micro: int, batch: int, **plan: object) -> Prediction:
     made = Plan.model_validate({"name": "finding", "precision": "fp16", **plan})
-    machine = with_nodes(one("cluster", cluster), gpus)
+    machine = with_nodes(load_spec("cluster", cluster), gpus)
     return predict(
         setup(
-            one("workload", workload), made, machine, stack=stack, gpus=gpus, micro_batch=micro, global_batch=batch
+            load_spec("workload", workload),
+            made,
+            machine,
+            stack=stack,
+            gpus=gpus,
+            micro_batch=micro,
+            global_batch=batch,
         )
     )
 
@@ -43,9 +50,9 @@ def table(head: list[str], body: list[list[str]]) -> str:
 
 
 def networks() -> str:
-    """Study A: what RDMA gains in data parallel and in pipeline parallel."""
+    """Gains of RDMA in data parallel and in pipeline parallel, beside those of the interconnect study."""
     body, gains = [], {"data": {"IPoIB": [], "TCP": []}, "pipeline": {"IPoIB": [], "TCP": []}}
-    for workload in STUDY_A:
+    for workload in INTERCONNECT_WORKLOADS:
         recompute = "full" if workload.startswith("gpt") else "none"
         for kind in ("data", "pipeline"):
             for gpus in (4, 8):
@@ -76,14 +83,14 @@ def networks() -> str:
     )
     return (
         f"{text}\n\nMean over the rows, predicted: RDMA beats IPoIB {mean['data']['IPoIB']:.1f}x and TCP "
-        f"{mean['data']['TCP']:.1f}x in data parallel (study A: 2.5x and 4.8x), "
+        f"{mean['data']['TCP']:.1f}x in data parallel (the study: 2.5x and 4.8x), "
         f"{mean['pipeline']['IPoIB']:.2f}x and "
-        f"{mean['pipeline']['TCP']:.2f}x in pipeline parallel (study A: 1.1x and 1.2x)."
+        f"{mean['pipeline']['TCP']:.2f}x in pipeline parallel (the study: 1.1x and 1.2x)."
     )
 
 
 def shares() -> str:
-    """Study A: the all-reduce's share on 8 GPUs, mean over the four workloads."""
+    """All-reduce's share on 8 GPUs, mean over the four workloads, beside that of the interconnect study."""
     body = []
     said = {"strong": ("53 / 82 / 92 %", 2), "weak": ("51 / 81 / 91 %", 4)}
     for scaling, (measured, micro) in said.items():
@@ -101,26 +108,27 @@ def shares() -> str:
                         recompute="full" if w.startswith("gpt") else "none",
                     )
                 )
-                for w in STUDY_A
+                for w in INTERCONNECT_WORKLOADS
             ]
             means.append(sum(found) / len(found))
         body.append([scaling, " / ".join(f"{100 * m:.0f}" for m in means) + " %", measured])
-    return table(["scaling", "predicted (RDMA / IPoIB / TCP)", "study A"], body)
+    return table(["scaling", "predicted (RDMA / IPoIB / TCP)", "interconnect study"], body)
 
 
-def cluster_b() -> str:
-    """Study A's 73 % on cluster B, which the model would give at another network rate only."""
+def slingshot_cluster() -> str:
+    """The study's 73 % on its Slingshot cluster, and the network rate at which the model would give it."""
     found = run("gpt-2-large", "cluster-b", "megatron-lm-v3", 16, 12, 192, recompute="full")
-    link = found.made.cluster.inter_node
+    link = found.setup.cluster.inter_node
     assert link.efficiency is not None
     rest = seconds(found) * (1 - fraction(found))
     needed = link.efficiency * float(found.times.gradient_s) / (0.73 / 0.27 * rest)
     return (
-        "GPT-2-Large on 16 GPUs of cluster B, global batch 192: the study says that the all-reduce takes 73 % of\n"
-        f"the iteration, the model predicts {100 * fraction(found):.0f} % (recomputing, without which it does not "
-        f"fit). 73 % would need a\nnetwork that gives {100 * needed:.0f} % of Slingshot's line rate; collective "
-        f"benchmarks of such nodes reach {100 * link.efficiency:.0f} %. That is a\nrate of sockets rather than of "
-        "RDMA, and nothing published tells which it was: the claim stays out of the fit."
+        "GPT-2-Large on 16 GPUs of that cluster (preset `cluster-b`), global batch 192: the study says that the\n"
+        "all-reduce takes 73 % of the iteration. The model predicts "
+        f"{100 * fraction(found):.0f} % (with recomputation, without which the model does\nnot fit into memory). "
+        f"73 % would need a network that gives {100 * needed:.0f} % of Slingshot's line rate; collective\n"
+        f"benchmarks of such nodes reach {100 * link.efficiency:.0f} %. That is a rate of sockets rather than of "
+        "RDMA. No publication\nsays which it was, so the claim is not part of the fit."
     )
 
 
@@ -223,11 +231,14 @@ def page() -> str:
         [
             "# The studies' findings, from the model",
             "",
-            "Every number here is *predicted*; `python benchmarks/findings.py --write` made this page. What",
-            "the model was fitted to is said in [model.md](model.md): of study A only communication fractions",
-            "of GPT-2-Large and T5-Large, of study B nothing.",
+            "Every number here is *predicted*; `python benchmarks/findings.py --write` made this page. The page",
+            "compares predictions with two [published studies](published-against-measured.md#the-studies): the",
+            "interconnect study ([doi 10.1109/MM.2024.3360081](https://doi.org/10.1109/MM.2024.3360081)) and the",
+            "at-scale study ([doi 10.1145/3639034](https://doi.org/10.1145/3639034)). The model was fitted to the",
+            "communication fractions of GPT-2-Large and T5-Large of the interconnect study, and to nothing of the",
+            "at-scale study ([The cost model](../explanation/cost-model.md)).",
             "",
-            "## RDMA, IPoIB and TCP (study A, cluster A)",
+            "## RDMA, IPoIB and TCP (interconnect study, Pinnacles)",
             "",
             networks(),
             "",
@@ -236,20 +247,20 @@ def page() -> str:
             "",
             shares(),
             "",
-            "## Data parallel scales better than tensor parallel (study B)",
+            "## Data parallel scales better than tensor parallel (at-scale study)",
             "",
             "Throughput of each GPU relative to one GPU alone (ThetaGPU, 80 GB); micro-batch 4, data parallel",
             "with optimizer state sharded:",
             "",
             data_against_tensor(),
             "",
-            "## Tensor-parallel degree at most the GPUs of a node (study B)",
+            "## Tensor-parallel degree at most the GPUs of a node (at-scale study)",
             "",
             "GPT-18.4B on 64 GPUs, global batch 512; pipeline stages 16 / TP:",
             "",
             tensor_degree(),
             "",
-            "## Pipeline degree at least the number of nodes (study B)",
+            "## Pipeline degree at least the number of nodes (at-scale study)",
             "",
             "GPT-7.5B on Polaris (4 A100-40GB and 200 Gb/s a node), TP 4, global batch 128:",
             "",
@@ -259,9 +270,9 @@ def page() -> str:
             "2 and 4 nodes; on 8, four stages are, since the bubble of eight costs more than the gradients",
             "that they save.",
             "",
-            "## What the model does not reproduce (study A, cluster B)",
+            "## What the model does not reproduce (interconnect study, its Slingshot cluster)",
             "",
-            cluster_b(),
+            slingshot_cluster(),
             "",
         ]
     )
@@ -269,7 +280,7 @@ def page() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The studies' findings from the model")
-    parser.add_argument("--write", action="store_true", help="write docs/findings.md")
+    parser.add_argument("--write", action="store_true", help="write docs/validation/findings.md")
     text = page()
     if parser.parse_args().write:
         PAGE.parent.mkdir(exist_ok=True)

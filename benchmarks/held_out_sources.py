@@ -3,7 +3,7 @@
     python benchmarks/held_out_sources.py REFERENCE
 
 Each case leaves a whole source (a paper's or a project's measurements on its cluster) out of the fit and predicts
-it, with the interval that the rules of `wirecost.model.interval` give such a source: the stack's spread, and what
+it, with the interval that `wirecost.prediction.interval` gives such a source: the stack's spread, and what
 a GPU and a network add that the fit did not see. The fits start from another stack's values and the defaults.
 """
 
@@ -18,26 +18,36 @@ from pathlib import Path
 import numpy as np
 from calibrate_presets import OWN, STAGES, UNFUSED
 
-from wirecost.model.calibrate import Problem, fit
-from wirecost.model.interval import UNKNOWN_GPU, UNKNOWN_NETWORK, WIDEST
-from wirecost.model.machine import stack_named
-from wirecost.model.rows import Configuration
-from wirecost.model.validate import configurations, read_table
+from wirecost.calibration.inputs.rows import TableRow, iteration_rows
+from wirecost.calibration.inputs.table import read_table
+from wirecost.calibration.properties import Values, free_preset
+from wirecost.calibration.solver import solve
+from wirecost.calibration.table_rows import IterationRows
+from wirecost.prediction.interval import GPU_WIDTHS, NETWORK_WIDTHS, WIDEST
+from wirecost.spec import Provenance, gpu, stack_named
 
 A100 = "gpu A100-SXM-80GB"
 UNFITTED_GPU = {"matrix_efficiency": 0.75, "matrix_traffic": 0.5}
 UNFITTED_LINK = {"efficiency": 0.8, "shared_efficiency": 0.6}
+SIBLINGS = (("A100-SXM-40GB", "A100-SXM-80GB"), ("GB200-NVL72", "GB300-NVL72"))
+"""GPUs of one silicon that were each measured."""
+WIDTHS = {
+    "gpu": GPU_WIDTHS[Provenance.DATASHEET],
+    "sibling": GPU_WIDTHS[Provenance.DERIVED],
+    "network": NETWORK_WIDTHS[Provenance.DATASHEET],
+}
 
 
 @dataclass
 class Case:
     """`held` is predicted under `stack`, after a fit of `free` to `seen` (none: the stack as it is). `unfitted`
-    names what besides the stack the fit did not see: gpu, network."""
+    names what besides the stack the fit did not see: gpu, network, or a GPU
+    whose efficiencies are those of a sibling."""
 
     name: str
-    held: Sequence[Configuration]
+    held: Sequence[TableRow]
     stack: str
-    seen: Sequence[Configuration] = ()
+    seen: Sequence[TableRow] = ()
     free: Sequence[str] = ()
     start: Mapping[str, float] = field(default_factory=dict)
     unfitted: tuple[str, ...] = ()
@@ -56,11 +66,14 @@ class Judged:
         return float(np.mean(np.abs(self.errors) <= self.spread))
 
 
-def under(rows: Sequence[Configuration], stack: str) -> list[Configuration]:
-    return [replace(row, key=replace(row.key, stack=stack)) for row in rows]
+def under(rows: Sequence[TableRow], stack: str) -> list[TableRow]:
+    return [
+        replace(row, key=replace(row.key, stack=stack), parts=replace(row.parts, stack=stack_named(stack)))
+        for row in rows
+    ]
 
 
-def defaults(rows: Sequence[Configuration]) -> dict[str, float]:
+def defaults(rows: Sequence[TableRow]) -> dict[str, float]:
     """The rows' GPUs and networks as if nobody had fitted them."""
     found = {f"gpu {row.key.gpu} {p}": value for row in rows for p, value in UNFITTED_GPU.items()}
     for row in rows:
@@ -70,23 +83,24 @@ def defaults(rows: Sequence[Configuration]) -> dict[str, float]:
 
 
 def judge(case: Case) -> Judged:
-    values = dict(case.start)
+    values: Values = dict(case.start)
     if case.seen:
-        pull = 0.05 if len(case.seen) < 100 else 0.02
-        values |= fit(Problem(case.seen), case.free, start=case.start, evaluations=40, pull=pull).values
-    problem = Problem(under(case.held, case.stack))
+        free = [free_preset(name, case.start.get(name)) for name in case.free]
+        values |= {p.name: p.value for p in solve(free, IterationRows(case.seen).errors, evaluations=40)}
+    problem = IterationRows(under(case.held, case.stack))
     errors = np.log(problem.predict(values) / problem.measured)
-    widths = [stack_named(case.stack).spread]
-    widths += [UNKNOWN_GPU] * ("gpu" in case.unfitted) + [UNKNOWN_NETWORK] * ("network" in case.unfitted)
+    widths = [stack_named(case.stack).accuracy.spread]
+    widths += [WIDTHS[name] for name in case.unfitted]
     return Judged(case, errors, min(math.hypot(*widths), WIDEST))
 
 
 def cases(reference: Path) -> list[Case]:
     """One source held out of those that share a stack, then every source under the stack of nobody."""
 
-    def table(name: str) -> list[Configuration]:
+    def table(name: str) -> list[TableRow]:
         own = OWN / f"{name}.csv"
-        return configurations(read_table(own if own.exists() else reference / "measured" / f"{name}.csv"))[0]
+        path = own if own.exists() else reference / "measured" / f"{name}.csv"
+        return iteration_rows(read_table(path)).rows
 
     stages = {stage.name: stage for stage in STAGES}
     single, multi = table("vtrain_a100_single"), table("vtrain_a100_multi")
@@ -96,7 +110,7 @@ def cases(reference: Path) -> list[Case]:
     megatron = stages["megatron-a100"].free
     lm = [name for name in megatron if "megatron-lm-2021" in name]
     deepspeed = [name for name in megatron if "megatron-lm-2021" not in name]
-    other = {f"stack megatron-lm-2021 {p}": float(getattr(stack_named("megatron-deepspeed"), p)) for p in UNFUSED}
+    other = {f"stack megatron-lm-2021 {p}": float(stack_named("megatron-deepspeed").value(p)) for p in UNFUSED}
     both, mds = ("gpu", "network"), "megatron-deepspeed"
     begin = defaults(multi) | defaults(single)
     found = [
@@ -108,15 +122,21 @@ def cases(reference: Path) -> list[Case]:
         Case("Korthikanti, all from vTrain", korthikanti, mds, single + multi, deepspeed, begin, both),
     ]  # fmt: skip
     for name, rows, stage in (("MosaicML", mosaic, "fsdp-flash"), ("Megatron-Bridge", bridge, "megatron-core")):
-        for gpu in sorted({row.key.gpu for row in rows}):
-            held = [row for row in rows if row.key.gpu == gpu]
-            seen = [row for row in rows if row.key.gpu != gpu]
+        for device in sorted({row.key.gpu for row in rows}):
+            held = [row for row in rows if row.key.gpu == device]
+            seen = [row for row in rows if row.key.gpu != device]
             links = {row.key.inter for row in held} - {row.key.inter for row in seen}
-            free = [p for p in stages[stage].free if p.split()[1] not in {gpu, *links}]
+            free = [p for p in stages[stage].free if p.split()[1] not in {device, *links}]
             start = dict(stages[stage].start) | defaults(held)
             start = {p: v for p, v in start.items() if not p.startswith("link") or p.split()[1] in links}
             unfitted = both if links else ("gpu",)
-            found.append(Case(f"{name} on {gpu}, its other GPUs", held, stage, seen, free, start, unfitted))
+            found.append(Case(f"{name} on {device}, its other GPUs", held, stage, seen, free, start, unfitted))
+    for pair in SIBLINGS:
+        for device, sibling in (pair, pair[::-1]):
+            rows = [row for row in mosaic + bridge if row.key.gpu == device]
+            start = {f"gpu {device} {key}": float(getattr(gpu(sibling), key)) for key in UNFITTED_GPU}
+            name, stack = f"{device}, efficiencies of {sibling}", rows[0].key.stack
+            found.append(Case(name, rows, stack, start=start, unfitted=("sibling",)))
     everyone = {
         "vTrain single-node": single, "vTrain multi-node": multi, "SC'21": sc21, "Korthikanti": korthikanti,
         "MosaicML": mosaic, "Megatron-Bridge": bridge, "one H100": own,

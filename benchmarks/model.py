@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from held_out_sources import cases, judge, show
 
-from wirecost.model.inputs import Layout
-from wirecost.model.iteration import iterate, iterate_memory
-from wirecost.model.load import one
-from wirecost.model.machine import machine_of, stack_named
-from wirecost.model.parameters import shape_of
-from wirecost.model.validate import validate_table
-from wirecost.spec import Precision
+from wirecost.calibration.inputs.table import Setting
+from wirecost.costmodel.inputs import Layout
+from wirecost.costmodel.iteration import iterate, iterate_memory
+from wirecost.costmodel.machine import machine_of
+from wirecost.costmodel.shape import shape_of
+from wirecost.prediction.table_validation import validate_table
+from wirecost.spec import Precision, load_spec, stack_named
 
 PEERS = {
     # table: (Calculon, llm-analysis at efficiency 0.5, best published), mean absolute error in percent
@@ -45,8 +45,8 @@ TARGETS = {
 
 def speed(count: int = 8192, repeats: int = 12) -> dict[str, float]:
     """Configurations a second of processor time on one core: time and memory of GPT-3 175B on Selene."""
-    shape = shape_of(one("workload", "gpt-3-175b"))
-    machine = machine_of(one("cluster", "selene"), stack_named("megatron-lm-2021"), Precision.BF16)
+    shape = shape_of(load_spec("workload", "gpt-3-175b"))
+    machine = machine_of(load_spec("cluster", "selene"), stack_named("megatron-lm-2021"), Precision.BF16)
     draw = np.random.default_rng(0)
 
     def pick(*values: float) -> np.ndarray:
@@ -94,9 +94,9 @@ def startup(repeats: int = 7) -> tuple[float, float]:
         "wirecost",
         "predict",
         "gpt-3-175b",
-        "-c",
+        "--cluster",
         "selene",
-        "-n",
+        "--gpus",
         "512",
         "--tp",
         "8",
@@ -132,7 +132,7 @@ def errors(reference: Path) -> None:
         )
     path = reference / "comm_fraction_cluster_a.csv"
     if path.exists():
-        result = validate_table(path)
+        result = validate_table(path, setting=Setting(testbed=load_spec("testbed", "pinnacles-a")))
         e = np.array([r.error for r in result.rows if r.error is not None])
         right = sum((r.predicted is None) == (r.measured is None) for r in result.rows)
         print(

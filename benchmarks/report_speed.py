@@ -34,9 +34,9 @@ from wirecost.breakdown import (
     Parts,
     PeakMemory,
     Phase,
-    ResultWarning,
     Source,
 )
+from wirecost.diagnostics import diagnostic
 from wirecost.spec import Experiment, Study, to_yaml
 from wirecost.study.store import Outcome, Status
 
@@ -158,7 +158,7 @@ def make_breakdown(e: Experiment, draw: random.Random) -> Breakdown:
             for rank in range(e.ranks)
         ),
         tokens_per_iteration=e.tokens_per_iteration,
-        warnings=(ResultWarning(code="shared_cores", message=f"{e.ranks} ranks share 2 processor cores"),),
+        diagnostics=(diagnostic("shared_cores", f"{e.ranks} ranks share 2 processor cores"),),
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from wirecost.spec.experiment import Scaling
 from wirecost.spec.presets import named
 from wirecost.spec.study import ScalingRule
 from wirecost.study import Status, Store
-from wirecost.study.runner import load_study
+from wirecost.study.loading import load_study
 from wirecost.units import Seconds
 
 WIRECOST = f"{sys.executable} -m wirecost"
@@ -225,7 +225,9 @@ def predict(studies: list[str], out: Path) -> int:
     """Raises CalledProcessError where one can't be had."""
     sources = [*sorted(out.glob("alone-*")), *sorted((out / "bench").glob("*.json"))]
     fitted = out / "mine"
-    subprocess.run([*shlex.split(WIRECOST), "calibrate", *map(str, sources), "--out", str(fitted)], check=True)
+    # A fit that is no better than the presets is saved all the same: intervals and warnings show it.
+    command = ["calibrate", *map(str, sources), "--out", str(fitted), "--force"]
+    subprocess.run([*shlex.split(WIRECOST), *command], check=True)
     for name in studies:
         folder = out / f"predictions-{load_study(name).name}"
         command = ["predict", "--study", name, "--calibration", str(fitted), "--out", str(folder)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -9,12 +10,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from support.fuzzing.seed import COUNT, SEED
 from support.paths import SHARED
 
+# The time that an example takes decides no test.
+settings.register_profile("wirecost", deadline=None)
+settings.load_profile("wirecost")
+
 
 def pytest_configure() -> None:
+    # Parallel workers get it from pytest-xdist; tests set the width that they need.
+    os.environ.pop("COLUMNS", None)
+    _restore_signals()
+
+
+def _restore_signals() -> None:
     """In the background of a shell, or under nohup, signals are ignored, which processes started here would inherit;
     a shell can't trap them again."""
     for number in (signal.SIGINT, signal.SIGHUP):

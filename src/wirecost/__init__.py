@@ -1,5 +1,98 @@
-"""wirecost: what the network costs in large language model training, why, and what would change it."""
+"""wirecost: what the network costs in large language model training, why, and what would change it.
+
+The functions of this package read, predict, measure and compare, and each returns a result with the numbers as
+attributes, `.to_polars()`, `.to_pandas()` and `.chart()`. Modules are imported when a name is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from wirecost._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from wirecost.api.benchmarks import BenchResults, bench
+    from wirecost.api.breakdowns import BreakdownView, ComparisonView, compare, load
+    from wirecost.api.logs import TransportView, read_logs
+    from wirecost.api.predictions import (
+        NeedView,
+        PredictionView,
+        SweepView,
+        ValidationView,
+        need,
+        predict,
+        sweep,
+        validate,
+    )
+    from wirecost.api.studies import StudyResults, read_study, run_study
+    from wirecost.api.traces import Traces, read_traces
+    from wirecost.api.view import ResultView
+    from wirecost.breakdown import Breakdown
+    from wirecost.errors import WirecostError
+    from wirecost.prediction.job import JobOptions
+    from wirecost.spec import Cluster, Network, Plan, Study, Workload
+
+__all__ = [
+    "BenchResults",
+    "Breakdown",
+    "BreakdownView",
+    "Cluster",
+    "ComparisonView",
+    "JobOptions",
+    "NeedView",
+    "Network",
+    "Plan",
+    "PredictionView",
+    "ResultView",
+    "Study",
+    "StudyResults",
+    "SweepView",
+    "Traces",
+    "TransportView",
+    "ValidationView",
+    "WirecostError",
+    "Workload",
+    "__version__",
+    "bench",
+    "compare",
+    "load",
+    "need",
+    "predict",
+    "read_logs",
+    "read_study",
+    "read_traces",
+    "run_study",
+    "sweep",
+    "validate",
+]
+
+_MODULES = {
+    "wirecost.api.benchmarks": ("BenchResults", "bench"),
+    "wirecost.api.breakdowns": ("BreakdownView", "ComparisonView", "compare", "load"),
+    "wirecost.api.logs": ("TransportView", "read_logs"),
+    "wirecost.api.predictions": (
+        "NeedView", "PredictionView", "SweepView", "ValidationView", "need", "predict", "sweep", "validate",
+    ),
+    "wirecost.api.studies": ("StudyResults", "read_study", "run_study"),
+    "wirecost.api.traces": ("Traces", "read_traces"),
+    "wirecost.api.view": ("ResultView",),
+    "wirecost.breakdown": ("Breakdown",),
+    "wirecost.errors": ("WirecostError",),
+    "wirecost.prediction.job": ("JobOptions",),
+    "wirecost.spec": ("Cluster", "Network", "Plan", "Study", "Workload"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'wirecost' has no attribute '{name}'")
+    import importlib
+
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

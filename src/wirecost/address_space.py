@@ -9,21 +9,21 @@ from wirecost.errors import UnsupportedError
 from wirecost.process_limits import check_threads
 
 LEAST_MIB = 320
-"""With less, numpy and scipy don't load: they hang, print lines of their own or end the process."""
+"""Least address space with which numpy and scipy load. With less they hang, print messages or end the process."""
 _MIB = 1 << 20
 
 
 def limit_mib() -> int | None:
-    """Returns the limit in MiB; None without one."""
+    """Returns the limit in MiB; None if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft // _MIB
 
 
 def settle_in() -> None:
-    """Prepares this process for its limits.
+    """Sets up this process for its limits.
 
     Raises:
-        UnsupportedError: for a limit below `LEAST_MIB`.
+        UnsupportedError: if the limit is below `LEAST_MIB`.
     """
     # numpy's linear algebra starts a thread for each core when it is imported, and reserves memory for each. It
     # sends this process SIGINT if one can't be started. Ranks set their own number (OMP_NUM_THREADS).
@@ -38,11 +38,12 @@ def settle_in() -> None:
 
 
 def check_room_for_polars() -> None:
-    """Refuses limits under which the table library would abort the process instead of raising an error: it starts
-    threads on each core when it is imported, and reserves address space for them (1.2 GiB on 2 cores).
+    """Checks that the limits leave enough address space and threads to import polars. Below that, polars aborts
+    the process instead of raising an error: when it is imported it starts threads for each core and reserves
+    address space for them (1.2 GiB on 2 cores).
 
     Raises:
-        UnsupportedError
+        UnsupportedError: if the limit is too low.
     """
     needed = 1536 + 64 * (os.cpu_count() or 1)
     limit = limit_mib()

@@ -10,29 +10,34 @@ from wirecost.errors import WirecostError
 CHUNK_BYTES = 1 << 20
 GZIP, ZSTD, XZ, BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
 HEAD_BYTES = 6
-"""So many first bytes of a stream tell what it is."""
+"""Number of leading bytes of a stream that identify its format."""
 MOST_EXPANSION = 1000
 FREE_BYTES = 256 << 20
-"""A stream may become this large, or `MOST_EXPANSION` times its compressed size, whichever is more. DEFLATE can't
-exceed 1032 times; NCCL logs of whole jobs stay below 200 times under xz and zstd at their highest levels."""
+"""A stream may decompress to this many bytes or to `MOST_EXPANSION` times its compressed size, whichever is more.
+DEFLATE can't exceed a factor of 1032; NCCL logs of whole jobs stay below 200 with xz and zstd at their highest
+levels.
+"""
 _MOST_WINDOW_BYTES = 1 << 27
-"""Memory that a stream may ask its decompressor for: zstd's own limit for `--long=27`; xz -9 takes half of it."""
+"""Most memory that a stream may request for its decompression: zstd's own limit for `--long=27`; xz -9 takes half.
+"""
 _SKIPPABLE = b"\x2a\x4d\x18"
 """Bytes 2 to 4 of a frame that zstd skips (RFC 8878, 3.1.2)."""
 _LEAST_PIECE_BYTES = 1 << 18
 _ZSTD_STEP_BYTES = 1 << 11
-"""Of compressed data at once: a block of 4 bytes can become 128 KiB, so that this can become 64 MiB."""
+"""Number of compressed bytes that are decompressed at once. A block of 4 bytes can become 128 KiB, so a step can
+become 64 MiB.
+"""
 
 
 class DamagedError(Exception):
-    """A compressed stream is cut off or damaged. Everything before the damage has been given."""
+    """Raised when a compressed stream is truncated or damaged, after everything before the damage was yielded."""
 
 
 class Expansion:
-    """Refuses a stream that becomes too large for what it was (`MOST_EXPANSION`, `FREE_BYTES`).
+    """Refuses a stream that decompresses to too many bytes for its size (`MOST_EXPANSION`, `FREE_BYTES`).
 
     Args:
-        name: of the stream in the error.
+        name: the stream's name in the error.
         error: the class of the error.
     """
 
@@ -45,7 +50,7 @@ class Expansion:
         self._taken += count
 
     def gave(self, count: int) -> None:
-        """Counts decompressed bytes. Raises the error where they are too many."""
+        """Counts decompressed bytes. Raises the error if they are too many."""
         self._given += count
         if self._given > max(FREE_BYTES, MOST_EXPANSION * self._taken):
             raise self._error(
@@ -62,13 +67,13 @@ def is_compressed(head: bytes) -> bool:
 def decompress(
     head: bytes, stream: BinaryIO, name: str, error: type[WirecostError] = WirecostError
 ) -> Iterator[bytes]:
-    """Yields the decompressed bytes of a stream in pieces of bounded size. `head` is what was read of it already:
-    `HEAD_BYTES` or more, unless the stream is shorter.
+    """Yields the decompressed bytes of a stream in pieces of bounded size. `head` holds the bytes that were
+    already read from it: at least `HEAD_BYTES`, unless the stream is shorter.
 
     Members and frames that follow each other count as one stream; padding behind the last one is left out.
 
     Raises:
-        DamagedError: at the damage.
+        DamagedError: when the damage is reached.
         error: for a stream that becomes too large, see `Expansion`.
     """
     expansion = Expansion(name, error)
@@ -126,10 +131,10 @@ class _Member(Protocol):
 
     ended: bool
     unused: bytes
-    """What was fed beyond the member's end."""
+    """Bytes that were fed beyond the member's end."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yields what `data` becomes, in bounded pieces. Raises DamagedError."""
+        """Yields the decompressed `data` in pieces of bounded size. Raises DamagedError."""
         ...
 
 
@@ -138,7 +143,7 @@ class _Gzip:
         from isal import isal_zlib
 
         self._error: type[Exception] = isal_zlib.error  # pyright: ignore[reportAttributeAccessIssue]
-        self._stream = isal_zlib.decompressobj(wbits=31)  # 15 bits of window, and 16: a gzip header
+        self._stream = isal_zlib.decompressobj(wbits=31)  # 15 bits of window, and 16 for a gzip header
         self.ended, self.unused = False, b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -175,7 +180,7 @@ class _Zstd:
 
 
 class _Standard:
-    """xz and bzip2, whose decompressors in the standard library are alike."""
+    """Decompresses xz and bzip2, whose decompressors in the standard library have the same interface."""
 
     def __init__(self, stream: Any, errors: tuple[type[Exception], ...]) -> None:
         self._stream, self._errors = stream, errors

@@ -1,7 +1,7 @@
 """Opens and decompresses the files that a user names, with bounds on bytes, memory and waiting.
 
-Every reader of wirecost goes through this module. A path may name a regular file or a pipe, as a shell's process
-substitution `<(zcat table.csv.gz)` makes one; devices, sockets and directories are refused in one line.
+Every reader of wirecost uses this module. A path may name a regular file or a pipe, such as a shell's process
+substitution `<(zcat table.csv.gz)`. Devices, sockets and directories are refused in one line.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from wirecost.errors import WirecostError
 
 CHUNK_BYTES = 1 << 20
 MOST_RESULT_BYTES = 256 << 20
-"""Of a file of wirecost's own results: a breakdown, a rank's samples. A large one has some MiB."""
+"""The largest size of a file of wirecost's own results (a breakdown, a rank's samples). Large ones have some MiB.
+"""
 NOTICE_S = 5.0
-"""After so long without a byte the user is told what is waited for (see `notify`)."""
+"""After this time without a byte, `notify` tells the user which pipe the reader waits for."""
 WRITER_S = 10.0
 """A named pipe that no process opens for writing within this time is refused."""
 SILENCE_S = 300.0
 """A pipe whose writer gives nothing for this long is refused."""
 POLL_S = 0.1
 MOST_NAME = 300
-"""Characters of a path that an error shows."""
+"""Number of characters of a path that an error shows."""
 MOST_UNSIZED_BYTES = 64 << 20
-"""The kernel's files (/proc) claim to be empty. More than this of such a file is no text of anybody's."""
+"""Most bytes that are read from a file whose size is reported as 0, as the kernel does for files in /proc."""
 
 notify: Callable[[str], None] | None = None
-"""Is called with one line when a reader waits for a pipe. The command line prints it on stderr."""
+"""Function that is called with one line when a reader waits for a pipe. The command line prints it on stderr."""
 
 
 @contextmanager
@@ -46,8 +47,8 @@ def open_file(
 ) -> Iterator[BinaryIO]:
     """Opens a regular file or, if `pipes`, a pipe for reading.
 
-    With `skip_holes`, parts of a sparse file that were never written are left out instead of being read as zeros:
-    a log that was cut while its writer went on starts with one.
+    With `skip_holes`, parts of a sparse file that were never written are left out instead of being read as zeros.
+    A log that was truncated while its writer went on starts with such a part.
 
     Reading from a pipe ends with `error` when nobody writes to it within `WRITER_S`, or its writer gives nothing
     for `SILENCE_S`. A file that has no size but more than `MOST_UNSIZED_BYTES` ends with `error` as well. A file
@@ -71,7 +72,7 @@ def standard_input(error: type[WirecostError] = WirecostError) -> BinaryIO:
     stream = cast(BinaryIO, sys.stdin.buffer)
     try:
         status = os.fstat(stream.fileno())
-    except OSError:  # not a descriptor's
+    except OSError:  # it has no descriptor
         return stream
     endless = stat.S_ISCHR(status.st_mode) and status.st_rdev != Path(os.devnull).stat().st_rdev
     if stat.S_ISBLK(status.st_mode) or (endless and not stream.isatty()):
@@ -87,7 +88,7 @@ def read_bytes(
     pipes: bool = True,
     error: type[WirecostError] = WirecostError,
 ) -> bytes:
-    """Returns the content of a file of at most `most_bytes` bytes. `what` says in an error what the file would be.
+    """Returns the content of a file of at most `most_bytes` bytes. `what` names the kind of file in an error.
 
     Raises:
         error: see `open_file`; and for a larger file.
@@ -113,7 +114,7 @@ def read_text(
     """Returns the text of a file of at most `most_bytes` bytes.
 
     Raises:
-        error: see `read_bytes`; and for bytes that are no text in `encoding`.
+        error: see `read_bytes`; and for bytes that are not valid in `encoding`.
     """
     data = read_bytes(path, most_bytes=most_bytes, what=what, pipes=pipes, error=error)
     try:
@@ -135,7 +136,7 @@ def read_result(path: Path, error: type[WirecostError] = WirecostError) -> bytes
 
 def _opened(path: Path, pipes: bool, error: type[WirecostError]) -> _Source:
     try:
-        # The kind comes first: opening some devices does something (a tape rewinds, a watchdog starts).
+        # The kind is checked first: opening some devices has an effect (a tape rewinds, a watchdog starts).
         _check_kind(path, path.stat().st_mode, pipes, error)
         # Without O_NONBLOCK opening a named pipe waits for its writer, and reading some of the kernel's files has
         # no end.
@@ -165,7 +166,7 @@ def _check_kind(path: Path, mode: int, pipes: bool, error: type[WirecostError]) 
 
 
 class _Source(io.RawIOBase):
-    """A descriptor without blocking as a raw stream whose reads wait, but not for ever."""
+    """A raw stream over a non-blocking descriptor, whose reads wait for a limited time."""
 
     def __init__(self, fd: int, name: str, pipe: bool, unsized: bool, error: type[WirecostError]) -> None:
         self._fd, self._name, self._pipe, self._error = fd, name, pipe, error
@@ -178,7 +179,7 @@ class _Source(io.RawIOBase):
         self.skip_holes = False
 
     def is_sparse(self) -> bool:
-        """Returns whether a regular file has less on its device than its size."""
+        """Returns whether a regular file takes less space on its device than its size."""
         status = os.fstat(self._fd)
         return stat.S_ISREG(status.st_mode) and status.st_blocks * 512 < status.st_size
 
@@ -230,7 +231,7 @@ class _Source(io.RawIOBase):
         if self._unsized_left is None:
             return
         self._unsized_left -= count
-        # A file that grows, as a log does, has a size by now.
+        # A file that grows, such as a log, has a size by now.
         if self._unsized_left < 0 and os.fstat(self._fd).st_size == 0:
             raise self._error(
                 f"{self._name}: claims to be empty and gives more than {_size(MOST_UNSIZED_BYTES)}: no data file"
@@ -246,7 +247,7 @@ class _Source(io.RawIOBase):
         if waited_s >= NOTICE_S and not self._noticed and notify is not None:
             self._noticed = True
             notify(f"waiting for {self._name}, a pipe that {why} yet")
-        # Without a writer there is nothing that could be waited for with poll.
+        # poll can't wait for a pipe that no writer has opened.
         if self._unwritten:
             time.sleep(POLL_S)
         else:

@@ -1,8 +1,4 @@
-"""Storage that fails: no room, a used-up quota, a read-only file system, a device with errors.
-
-Such a fault is nobody's result. A process that meets one ends with an exit code of its own (`exit_code_of`),
-because an exit code needs no disk, and whoever waits for it turns the code back into the fault (`fault_of_exit`).
-"""
+"""Faults of the storage: no space, an exhausted quota, a read-only file system, a device with errors."""
 
 from __future__ import annotations
 
@@ -22,12 +18,16 @@ from wirecost.errors import WirecostError
 FIRST_EXIT_CODE = 100
 PROBE_BYTES = 64 << 10
 _NO_TEMPORARY_DIRECTORY = "No usable temporary directory"
-"""What Python's tempfile says, as an error without a useful number, when no temporary directory takes a file."""
+"""Python's tempfile raises an error with this text, and without a useful number, when it can write to no
+directory.
+"""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One way in which storage fails. `what` completes "PATH: ..."; `remedy` is an order to the user."""
+    """One way in which storage fails. A message reads "PATH: `what`; `remedy`"; `remedy` tells the user what to
+    do.
+    """
 
     exit_code: int
     what: str
@@ -66,22 +66,22 @@ UNKNOWN = Fault(
 )
 _TEXTS = {
     **{os.strerror(number): fault for number, fault in FAULTS.items()},
-    # torch.save's, of a write that took a part or nothing.
+    # torch.save raises these two for a write that was incomplete.
     "PytorchStreamWriter failed writing": UNKNOWN,
     "] . unexpected pos ": UNKNOWN,
     _NO_TEMPORARY_DIRECTORY: TEMPORARY,
 }
-"""What libraries say of a fault in errors that carry no number."""
+"""Texts that libraries use for a fault in errors that carry no number."""
 _BY_EXIT_CODE = {
     **{fault.exit_code: fault for fault in (*FAULTS.values(), MAPPED, TEMPORARY, UNKNOWN)},
-    # As subprocess and as a shell say it.
+    # The code that subprocess returns, and the one that a shell returns.
     -signal.SIGBUS: MAPPED,
     128 + signal.SIGBUS: MAPPED,
 }
 
 
 class StorageError(WirecostError):
-    """A file that can't be written or read for a reason that lies in the storage."""
+    """Raised for a file that can't be written or read because the storage fails."""
 
     def __init__(self, path: object, fault: Fault) -> None:
         super().__init__(f"{path}: {fault.what}; {fault.remedy}")
@@ -90,39 +90,43 @@ class StorageError(WirecostError):
 
 
 def fault_of(error: BaseException) -> Fault | None:
-    """The fault that an error is, came from or tells of; None for an error of another kind."""
-    return next((fault for found in _chain(error) if (fault := _own_fault(found)) is not None), None)
+    """Returns the storage fault that caused an error or that its text names; None for an error of another kind."""
+    return next((fault for cause in _chain(error) if (fault := _own_fault(cause)) is not None), None)
 
 
 def tells_of_fault(text: str) -> Fault | None:
-    """The fault that a message or a line of a log tells of."""
-    return next((fault for said, fault in _TEXTS.items() if said in text), None)
+    """Returns the fault that a message or a line of a log names; None if it names none."""
+    return next((fault for known_text, fault in _TEXTS.items() if known_text in text), None)
 
 
 def path_of(error: BaseException) -> str | None:
-    """The file that an error, or what it came from, names."""
-    for found in _chain(error):
-        if isinstance(found, StorageError):
-            return str(found.path)
-        if isinstance(found, OSError) and found.filename is not None:
-            return os.fsdecode(found.filename) if isinstance(found.filename, str | bytes) else None
+    """Returns the path of the file that an error or one of its causes names; None if none does."""
+    for cause in _chain(error):
+        if isinstance(cause, StorageError):
+            return str(cause.path)
+        if isinstance(cause, OSError) and cause.filename is not None:
+            return os.fsdecode(cause.filename) if isinstance(cause.filename, str | bytes) else None
     return None
 
 
 def exit_code_of(error: BaseException) -> int | None:
-    """The exit code that tells of an error's fault; None for an error of another kind."""
+    """Returns the exit code for the storage fault behind an error; None for an error of another kind."""
     fault = fault_of(error)
     return None if fault is None else fault.exit_code
 
 
 def fault_of_exit(code: int | None) -> Fault | None:
-    """The fault that a process's exit code tells of: -N or 128 + N after signal N, None while it runs."""
+    """Returns the fault that a process's exit code stands for; None for another code.
+
+    Args:
+        code: the exit code, -N or 128 + N after signal N; None while the process runs.
+    """
     return None if code is None else _BY_EXIT_CODE.get(code)
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Puts `path` into an OSError that names no file: those of writing, flushing, syncing and closing don't."""
+    """Adds `path` to an OSError that names no file, as those of writing, flushing, syncing and closing do."""
     try:
         yield
     except OSError as error:
@@ -132,7 +136,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, *content: str | bytes | memoryview) -> None:
-    """Replaces a file in one step, durably; text as UTF-8. Raises OSError, which names the file."""
+    """Replaces a file atomically and durably; text is encoded as UTF-8. Raises OSError, which names the file."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
@@ -151,29 +155,29 @@ def write_file(path: Path, *content: str | bytes | memoryview) -> None:
 
 class LineFile:
     """A file of ASCII lines that can be read while it grows. Leaving the context makes it durable and checks that
-    it holds all that was written.
+    it holds everything that was written.
 
     Raises:
-        OSError: naming the file, where it can't be written or has lost something.
+        OSError: names the file if it can't be written or if written bytes are missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._digest = hashlib.sha256()
         path.unlink(missing_ok=True)
-        # At its end, wherever that is: a gap left by what got lost would hide the loss.
+        # Appending writes at the file's current end: a gap in the place of lost bytes would hide the loss.
         self._file = path.open("ab", buffering=0)
 
     def write(self, line: str) -> None:
         data = line.encode("ascii") + b"\n"
         with naming(self.path):
-            # A write may take a part only, and say so: the rest then fails, with the reason.
-            left = memoryview(data)
-            while left:
-                taken = self._file.write(left)
+            # A write may take only a part of the data. Writing the rest then fails with the reason.
+            remaining = memoryview(data)
+            while remaining:
+                taken = self._file.write(remaining)
                 if not taken:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
-                left = left[taken:]
+                remaining = remaining[taken:]
         self._digest.update(data)
 
     def __enter__(self) -> Self:
@@ -187,13 +191,13 @@ class LineFile:
                 return
             os.fsync(file.fileno())
             with self.path.open("rb") as written:
-                found = hashlib.file_digest(written, "sha256")
-            if found.digest() != self._digest.digest():
+                digest = hashlib.file_digest(written, "sha256")
+            if digest.digest() != self._digest.digest():
                 raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes what was created, renamed and removed in a directory durable. Raises OSError."""
+    """Makes a directory's created, renamed and removed entries durable. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync(descriptor, directory)
@@ -202,11 +206,11 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync(descriptor: int, path: Path) -> None:
-    """Makes durable what anybody wrote to an open file or directory. Some network file systems refuse that of one
-    that is open for reading; what they can't do is not asked of them.
+    """Makes durable what any process wrote to an open file or directory. Some network file systems refuse to sync
+    a descriptor that is open for reading; their refusal is ignored.
 
     Raises:
-        OSError: naming `path`, if the storage fails.
+        OSError: names `path` if the storage fails.
     """
     try:
         with naming(path):
@@ -220,14 +224,14 @@ def check_room(directory: Path) -> None:
     """Checks a directory's file system, with one system call.
 
     Raises:
-        StorageError: if it has no room at all, no inodes, or is read-only.
+        StorageError: if it has no free blocks or no free inodes, or is read-only.
     """
     state = os.statvfs(directory)
-    # What is kept back for root is room for root.
+    # Root may use the blocks and inodes that are reserved for it.
     blocks, inodes = (state.f_bfree, state.f_ffree) if os.geteuid() == 0 else (state.f_bavail, state.f_favail)
     if state.f_flag & os.ST_RDONLY:
         raise StorageError(directory, FAULTS[errno.EROFS])
-    # File systems that don't count blocks or inodes say that they have none altogether.
+    # File systems that don't count blocks or inodes report a total of 0.
     if (state.f_blocks and not blocks) or (state.f_files and not inodes):
         raise StorageError(directory, FAULTS[errno.ENOSPC])
 
@@ -239,7 +243,7 @@ def check_writable(directory: Path) -> None:
     with naming(probe):
         try:
             with probe.open("wb") as file:
-                # Zeros would take no room on a file system that compresses.
+                # Zeros would take no space on a file system that compresses.
                 file.write(os.urandom(PROBE_BYTES))
                 file.flush()
                 os.fsync(file.fileno())
@@ -248,26 +252,26 @@ def check_writable(directory: Path) -> None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it came from, nearest first."""
-    seen: set[int] = set()
-    left: list[object] = [error]
-    while left:
-        found = left.pop(0)
-        if not isinstance(found, BaseException) or id(found) in seen:
+    """Yields an error and its causes, nearest first."""
+    visited_ids: set[int] = set()
+    pending: list[object] = [error]
+    while pending:
+        cause = pending.pop(0)
+        if not isinstance(cause, BaseException) or id(cause) in visited_ids:
             continue
-        seen.add(id(found))
-        yield found
-        if isinstance(found, WirecostError) and not isinstance(found, StorageError):
-            continue  # it says what it is; what it was made from was dealt with
-        left.append(found.__cause__)
-        if not found.__suppress_context__:
-            left.append(found.__context__)
-        if isinstance(found, BaseExceptionGroup):
-            left += found.exceptions
-        failures = getattr(found, "failures", None)
+        visited_ids.add(id(cause))
+        yield cause
+        if isinstance(cause, WirecostError) and not isinstance(cause, StorageError):
+            continue  # its message is complete; its causes have been handled
+        pending.append(cause.__cause__)
+        if not cause.__suppress_context__:
+            pending.append(cause.__context__)
+        if isinstance(cause, BaseExceptionGroup):
+            pending += cause.exceptions
+        failures = getattr(cause, "failures", None)
         if isinstance(failures, dict):
-            # torch.distributed.checkpoint: (error, stack) by rank.
-            left += [pair[0] for pair in failures.values() if isinstance(pair, tuple) and pair]
+            # torch.distributed.checkpoint gives (error, stack) by rank.
+            pending += [pair[0] for pair in failures.values() if isinstance(pair, tuple) and pair]
 
 
 def _own_fault(error: BaseException) -> Fault | None:

@@ -1,4 +1,4 @@
-"""Temporary directories that are removed however their process ends."""
+"""Creates temporary directories that are removed however their process ends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from wirecost.storage import TEMPORARY, StorageError
 
-# Standard input is a pipe. It closes when the process that holds the other end ends, also by SIGKILL. The loop
-# gives processes that still write to the directory a few seconds to end.
+# Standard input is a pipe. It closes when the process at its other end terminates, also by SIGKILL. The loop gives
+# processes that still write to the directory a few seconds to terminate.
 _KEEPER = """\
 trap '' HUP INT QUIT TERM
 read -r _
@@ -47,7 +47,7 @@ def temporary_directory(prefix: str) -> Iterator[Path]:
             stdin=read_end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # Signals from the terminal go to this process alone, which then removes the directory itself.
+            # Signals from the terminal reach only this process, which then removes the directory itself.
             start_new_session=True,
             cwd="/",
         )

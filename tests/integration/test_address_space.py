@@ -34,7 +34,7 @@ def test_a_command_answers_or_refuses_in_one_line(mib: int, command: str, tmp_pa
         "validate": ("validate", "t.csv"),
         "calibrate": ("calibrate", "t.csv"),
         "sweep": (*predict, "--sweep", "gpus=8..32", "--plot", "x.png"),
-        "parquet": ("trace", "rank0.json", "--format", "parquet", "--output", "out"),
+        "parquet": ("trace", "rank0.json", "--format", "parquet", "--out", "out"),
     }[command]
     done = limited(mib, *argv, cwd=tmp_path)
     assert done.returncode in (0, 1, 2), done.stderr

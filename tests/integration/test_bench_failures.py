@@ -32,7 +32,7 @@ def test_a_wrong_result_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     wanted = request(collectives=["broadcast"], place="in")
     worker = faulty(tmp_path, body)
     monkeypatch.setattr(_bench_output, "run_bench", lambda r, **k: run_bench(r, worker=worker, **k))
-    assert not _bench_output.run_and_print(wanted, as_json=False, plot=None, cluster=None)
+    assert not _bench_output.run_and_print(wanted, format="text", plot=None, cluster=None)
     out, err = capsys.readouterr()
     assert "FAILED" in out
     assert "1 elements came out wrong" in err

@@ -22,6 +22,7 @@ def test_text_and_json() -> None:
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("Between hosts NCCL would use: ")
     answer = json.loads(call("--format", "json").stdout)
+    assert {d["severity"] for d in answer["diagnostics"]} <= {"ok", "info", "warning", "error"}
     assert {f["level"] for f in answer["findings"]} <= {"ok", "note", "warning", "problem"}
 
 

@@ -42,9 +42,9 @@ def test_predict_as_json_is_a_breakdown() -> None:
     result = run(
         "predict",
         "gpt-3-175b",
-        "-c",
+        "--cluster",
         "selene",
-        "-n",
+        "--gpus",
         "512",
         "--tp",
         "8",
@@ -67,9 +67,9 @@ def test_a_sweep_is_a_table_json_and_a_picture(tmp_path: Path) -> None:
     result = run(
         "predict",
         "llama-3-8b",
-        "-c",
+        "--cluster",
         "dgx-h100",
-        "-n",
+        "--gpus",
         "64",
         "--sweep",
         "bandwidth=100Gb/s..800Gb/s",
@@ -89,13 +89,13 @@ def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
     result = run(
         "need",
         "llama-3-8b",
-        "-c",
+        "--cluster",
         "dgx-h100",
-        "-n",
+        "--gpus",
         "64",
         "--data-parallel",
         "zero3",
-        "-f",
+        "--fraction",
         "0.2",
         "--format",
         "json",
@@ -104,7 +104,16 @@ def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
     assert 1e11 < answer["value"] < 1e13
     assert answer["comm_fraction"] <= 0.2
     impossible = run(
-        "need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--data-parallel", "zero3", "-f", "0.0001"
+        "need",
+        "llama-3-8b",
+        "--cluster",
+        "dgx-h100",
+        "--gpus",
+        "64",
+        "--data-parallel",
+        "zero3",
+        "--fraction",
+        "0.0001",
     )
     assert impossible.returncode == 1
     assert "No bandwidth" in impossible.stdout
@@ -113,17 +122,17 @@ def test_need_answers_how_much_bandwidth_zero3_needs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["predict", "llama-3-8", "-c", "dgx-h100"], "did you mean 'llama-3-8b'"),
-        (["predict", "llama-3-8b", "-c", "dgx-h100", "-n", "12"], "whole nodes"),
-        (["predict", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--bandwidth", "0 Gb/s"], "positive"),
-        (["predict", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "--bandwidth", "400"], "unit"),
-        (["predict", "llama-3-8b", "-c", "dgx-h100", "--recompute", "ful"], "did you mean 'full'"),
-        (["predict", "nowhere.yaml", "-c", "dgx-h100"], "no such file"),
-        (["predict", "llama-3-8b", "-c", "dgx-h100", "--plot", "x.png"], "--sweep"),
+        (["predict", "llama-3-8", "--cluster", "dgx-h100"], "did you mean 'llama-3-8b'"),
+        (["predict", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "12"], "whole nodes"),
+        (["predict", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--bandwidth", "0 Gb/s"], "positive"),
+        (["predict", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--bandwidth", "400"], "unit"),
+        (["predict", "llama-3-8b", "--cluster", "dgx-h100", "--recompute", "ful"], "did you mean 'full'"),
+        (["predict", "nowhere.yaml", "--cluster", "dgx-h100"], "no such file"),
+        (["predict", "llama-3-8b", "--cluster", "dgx-h100", "--plot", "x.png"], "--sweep"),
         (["validate", "nowhere.csv"], "no such file"),
         (["validate", "nowhere", "--predictions", "said"], "nowhere: no such directory; --predictions"),
-        (["need", "llama-3-8b", "-c", "dgx-h100", "--of", "speed"], "unknown quantity"),
-        (["need", "llama-3-8b", "-c", "dgx-h100", "-n", "64", "-f", "7"], "comm fraction"),
+        (["need", "llama-3-8b", "--cluster", "dgx-h100", "--of", "speed"], "unknown quantity"),
+        (["need", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "64", "--fraction", "7"], "comm fraction"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str) -> None:
@@ -137,7 +146,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments: list[str], words: str)
 def test_a_cluster_file_without_a_dimension_names_its_key(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("gpu: H100-SXM-80GB\ngpus_per_node: 8\nintra_node: nvlink4\ninter_node: infiniband-ndr\n")
-    result = run("predict", "llama-3-8b", "-c", str(path))
+    result = run("predict", "llama-3-8b", "--cluster", str(path))
     assert result.returncode == 2
     assert "nodes: is missing" in result.stderr
 
@@ -166,9 +175,8 @@ def test_reference_tables_are_met(table: str, target: float) -> None:
 @needs_shared
 @pytest.mark.needs_shared
 def test_fractions_of_cluster_a_are_met_with_their_oom_cells() -> None:
-    answer = json.loads(
-        run("validate", str(SHARED / "reference" / "comm_fraction_cluster_a.csv"), "--format", "json").stdout
-    )
+    table = str(SHARED / "reference" / "comm_fraction_cluster_a.csv")
+    answer = json.loads(run("validate", table, "--testbed", "pinnacles-a", "--format", "json").stdout)
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
     assert all((r["predicted"] is None) == (r["measured"] is None) for r in answer["rows"])
@@ -186,7 +194,8 @@ def test_one_workload_and_one_node_rows_predict_the_other(tmp_path: Path) -> Non
     judged.write_text(
         "\n".join([lines[0], *(x for x in lines[1:] if x.startswith("GPT") and x.split(",")[3] != "2")]) + "\n"
     )
-    answer = json.loads(run("validate", str(judged), "--calibrate-on", str(seen), "--format", "json").stdout)
+    options = ("--calibrate-on", str(seen), "--testbed", "pinnacles-a", "--format", "json")
+    answer = json.loads(run("validate", str(judged), *options).stdout)
     errors = [abs(r["error"]) for r in answer["rows"] if r["error"] is not None]
     assert sum(errors) / len(errors) <= 0.02
 
@@ -197,8 +206,29 @@ def test_calibrate_reports_what_it_held_out() -> None:
     answer = json.loads(
         run("calibrate", str(MEASURED / "megatron_sc21.csv"), "--folds", "3", "--format", "json").stdout
     )
-    assert answer["mape"] <= answer["before"] * 1.05
-    assert answer["held_out"] > 0
+    (fit,) = answer["fits"]
+    assert fit["errors"]["fitted"] <= fit["errors"]["presets"] * 1.05
+    assert fit["errors"]["held_out"] > 0
+    assert fit["errors"]["how"] == "3 random folds"
+    assert len([p for p in fit["properties"] if p["determined"]]) < fit["rows"]
+
+
+@needs_shared
+@pytest.mark.needs_shared
+def test_a_table_of_fractions_is_of_no_cluster_that_nobody_named() -> None:
+    table = str(SHARED / "reference" / "comm_fraction_cluster_a.csv")
+    for command in ("validate", "calibrate"):
+        result = run(command, table)
+        assert result.returncode == 2
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert "--testbed" in result.stderr
+    benchmark = str(SHARED / "reference" / "nccl_all_reduce_big_red_200.csv")
+    refused = json.loads(run("validate", benchmark, "--format", "json").stdout)
+    assert not refused["rows"]
+    assert {row["reason"] for row in refused["skipped"]} == {"gpu is empty; name it, or give --cluster"}
+    answer = json.loads(run("validate", benchmark, "--cluster", "big-red-200", "--format", "json").stdout)
+    assert len(answer["rows"]) == 24
+    assert answer["groups"][0]["mape"] < 0.1
 
 
 def test_project_takes_a_breakdown_and_an_efficiency_or_a_cluster(tmp_path: Path) -> None:
@@ -209,13 +239,17 @@ def test_project_takes_a_breakdown_and_an_efficiency_or_a_cluster(tmp_path: Path
     breakdown = invented_breakdown(experiment)
     path = tmp_path / "one-node.json"
     path.write_text(breakdown.model_dump_json())
-    (half,) = json.loads(run("project", str(path), "-n", "64", "--efficiency", "0.5", "--format", "json").stdout)
+    (half,) = json.loads(
+        run("project", str(path), "--gpus", "64", "--efficiency", "0.5", "--format", "json").stdout
+    )
     time, fraction = breakdown.iteration_ns(), breakdown.comm_fraction()
     assert time is not None
     assert fraction is not None
     # Nothing overlaps: the communication's share takes twice as long, the rest stays.
     assert half["iteration_s"] == pytest.approx(time.median * 1e-9 * (1 + fraction.median))
-    by_links = json.loads(run("project", str(path), "-n", "64", "-c", "polaris", "--format", "json").stdout)
+    by_links = json.loads(
+        run("project", str(path), "--gpus", "64", "--cluster", "polaris", "--format", "json").stdout
+    )
     assert 0 < by_links[0]["efficiency"] < 0.5
-    for wrong in (("-n", "64"), ("-n", "1", "--efficiency", "1"), ("-n", "64", "--efficiency", "0")):
+    for wrong in (("--gpus", "64"), ("--gpus", "1", "--efficiency", "1"), ("--gpus", "64", "--efficiency", "0")):
         assert run("project", str(path), *wrong).returncode == 2

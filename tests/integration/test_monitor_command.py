@@ -138,4 +138,6 @@ def test_a_filter_that_matches_nothing_is_refused_before_the_command_starts(tmp_
 def test_one_of_several_filters_may_match_nothing() -> None:
     done = shell("--quiet", "--only", "lo", "--only", "mlx5_*", script="exit 3")
     assert done.returncode == 3
-    assert done.stderr.startswith("wirecost: --only 'mlx5_*' matches no device; devices here: ")
+    assert done.stderr.startswith(
+        "warning filter_matches_nothing: --only 'mlx5_*' matches no device; devices here: "
+    )

@@ -94,14 +94,14 @@ def test_damaged_results_are_named_kept_and_run_again_when_asked(tmp_path: Path)
     assert run.returncode == 1
     assert f"damaged: {first.directory.name}: samples/rank-0.jsonl has changed" in stderr
     assert "1 of 2 left out as damaged: --resume --repair runs them again" in stderr
-    assert "note [damaged, 1 experiments]" in stdout
+    assert "warning damaged_result: " in stdout
     assert raw.read_bytes().endswith(b" ")
     before = (second.directory / "status.json").stat().st_ino
     run = start(path, out, "--resume", "--repair")
     stdout, stderr = run.communicate(timeout=100)
     assert run.returncode == 0, stderr
     assert "run again" in stderr
-    assert "note [damaged" not in stdout
+    assert "warning damaged_result" not in stdout
     assert (second.directory / "status.json").stat().st_ino == before
     contents = Store(out).contents(every_byte=True)
     assert (len(contents.results), contents.damaged) == (2, ())

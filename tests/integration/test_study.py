@@ -50,7 +50,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     rows = json.loads((kept / "bench.json").read_text())["rows"]
     assert len(rows) >= 6
     assert all(row["wrong"] == 0 for row in rows)
-    assert not any("network_not_benchmarked" in {w.code for w in done(r).warnings} for r in results.values())
+    assert not any("network_not_benchmarked" in {w.code for w in done(r).diagnostics} for r in results.values())
 
     flat = done(results["all-reduce"])
     folder = results["all-reduce"].directory

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from wirecost.breakdown import Breakdown, Iteration, Parts, Source
-from wirecost.model.predict import predict
-from wirecost.model.setup import setup
+from wirecost.costmodel.setup import setup
+from wirecost.prediction.predict import predict
 from wirecost.spec import Cluster, Experiment, Stack, Study, to_yaml
 from wirecost.spec.presets import named
 from wirecost.study.store import Outcome, Status
@@ -42,7 +42,7 @@ MACHINE = Cluster.model_validate(
             "latency_per_step": "1 us",
             "source": "made up",
         },
-        "cores": {"count": 2, "threads": 1, "shared_by": "all", "source": "made up"},
+        "shared_cores": {"count": 2, "threads": 1, "shared_by": "all", "source": "made up"},
     }
 )
 RATE_BPS = 100e6
@@ -73,8 +73,8 @@ def experiment(layers: int, hidden: int, micro_batch: int, hosts: int = 1, **cha
 def measured(one: Experiment, factor: float = 1.0, **changes: Any) -> Breakdown:
     """What the engine would measure if the model were true; runs of one rank are kept to one core."""
     count = 1 if one.ranks == 1 else 2
-    assert MACHINE.cores is not None
-    machine = MACHINE.model_copy(update={"cores": MACHINE.cores.model_copy(update={"count": count})})
+    assert MACHINE.shared_cores is not None
+    machine = MACHINE.model_copy(update={"shared_cores": MACHINE.shared_cores.model_copy(update={"count": count})})
     made = setup(
         one.workload, one.plan, machine, stack=TRUTH, gpus=one.ranks,
         micro_batch=one.micro_batch, global_batch=one.global_batch,

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from wirecost.model.load import one, with_bandwidth, with_nodes
-from wirecost.model.predict import Prediction, predict
-from wirecost.model.setup import Setup, setup
-from wirecost.spec import Plan
+from wirecost.costmodel.setup import Setup, setup
+from wirecost.prediction.predict import Prediction, predict
+from wirecost.spec import Plan, load_spec, with_bandwidth, with_nodes
 
 
 def made(workload: str = "llama-3-8b", cluster: str = "dgx-h100", **options: Any) -> Setup:
     """A setup; keys of Plan go to the plan, the rest to `setup`."""
     plan = {key: options.pop(key) for key in list(options) if key in Plan.model_fields}
     rate, gpus = options.pop("bandwidth", None), options.get("gpus")
-    machine = with_nodes(with_bandwidth(one("cluster", cluster), rate), gpus)
+    machine = with_nodes(with_bandwidth(load_spec("cluster", cluster), rate), gpus)
     return setup(
-        one("workload", workload),
+        load_spec("workload", workload),
         Plan.model_validate({"name": "t", "precision": "bf16", **plan}),
         machine,
         **options,

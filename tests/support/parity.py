@@ -82,7 +82,7 @@ LLAMA = Workload(
 class Trained:
     """`losses` are the global batch's by iteration; `calls` each rank's (op, group, size, bytes) by iteration,
     `events` each rank's checkpoints and validations, `steps` how often each rank stepped its parameters, `scales`
-    each rank's loss scale by iteration (FP16)."""
+    each rank's loss scale by iteration (FP16), `expert_rows` what each rank's experts computed by iteration."""
 
     losses: list[float]
     parameters: dict[str, torch.Tensor]
@@ -90,6 +90,7 @@ class Trained:
     events: list[list[dict[str, Any]]]
     steps: list[list[float]]
     scales: list[list[float]]
+    expert_rows: list[list[int | None]]
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def train_all(
                 events=[p["events"] for p in parts],
                 steps=[p["steps"] for p in parts],
                 scales=[p["scales"] for p in parts],
+                expert_rows=[p["expert_rows"] for p in parts],
             )
         )
     return found
@@ -323,6 +325,7 @@ def _rank(folder: Path, compiler: str) -> None:
     overflows = json.loads((folder / "overflows.json").read_text())
     for number, settings in enumerate(json.loads((folder / "experiments.json").read_text())):
         groups.begin()
+        torch._dynamo.reset()  # otherwise code that was compiled for many experiments is run without compiling
         watch = Watch(rank, Overflow(**overflows[number]) if overflows[number] else None)
         where = checkpoints[number]
         everything = list(
@@ -340,6 +343,7 @@ def _rank(folder: Path, compiler: str) -> None:
             "losses": [d.loss for d in done],
             "steps": sorted({float(s["step"]) for s in watch.engine.stepper.optimizer.state()}),
             "scales": watch.scales,
+            "expert_rows": [d.sample.expert_rows for d in done],
             "calls": [
                 [(c.op, c.group, len(c.ranks), c.size_bytes) for c in d.sample.communications] for d in done
             ],

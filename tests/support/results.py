@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wirecost.breakdown import Breakdown, Collective, Iteration, NetworkRecord, Parts, Phase, ResultWarning, Source
+from wirecost.breakdown import Breakdown, Collective, Iteration, NetworkRecord, Parts, Phase, Source
+from wirecost.diagnostics import diagnostic
 from wirecost.spec import Experiment, Study, parse_yaml, validate
 from wirecost.study import Status, Store
 from wirecost.study.manifest import write_manifest
@@ -67,7 +68,7 @@ def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
             measured_rate_bps=rate,
         ),
         tokens_per_iteration=e.tokens_per_iteration,
-        warnings=(ResultWarning(code="shared_cores", message="ranks <share> cores"),) if e.ranks > 2 else (),
+        diagnostics=(diagnostic("shared_cores", "ranks <share> cores"),) if e.ranks > 2 else (),
     )
 
 

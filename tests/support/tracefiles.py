@@ -327,10 +327,12 @@ def launched_windows(
             continue
         following = [n for n in order[number + 1 :] if n in first]
         until = order.index(following[0]) if following else number
-        paused = any(
-            steps[b][0] - steps[a][1] > 0.1 * (steps[a][1] - steps[a][0])
-            for a, b in itertools.pairwise(order[number : until + 1])
+        gaps = [steps[b][0] - steps[a][1] for a, b in itertools.pairwise(order)]
+        usual = max(
+            statistics.median([end - start for start, end in steps.values()]),
+            statistics.median([steps[b][0] - steps[a][0] for a, b in itertools.pairwise(order)] or [0]),
         )
+        paused = any(g > statistics.median(gaps) + 0.1 * usual for g in gaps[number:until])
         end = first[following[0]] if following else last[name]
         windows[name] = (first[name], max(first[name], min(end, last[name]) if paused else end))
     return windows
@@ -384,5 +386,5 @@ def write_job(folder: Path, ranks: int = 4, steps: int = 5, **options: Any) -> l
 
 if __name__ == "__main__":
     numbers = [int(a) for a in sys.argv[2:4]]
-    for path in write_job(Path(sys.argv[1]), *numbers, kernels=12, late=2):
+    for path in write_job(Path(sys.argv[1]), *numbers, kernels=12, late=-1 if "--even" in sys.argv else 2):
         print(path)

@@ -19,10 +19,10 @@ from support.fuzzing.seed import COUNT, FIRST
 def test_any_damaged_input_ends_in_an_answer_or_one_line(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wirecost.report import collective_figure, figures
+    from wirecost.report import chart_files, collective_figure, figures
 
     # Drawing takes a second each and never sees the input.
-    for module in (collective_figure, figures):
+    for module in (chart_files, collective_figure, figures):
         monkeypatch.setattr(module, "render", lambda jobs: [b"" for _ in jobs])
     codes: Counter[int] = Counter()
     for seed in range(FIRST, FIRST + COUNT):

@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirecost import decompression, reading
+from wirecost.comparison.sources import load_breakdown
 from wirecost.decompression import HEAD_BYTES, DamagedError, decompress
 from wirecost.errors import SpecError, WirecostError
-from wirecost.load import load_breakdown
 from wirecost.ncclog import Transport, read_logs
 from wirecost.reading import open_file, read_bytes, read_text
 from wirecost.trace import TraceError, read

@@ -10,7 +10,6 @@ from wirecost.breakdown.result import (
     Collective,
     Interval,
     NetworkRecord,
-    ResultWarning,
     Source,
 )
 from wirecost.breakdown.statistics import Ratio, Spread, ratio_of_medians
@@ -29,7 +28,6 @@ __all__ = [
     "Phase",
     "Profile",
     "Ratio",
-    "ResultWarning",
     "Source",
     "Spread",
     "UnknownProfile",

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from wirecost.breakdown.parts import check_sum
-from wirecost.breakdown.result import Breakdown, check_ranks
+from wirecost.breakdown.result import SCHEMA_VERSION, Breakdown, check_ranks
+from wirecost.diagnostics import diagnostics_of_warnings
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -29,7 +30,7 @@ def decode_breakdown(content: bytes) -> Breakdown:
         pydantic.ValidationError: if the content isn't a breakdown.
     """
     try:
-        decoded = cast(Breakdown, _decoder().decode(content))
+        decoded = cast(Breakdown, _decoded(content))
         profiled = decoded.profile.iterations if decoded.profile else ()
         for iteration in (*decoded.iterations, *profiled):
             check_sum(iteration.parts)
@@ -45,9 +46,45 @@ def to_model(model: type[M], value: Any) -> M:
     return value if isinstance(value, model) else model.model_validate_json(msgspec.json.encode(value))
 
 
+def _decoded(content: bytes) -> msgspec.Struct:
+    """Returns a breakdown of any version of the schema as the structure of the current one."""
+    try:
+        return _decoder().decode(content)
+    except msgspec.ValidationError:
+        former = _former_decoder().decode(content)  # what is neither is refused here again
+    warnings = msgspec.to_builtins(former.warnings)
+    kept = {name: getattr(former, name) for name in former.__struct_fields__ if name != "warnings"}
+    new = {"schema_version": SCHEMA_VERSION, "diagnostics": diagnostics_of_warnings(warnings)}
+    return _struct(Breakdown)(**kept | new)
+
+
 @cache
 def _decoder() -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(_struct(Breakdown))
+
+
+class _Warning(msgspec.Struct, forbid_unknown_fields=True):
+    """A warning of version 1 of the schema."""
+
+    code: str
+    message: str
+
+
+@cache
+def _former_decoder() -> msgspec.json.Decoder[Any]:
+    """Returns the decoder of version 1 of the schema."""
+    fields = [
+        _field(name, field)
+        for name, field in Breakdown.model_fields.items()
+        if name not in ("schema_version", "diagnostics")
+    ]
+    version: Any = ("schema_version", Literal[1], 1)
+    warnings: Any = ("warnings", tuple[_Warning, ...], ())
+    return msgspec.json.Decoder(
+        msgspec.defstruct(
+            "FormerBreakdown", [*fields, version, warnings], kw_only=True, forbid_unknown_fields=True, gc=False
+        )
+    )
 
 
 @cache

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from wirecost.breakdown.integers import Moment, Natural
 from wirecost.breakdown.parts import Parts
 
 
 class Phase(StrEnum):
-    """Phases of an engine iteration; the names and Megatron-LM's timers are matched in docs/measurement.md."""
+    """Phases of an engine iteration.
+
+    docs/explanation/measurement.md matches these names with Megatron-LM's timers.
+    """
 
     DATA = "data"
     FORWARD = "forward"
@@ -25,6 +28,8 @@ class Phase(StrEnum):
     EMBEDDING_SYNC = "embedding_sync"
     TENSOR_PARALLEL = "tensor_parallel"
     CONTEXT_PARALLEL = "context_parallel"
+    EXPERT_DISPATCH = "expert_dispatch"
+    EXPERT_COMBINE = "expert_combine"
     OPTIMIZER = "optimizer"
     CHECKPOINT = "checkpoint"
     VALIDATION = "validation"
@@ -32,7 +37,11 @@ class Phase(StrEnum):
 
 
 class Iteration(BaseModel):
-    """One iteration of one rank. `phases` in nanoseconds (engine runs only) sum to the window with `other`."""
+    """One iteration of one rank. `phases` in nanoseconds (engine runs only) sum to the window with `other`.
+
+    `expert_load` is the number of copies of tokens that the rank's experts computed over the number that the rank
+    sent to experts. Its mean over the ranks of an expert group is 1. None without expert parallelism.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -42,3 +51,4 @@ class Iteration(BaseModel):
     phases: dict[Phase, Natural] = {}
     start_ns: Moment | None = None  # on the source's own clock
     loss: float | None = None
+    expert_load: float | None = Field(default=None, ge=0)

@@ -14,8 +14,10 @@ from wirecost.breakdown.iteration import Iteration, Phase
 from wirecost.breakdown.memory import PeakMemory, largest_peak
 from wirecost.breakdown.profile import Profile
 from wirecost.breakdown.statistics import Spread
+from wirecost.diagnostics import Diagnostic, diagnostics_of_warnings
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 has `warnings` of code and message instead of `diagnostics`; it is still read."""
 
 
 class _Frozen(BaseModel):
@@ -53,13 +55,6 @@ class Collective(_Frozen):
     expected_ns: Natural | None = None
 
 
-class ResultWarning(_Frozen):
-    """A typed remark on a result: what is doubtful about it, and what to do."""
-
-    code: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    message: str
-
-
 class Interval(_Frozen):
     """A prediction's interval for the iteration time at `level` (0.9: nine in ten measurements fall inside)."""
 
@@ -87,7 +82,7 @@ class NetworkRecord(_Frozen):
 class Breakdown(_Frozen):
     """What an iteration's time goes to, with every raw sample kept."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     source: Source
     title: str
     world_size: Positive
@@ -98,8 +93,13 @@ class Breakdown(_Frozen):
     profile: Profile | None = None  # a window beside the measured iterations
     tokens_per_iteration: Positive | None = None
     interval: Interval | None = None
-    warnings: tuple[ResultWarning, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     details: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_version_1(cls, data: Any) -> Any:
+        return upgraded(data)
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Breakdown:
@@ -129,12 +129,32 @@ class Breakdown(_Frozen):
         """A phase's time, the mean over ranks of each iteration; None where no iteration records it."""
         return samples.phase_ns(self.by_iteration().values(), phase)
 
+    def expert_imbalance(self) -> Spread | None:
+        """The largest load of a rank's experts over the mean; None without expert parallelism."""
+        return samples.expert_imbalance(self.by_iteration().values())
+
     def largest_peak(self) -> PeakMemory | None:
         """The rank's that held most memory at once; None unless every rank's is known."""
         return largest_peak(self.peak_memory, self.world_size)
 
     def tokens_per_s(self) -> float | None:
         return samples.tokens_per_s(self.tokens_per_iteration, self.iteration_ns())
+
+
+def upgraded(data: Any) -> Any:
+    """Returns a breakdown's plain data in the current version of the schema; anything else unchanged.
+
+    Raises:
+        ValueError: if a breakdown of version 1 has warnings that version 1 does not allow.
+    """
+    if not isinstance(data, dict) or "diagnostics" in data:
+        return data
+    version = data.get("schema_version", 1 if "warnings" in data else SCHEMA_VERSION)
+    if type(version) is not int or version != 1:
+        return data
+    kept = {key: value for key, value in data.items() if key != "warnings"}
+    diagnostics = diagnostics_of_warnings(data.get("warnings", ()))
+    return kept | {"schema_version": SCHEMA_VERSION, "diagnostics": diagnostics}
 
 
 def check_ranks(breakdown: Breakdown) -> None:

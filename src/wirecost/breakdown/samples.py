@@ -54,6 +54,19 @@ def losses(groups: Groups) -> tuple[float, ...]:
     return tuple(fmean(values) for values in known if values)
 
 
+def expert_imbalance(groups: Groups) -> Spread | None:
+    """Returns the largest load of a rank's experts over the mean of all ranks, over iterations.
+
+    The load is that of all layers. None where no iteration has expert parallelism.
+    """
+    ratios = []
+    for group in groups:
+        loads = [i.expert_load for i in group if i.expert_load is not None]
+        if loads and (mean := fmean(loads)):
+            ratios.append(max(loads) / mean)
+    return Spread.of(ratios)
+
+
 def tokens_per_s(tokens_per_iteration: int | None, iteration_ns: Spread | None) -> float | None:
     """Tokens over the median iteration time; None where either is unknown."""
     if iteration_ns is None or not iteration_ns.median or tokens_per_iteration is None:

@@ -1,1 +1,1 @@
-"""From what is at hand (one node's runs, benchmarks, traces) to a cluster and a software stack that predict."""
+"""Fits properties of GPUs, links and software stacks to measurements."""

@@ -25,6 +25,7 @@ import typer
 from wirecost import reading
 from wirecost._version import __version__
 from wirecost.address_space import limit_mib, settle_in
+from wirecost.cli.former import with_present_names
 from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.cli.standard_streams import STDOUT, flush_output, prepare_streams
 from wirecost.errors import WirecostError
@@ -53,7 +54,7 @@ def _print_version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", "-V", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     pass
@@ -116,8 +117,9 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any) 
 def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -> None:
     try:
         settle_in()
+        arguments = with_present_names(sys.argv[1:] if argv is None else argv)
         try:
-            application(_asked_for(sys.argv[1:] if argv is None else argv))(args=argv, prog_name="wirecost")
+            application(_asked_for(arguments))(args=arguments, prog_name="wirecost")
         except SystemExit as end:
             if not end.code:
                 flush_output()

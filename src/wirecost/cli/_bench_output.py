@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import typer
 
+from wirecost.cli.output import console, print_csv
+from wirecost.cli.output import table as rich_table
 from wirecost.cli.progress import progress_bar
 from wirecost.collectives import table
 from wirecost.collectives.bench import run_bench
@@ -113,11 +116,11 @@ def hardware_named(name: str | None) -> Hardware | None:
     Raises:
         SpecError: for a name that no preset has, or a file that can't be read.
     """
-    from wirecost.model.load import one
+    from wirecost.spec import load_spec
 
     if name is None:
         return None
-    cluster = one("cluster", name)
+    cluster = load_spec("cluster", name)
     return of_cluster(cluster, f"cluster {cluster.name}")
 
 
@@ -135,11 +138,32 @@ def check_outputs(plot: Path | None, cluster: Path | None) -> None:
         load(Cluster, cluster)
 
 
+def print_rows(rows: Sequence[Row], title: str, format: str) -> None:
+    """Prints measurements as CSV with all columns, or as a Markdown or LaTeX table with those of nccl-tests."""
+    if format == "csv":
+        print_csv([row.model_dump(mode="json", exclude={"rounds_ns", "groups_ns"}) for row in rows])
+        return
+    head = ["collective", "size (B)", "type", "mode", "ranks", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]
+    body = [
+        [
+            row.collective,
+            row.size_bytes,
+            row.dtype,
+            row.mode.replace("_", " "),
+            row.ranks,
+            f"{row.time_ns / 1e3:.2f}",
+            *("" if rate is None else f"{rate * 1e-9:.3f}" for rate in (row.algbw_Bps, row.busbw_Bps)),
+        ]
+        for row in rows
+    ]
+    console(format).print(rich_table(title, head, body))
+
+
 def run_and_print(
     request: BenchRequest,
     world: World | None = None,
     *,
-    as_json: bool,
+    format: str,
     plot: Path | None,
     cluster: Path | None,
     hardware: str | None = None,
@@ -150,7 +174,7 @@ def run_and_print(
 
     silent = world is not None and world.rank != 0
     named = hardware_named(hardware)
-    live = LiveTable(request, named or of_request(request), quiet=as_json or silent)
+    live = LiveTable(request, named or of_request(request), quiet=format != "text" or silent)
 
     def found(ended: str | None) -> list[Fitted]:
         fitted = fit_rows(
@@ -159,7 +183,9 @@ def run_and_print(
             medians=request.backend is not Backend.NCCL,
             link_bps=request.link_bps,
         )
-        if as_json and not silent:
+        if format in ("csv", "markdown", "latex") and not silent:
+            print_rows(live.rows, table.network_line(live.network), format)
+        if format == "json" and not silent:
             whole = Document(
                 environment=describe_environment(),
                 request=request,
@@ -195,7 +221,7 @@ def run_and_print(
             err=True,
         )
         return False
-    if not as_json and len(request.sizes_bytes) > 1:
+    if format == "text" and len(request.sizes_bytes) > 1:
         for line in table.fit_lines(fitted):
             typer.echo(line)
     title = f"{table.network_line(live.network)}; {request.backend}"

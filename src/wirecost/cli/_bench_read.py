@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from wirecost.cli._bench_output import hardware_named, write_files
+from wirecost.cli._bench_output import hardware_named, print_rows, write_files
 from wirecost.collectives import table
 from wirecost.collectives.document import fit_entries
 from wirecost.collectives.efficiency import Fitted, fit_rows
 from wirecost.collectives.expectation import LinkShare, compare_with_links
 from wirecost.collectives.hardware import of_gpu_name
 from wirecost.collectives.readers import Reading, Table, read_results
+from wirecost.diagnostics import lines_of
 from wirecost.errors import SpecError
-from wirecost.text import printable
 
 
 def read_and_print(
     paths: list[Path],
     ranks: int | None,
     *,
-    as_json: bool,
+    format: str,
     plot: Path | None,
     cluster: Path | None,
     hardware: str | None = None,
@@ -40,23 +41,19 @@ def read_and_print(
         compare_with_links(t.rows, named or of_gpu_name(t.gpu), hosts=t.hosts, groups=t.groups, span=t.span)
         for t in tables
     ]
-    if as_json:
+    if format in ("csv", "markdown", "latex"):
+        print_rows([row for t in tables for row in t.rows], ", ".join(map(str, paths)), format)
+    elif format == "json":
         typer.echo(json.dumps(_read_as_json(readings, tables, fits, shares), indent=1))
     else:
         for one, fitted, share in zip(tables, fits, shares, strict=True):
             for line in (*table.read_table(one), *table.fit_lines(fitted), *table.share_lines(share)):
                 typer.echo(line)
     for reading in readings:
-        name = printable(reading.source)
-        for note in reading.notes:
-            typer.echo(f"wirecost: {name}: {printable(note)}", err=True)
-        if reading.ignored:
-            rows = "1 row" if reading.ignored == 1 else f"{reading.ignored} rows"
-            typer.echo(f"wirecost: {name}: {rows} torn or at odds with themselves, left out", err=True)
-    corrupt = [f"{reading.source}: {words}" for reading in readings for words in reading.corrupt]
-    for words in corrupt:
-        typer.echo(f"wirecost: CORRUPT RESULTS: {printable(words)}", err=True)
-    if corrupt:
+        for diagnostic in reading.every_diagnostic:
+            for line in lines_of(replace(diagnostic, subject=reading.source)):
+                typer.echo(line, err=True)
+    if any(reading.corrupt for reading in readings):
         return False
     hosts = {t.hosts for t in tables}
     write_files(
@@ -87,13 +84,14 @@ def _read_as_json(
         for t in tables
     ]
     return {
-        "format_version": 1,
+        "format_version": 2,
         "read": [
             {
                 "path": r.source,
                 "hosts": r.hosts,
                 "ignored": r.ignored,
-                "notes": list(r.notes),
+                "diagnostics": [d.as_json() for d in r.every_diagnostic],
+                "notes": [d.message for d in r.diagnostics],
                 "corrupt": list(r.corrupt),
             }
             for r in readings

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-FORMATS = ("table", "json")
+from wirecost.cli.completion import presets_of
+from wirecost.cli.output import FORMAT, check_format
 
 
 def bench(
@@ -32,7 +33,13 @@ def bench(
     ] = None,
     network: Annotated[
         str | None,
-        typer.Option(help="A network that ships (emulated-1g, loopback, nvlink, ...) or a YAML file."),
+        typer.Option(
+            help="A network that ships (emulated-1g, loopback, nvlink, ...) or a YAML file.",
+            autocompletion=presets_of("network"),
+        ),
+    ] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="A study file: --network is then the name of one of its networks.")
     ] = None,
     fabric: Annotated[str | None, typer.Option(hidden=True)] = None,
     groups: Annotated[
@@ -86,9 +93,11 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    output_format: Annotated[str, typer.Option("--format", metavar="table|json", help="What to print.")] = "table",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Measure what a network gives, per collective, size and group, with nccl-tests' options and columns.
+    """Measure collectives over a network, as nccl-tests does.
+
+    Options and columns are those of nccl-tests.
 
     Under torchrun, srun or mpirun it is one of the ranks that those started.
     """
@@ -96,19 +105,17 @@ def bench(
 
     from wirecost.cli._bench_output import check_outputs, run_and_print
     from wirecost.collectives.launcher import find_world
-    from wirecost.errors import SpecError, WirecostError, deprecated, one_of
+    from wirecost.errors import WirecostError, deprecated
 
     check_outputs(plot, cluster)
     if fabric is not None:
         deprecated("--fabric", "--network")
         network = network or fabric
-    if output_format not in FORMATS:
-        raise SpecError(f"--format: {one_of('format', output_format, FORMATS)}")
-    as_json = output_format == "json"
+    format = check_format(format)
     if read:
         from wirecost.cli._bench_read import read_and_print
 
-        right = read_and_print(read, ranks, as_json=as_json, plot=plot, cluster=cluster, hardware=hardware)
+        right = read_and_print(read, ranks, format=format, plot=plot, cluster=cluster, hardware=hardware)
         if not right:
             raise typer.Exit(1)
         return
@@ -126,6 +133,7 @@ def bench(
             hosts=hosts,
             ranks_per_host=ranks_per_host,
             network=network,
+            study=study,
             groups=groups,
             backend=backend,
             dtype=dtype,
@@ -139,7 +147,7 @@ def bench(
             graph=bool(graph),
             world=world,
         )
-        right = run_and_print(request, world, as_json=as_json, plot=plot, cluster=cluster, hardware=hardware)
+        right = run_and_print(request, world, format=format, plot=plot, cluster=cluster, hardware=hardware)
     except WirecostError as error:
         # What all ranks refuse, one of them says.
         if world is None or world.rank == 0 or isinstance(error, RankError):

@@ -1,4 +1,4 @@
-"""`wirecost calibrate`: fit the model to what is at hand."""
+"""`wirecost calibrate`: fit the cost model to measurements."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, print_csv
+from wirecost.text import printable
+
 if TYPE_CHECKING:
-    from wirecost.calibration.assemble import Calibration
-    from wirecost.model.calibrate_tables import Calibration as TableCalibration
+    from wirecost.calibration.fit import Fit
+    from wirecost.calibration.result import Calibration
+    from wirecost.calibration.solver import Fitted
 
 
 def calibrate(
@@ -21,22 +25,32 @@ def calibrate(
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write cluster and stack YAML there (not for CSV).")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write the calibration there, with cluster and stack YAML."),
     ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the calibration as one YAML file.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Save a fit that is no better than the presets on rows left out.")
+    ] = False,
     ranks: Annotated[
-        int | None, typer.Option("--ranks", help="Of results stores take only runs of so many ranks.")
+        int | None, typer.Option("--ranks", help="From results stores take only runs of so many ranks.")
     ] = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", "-c", help="What isn't measured (nodes, NICs, links): preset or YAML."),
+        typer.Option("--cluster", help="What isn't measured (nodes, NICs, links, GPU): preset or YAML."),
+    ] = None,
+    testbed: Annotated[
+        str | None, typer.Option("--testbed", help="CSV: where the rows were measured: preset or YAML.")
     ] = None,
     stack: Annotated[
-        str | None, typer.Option("--stack", "-s", help="Stack to start from: preset or YAML file.")
+        str | None, typer.Option("--stack", "-s", help="Stack that runs start from: preset or YAML file.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU of the runs, where they don't say.")] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU of the runs, if they don't say.")] = None,
     workload: Annotated[str | None, typer.Option("--workload", help="What a trace trained.")] = None,
     plan: Annotated[str | None, typer.Option("--plan", "-p", help="How a trace's ranks trained it.")] = None,
-    micro_batch: Annotated[int | None, typer.Option("--micro-batch", "-b", help="Of a trace.")] = None,
+    micro_batch: Annotated[int | None, typer.Option("--micro-batch", help="Of a trace.")] = None,
     global_batch: Annotated[int | None, typer.Option("--global-batch", "-B", help="Of a trace.")] = None,
     free: Annotated[
         list[str] | None,
@@ -44,171 +58,169 @@ def calibrate(
             "--free", metavar="PROPERTY", help="CSV: 'stack NAME PROPERTY', 'gpu ...', 'link ...' (repeatable)."
         ),
     ] = None,
-    folds: Annotated[int, typer.Option("--folds", help="CSV: folds of the cross-validation; 0 for none.")] = 5,
+    folds: Annotated[int, typer.Option("--folds", help="CSV: parts that are left out in turn; 0 for none.")] = 5,
     group: Annotated[
         str | None,
-        typer.Option("--group", metavar="COLUMN", help="CSV: hold out whole values of this column instead."),
+        typer.Option("--group", metavar="COLUMN", help="CSV: leave out whole values of this column instead."),
     ] = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="CSV: write the values as YAML.")
-    ] = None,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Fit properties of devices, links and software stacks, and report the error on what was held out of the fit.
+    """Fit the cost model to measurements.
+
+    Properties of devices, links and software stacks are fitted, and the error on rows that the fit did not see is
+    reported.
 
     From one-rank runs and a benchmark: `wirecost calibrate wirecost-runs/one-rank bench.json --out mine`, then
-    `wirecost predict ... --cluster mine/cluster-NAME.yaml --stack mine/stack-fp32.yaml`, or a whole study with
-    `wirecost predict --study STUDY.yaml --calibration mine --out predictions`.
+    `wirecost predict ... --calibration mine`, or a whole study with `wirecost predict --study STUDY.yaml
+    --calibration mine --out predictions`.
 
     CSV tables have the columns of the reference tables (n_layers, hidden, gpu, mbs, iter_s, ...), or those of
-    communication fractions, or of collective benchmarks (size_bytes, time_us, ...). Use the result with
-    `wirecost predict --calibration FILE`.
+    communication fractions, or of collective benchmarks (size_bytes, time_us, ...).
+
+    Exit code 1: nothing was saved, since a fit is no better than the presets on rows left out.
     """
     import json
 
-    from wirecost.calibration.assemble import calibrate as fit
-    from wirecost.calibration.assemble import write
-    from wirecost.calibration.sources import Told, gather
-    from wirecost.cli.output import check_format
+    from wirecost.calibration.calibrate import Options
+    from wirecost.calibration.calibrate import calibrate as fit
+    from wirecost.calibration.fit import HoldOut
+    from wirecost.calibration.inputs.gather import gather
+    from wirecost.calibration.inputs.traces import TraceOptions
     from wirecost.errors import SpecError
-    from wirecost.model.calibrate_tables import calibrate_tables
-    from wirecost.model.load import one
-    from wirecost.model.store import save_calibration
+    from wirecost.spec import load_spec
 
-    check_format(format)
-    base = one("cluster", cluster) if cluster else None
-    told = Told(
-        one("workload", workload) if workload else None,
-        one("plan", plan) if plan else None,
+    format = check_format(format)
+    if save and any(save.exists() and path.exists() and save.samefile(path) for path in measured):
+        raise SpecError(f"--save {save}: is one of the measurements; name another file to write")
+    base = load_spec("cluster", cluster) if cluster else None
+    of_traces = TraceOptions(
+        load_spec("workload", workload) if workload else None,
+        load_spec("plan", plan) if plan else None,
         micro_batch,
         global_batch,
         base.gpus_per_node if base else None,
     )
-    found = gather(measured, told, ranks=ranks)
-    if found.tables:
-        if len(found.tables) != len(measured):
-            raise SpecError("CSV tables fit presets, runs and benchmarks make a cluster: calibrate them apart")
-        if out:
-            raise SpecError("--out writes a cluster from runs and benchmarks; a table's values go to --save FILE")
-        result = calibrate_tables(measured, free=free, folds=folds, group=group)
-        if save:
-            if any(save.exists() and save.samefile(path) for path in measured):
-                raise SpecError(f"--save {save}: is one of the tables; name another file to write")
-            save_calibration(result, save, [str(path) for path in measured])
-        _print_tables(result, format, save)
-        return
-    if save:
-        raise SpecError("--save holds a table's values; a cluster and stack from runs go to --out DIR")
-    made = fit(found, base=base, stack=one("stack", stack) if stack else None, gpu_name=gpu)
-    written = write(made, out) if out else []
+    options = Options(
+        cluster=base,
+        testbed=load_spec("testbed", testbed) if testbed else None,
+        stack=load_spec("stack", stack) if stack else None,
+        gpu=gpu,
+        properties=tuple(free or ()),
+        hold_out=HoldOut(folds),
+        group=group,
+    )
+    calibration = fit(gather(measured, of_traces, ranks=ranks), options)
+    written, refused = _save(calibration, out, save, force=force)
     if format == "json":
-        typer.echo(json.dumps(_as_json(made, [str(p) for p in written])))
-        return
-    _print_calibration(made)
+        typer.echo(json.dumps(calibration.as_json() | {"wrote": [str(path) for path in written]}))
+    elif format == "csv":
+        print_csv(_property_rows(calibration))
+    else:
+        _print(calibration, format)
+    for line in refused:
+        typer.echo(printable(f"not saved: {line}"), err=True)
     for path in written:
         typer.echo(f"wrote {path}", err=True)
+    if refused:
+        raise typer.Exit(1)
 
 
-def _as_json(made: Calibration, written: list[str]) -> dict[str, Any]:
-    from dataclasses import asdict
+def _save(
+    calibration: Calibration, out: Path | None, save: Path | None, *, force: bool
+) -> tuple[list[Path], list[str]]:
+    """Returns the files written, and why nothing was."""
+    from wirecost.calibration.saved import save as save_file
+    from wirecost.calibration.saved import write
 
-    return {
-        "devices": [
-            {
-                "gpu": fit.gpu.name,
-                "stack": fit.stack.name,
-                "runs": fit.runs,
-                "properties": [asdict(one) for one in fit.told],
-                "errors": fit.errors,
-                "errors_held_out": fit.held_out,
-                "spread": fit.stack.spread,
-            }
-            for fit in made.devices
-        ],
-        "networks": [
-            {
-                "network": fit.network,
-                "kind": fit.kind,
-                "properties": [asdict(one) for one in fit.told],
-                "points": fit.points,
-                "mape": fit.mape,
-                "sources": fit.sources,
-            }
-            for fit in made.networks
-        ],
-        "notes": made.notes,
-        "wrote": written,
-    }
+    if out is None and save is None:
+        return [], []
+    if calibration.empty:
+        return [], ["the measurements determine no property"]
+    worse = [] if force else calibration.worse_than_presets()
+    if worse:
+        return [], [f"{line}; --force saves it all the same" for line in worse]
+    written = write(calibration, out) if out else []
+    return written + (save_file(calibration, save) if save else []), []
 
 
-def _print_calibration(made: Calibration) -> None:
-    from wirecost.cli.output import console, percent, safe, table
-    from wirecost.text import printable
-
-    out = console()
-
-    def values(told: list[Any]) -> list[list[str]]:
-        return [
-            [
-                one.name,
-                f"{one.start:.4g}",
-                f"{one.value:.4g}",
-                _source(one.within),
-            ]
-            for one in told
-        ]
-
-    def _source(within: float | None) -> str:
-        if within is None:
-            return "not told: start value"
-        return f"fitted, within {percent(within, 0)}" if within < 1 else "fitted, its size hardly matters"
-
-    head = ["property", "before", "after", "source"]
-    for device in made.devices:
-        title = f"{device.gpu.name} under {device.stack.name}, from {len(device.runs)} runs (90 % intervals)"
-        out.print(table(title, head, values(device.told)))
-        error = sum(map(abs, device.errors)) / len(device.errors)
-        line = f"  mean error of compute {percent(error)} as fitted"
-        if device.held_out:
-            held = sum(map(abs, device.held_out)) / len(device.held_out)
-            line += f", {percent(held)} on runs held out one at a time"
-        out.print(line + f"; interval +-{percent(device.stack.spread)}")
-        for doubt in device.doubts:
-            out.print(f"  doubtful: {safe(doubt)}")
-    for network in made.networks:
-        title = f"network {network.network} ({network.kind}), from {network.points} points"
-        out.print(table(title, head, values(network.told)))
-        out.print(f"  mean error {percent(network.mape)} as fitted")
-    for note in made.notes:
-        typer.echo(f"note: {printable(note)}", err=True)
-
-
-def _print_tables(result: TableCalibration, format: str, save: Path | None) -> None:
-    import json
-
-    from wirecost.cli.output import console, percent, table
-
-    if format == "json":
-        typer.echo(json.dumps(result.as_json()))
-        return
-    out = console()
-    changed = sorted(result.values, key=lambda n: -abs(result.values[n] / max(result.start[n], 1e-30) - 1))
-    body = [[n, f"{result.start[n]:.4g}", f"{result.values[n]:.4g}"] for n in changed]
-    out.print(table(f"Fitted to {result.rows} rows", ["property", "before", "after"], body))
-    lines = [
-        ["before the fit", percent(result.before), "-"],
-        ["on the rows fitted", percent(result.mape), percent(result.bias, sign=True)],
+def _property_rows(calibration: Calibration) -> list[dict[str, Any]]:
+    """Returns a row for each property of each fit."""
+    return [
+        {
+            "fit": fit.name,
+            "property": p.name,
+            "before": p.start,
+            "after": p.value if p.determined else None,
+            "unit": p.unit,
+            "within": p.within,
+            "measurements": p.measurements,
+            "not_determined": p.reason,
+        }
+        for fit in calibration.fits
+        for p in fit.properties
     ]
-    if result.held_out is not None:
-        lines.append(
-            [
-                f"on rows held out ({result.how})",
-                percent(result.held_out),
-                percent(result.held_out_bias, sign=True),
-            ]
+
+
+def _print(calibration: Calibration, format: str) -> None:
+    from wirecost.diagnostics import lines_of
+
+    for fit in calibration.fits:
+        _print_properties(fit, format)
+        _print_errors(fit, format)
+    for diagnostic in calibration.diagnostics:
+        for line in lines_of(diagnostic):
+            typer.echo(line, err=True)
+
+
+def _print_properties(fit: Fit, format: str) -> None:
+    from wirecost.cli.output import console, safe, table
+
+    out = console(format)
+    fitted = [p for p in fit.properties if p.determined]
+    inputs = ", ".join(fit.inputs[:3]) + (" ..." if len(fit.inputs) > 3 else "")
+    title = f"{fit.name}, from {fit.rows} rows: {inputs}"
+    if fitted:
+        body = [[p.name, f"{p.start:.4g}", f"{p.value:.4g}", p.unit, _within(p)] for p in fitted]
+        out.print(table(title, ["property", "before", "after", "unit", "90 % interval"], body))
+    else:
+        out.print(safe(f"{title}: the measurements determine no property"))
+    reasons: dict[str, list[str]] = {}
+    for p in fit.properties:
+        if not p.determined:
+            reasons.setdefault(p.reason or "", []).append(
+                f"{p.name} ({p.measurements})" if p.measurements else p.name
+            )
+    body = [[reason, len(names), ", ".join(names)] for reason, names in reasons.items()]
+    if body:
+        out.print(
+            table(
+                "Not determined, kept as before",
+                ["reason", "", "properties (measurements that depend on them)"],
+                body,
+            )
         )
-    out.print(table("Mean absolute error", ["", "error", "bias"], lines))
-    if result.spread is not None:
-        out.print(f"  nine in ten held-out rows lie within {percent(result.spread)} of their prediction")
-    if save:
-        typer.echo(f"wrote {save}", err=True)
+
+
+def _print_errors(fit: Fit, format: str) -> None:
+    from wirecost.cli.output import console, percent, plain, print_diagnostics, safe, table
+
+    out, errors = console(format), fit.errors
+    shown = percent if fit.unit == "s" else plain
+    lines = [["rows that were fitted", shown(errors.fitted), shown(errors.presets)]]
+    if errors.held_out is not None:
+        lines.append([f"rows left out ({errors.how})", shown(errors.held_out), shown(errors.held_out_presets)])
+    out.print(table(f"Mean error of {fit.name}", ["", "fit", "presets"], lines))
+    if errors.held_out is None:
+        out.print(safe(f"  not judged on rows left out: {errors.how}"))
+    elif not fit.beats_presets:
+        out.print("  the fit is no better than the presets on rows that it did not see")
+    if errors.spread is not None:
+        out.print(f"  nine in ten rows left out lie within {percent(errors.spread)} of their prediction")
+    print_diagnostics(out, fit.diagnostics)
+
+
+def _within(fitted: Fitted) -> str:
+    from wirecost.cli.output import percent
+
+    assert fitted.within is not None
+    return f"within {percent(fitted.within, 0)}" if fitted.within < 1 else "its size hardly matters"

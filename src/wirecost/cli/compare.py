@@ -3,42 +3,126 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wirecost.errors import WirecostError, one_of
+from wirecost.cli.output import FORMAT, check_format, console, print_csv
+from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:
-    from wirecost.compare import Comparison
-
-_FORMATS = ("table", "json")
+    from wirecost.comparison.breakdowns import Comparison
+    from wirecost.comparison.studies import Pair, StudyComparison
 
 
 def compare(
-    before: Annotated[str, typer.Argument(help="A breakdown's JSON file, or traces (file, directory, glob).")],
+    before: Annotated[
+        str,
+        typer.Argument(
+            help="A breakdown's JSON file, traces (file, directory, glob), an experiment's or a study's directory."
+        ),
+    ],
     after: Annotated[str, typer.Argument(help="The same, of the other run.")],
-    format_: Annotated[str, typer.Option("--format", "-f", help="table or json.", metavar="FORMAT")] = "table",
+    format_: Annotated[str, FORMAT] = "text",
+    window: Annotated[
+        str,
+        typer.Option(help="Where iterations of traces come from: auto, launches, gpu, cpu, whole, name:REGEX."),
+    ] = "auto",
 ) -> None:
-    """Compare two runs: what got faster, what slower, and whether the samples can tell."""
-    if format_ not in _FORMATS:
-        raise WirecostError(one_of("format", format_, _FORMATS))
-    from wirecost.compare import compare as compare_breakdowns
-    from wirecost.load import load_breakdown
+    """Compare two runs: what got faster, and what slower.
 
-    comparison = compare_breakdowns(load_breakdown(before), load_breakdown(after))
+    It also says whether the iterations are enough to tell."""
+    format_ = check_format(format_)
+    from wirecost.comparison.breakdowns import compare as compare_breakdowns
+    from wirecost.comparison.sources import is_experiment, is_study, load_breakdown
+
+    studies = [is_study(Path(side)) and not is_experiment(Path(side)) for side in (before, after)]
+    if any(studies):
+        if not all(studies):
+            one, other = (before, after) if studies[0] else (after, before)
+            raise WirecostError(f"{one} is a study and {other} is none: compare two studies, or two experiments")
+        _compare_studies(Path(before), Path(after), format_)
+        return
+    comparison = compare_breakdowns(load_breakdown(before, window=window), load_breakdown(after, window=window))
     if format_ == "json":
         typer.echo(json.dumps(comparison.to_dict(), indent=1, allow_nan=False))
+    elif format_ == "csv":
+        from wirecost.api.breakdowns import ComparisonView
+
+        print_csv(ComparisonView(comparison).rows())
     else:
-        _show(comparison)
+        _show(comparison, console(format_))
 
 
-def _show(c: Comparison) -> None:
-    from rich.console import Console
+def _compare_studies(before: Path, after: Path, format_: str) -> None:
+    from wirecost.comparison.studies import compare_studies
+
+    found = compare_studies(before, after)
+    if format_ == "json":
+        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+    elif format_ == "csv":
+        print_csv([_pair_row(pair) for pair in found.pairs])
+    else:
+        _show_studies(found, console(format_))
+
+
+def _pair_row(pair: Pair) -> dict[str, Any]:
+    c = pair.comparison
+    return {
+        "workload": pair.workload,
+        "plan": pair.plan,
+        "network": pair.network,
+        "ranks": pair.ranks,
+        "before_ms": None if c.before_iteration_ns is None else c.before_iteration_ns * 1e-6,
+        "after_ms": None if c.after_iteration_ns is None else c.after_iteration_ns * 1e-6,
+        "speedup": None if c.speedup is None else c.speedup.value,
+    }
+
+
+def _show_studies(found: StudyComparison, out: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wirecost.compare import WORDS
+    from wirecost.comparison.breakdowns import speedup_sentence
+    from wirecost.text import printable
+
+    for name, (first, second) in found.differing.items():
+        out.print(Text(printable(f"The studies differ in {name}: {first} and {second}.")))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("workload", "plan", "network"):
+        table.add_column(name)
+    for name in ("ranks", "before ms", "after ms", "comm fraction", "after"):
+        table.add_column(name, justify="right")
+    table.add_column("the second")
+
+    def ms(ns: float | None) -> str:
+        return "unknown" if ns is None else f"{ns / 1e6:,.3f}"
+
+    def share(value: float | None) -> str:
+        return "–" if value is None else f"{value:.1%}"
+
+    for p in found.pairs:
+        c = p.comparison
+        exposed = next(x for x in c.parts if x.part == "exposed_comm_ns")
+        said = speedup_sentence(c.speedup).removeprefix("The second is ") if c.speedup is not None else "unknown"
+        cells = [
+            p.workload, p.plan, p.network, str(p.ranks), ms(c.before_iteration_ns), ms(c.after_iteration_ns),
+            share(exposed.before_share), share(exposed.after_share), said,
+        ]  # fmt: skip
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    out.print(table)
+    for which, names in (("first", found.only_before), ("second", found.only_after)):
+        if names:
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            out.print(Text(printable(f"Only the {which} holds {shown}.")))
+
+
+def _show(c: Comparison, out: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from wirecost.comparison.breakdowns import WORDS
     from wirecost.text import printable
 
     def ms(ns: float | None) -> str:
@@ -47,15 +131,13 @@ def _show(c: Comparison) -> None:
     def share(value: float | None) -> str:
         return "–" if value is None else f"{value:.1%}"
 
-    console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, width=160)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("per iteration and rank")
     for side, source in (("before", c.before_source), ("after", c.after_source)):
-        table.add_column(f"{side} ms ({source.value})", justify="right")
-        table.add_column("share", justify="right")
-    table.add_column("change ms", justify="right")
+        widest = max((len(ms(v)) for v in _times(c, side)), default=0)
+        table.add_column(f"{side} ms ({source.value})", justify="right", min_width=widest)
+        table.add_column("share", justify="right", min_width=6)
+    table.add_column("change ms", justify="right", no_wrap=True)
     for p in c.parts:
         table.add_row(
             WORDS[p.part], ms(p.before_ns), share(p.before_share), ms(p.after_ns), share(p.after_share),
@@ -66,24 +148,36 @@ def _show(c: Comparison) -> None:
         "" if c.before_iteration_ns is None or c.after_iteration_ns is None
         else f"{(c.after_iteration_ns - c.before_iteration_ns) / 1e6:+,.3f}",
     )  # fmt: skip
-    console.print(table)
-    console.print()
+    out.print(table)
+    out.print()
     if c.collectives:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("collective", "group"):
-            table.add_column(name)
-        for name in ("count before", "after", "ms before", "after", "bytes before", "after"):
-            table.add_column(name, justify="right")
+            table.add_column(name, overflow="fold", min_width=10)
+        for name, width in (("count", 6), ("ms", 7), ("bytes", 8)):
+            table.add_column(f"{name}\nbefore", justify="right", min_width=width)
+            table.add_column("\nafter", justify="right", min_width=width)
         for row in c.collectives:
             cells = [
                 row.op, row.group, _count(row.before_count), _count(row.after_count), ms(row.before_ns),
-                ms(row.after_ns), _count(row.before_bytes), _count(row.after_bytes),
+                ms(row.after_ns), _size(row.before_bytes), _size(row.after_bytes),
             ]  # fmt: skip
             table.add_row(*(Text(printable(cell)) for cell in cells))
-        console.print(table)
-        console.print()
+        out.print(table)
+        out.print()
     for line in c.summary:
-        console.print(Text(printable(line)))
+        out.print(Text(printable(line)))
+
+
+def _times(c: Comparison, side: str) -> list[float | None]:
+    """Returns the times in ns that a side's column shows."""
+    return [getattr(c, f"{side}_iteration_ns"), *(getattr(p, f"{side}_ns") for p in c.parts)]
+
+
+def _size(value: float | None) -> str:
+    from wirecost.units import format_size_bytes
+
+    return "unknown" if value is None else format_size_bytes(value, 3)
 
 
 def _count(value: float | None) -> str:

@@ -17,7 +17,9 @@ def demo(
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Run it anew even if it was run here before.")] = False,
 ) -> None:
-    """See what a network costs: train two sizes of GPT over three emulated networks on this machine.
+    """Train two sizes of GPT over three emulated networks.
+
+    It shows what a network costs, on this machine alone.
 
     Takes about four minutes on two processor cores. A demo that was interrupted goes on where it stopped.
     """
@@ -27,7 +29,8 @@ def demo(
     from wirecost.report.page import write_page
     from wirecost.report.terminal import print_report
     from wirecost.study import Status, Store, run_study
-    from wirecost.study.runner import default_out, load_study
+    from wirecost.study.loading import load_study
+    from wirecost.study.runner import default_out
 
     study = load_study("demo-quick" if quick else "demo")
     folder = out or default_out(study)

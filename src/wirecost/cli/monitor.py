@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wirecost.diagnostics import Diagnostic, lines_of
 from wirecost.errors import WirecostError
-from wirecost.text import printable
 
 if TYPE_CHECKING:
     from wirecost.counters import DeviceSummary, Sampler
@@ -55,7 +55,9 @@ def monitor(
     for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Stop after this time: 10s.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live rates and no summary.")] = False,
 ) -> None:
-    """Sample network counters: Ethernet, InfiniBand and RoCE, NVLink, PCIe, and the kernel's network work.
+    """Watch the network of this machine, or of a command.
+
+    Sampled are the counters of Ethernet, InfiniBand and RoCE, NVLink, PCIe, and the kernel's network work.
 
     Live rates on a terminal, a summary at the end. With a command: monitors it while it runs; its exit code and
     signals pass through."""
@@ -77,7 +79,7 @@ def monitor(
             seconds=duration_ns(for_, "--for") * 1e-9 if for_ else None,
             on_start=display.start if display else _announce if not command else lambda _: None,
             on_tick=display.show if display else lambda _: None,
-            on_remark=lambda words: typer.echo(f"wirecost: {printable(words)}", err=True),
+            on_diagnostic=_report,
         )
     finally:
         if display:
@@ -87,6 +89,12 @@ def monitor(
     if result.error is not None:
         typer.echo(f"wirecost: the recording ended early: {result.error}", err=True)
     raise typer.Exit(result.exit_code or (2 if result.error is not None and not command else 0))
+
+
+def _report(diagnostic: Diagnostic) -> None:
+    """Prints a diagnostic to standard error."""
+    for line in lines_of(diagnostic):
+        typer.echo(line, err=True)
 
 
 def _announce(_: Sampler) -> None:
@@ -129,6 +137,7 @@ class _Live:
 def _print_summary(summary: tuple[DeviceSummary, ...], samples: int, late: int) -> None:
     from rich.console import Console
 
+    from wirecost.cli.output import print_diagnostics
     from wirecost.counters import of_summary
 
     console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
@@ -143,10 +152,7 @@ def _print_summary(summary: tuple[DeviceSummary, ...], samples: int, late: int) 
     console.print(table)
     idle = f"; {len(links) - len(busy)} devices without traffic" if busy and len(busy) < len(links) else ""
     console.print(f"{samples} samples, {late} of them late by an interval or more{idle}", style="dim")
-    for finding in of_summary(summary):
-        level, style = ("warning", "yellow") if finding.grave else ("note", "cyan")
-        console.print(_text(f"{level}: {finding.device}: {finding.message}"), style=style)
-        console.print(_text(f"         -> {finding.remedy}"))
+    print_diagnostics(console, of_summary(summary))
 
 
 def _table(*titles: str) -> Any:

@@ -2,54 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wirecost.cli import _setup as options
+from wirecost.cli.job_options import WORKLOAD, Job, assumed_line, with_job_options
+from wirecost.cli.output import FORMAT, check_format, console, percent, print_csv, safe, table
+
+if TYPE_CHECKING:
+    from wirecost.api.predictions import NeedView
+    from wirecost.costmodel.setup import Setup
 
 
+@with_job_options
 def need(
-    workload: Annotated[str, options.WORKLOAD],
-    cluster: Annotated[str | None, options.CLUSTER] = None,
-    fraction: Annotated[
-        float, typer.Option("--fraction", "-f", help="Largest share of communication, like 0.2.")
-    ] = 0.2,
+    job: Job,
+    workload: Annotated[str, WORKLOAD],
+    fraction: Annotated[float, typer.Option("--fraction", help="Largest share of communication, like 0.2.")] = 0.2,
     what: Annotated[str, typer.Option("--of", help="bandwidth, micro-batch or accumulation.")] = "bandwidth",
-    plan: options.Plan = None,
-    stack: options.Stack = None,
-    gpus: options.Gpus = None,
-    micro_batch: options.MicroBatch = 1,
-    global_batch: options.GlobalBatch = None,
-    tensor_parallel: options.TensorParallel = None,
-    pipeline_parallel: options.PipelineParallel = None,
-    virtual_stages: options.VirtualStages = None,
-    pipeline_schedule: options.PipelineSchedule = None,
-    context_parallel: options.ContextParallel = None,
-    expert_parallel: options.ExpertParallel = None,
-    data_parallel: options.DataParallel = None,
-    sharding_group: options.ShardingGroup = None,
-    sequence_parallel: options.SequenceParallel = None,
-    recompute: options.Recompute = None,
-    precision: options.Precision = None,
-    matrix_precision: options.MatrixPrecision = None,
-    sequence_length: options.SequenceLength = None,
-    bandwidth: options.Bandwidth = None,
-    calibration: options.Calibration = None,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Find the bandwidth (or micro-batch, or accumulation) at which the comm fraction falls to --fraction.
+    """Find the bandwidth that keeps communication below a share.
+
+    Or the micro-batch or accumulation (--of) at which the comm fraction falls to --fraction.
 
     Example: wirecost need llama-3-70b --cluster dgx-h100 --gpus 256 --data-parallel zero3 --fraction 0.1
     """
     import json
 
-    from wirecost.cli.output import check_format, percent
+    from wirecost.api.predictions import NeedView
     from wirecost.errors import SpecError, one_of
-    from wirecost.model import need as solver
-    from wirecost.units import format_rate_bps
+    from wirecost.prediction import need as solver
 
-    check_format(format)
+    format = check_format(format)
     solvers = {
         "bandwidth": solver.bandwidth,
         "micro-batch": solver.micro_batch,
@@ -57,63 +42,53 @@ def need(
     }
     if what not in solvers:
         raise SpecError(one_of("quantity", what, solvers))
-    made = options.build(
-        workload,
-        cluster,
-        plan=plan,
-        stack=stack,
-        gpus=gpus,
-        micro_batch=micro_batch,
-        global_batch=global_batch,
-        bandwidth=bandwidth,
-        sequence_length=sequence_length,
-        calibration=calibration,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        virtual_stages=virtual_stages,
-        pipeline_schedule=pipeline_schedule,
-        context_parallel=context_parallel,
-        expert_parallel=expert_parallel,
-        data_parallel=data_parallel,
-        sharding_group=sharding_group,
-        sequence_parallel=sequence_parallel,
-        recompute=recompute,
-        precision=precision,
-        matrix_precision=matrix_precision,
-    )
-    now = solver.fraction(made)
-    found = solvers[what](made, fraction)
-    given = made.cluster.inter_node.rate * made.cluster.nics_per_node
+    setup = job.setup(workload)
+    view = NeedView(solvers[what](setup, fraction), solver.fraction(setup))
     if format == "json":
-        typer.echo(
-            json.dumps(
-                {
-                    "of": what,
-                    "limit": fraction,
-                    "value": found.value,
-                    "comm_fraction": found.reached,
-                    "floor": found.floor,
-                    "now": now,
-                    "fits": found.prediction.fits if found.prediction else None,
-                }
-            )
-        )
-        raise typer.Exit(0 if found.value is not None else 1)
-    title = f"{made.workload.name} on {made.gpus} GPUs of {made.cluster.name}, stack {made.stack.name} (predicted)"
-    typer.echo(f"{title}: comm fraction {percent(now)} now")
-    if found.value is None:
-        typer.echo(
-            f"No {what} brings it to {percent(fraction)}: {percent(found.floor)} stay however large it gets "
-            "(communication inside nodes, latency)."
-        )
+        answer = view.need
+        fits = answer.prediction.fits if answer.prediction else None
+        row = {key: value for key, value in view.rows()[0].items() if key != "unit"}
+        typer.echo(json.dumps({**row, "fits": fits, "assumed": job.assumed(setup)}))
+    elif format == "csv":
+        print_csv(view.rows())
+    else:
+        _show(view, setup, job.assumed(setup), format)
+    if view.value is None:
         raise typer.Exit(1)
-    if what == "bandwidth":
-        typer.echo(
-            f"For {percent(fraction)} each node needs {format_rate_bps(found.value, 3)} "
-            f"({format_rate_bps(found.value / made.cluster.gpus_per_node, 3)} a GPU); it has "
-            f"{format_rate_bps(given, 3)}."
+
+
+def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) -> None:
+    from wirecost.units import format_rate_bps
+
+    answer, limit = view.need, percent(view.need.limit)
+    title = f"{setup.workload.name} on {setup.gpus} GPUs of {setup.cluster.name} (predicted)"
+    out = console(format)
+    out.print(f"[bold]{safe(title)}[/bold]: comm fraction {percent(view.now)} now", soft_wrap=True)
+    if answer.value is None:
+        out.print(
+            f"No {answer.what} brings it to {limit}: {percent(answer.floor)} stay however large it gets "
+            "(communication inside nodes, latency).",
+            soft_wrap=True,
+        )
+    elif answer.what == "bandwidth":
+        given = setup.cluster.inter_node.rate * setup.cluster.nics_per_node
+        out.print(
+            f"For {limit} each node needs {format_rate_bps(answer.value, 3)} "
+            f"({format_rate_bps(answer.value / setup.cluster.gpus_per_node, 3)} a GPU); it has "
+            f"{format_rate_bps(given, 3)}.",
+            soft_wrap=True,
         )
     else:
-        fits = "" if found.prediction and found.prediction.fits else " - which does not fit in memory"
-        batch = found.prediction.made.global_batch if found.prediction else 0
-        typer.echo(f"For {percent(fraction)} the {what} must be {found.value:.0f}, global batch {batch}{fits}.")
+        fits = "" if answer.prediction and answer.prediction.fits else ", which does not fit in memory"
+        batch = answer.prediction.setup.global_batch if answer.prediction else 0
+        what = answer.what.replace("_", "-")
+        out.print(
+            f"For {limit} the {what} must be {answer.value:.0f}, global batch {batch}{fits}.", soft_wrap=True
+        )
+    out.print(assumed_line(assumed), soft_wrap=True)
+    if format != "text":
+        row = view.rows()[0]
+        head = ["of", "limit", "value", "unit", "comm fraction", "floor", "now"]
+        shares = [percent(row[key]) for key in ("comm_fraction", "floor", "now")]
+        value = "none" if row["value"] is None else f"{row['value']:.4g}"
+        out.print(table(title, head, [[row["of"], limit, value, row["unit"], *shares]]))

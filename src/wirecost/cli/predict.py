@@ -1,4 +1,5 @@
-"""`wirecost predict`: one iteration (or every cell of a study), its parts, its memory, and how sure that is."""
+"""`wirecost predict`: one iteration (or every experiment of a study), its parts, its memory, and how sure that
+is."""
 
 from __future__ import annotations
 
@@ -7,35 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wirecost.cli import _setup as options
+from wirecost.cli.job_options import WORKLOAD, Job, assumed_line, with_job_options
+from wirecost.cli.output import FORMAT, check_format, console, print_csv
 
 if TYPE_CHECKING:
-    from wirecost.model.setup import Setup
+    from wirecost.costmodel.setup import Setup
 
 
+@with_job_options
 def predict(
-    workload: Annotated[str | None, options.WORKLOAD] = None,
-    cluster: Annotated[str | None, options.CLUSTER] = None,
-    plan: options.Plan = None,
-    stack: options.Stack = None,
-    gpus: options.Gpus = None,
-    micro_batch: options.MicroBatch = 1,
-    global_batch: options.GlobalBatch = None,
-    tensor_parallel: options.TensorParallel = None,
-    pipeline_parallel: options.PipelineParallel = None,
-    virtual_stages: options.VirtualStages = None,
-    pipeline_schedule: options.PipelineSchedule = None,
-    context_parallel: options.ContextParallel = None,
-    expert_parallel: options.ExpertParallel = None,
-    data_parallel: options.DataParallel = None,
-    sharding_group: options.ShardingGroup = None,
-    sequence_parallel: options.SequenceParallel = None,
-    recompute: options.Recompute = None,
-    precision: options.Precision = None,
-    matrix_precision: options.MatrixPrecision = None,
-    sequence_length: options.SequenceLength = None,
-    bandwidth: options.Bandwidth = None,
-    calibration: options.Calibration = None,
+    job: Job,
+    workload: Annotated[str | None, WORKLOAD] = None,
     sweep: Annotated[
         str | None,
         typer.Option(
@@ -44,152 +27,144 @@ def predict(
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the sweep into this .png or .svg.")] = None,
     study: Annotated[
-        str | None, typer.Option("--study", help="Predict every cell of this study instead of one workload.")
+        str | None, typer.Option("--study", help="Predict every experiment of this study instead of one workload.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="With --study: write each cell's prediction there.")
+        Path | None, typer.Option("--out", metavar="DIR", help="With --study: write each prediction there.")
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Predict an iteration: breakdown, comm fraction, tokens/s, MFU and memory, with an interval.
+    """Predict an iteration, its parts and its memory.
+
+    The answer has the breakdown, the comm fraction, tokens/s and MFU, with an interval.
 
     Example: wirecost predict llama-3-8b --cluster dgx-h100 --gpus 64 --sweep bandwidth=100Gb/s..3.2Tb/s
 
     A study before it is run: wirecost predict --study study.yaml --calibration mine --out predictions
     """
-    from wirecost.cli.output import check_format
     from wirecost.errors import SpecError
 
-    check_format(format)
+    format = check_format(format)
     if study:
         if workload:
             raise SpecError("a study names its own workloads: leave the workload out")
-        _study(study, calibration, cluster, stack, out, format)
+        keys = ("calibration", "cluster", "stack")
+        named = {key: None if (value := job.options.get(key)) is None else str(value) for key in keys}
+        _study(study, named, out, format)
         return
     if out:
         raise SpecError("--out is for --study; one prediction is printed, as JSON with --format json")
     if workload is None:
         raise SpecError("what to predict is missing: a workload (`wirecost presets`), or --study")
-    made = options.build(
-        workload,
-        cluster,
-        plan=plan,
-        stack=stack,
-        gpus=gpus,
-        micro_batch=micro_batch,
-        global_batch=global_batch,
-        bandwidth=bandwidth,
-        sequence_length=sequence_length,
-        calibration=calibration,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        virtual_stages=virtual_stages,
-        pipeline_schedule=pipeline_schedule,
-        context_parallel=context_parallel,
-        expert_parallel=expert_parallel,
-        data_parallel=data_parallel,
-        sharding_group=sharding_group,
-        sequence_parallel=sequence_parallel,
-        recompute=recompute,
-        precision=precision,
-        matrix_precision=matrix_precision,
-    )
+    setup = job.setup(workload)
     if plot and not sweep:
         raise SpecError("--plot draws a sweep: say --sweep gpus=8..512, for example")
     if sweep:
-        _sweep(made, sweep, plot, format)
+        _sweep(setup, sweep, plot, format)
+        if format == "text":
+            console(format).print(assumed_line(job.assumed(setup)), soft_wrap=True)
     else:
-        _one(made, format)
+        _one(setup, job.assumed(setup), format)
 
 
-def _one(made: Setup, format: str) -> None:
+def _one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     import json
 
-    from wirecost.model.predict import largest_micro_batch
-    from wirecost.model.predict import predict as run
+    from wirecost.prediction.predict import largest_micro_batch
+    from wirecost.prediction.predict import predict as run
 
-    result = run(made)
+    result = run(setup)
+    if format == "csv":
+        from wirecost.api.predictions import PredictionView
+
+        print_csv(PredictionView(result).rows())
+        return
     if format == "json":
         data = json.loads(result.breakdown.model_dump_json())
         data["prediction"] = {
-            "iteration_s": float(result.times.total_s),
-            "comm_fraction": float(result.times.exposed_comm_s / result.times.total_s),
+            "iteration_s": result.total_s,
+            "comm_fraction": result.comm_fraction,
             "tokens_per_s": result.tokens_per_s,
             "mfu": result.mfu,
             "fits": result.fits,
-            "largest_micro_batch": largest_micro_batch(made),
+            "largest_micro_batch": largest_micro_batch(setup),
+            "assumed": assumed,
         }
         typer.echo(json.dumps(data))
         return
     from wirecost.cli.show import show_prediction
 
-    show_prediction(result, largest_micro_batch(made))
+    show_prediction(result, largest_micro_batch(setup), format)
+    console(format).print(assumed_line(assumed), soft_wrap=True)
 
 
-def _sweep(made: Setup, text: str, plot: Path | None, format: str) -> None:
+def _sweep(setup: Setup, text: str, plot: Path | None, format: str) -> None:
     import json
 
     from wirecost.cli.show import show_sweep
-    from wirecost.model.sweep import parse_axis
-    from wirecost.model.sweep import plot as draw
-    from wirecost.model.sweep import sweep as run
+    from wirecost.prediction.sweep import parse_axis
+    from wirecost.prediction.sweep import sweep as run
+    from wirecost.report.sweep_figure import write_sweep_figure
 
     axis, values = parse_axis(text)
-    points = run(made, axis, values)
+    points = run(setup, axis, values)
     if plot:
-        draw(points, axis, f"{made.workload.name} on {made.cluster.name}, plan {made.plan.name} (predicted)", plot)
+        write_sweep_figure(
+            points,
+            axis,
+            f"{setup.workload.name} on {setup.cluster.name}, plan {setup.plan.name} (predicted)",
+            plot,
+        )
     if format == "json":
         typer.echo(json.dumps({"axis": axis, "points": [p.row() for p in points]}))
+    elif format == "csv":
+        print_csv([p.row() for p in points])
     else:
-        show_sweep(points, axis)
-        if plot:
-            typer.echo(f"wrote {plot}", err=True)
+        show_sweep(points, axis, format)
+    if plot:
+        typer.echo(f"wrote {plot}", err=True)
 
 
-def _study(
-    name: str, calibration: Path | None, cluster: str | None, stack: str | None, out: Path | None, format: str
-) -> None:
+def _study(name: str, named: dict[str, str | None], out: Path | None, format: str) -> None:
+    """Predicts a study; `named` are the calibration, cluster and stack that predictions rest on."""
     import json
 
-    from wirecost.calibration.assemble import read
+    from wirecost.calibration.saved import read
     from wirecost.cli.show import show_study
     from wirecost.errors import SpecError
-    from wirecost.model.load import one
-    from wirecost.study.predicted import predict_study, write_predictions
-    from wirecost.study.runner import load_study
+    from wirecost.prediction.study import predict_study, write_predictions
+    from wirecost.spec import load_spec
+    from wirecost.study.loading import load_study
 
-    if calibration is not None and not calibration.is_dir():
-        raise SpecError(f"{calibration}: a study takes the directory that `wirecost calibrate --out` wrote")
+    calibration, cluster, stack = named["calibration"], named["cluster"], named["stack"]
     if calibration is None and cluster is None:
         raise SpecError("a study is predicted from --calibration DIR (`wirecost calibrate --out`), or --cluster")
     loaded = load_study(name)
-    cells = predict_study(
+    predicted = predict_study(
         loaded,
-        read(calibration) if calibration else None,
-        cluster=one("cluster", cluster) if cluster else None,
-        stack=one("stack", stack) if stack else None,
+        read(Path(calibration)) if calibration else None,
+        cluster=load_spec("cluster", cluster) if cluster else None,
+        stack=load_spec("stack", stack) if stack else None,
     )
     if out:
-        rests_on = {"calibration": str(calibration) if calibration else None, "cluster": cluster, "stack": stack}
-        write_predictions(cells, loaded, rests_on, out)
-    if format == "json":
+        write_predictions(predicted, loaded, named, out)
+    if format in ("json", "csv"):
         rows = [
             {
-                "cell": cell.experiment.slug,
-                "iteration_s": float(cell.prediction.times.total_s) if cell.prediction else None,
-                "comm_fraction": (
-                    float(cell.prediction.times.exposed_comm_s / cell.prediction.times.total_s)
-                    if cell.prediction
-                    else None
-                ),
-                "refused": cell.refused,
+                "cell": each.experiment.slug,
+                "iteration_s": each.prediction.total_s if each.prediction else None,
+                "comm_fraction": each.prediction.comm_fraction if each.prediction else None,
+                "refused": each.refused,
             }
-            for cell in cells
+            for each in predicted
         ]
-        typer.echo(json.dumps({"study": loaded.name, "predicted": rows}))
+        if format == "csv":
+            print_csv(rows)
+        else:
+            typer.echo(json.dumps({"study": loaded.name, "predicted": rows}))
     else:
-        show_study(loaded.name, cells)
-        if out:
-            typer.echo(f"wrote {out}", err=True)
-    if not any(cell.prediction for cell in cells):
+        show_study(loaded.name, predicted, format)
+    if out:
+        typer.echo(f"wrote {out}", err=True)
+    if not any(each.prediction for each in predicted):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`wirecost project`: study B's projection of a measured breakdown."""
+"""`wirecost project`: the at-scale study's projection of a measured breakdown."""
 
 from __future__ import annotations
 
@@ -6,50 +6,55 @@ from typing import Annotated
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, console, percent, print_csv, table
+
 
 def project(
     measured: Annotated[str, typer.Argument(help="A breakdown's JSON file, or traces, of one node or a few.")],
-    gpus: Annotated[list[int], typer.Option("--gpus", "-n", help="GPUs to project to; may be repeated.")],
+    gpus: Annotated[list[int], typer.Option("--gpus", help="GPUs to project to; may be repeated.")],
     efficiency: Annotated[
         float | None,
         typer.Option(help="Bus bandwidth there over that of the measurement, as `wirecost bench` gives them."),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", "-c", help="Or take it from a cluster's links, by the model.")
+        str | None, typer.Option("--cluster", help="Or take it from a cluster's links, by the model.")
     ] = None,
     stack: Annotated[str, typer.Option("--stack", "-s", help="Software stack for --cluster.")] = "generic",
-    output_format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Project a measured iteration to more GPUs by the speed-up formula of the at-scale study (weak scaling)."""
+    """Project a measured iteration to more GPUs, by weak scaling.
+
+    The formula is that of the at-scale study (doi 10.1145/3639034; docs/explanation/cost-model.md)."""
     import json
     from dataclasses import asdict
 
-    from wirecost.cli.output import check_format, console, percent, table
+    from wirecost.comparison.sources import load_breakdown
+    from wirecost.costmodel.machine import machine_of
     from wirecost.errors import SpecError
-    from wirecost.load import load_breakdown
-    from wirecost.model.load import one
-    from wirecost.model.machine import machine_of
-    from wirecost.model.projection import network_efficiency
-    from wirecost.model.projection import project as project_to
-    from wirecost.spec import Precision
+    from wirecost.prediction.projection import network_efficiency
+    from wirecost.prediction.projection import project as project_to
+    from wirecost.spec import Precision, load_spec
 
-    check_format(output_format)
+    format = check_format(format)
     if (efficiency is None) == (cluster is None):
         raise SpecError("a projection needs either --efficiency or --cluster")
     breakdown = load_breakdown(measured)
     machine = None
     if cluster:
         # Links don't depend on the precision, and every GPU computes in FP32.
-        machine = machine_of(one("cluster", cluster), one("stack", stack), Precision.FP32)
-    found = []
+        machine = machine_of(load_spec("cluster", cluster), load_spec("stack", stack), Precision.FP32)
+    projections = []
     for target in gpus:
-        kept = efficiency
+        share = efficiency
         if machine is not None:
-            kept = network_efficiency(machine, breakdown.world_size, target)
-        assert kept is not None
-        found.append(project_to(breakdown, target, kept))
-    if output_format == "json":
-        typer.echo(json.dumps([asdict(p) for p in found], indent=1))
+            share = network_efficiency(machine, breakdown.world_size, target)
+        assert share is not None
+        projections.append(project_to(breakdown, target, share))
+    if format == "csv":
+        print_csv([asdict(p) for p in projections])
+        return
+    if format == "json":
+        typer.echo(json.dumps([asdict(p) for p in projections], indent=1))
         return
     rows = [
         (
@@ -59,9 +64,9 @@ def project(
             percent(p.comm_fraction),
             f"{p.speedup:.3f}",
         )
-        for p in found
+        for p in projections
     ]
     title = f"Projected (predicted) from {breakdown.world_size} {breakdown.source} ranks"
-    console().print(
+    console(format).print(
         table(title, ("GPUs", "network efficiency", "iteration ms", "comm fraction", "throughput a GPU"), rows)
     )

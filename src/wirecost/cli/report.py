@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, console
+
 if TYPE_CHECKING:
     from wirecost.report import StudyReport
-
-
-class Format(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
 
 
 def report(
@@ -23,7 +18,7 @@ def report(
         Path,
         typer.Argument(help="A study's results, or a file that `wirecost monitor` recorded.", show_default=False),
     ],
-    output_format: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
+    format: Annotated[str, FORMAT] = "text",
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.", show_default=False)] = None,
     figures: Annotated[
         Path | None,
@@ -53,31 +48,32 @@ def report(
     ] = None,
     no_figures: Annotated[bool, typer.Option("--no-figures", hidden=True)] = False,
 ) -> None:
-    """Show what a study says: communication fractions, speed-ups, checks, figures, a page."""
+    """Show the results of a study as tables, figures and a page."""
     from wirecost.errors import SpecError
     from wirecost.study import Store
 
+    format = check_format(format)
     if directory.is_file():
         if predictions is not None or only or show_all:
             raise SpecError(f"{directory}: a recording has a figure only: no --predictions, --only, --all")
-        _draw_recording(directory, output_format, html, figures or directory.parent, drawn=not no_figures)
+        _draw_recording(directory, format, html, figures or directory.parent, drawn=not no_figures)
         return
     for path in (html, figures):
         if path is not None:
             Store(directory).check_output(path)
     read = _read(directory, predictions, only or [])
-    if output_format is Format.JSON:
+    if format == "json":
         from wirecost.report.data import to_json
 
         typer.echo(to_json(read))
-    elif output_format is Format.CSV:
+    elif format == "csv":
         from wirecost.report.data import to_csv
 
         typer.echo(to_csv(read), nl=False)
     else:
         from wirecost.report.terminal import print_report
 
-        print_report(read, full=show_all)
+        print_report(read, console(format), full=show_all)
     if html is not None:
         from wirecost.report.page import write_page
 
@@ -95,19 +91,17 @@ def _read(directory: Path, predictions: Path | None, only: list[str]) -> StudyRe
 
     predicted = None
     if predictions is not None:
-        from wirecost.study.predicted import read_predictions
+        from wirecost.prediction.study import read_predictions
 
         predicted = read_predictions(predictions)
     return select(read_report(directory, predicted), only)
 
 
-def _draw_recording(
-    recording: Path, output_format: Format, html: Path | None, folder: Path, *, drawn: bool
-) -> None:
+def _draw_recording(recording: Path, format: str, html: Path | None, folder: Path, *, drawn: bool) -> None:
     from wirecost.errors import SpecError
     from wirecost.report.over_time_figure import write_recording_figure
 
-    if output_format is not Format.TABLE or html is not None or not drawn:
+    if format != "text" or html is not None or not drawn:
         raise SpecError(f"{recording}: a recording has a figure only; --figures FOLDER says where it goes")
     for path in write_recording_figure(recording, folder):
         typer.echo(f"wrote {path}", err=True)

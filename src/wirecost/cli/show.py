@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wirecost.cli.output import console, percent, safe, table
+from wirecost.cli.output import console, percent, print_diagnostics, safe, table
 from wirecost.units import format_ns, format_size_bytes
 
 
@@ -13,19 +13,21 @@ def seconds(value: float) -> str:
     return format_ns(value * 1e9)
 
 
-def show_prediction(result: Any, largest: int | None) -> None:
-    """One prediction: headline, parts of the time, memory, remarks."""
-    out = console()
-    made, times, held = result.made, result.times, result.memory
+def show_prediction(result: Any, largest: int | None, format: str = "text") -> None:
+    """Prints one prediction: headline, parts of the time, memory, diagnostics."""
+    from wirecost.prediction.predict import iteration_parts, memory_parts
+
+    out = console(format)
+    setup, times, memory = result.setup, result.times, result.memory
     total = float(times.total_s)
     interval = result.breakdown.interval
-    out.print(f"[bold]{safe(result.breakdown.title)}[/bold] (predicted, stack {safe(made.stack.name)})")
-    plan = made.plan
+    out.print(f"[bold]{safe(result.breakdown.title)}[/bold] (predicted, stack {safe(setup.stack.name)})")
+    plan = setup.plan
     out.print(
-        f"  {made.gpus} GPUs = tensor {plan.tensor_parallel} x pipeline {plan.pipeline_parallel} x context "
-        f"{plan.context_parallel} x data {made.data_parallel}; micro-batch {made.micro_batch} x "
-        f"{made.accumulation} "
-        f"accumulated, global batch {made.global_batch}"
+        f"  {setup.gpus} GPUs = tensor {plan.tensor_parallel} x pipeline {plan.pipeline_parallel} x context "
+        f"{plan.context_parallel} x data {setup.data_parallel}; micro-batch {setup.micro_batch} x "
+        f"{setup.accumulation} "
+        f"accumulated, global batch {setup.global_batch}"
     )
     out.print()
     out.print(
@@ -34,49 +36,33 @@ def show_prediction(result: Any, largest: int | None) -> None:
     )
     out.print(f"  comm fraction  [bold]{percent(float(times.exposed_comm_s) / total)}[/bold]")
     out.print(
-        f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / made.gpus:,.0f} a GPU"
+        f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / setup.gpus:,.0f} a GPU"
     )
     out.print(f"  MFU            {percent(result.mfu)}")
-    price = made.cluster.dollars_per_gpu_hour
+    price = setup.cluster.dollars_per_gpu_hour
     if price:
         out.print(
-            f"  cost           ${price * made.gpus / 3600 / result.tokens_per_s * 1e9:,.2f} for a billion tokens"
+            f"  cost           ${price * setup.gpus / 3600 / result.tokens_per_s * 1e9:,.2f} for a billion tokens"
         )
     fits = "fits" if result.fits else "[bold red]does not fit[/bold red]"
     most = f"largest micro-batch {largest}" if largest else "no micro-batch fits"
     out.print(
-        f"  memory         {format_size_bytes(float(held.total))} of "
+        f"  memory         {format_size_bytes(float(memory.total))} of "
         f"{format_size_bytes(result.machine.memory_bytes)}: "
         f"{fits} ({most})"
     )
     out.print()
-    parts = [
-        ("compute", times.compute_s),
-        ("waiting for launches", times.host_s),
-        ("pipeline bubble", times.bubble_s),
-        ("tensor parallel", times.tensor_s),
-        ("context, expert parallel", times.context_expert_s),
-        ("pipeline transfers", times.pipeline_s),
-        ("gradients (exposed)", times.gradient_s),
-        ("parameters (exposed)", times.parameter_s),
-        ("tied embedding", times.embedding_sync_s),
-        ("optimizer", times.optimizer_s),
-        ("slowest node", times.straggler_s),
-        ("other", times.other_s),
-    ]
-    body = [[name, seconds(float(v)), percent(float(v) / total)] for name, v in parts if float(v) > 1e-9]
+    body = [[name, seconds(spent_s), percent(spent_s / total)] for name, spent_s in iteration_parts(result)]
     body.append(["total", seconds(total), percent(1.0)])
     if float(times.hidden_comm_s) > 1e-9:
         body.append(["communication under compute", seconds(float(times.hidden_comm_s)), "hidden"])
     out.print(table("One iteration of the slowest rank", ["part", "time", "share"], body))
-    pieces = ("weights", "gradients", "optimizer", "activations", "logits", "overhead")
-    body = [[name, format_size_bytes(float(getattr(held, name)))] for name in pieces]
+    body = [[name, format_size_bytes(size)] for name, size in memory_parts(result)]
     out.print(table("Memory of the fullest rank", ["part", "size"], body))
-    for warning in result.breakdown.warnings:
-        out.print(f"  [yellow]{warning.code}[/yellow]: {safe(warning.message)}")
+    print_diagnostics(out, result.breakdown.diagnostics)
 
 
-def show_sweep(points: Sequence[Any], axis: str) -> None:
+def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
     """A sweep as one table."""
     body = []
     for point in points:
@@ -86,8 +72,8 @@ def show_sweep(points: Sequence[Any], axis: str) -> None:
         p = point.prediction
         interval = p.breakdown.interval
         total = float(p.times.total_s)
-        remarks = [] if p.fits else ["out of memory"]
-        remarks += [w.code for w in p.breakdown.warnings if w.code == "extrapolated"][:1]
+        codes = [] if p.fits else ["out of memory"]
+        codes += [d.code for d in p.breakdown.diagnostics if d.code == "extrapolated"][:1]
         body.append(
             [
                 point.label,
@@ -96,14 +82,22 @@ def show_sweep(points: Sequence[Any], axis: str) -> None:
                 percent(float(p.times.exposed_comm_s) / total),
                 f"{p.tokens_per_s:,.0f}",
                 percent(p.mfu),
-                ", ".join(remarks),
+                ", ".join(codes),
             ]
         )
-    head = [axis.replace("_", " "), "iteration", "90 % interval", "comm fraction", "tokens/s", "MFU", "remark"]
-    console().print(table("Predicted", head, body))
+    head = [
+        axis.replace("_", " "),
+        "iteration",
+        "90 % interval",
+        "comm fraction",
+        "tokens/s",
+        "MFU",
+        "diagnostics",
+    ]
+    console(format).print(table("Predicted", head, body))
 
 
-def show_study(name: str, cells: Sequence[Any]) -> None:
+def show_study(name: str, cells: Sequence[Any], format: str = "text") -> None:
     """A predicted study as one table."""
     body = []
     for cell in cells:
@@ -114,22 +108,22 @@ def show_study(name: str, cells: Sequence[Any]) -> None:
             continue
         p = cell.prediction
         interval, total = p.breakdown.interval, float(p.times.total_s)
-        codes = ", ".join(dict.fromkeys(w.code for w in p.breakdown.warnings))
+        codes = ", ".join(dict.fromkeys(d.code for d in p.breakdown.diagnostics))
         bounds = f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}"
         fraction = percent(float(p.times.exposed_comm_s) / total)
         body.append([*head, seconds(total), bounds, fraction, codes])
     columns = ["workload", "network", "plan", "scaling", "ranks", "batch"]
-    columns += ["iteration", "90 % interval", "comm fraction", "remark"]
-    console().print(table(f"{name}, predicted", columns, body))
+    columns += ["iteration", "90 % interval", "comm fraction", "diagnostics"]
+    console(format).print(table(f"{name}, predicted", columns, body))
 
 
 MOST_NAMED = 3
 """Cells left out for one reason that are named; the JSON has all."""
 
 
-def show_held_against(held: Any) -> None:
+def show_study_validation(validation: Any, format: str = "text") -> None:
     """Predictions of a study beside its measurements: cells, errors, and the order of the strategies."""
-    out = console()
+    out = console(format)
     body = [
         [
             c.workload,
@@ -143,16 +137,16 @@ def show_held_against(held: Any) -> None:
             percent(c.measured_fraction),
             percent(c.predicted_fraction),
         ]
-        for c in held.cells
+        for c in validation.cells
     ]
     head = ["workload", "network", "plan", "scale", "measured", "predicted", "error", "in 90 %"]
     out.print(table("Measured and predicted iteration", [*head, "comm measured", "comm predicted"], body))
-    lines = [_errors_line("all", held.summary())]
+    lines = [_errors_line("all", validation.summary())]
     for key in ("network", "plan", "workload"):
-        lines += [_errors_line(name, found) for name, found in held.by(key).items()]
+        lines += [_errors_line(name, found) for name, found in validation.by(key).items()]
     columns = ["", "cells", "mean |error| of time", "bias", "worst", "mean |error| of comm fraction", "in 90 %"]
     out.print(table("Errors", columns, lines))
-    if held.orders:
+    if validation.orders:
         body = [
             [
                 o.workload,
@@ -162,14 +156,14 @@ def show_held_against(held: Any) -> None:
                 "".join(f" {'=' if p in o.level else '<'} {p}" for p in o.predicted)[3:],
                 ("right" if not o.wrong_pairs else "WRONG") if o.pairs else "too close to tell",
             ]
-            for o in held.orders
+            for o in validation.orders
         ]
         columns = ["workload", "network", "scale", "measured order", "predicted order", ""]
         out.print(table("Strategies from the fastest to the slowest", columns, body))
-        right, pairs = held.pairs_right
+        right, pairs = validation.pairs_right
         out.print(f"  {right} of {pairs} pairs of strategies that measurably differ are in the right order")
     by_reason: dict[str, list[str]] = {}
-    for cell, reason in held.left_out:
+    for cell, reason in validation.left_out:
         by_reason.setdefault(reason, []).append(cell)
     for reason, cells in by_reason.items():
         named = ", ".join(cells[:MOST_NAMED]) + (" and others" if len(cells) > MOST_NAMED else "")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from wirecost.cli.completion import presets_of
 from wirecost.text import printable
+
+if TYPE_CHECKING:
+    from wirecost.spec import Study
 
 
 class _Group(TyperGroup):
@@ -38,7 +42,12 @@ def _group() -> None:
 
 @app.command("run")
 def run(
-    study: Annotated[str, typer.Argument(help="A study's YAML file, or the name of one that ships: demo.")],
+    study: Annotated[
+        str,
+        typer.Argument(
+            help="A study's YAML file, or the name of one that ships: demo.", autocompletion=presets_of("study")
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Where results go.  [default: wirecost-runs/NAME]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
     retry_failed: Annotated[
@@ -61,8 +70,8 @@ def run(
     from wirecost.report import read_report
     from wirecost.report.terminal import print_report
     from wirecost.study import Status, run_study
-    from wirecost.study.runnable import check_runnable
-    from wirecost.study.runner import default_out, load_study
+    from wirecost.study.loading import load_study
+    from wirecost.study.runner import default_out
     from wirecost.units import parse_time_s
 
     budget_s = None
@@ -75,9 +84,7 @@ def run(
         raise SpecError("--repair goes with --resume: it runs damaged results of an earlier run again")
     loaded = load_study(study)
     if dry_run:
-        check_runnable(loaded)
-        for experiment in loaded.experiments():
-            typer.echo(experiment.slug)
+        _dry_run(loaded)
         return
     folder = out or default_out(loaded)
     try:
@@ -108,3 +115,20 @@ def run(
         typer.echo(f"{skipped} skipped, for the reasons above: --resume --retry-failed tries them again", err=True)
     if progress.left_out or any(r.outcome.status is Status.FAILED for r in results):
         raise typer.Exit(1)
+
+
+def _dry_run(study: Study) -> None:
+    """Prints the experiments, and on standard error how many they are, how long they take, and what can't run."""
+    from wirecost.study.estimate import TimeLeft
+    from wirecost.study.runnable import limits_here
+    from wirecost.units import format_duration_s
+
+    limits = limits_here(study)
+    experiments = study.experiments()
+    for experiment in experiments:
+        typer.echo(experiment.slug)
+    duration = format_duration_s(TimeLeft().total(experiments))
+    count = f"{len(experiments)} experiment{'s' * (len(experiments) != 1)}"
+    typer.echo(f"{count}, about {duration} before anything was measured; nothing was started", err=True)
+    for limit in limits:
+        typer.echo(f"can't run here: {printable(limit)}", err=True)

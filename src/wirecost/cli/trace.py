@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wirecost.errors import WirecostError, one_of
+from wirecost.cli.output import FORMATS, check_format
+from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:
     from wirecost.trace import TraceSet
 
 _MOST_CELLS = 2_000_000  # of a rank's time line in a Perfetto file
-_FORMATS = ("table", "json", "csv", "parquet")
 # `trace.tables.NAMES`, which `--help` doesn't import.
 _TABLES = (
-    "ranks", "iterations", "collectives", "calls", "skew", "stragglers", "imbalance", "exposed", "comm_parts",
-    "clocks", "kernels", "losses", "diagnostics",
+    "ranks", "iterations", "collectives", "calls", "skew", "stragglers", "imbalance", "exposed", "causes",
+    "comm_parts", "slowdowns", "clocks", "kernels", "losses", "diagnostics",
 )  # fmt: skip
 
 
@@ -34,13 +34,11 @@ def trace(
         ),
     ],
     format_: Annotated[
-        str, typer.Option("--format", "-f", help="table, json, csv or parquet.", metavar="FORMAT")
-    ] = "table",
+        str, typer.Option("--format", help="text, json, csv, markdown, latex or parquet.", metavar="FORMAT")
+    ] = "text",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="Write there instead of printing; csv and parquet: a folder of all tables."
-        ),
+        typer.Option("--out", help="Write there instead of printing; csv and parquet: a folder of all tables."),
     ] = None,
     table: Annotated[
         list[str] | None,
@@ -83,18 +81,17 @@ def trace(
         int | None, typer.Option(help="Worker processes; by default one for each core.", min=1)
     ] = None,
 ) -> None:
-    """Where a slow job's time goes: exact breakdowns from profiler traces of one or many ranks."""
-    if format_ not in _FORMATS:
-        raise WirecostError(one_of("format", format_, _FORMATS))
+    """Analyse profiler traces: where the time of a slow job goes."""
+    format_ = check_format(format_, (*FORMATS, "parquet"))
     if format_ == "parquet" and output is None:
-        raise WirecostError("parquet is binary: say where with --output FOLDER")
+        raise WirecostError("parquet is binary: say where with --out FOLDER")
     names = table or []
     if names:
         from wirecost.trace.tables import table_name
 
         names = [table_name(name) for name in names]
         if format_ == "csv" and len(names) > 1:
-            raise WirecostError("csv prints one table at a time: name one --table, or a folder with --output")
+            raise WirecostError("csv prints one table at a time: name one --table, or a folder with --out")
     from wirecost.trace import read
     from wirecost.trace.outputs import write_text
 
@@ -160,11 +157,11 @@ def _print(traces: TraceSet, format_: str, output: Path | None, names: list[str]
         from wirecost.cli.trace_view import show, show_tables
 
         if names:
-            show_tables(traces, names)
+            show_tables(traces, names, format_)
         else:
-            show(traces)
+            show(traces, format_)
     else:
-        raise WirecostError("--output takes --format json, csv or parquet")
+        raise WirecostError("--out takes --format json, csv or parquet")
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wirecost.cli.output import TableWriter
 from wirecost.text import printable
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ _LABEL_WIDTH = 15
 _NO_TERMINAL = 100  # columns where there is no terminal and COLUMNS doesn't say
 
 
-def console() -> Console:
-    """The terminal's width, or that of COLUMNS; 100 columns into a file or pipe."""
+def console(format: str = "text") -> Console | TableWriter:
+    """Returns the console: as wide as the terminal, or COLUMNS, or 100 columns into a file or pipe."""
+    if format != "text":
+        return TableWriter(format)
     out = Console(highlight=False, markup=False)
     if out.is_terminal:
         return out
@@ -34,17 +37,18 @@ def console() -> Console:
     return Console(highlight=False, markup=False, width=width)
 
 
-def show(traces: TraceSet) -> None:
+def show(traces: TraceSet, format: str = "text") -> None:
     """Prints the answer, the ranks by category, and what makes the numbers less than they seem."""
     from wirecost.trace.views import ranks_view
 
-    out = console()
-    for label, text in traces.answer.lines:
+    out = console(format)
+    for label, text in traces.answer.brief_lines:
         _line(out, label, text)
     if traces.profiler_cost is not None:
         _line(out, "Profiler", traces.profiler_cost.sentence.rstrip("."))
     out.print()
     show_view(ranks_view(traces, _FEW_RANKS), out)
+    _show_in_full(traces, out)
     for text in traces.warnings:
         out.print()
         for line in _wrapped(text, out.width):
@@ -56,19 +60,30 @@ def show(traces: TraceSet) -> None:
         out.print(Text(line, style="dim"))
 
 
-def show_tables(traces: TraceSet, names: Sequence[str]) -> None:
+def _show_in_full(traces: TraceSet, out: Console | TableWriter) -> None:
+    """Prints the sentences of the answer that are longer than their line at the top."""
+    pairs = zip(traces.answer.lines, traces.answer.brief, strict=True)
+    longer = [(label, text) for (label, text), brief in pairs if text != brief and label != "Communication"]
+    if longer:
+        out.print()
+        out.print(Text("In full", style="bold"))
+    for label, text in longer:
+        _line(out, label, text)
+
+
+def show_tables(traces: TraceSet, names: Sequence[str], format: str = "text") -> None:
     """Prints tables by name."""
     from wirecost.trace.tables import table_name
     from wirecost.trace.views import VIEWS
 
-    out = console()
+    out = console(format)
     for number, name in enumerate([table_name(n) for n in names]):
         if number:
             out.print()
         show_view(VIEWS[name](traces), out)
 
 
-def _line(out: Console, label: str, text: str) -> None:
+def _line(out: Console | TableWriter, label: str, text: str) -> None:
     lines = _wrapped(text[:1].upper() + text[1:] + ".", max(20, out.width - _LABEL_WIDTH))
     for number, line in enumerate(lines):
         lead = label if number == 0 else ""
@@ -79,7 +94,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(printable(text), width, break_on_hyphens=False) or [""]
 
 
-def show_view(view: View, out: Console) -> None:
+def show_view(view: View, out: Console | TableWriter) -> None:
     """One table within the width: headers wrap and long names fold; numbers and what names a row stay whole."""
     if not view.rows:
         out.print(Text(f"{view.title}: none"))
@@ -93,7 +108,8 @@ def show_view(view: View, out: Console) -> None:
     narrow = sum(widths) + 2 * (len(widths) - 1) > out.width
     for line in _wrapped(view.title, out.width):
         out.print(Text(line, style="bold"))
-    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=narrow)
+    title = view.title if isinstance(out, TableWriter) else None
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=narrow, title=title)
     for name, right, width in zip(view.columns, numeric, widths, strict=True):
         table.add_column(
             Text(printable(name)), justify="right" if right else "left", overflow="fold", min_width=width

@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 import json
-import sys
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, console, print_csv, print_diagnostics
+
 if TYPE_CHECKING:
     from wirecost.ncclog import Verdict
-
-
-class _Format(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 def transport(
     logs: Annotated[
         list[str], typer.Argument(metavar="LOG...", help="Log files, directories of them, .gz too; - for stdin.")
     ],
-    output: Annotated[_Format, typer.Option("--format", help="How to print the answer.")] = _Format.TEXT,
+    format: Annotated[str, FORMAT] = "text",
     expect: Annotated[
         str | None,
         typer.Option(metavar="TRANSPORT", help="Exit with 1 unless the job used this: rdma-gdr, tcp, ..."),
     ] = None,
 ) -> None:
-    """Say which transport a job used, from its NCCL or RCCL log (NCCL_DEBUG=INFO): RDMA with or without GPUDirect,
-    TCP, IPoIB, EFA, shared memory or peer access; and warn of what such logs make people believe wrongly."""
+    """Say which transport a job used, by its NCCL logs.
+
+    The logs are those of NCCL or RCCL with NCCL_DEBUG=INFO. The transport is RDMA with or without GPUDirect, TCP,
+    IPoIB, EFA, shared memory or peer access. Warnings say what such logs make people believe wrongly."""
     from wirecost.errors import WirecostError, one_of
     from wirecost.ncclog import Transport, not_as_asked, read_logs
 
+    format = check_format(format)
     if expect is not None and expect not in list(Transport):
         raise WirecostError(one_of("transport", expect, list(Transport)))
     verdict = read_logs(logs)
-    if output is _Format.JSON:
+    if format == "json":
         typer.echo(json.dumps(verdict.as_json(), indent=2))
+    elif format == "csv":
+        from wirecost.api.logs import TransportView
+
+        print_csv(TransportView(verdict).rows())
     else:
-        _print(verdict)
-    if expect is not None and (warning := not_as_asked(verdict, expect)) is not None:
-        typer.echo(f"wirecost: {warning.message}", err=True)
+        _print(verdict, format)
+    if expect is not None and (mismatch := not_as_asked(verdict, expect)) is not None:
+        typer.echo(f"wirecost: {mismatch.message}", err=True)
         raise typer.Exit(1)
 
 
@@ -59,19 +61,16 @@ _MEANING = {
 _MOST_ROWS = 40
 
 
-def _print(verdict: Verdict) -> None:
-    from rich.console import Console
+def _print(verdict: Verdict, format: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    # Not on a terminal nothing is folded to its width, so that words can be searched for.
-    terminal = sys.stdout.isatty()
-    console = Console(highlight=False, width=None if terminal else 200, soft_wrap=not terminal)
+    out = console(format)
     name = verdict.verdict.value
     line = Text(f"Transport: {name}", style="bold")
-    console.print(line.append(f"  {verdict.reason or _MEANING[name]}", style="not bold"))
+    out.print(line.append(f"  {verdict.reason or _MEANING[name]}", style="not bold"))
     versions = ", ".join(verdict.nccl_versions) or "version not in the log"
-    console.print(
+    out.print(
         Text(
             f"{len(verdict.communicators)} communicator(s); {versions}; read {verdict.lines} lines "
             f"({verdict.nccl_lines} NCCL's) from {verdict.sources} source(s)",
@@ -95,11 +94,10 @@ def _print(verdict: Verdict) -> None:
                 str(p.edges),
             )
             previous = c
-        console.print(table)
+        out.print(table)
         if len(rows) > _MOST_ROWS:
-            console.print(Text(f"... {len(rows) - _MOST_ROWS} more rows; --format json has all", style="dim"))
-    for warning in verdict.warnings:
-        console.print(Text(f"warning {warning.code}: ", style="yellow").append(warning.message, style="default"))
+            out.print(Text(f"... {len(rows) - _MOST_ROWS} more rows; --format json has all", style="dim"))
+    print_diagnostics(out, verdict.diagnostics)
 
 
 def _hosts(hosts: tuple[str | None, str | None], where: str) -> str:

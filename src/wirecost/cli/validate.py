@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from wirecost.cli.output import FORMAT, check_format, print_csv
+
 
 def validate(
     measured: Annotated[
@@ -17,6 +19,14 @@ def validate(
     ],
     calibrate_on: Annotated[
         Path | None, typer.Option("--calibrate-on", metavar="FILE", help="Fit on this table first.")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", help="Where a table's rows were measured, if they don't say: preset or YAML."),
+    ] = None,
+    testbed: Annotated[
+        str | None,
+        typer.Option("--testbed", help="Or on whose clusters and software: preset (`wirecost presets testbeds`)."),
     ] = None,
     by: Annotated[
         list[str] | None, typer.Option("--by", metavar="COLUMN", help="Errors by this column too (repeatable).")
@@ -30,76 +40,57 @@ def validate(
         typer.Option("--calibration", metavar="DIR", help="Or predict it now from `wirecost calibrate --out`."),
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Print every row.")] = False,
-    format: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Predict every row of a table of measurements, and say how wrong the predictions are.
+    """Compare predictions with measurements.
+
+    Every row of a table, or every experiment of a study, is predicted.
 
     Rows that the model can't express are listed with the reason. Errors are predicted / measured - 1, for tables
-    of communication fractions predicted - measured. Of a study: each cell measured and predicted, and whether its
-    strategies come in the right order.
-    """
+    of communication fractions predicted - measured. Of a study: each experiment measured and predicted, and
+    whether its strategies come in the right order."""
     import json
 
-    from wirecost.cli.output import check_format
+    from wirecost.calibration.inputs.table import Setting
+    from wirecost.cli.show import show_study_validation
+    from wirecost.diagnostics import lines_of
     from wirecost.errors import SpecError
-    from wirecost.model.validate import validate_table
+    from wirecost.prediction.study_validation import StudyValidation
+    from wirecost.prediction.validation import Options
+    from wirecost.prediction.validation import validate as run
+    from wirecost.spec import load_spec
 
-    check_format(format)
-    if measured.is_dir():
-        if calibrate_on or by or rows:
-            raise SpecError("--calibrate-on, --by and --rows are for tables; a study takes --predictions")
-        _study(measured, predictions, calibration, format)
-        return
-    if predictions or calibration:
-        if not measured.exists():
-            raise SpecError(
-                f"{measured}: no such directory; --predictions and --calibration take a study's results"
-            )
-        raise SpecError(f"{measured}: --predictions and --calibration are for a study's results directory")
-    result = validate_table(measured, calibrate_on=calibrate_on)
-    if format == "json":
+    format = check_format(format)
+    if measured.is_dir() and (by or rows or cluster or testbed):
+        raise SpecError("--by, --rows, --cluster and --testbed are for tables; a study takes --predictions")
+    setting = Setting(
+        load_spec("cluster", cluster) if cluster else None, load_spec("testbed", testbed) if testbed else None
+    )
+    result = run(measured, Options(setting, calibrate_on, predictions, calibration))
+    if isinstance(result, StudyValidation):
+        for diagnostic in result.unusable:
+            for line in lines_of(diagnostic):
+                typer.echo(line, err=True)
+    if format == "csv":
+        data = result.as_json()
+        print_csv([_flat(row) for row in data.get("rows", data.get("cells", []))])
+    elif format == "json":
         typer.echo(json.dumps(result.as_json(), allow_nan=False))
-        return
-    _print(result, by, rows)
-
-
-def _study(store: Path, predictions: Path | None, calibration: Path | None, format: str) -> None:
-    import json
-
-    from wirecost.cli.show import show_held_against
-    from wirecost.errors import SpecError
-    from wirecost.study import Store
-    from wirecost.study.held_against import hold_against
-    from wirecost.study.predicted import predict_study, read_predictions
-    from wirecost.text import printable
-
-    if (predictions is None) == (calibration is None):
-        raise SpecError(
-            "a study is held against --predictions DIR (`wirecost predict --study`), or --calibration DIR"
-        )
-    kept = Store(store)
-    contents = kept.contents()
-    for remark in contents.remarks():
-        typer.echo(f"left out: {printable(remark)}", err=True)
-    if predictions is not None:
-        said = read_predictions(predictions)
+    elif isinstance(result, StudyValidation):
+        show_study_validation(result, format)
     else:
-        from wirecost.calibration.assemble import read
-
-        assert calibration is not None
-        cells = predict_study(kept.study(), read(calibration))
-        said = {cell.experiment.slug: cell.prediction.breakdown for cell in cells if cell.prediction}
-    held = hold_against(contents.results, said, {d.name: d.reason for d in contents.damaged})
-    if format == "json":
-        typer.echo(json.dumps(held.as_json(), allow_nan=False))
-    else:
-        show_held_against(held)
+        _print(result, by, rows, format)
 
 
-def _print(result: Any, by: list[str] | None, every_row: bool) -> None:
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a row without nested values."""
+    return {key: value for key, value in row.items() if not isinstance(value, dict | list)}
+
+
+def _print(result: Any, by: list[str] | None, every_row: bool, format: str) -> None:
     from wirecost.cli.output import console, percent, plain, table
 
-    out = console()
+    out = console(format)
     seconds = result.unit == "s"
     title = "Predicted against measured time" if seconds else "Predicted against measured comm fraction"
     head = ["source", "rows", "mean |error|", "bias", "worst", "worst row", "in 90 % interval"]

@@ -1,1 +1,1 @@
-"""Collective benchmarks: run, read from other tools, fitted to what prediction needs."""
+"""Collective benchmarks: running them, reading other tools' results, fitting the costs that prediction needs."""

@@ -1,4 +1,4 @@
-"""Runs a benchmark on this machine and gives what it found."""
+"""Runs a collective benchmark on this machine and returns its rows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from wirecost.temporary import temporary_directory
 
 POLL_S = 0.05
 BUFFERS = 4
-"""Send, receive and, while they are checked, what is expected and one rank's data."""
+"""Number of a rank's buffers: send, receive and, during the check, the expected data and one rank's data."""
 RANK_BYTES = 250 << 20
-"""A rank with PyTorch loaded, nothing measured yet (seen: 200 to 240 MiB resident)."""
+"""Memory of a rank that has loaded PyTorch and measured nothing yet (200 to 240 MiB resident were observed)."""
 
 
 class BenchError(WirecostError):
-    """The benchmark ran and failed."""
+    """Raised when the benchmark was started and failed."""
 
     exit_code = 1
 
@@ -47,14 +47,15 @@ def run_bench(
     on_row: Callable[[Row], None] | None = None,
     worker: Sequence[str] = (),
 ) -> tuple[BenchNetwork, list[Row]]:
-    """Measures; calls `on_start` when the network stands and `on_row` for each row as it is found.
+    """Runs a benchmark and returns its network and rows. Calls `on_start` when the network is up and `on_row` with
+    each new row.
 
     Args:
         worker: another command for a rank, called with the benchmark's directory.
 
     Raises:
-        WirecostError: for what can't be measured here, before or while it is tried.
-        BenchError: if a rank fails, or one never comes.
+        WirecostError: if the request can't be measured on this machine.
+        BenchError: if a rank fails or doesn't join.
     """
     check_runnable(request)
     with temporary_directory("wirecost-bench-") as directory:
@@ -72,15 +73,15 @@ def run_each(
     *,
     worker: Sequence[str] = (),
 ) -> None:
-    """Measures one after the other with PyTorch loaded once, and calls one of the two with each request's number;
-    what goes wrong with one leaves the others.
+    """Runs several benchmarks in sequence with PyTorch loaded once. Calls `on_done` or `on_failed` with each
+    request's index. A failure doesn't affect the other benchmarks.
 
     Raises:
-        StorageError, OSError: if the temporary directory can't be written, which would fail the others, too.
+        StorageError, OSError: if the temporary directory can't be written, which would make all benchmarks fail.
     """
     for emulated in (False, True):
         with ExitStack() as stack:
-            left: dict[int, _Reader] = {}
+            waiting: dict[int, _Reader] = {}
             for number, request in enumerate(requests):
                 if (request.network.emulate is not None) is not emulated:
                     continue
@@ -90,39 +91,41 @@ def run_each(
                     on_failed(number, error)
                     continue
                 directory = stack.enter_context(temporary_directory("wirecost-bench-"))
-                left[number] = _Reader(request, directory, None, None)
-            while left:
-                _run_some(left, on_done, on_failed, worker)
+                waiting[number] = _Reader(request, directory, None, None)
+            while waiting:
+                _run_some(waiting, on_done, on_failed, worker)
 
 
 def _run_some(
-    left: dict[int, _Reader],
+    waiting: dict[int, _Reader],
     on_done: Callable[[int, BenchNetwork, list[Row]], None],
     on_failed: Callable[[int, WirecostError], None],
     worker: Sequence[str],
 ) -> None:
-    """Runs them in one process and takes away what has ended: all, or the first part if the process dies."""
+    """Runs the waiting benchmarks in one process and removes those that ended: all, or the first ones if the
+    process dies.
+    """
 
     def take(number: int, ended: int | str) -> None:
-        reader = left.pop(number)
+        reader = waiting.pop(number)
         try:
             reader.read()
             reader.judge(ended)
         except StorageError:
-            raise  # what the network gives isn't known by that
+            raise  # this says nothing about the network
         except WirecostError as error:
             on_failed(number, error)
         else:
             on_done(number, reader.network(), reader.rows)
 
     def take_ended() -> None:
-        for number in [n for n, reader in left.items() if reader.ended]:
+        for number in [n for n, reader in waiting.items() if reader.ended]:
             take(number, 0)
 
-    with _cell(list(left.values()), worker) as cell:
+    with _cell(list(waiting.values()), worker) as cell:
         ended = await_end(cell, take_ended, every_s=POLL_S)
-        if left:
-            take(next(iter(left)), ended)
+        if waiting:
+            take(next(iter(waiting)), ended)
 
 
 @contextmanager
@@ -141,7 +144,7 @@ def _cell(readers: Sequence[_Reader], worker: Sequence[str]) -> Iterator[Isolate
 
 
 def check_runnable(request: BenchRequest) -> None:
-    """Refuses what this machine can't run, before anything is started.
+    """Checks that this machine can run a benchmark, before anything is started.
 
     Raises:
         SpecError, MissingExtraError, UnsupportedError
@@ -199,7 +202,7 @@ class _Reader:
         return (self.directory / "ending.json").exists()
 
     def network(self) -> BenchNetwork:
-        """What is known of it by now."""
+        """Returns what is known of the network so far."""
         network = self._links()
         if self.request.backend is Backend.NCCL:
             network = network.model_copy(update=reported(self.request, self.directory / "logs"))
@@ -241,7 +244,7 @@ class _Reader:
         """Raises UnsupportedError, StorageError or BenchError unless all ranks ended well.
 
         Args:
-            ended: exit code of the benchmark's process, or why it would never end.
+            ended: exit code of the benchmark's process, or the reason why it was stopped.
         """
         if not self.ended:
             if isinstance(ended, str):
@@ -262,16 +265,16 @@ class _Reader:
 
 
 def reported(request: BenchRequest, logs: Path) -> dict[str, Any]:
-    """`BenchNetwork`'s facts about the transport, from NCCL's logs (nccl-R.log) in a directory."""
+    """Returns `BenchNetwork`'s fields about the transport, from the NCCL logs (nccl-R.log) in a directory."""
     paths = sorted(logs.glob("nccl-*.log"))
     if not paths:
         return {}
     verdict = read_logs(paths)
     words = sorted({w for c in verdict.communicators for p in c.pairs for w in p.networks})
     asked = "tcp" if request.network.emulate is not None else request.network.transport
-    doubt = not_as_asked(verdict, asked) if asked else None
+    mismatch = not_as_asked(verdict, asked) if asked else None
     return {
         "transport": str(verdict.verdict),
         "reported": tuple(words),
-        "doubt": doubt.message if doubt else verdict.reason,
+        "doubt": mismatch.message if mismatch else verdict.reason,
     }

@@ -1,8 +1,8 @@
-"""Benchmarks in a process of their own: `python -m wirecost.collectives.cell DIRECTORY... [-- WORKER...]`.
+"""Runs benchmarks in a separate process: `python -m wirecost.collectives.cell DIRECTORY... [-- WORKER...]`.
 
-One after the other: builds the network, measures it (`link.json`), starts the ranks, watches them, writes
-`ending.json`. Runs isolated (see `wirecost.launch.isolate`), so that whatever kills it leaves nothing behind.
-Ranks are forked from it, so that PyTorch is loaded once.
+For each directory in turn the process builds the network, measures it (`link.json`), starts the ranks, watches
+them and writes `ending.json`. It runs isolated (see `wirecost.launch.isolate`), so that nothing is left behind
+however it ends. Ranks are forked from it, so that PyTorch is loaded once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def run_cell(directory: Path, worker: Sequence[str]) -> JobResult:
 
 
 def _forked_worker(directory: Path) -> Callable[[], int]:
-    # Imported here, so that each rank has it already. It must start no threads, which forked ranks would lack.
+    # Imported before the fork, so that each rank has it. The import must start no threads: forked ranks would lack
+    # them.
     os.environ["OMP_NUM_THREADS"] = "1"
     from wirecost.collectives import session  # noqa: F401
     from wirecost.collectives.worker import run_here
@@ -65,10 +66,10 @@ def _steps(directory: Path, rank: int) -> int:
 
 
 def _why_late(directory: Path, request: BenchRequest, slowest: int | None) -> str:
-    """Names the ranks that never came, or what the slowest did last.
+    """Returns a text that names the ranks that didn't join, or the last step of the slowest rank.
 
     Args:
-        slowest: the rank that the others wait for, None if that can't be told.
+        slowest: the rank that the others wait for; None if it is unknown.
     """
     steps = [_steps(directory, rank) for rank in range(request.ranks)]
     missing = [str(rank) for rank, done in enumerate(steps) if not done]
@@ -93,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
         except Exception as error:
             if (code := exit_code_of(error)) is None:
                 raise
-            with suppress(OSError):  # the log may be what can't be written
+            with suppress(OSError):  # the log itself may not be writable
                 traceback.print_exc()
             return code
     return 0

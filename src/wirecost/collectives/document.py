@@ -1,4 +1,4 @@
-"""A whole benchmark as one JSON document: what was asked, where, every row, the fits."""
+"""A whole benchmark as one JSON document: the request, the network, every row, the fits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from wirecost.collectives.result import BenchNetwork, Row
 
 
 class FitEntry(BaseModel):
-    """A fit, or why there is none (`refused`). Intervals cover 90 %; errors are measured / fitted - 1."""
+    """A fit, or the reason why there is none (`refused`).
+
+    Intervals cover 90 %; errors are measured / fitted - 1.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -35,8 +38,9 @@ class FitEntry(BaseModel):
 
 
 class Document(BaseModel):
-    """`ended` says why a benchmark ended before all was measured; None if it didn't. `links` are the tables' best
-    bandwidths beside what the links give."""
+    """A benchmark's results. `ended` is the reason if the benchmark ended early, else None. `links` compares the
+    tables' best bandwidths with those of the links.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,28 +55,28 @@ class Document(BaseModel):
 
 
 def fit_entries(fitted: Sequence[Fitted]) -> tuple[FitEntry, ...]:
-    return tuple(_entry(one) for one in fitted)
+    return tuple(_entry(fitted_series) for fitted_series in fitted)
 
 
-def _entry(one: Fitted) -> FitEntry:
+def _entry(fitted_series: Fitted) -> FitEntry:
     known: dict[str, Any] = {
-        "collective": one.collective,
-        "ranks": one.ranks,
-        "mode": one.mode,
-        "groups": one.groups,
-        "refused": one.refusal,
+        "collective": fitted_series.collective,
+        "ranks": fitted_series.ranks,
+        "mode": fitted_series.mode,
+        "groups": fitted_series.groups,
+        "refused": fitted_series.refusal,
     }
-    if one.fit is not None:
-        low, high = one.fit.slope_interval
+    if fitted_series.fit is not None:
+        low, high = fitted_series.fit.slope_interval
         known |= {
-            "latency_ns": one.fit.latency_ns,
-            "latency_interval_ns": one.fit.latency_interval_ns,
-            "bus_bandwidth_Bps": one.bus_bandwidth_Bps,
-            "bus_bandwidth_interval_Bps": (one.factor * 1e9 / high, one.factor * 1e9 / low),
-            "breaks_bytes": one.fit.curve.breaks,
-            "sizes_bytes": one.fit.sizes,
-            "residuals": one.fit.residuals,
-            "left_out_errors": one.fit.left_out,
-            "median_left_out_error": one.fit.error,
+            "latency_ns": fitted_series.fit.latency_ns,
+            "latency_interval_ns": fitted_series.fit.latency_interval_ns,
+            "bus_bandwidth_Bps": fitted_series.bus_bandwidth_Bps,
+            "bus_bandwidth_interval_Bps": (fitted_series.factor * 1e9 / high, fitted_series.factor * 1e9 / low),
+            "breaks_bytes": fitted_series.fit.curve.breaks,
+            "sizes_bytes": fitted_series.fit.sizes,
+            "residuals": fitted_series.fit.residuals,
+            "left_out_errors": fitted_series.fit.left_out,
+            "median_left_out_error": fitted_series.fit.error,
         }
     return FitEntry(**known)

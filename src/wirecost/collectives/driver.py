@@ -1,4 +1,4 @@
-"""What every rank does: for each collective and size warm up, time, check, and hand the samples to rank 0."""
+"""The work of every rank: for each collective and size it warms up, times, checks and sends samples to rank 0."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ from wirecost.collectives.timing import MAX_MESSAGES, ROUNDS, Samples, Timer, no
 
 DEVICE_WARM_UP_S = 0.05
 DRAIN_BUCKETS = 1.5
-"""What a link carries before messages are timed: a shaper's bucket, and what it regains meanwhile."""
+"""Bytes that a link carries before messages are timed, in units of the shaper's bucket: its content and its refill
+meanwhile.
+"""
 DRAIN_S = 1.0
-"""A bucket that takes longer than this is left as it is, and the rows that it falsifies are marked."""
+"""A bucket that takes longer than this to empty is not emptied, and the rows that it distorts are marked."""
 MIN_DEVICE_ROUND_NS, MIN_DEVICE_PER_ROUND = 20_000_000, 20
-"""A round on a device has at least so many messages (nccl-tests' default), or takes at least so long: the host's
-wait at its end, some 10 µs, is spread over them."""
+"""A round on a device takes at least `MIN_DEVICE_ROUND_NS` or has at least `MIN_DEVICE_PER_ROUND` messages
+(nccl-tests' default), so that the host's wait at its end (about 10 µs) is spread over them.
+"""
 
 
 class Control(Protocol):
-    """What the ranks agree on beside the measured messages."""
+    """Communication between the ranks beside the measured messages."""
 
     def barrier(self) -> None: ...
     def maximum(self, value: int) -> int: ...
     def gather(self, value: Any) -> list[Any] | None:
-        """All ranks' values on rank 0, None on the others."""
+        """Returns all ranks' values on rank 0, None on the others."""
         ...
 
 
 @dataclass(frozen=True)
 class Setup:
-    """One rank's part in the benchmark; `comm` is None for a rank in no group."""
+    """One rank's state in the benchmark; `comm` is None for a rank that is in no group."""
 
     request: BenchRequest
     rank: int
@@ -48,7 +51,7 @@ class Setup:
     timer: Timer
     device: torch.device
     unshaped_bytes: int | None = None
-    """The shaper's bucket on an emulated link."""
+    """Size of the shaper's bucket on an emulated link."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Case:
 
 
 def cases(request: BenchRequest) -> Iterator[Case]:
-    """Every measurement of a benchmark, in order."""
+    """Yields every measurement of a benchmark in order."""
     for name in request.collectives:
         if name == BARRIER:
             yield Case(name, 0, Mode.IN_PLACE)
@@ -74,7 +77,7 @@ def cases(request: BenchRequest) -> Iterator[Case]:
 
 
 def measure(setup: Setup, case: Case) -> list[dict[str, Any]] | None:
-    """One case; on rank 0 every rank's samples."""
+    """Measures one case. Returns every rank's samples on rank 0, None on the others."""
     if case.collective == BARRIER:
         run = setup.comm.barrier if setup.comm else _nothing
         buffers = None
@@ -107,7 +110,7 @@ def _nothing() -> None:
 
 
 def _warm_up(setup: Setup, run: Callable[[], None]) -> int:
-    """Warms up at this very size; returns what one run takes in ns, the same on every rank."""
+    """Warms up at the case's size. Returns the duration of one run in ns, the same on every rank."""
     setup.control.barrier()
     start = 0
     for i in range(setup.request.warmup):
@@ -121,7 +124,7 @@ def _warm_up(setup: Setup, run: Callable[[], None]) -> int:
         setup.comm.synchronize()
     took_ns = setup.control.maximum((perf_counter_ns() - start) // max(1, setup.request.warmup - 1))
     if setup.request.backend is Backend.NCCL:
-        # Processors and GPUs raise their clocks only under load.
+        # Processors and GPUs raise their clock rates only under load.
         for _ in range(min(MAX_MESSAGES, int(DEVICE_WARM_UP_S * 1e9 / max(1, took_ns)))):
             run()
     return max(1, took_ns)
@@ -138,11 +141,11 @@ def _messages_per_round(setup: Setup, took_ns: int) -> int:
 
 
 def _drain(setup: Setup, case: Case, took_ns: int, messages_per_run: int) -> int:
-    """How many messages empty the shaper's bucket, which would let the first ones pass faster than the link; 0
-    where the link isn't busy anyway, or it takes too long.
+    """Returns the number of messages that empty the shaper's bucket, through which the first ones would pass
+    faster than the link. Returns 0 if the link isn't busy, or if emptying takes too long.
 
-    Between messages of a stream the bucket regains only what their own pauses leave. In a ping-pong each end's
-    fills up again while the other one sends.
+    Within a stream the bucket refills only during the pauses between messages. In a ping-pong each end's bucket
+    refills while the other end sends.
     """
     emulation = setup.request.network.emulate
     collective = COLLECTIVES.get(case.collective)
@@ -157,7 +160,7 @@ def _drain(setup: Setup, case: Case, took_ns: int, messages_per_run: int) -> int
 
 
 class Buffers:
-    """A case's memory and data."""
+    """The buffers of a case."""
 
     def __init__(self, setup: Setup, collective: Collective, case: Case) -> None:
         assert setup.comm is not None
@@ -182,7 +185,7 @@ class Buffers:
         return torch.zeros(count, dtype=self.dtype, device=self.device)
 
     def _data(self, rank: int) -> torch.Tensor:
-        """What a rank of the group sends: random integers that sum exactly in any order, from rank and seed."""
+        """Returns the data that a rank sends: random integers, whose sum is exact in any order."""
         count = self.collective.send_count(self.total, self.comm.size)
         summed = self.collective.reduces and self.request.redop is ReduceOp.SUM
         largest = max(1, self.element.exact_to // (self.comm.size if summed else 1))
@@ -207,7 +210,7 @@ class Buffers:
         return total
 
     def wrong(self) -> int:
-        """Runs once more on fresh data and counts elements that aren't what they must be."""
+        """Runs once more on fresh data and returns the number of wrong elements."""
         if self.receive is not self.send:
             self.receive.zero_()
         self.send.copy_(self._data(self.comm.rank))

@@ -1,4 +1,4 @@
-"""Element types, by nccl-tests' names and by PyTorch's."""
+"""Element types with their names in nccl-tests and PyTorch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from wirecost.errors import SpecError, one_of
 
 @dataclass(frozen=True)
 class DType:
-    """`exact_to`: every integer up to it is representable, so that sums below it are exact in any order.
+    """An element type.
 
-    `nccl` is ncclDataType_t's number (nccl.h), `mpi` mpi4py's name of the type; MPI has none for the short floats.
+    Every integer up to `exact_to` is representable, so that sums below it are exact in any order. `nccl` is the
+    number in ncclDataType_t (nccl.h), `mpi` the name in mpi4py; MPI has no name for the short floats.
     """
 
     name: str
@@ -41,7 +42,7 @@ ALIASES = {"fp32": "float", "fp64": "double", "fp16": "half", "bf16": "bfloat16"
 
 
 def dtype_named(text: str) -> DType:
-    """Raises SpecError for a type that no backend here moves."""
+    """Returns the element type with a name. Raises SpecError for a type that no backend supports."""
     name = ALIASES.get(text.strip().lower(), text.strip().lower())
     if name not in DTYPES:
         raise SpecError(one_of("dtype", text, DTYPES))

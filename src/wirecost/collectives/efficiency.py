@@ -1,4 +1,4 @@
-"""From rows to a cluster's network efficiency, and into its YAML."""
+"""Derives a cluster's network efficiency from benchmark rows and writes it to the cluster's YAML."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from wirecost.spec.efficiency import CollectiveEfficiency, Interval, NetworkEffi
 from wirecost.spec.yaml import MAX_BYTES, load, parse_yaml, validate
 
 MIN_RANK_COUNTS = 3
-"""A line over the number of ranks has two parameters."""
+"""Least number of rank counts for a fit: a line over the number of ranks has two parameters."""
 KEY = "network_efficiency"
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The fit of one collective over groups of one size; `refusal` says why there is none."""
+    """The fit of one collective over groups of one size; `refusal` is the reason if there is none."""
 
     collective: str
     ranks: int
@@ -36,9 +36,9 @@ class Fitted:
     fit: Fit | None
     refusal: str | None
     points: tuple[tuple[int, float], ...]
-    """Size in bytes and time in ns, as they went into the fit."""
+    """The fitted points: size in bytes and time in ns."""
     left_aside: int
-    """Rows that the shaper's bucket falsifies."""
+    """Number of rows that were left out because the shaper's bucket distorts them."""
 
     @property
     def bus_bandwidth_Bps(self) -> float | None:
@@ -52,15 +52,16 @@ class Fitted:
 def fit_rows(
     rows: Sequence[Row], *, groups: int = 1, medians: bool = False, link_bps: float | None = None
 ) -> list[Fitted]:
-    """Fits each collective and number of ranks; in place where that was measured, as training does it.
+    """Fits each collective and number of ranks. Uses in-place rows if there are any, because training works in
+    place.
 
     Args:
-        medians: fit each size's median single message where it is known instead of the stream's time, which on
-            processors holds whatever else they do meanwhile.
-        link_bps: what each rank's own link gives at most, in bits per second: no collective's bus bandwidth tends
-            to more, whatever a shaper's bucket lets through of the messages measured.
+        medians: fit each size's median over single messages, where known, instead of the stream's time, which on
+            processors includes other work.
+        link_bps: the most that each rank's own link carries, in bits per second. It bounds the asymptotic bus
+            bandwidth, even if a shaper's bucket let the measured messages pass faster.
     """
-    found = []
+    fits = []
     for collective, ranks in dict.fromkeys((r.collective, r.ranks) for r in rows if r.collective != BARRIER):
         mine = [r for r in rows if (r.collective, r.ranks) == (collective, ranks)]
         mode = Mode.IN_PLACE if any(r.mode is Mode.IN_PLACE for r in mine) else Mode.OUT_OF_PLACE
@@ -75,8 +76,8 @@ def fit_rows(
         except FitRefusedError as error:
             result, refusal = None, str(error)
         aside = len(chosen) - len(usable)
-        found.append(Fitted(collective, ranks, mode, groups, result, refusal, points, aside))
-    return found
+        fits.append(Fitted(collective, ranks, mode, groups, result, refusal, points, aside))
+    return fits
 
 
 def efficiency(
@@ -87,32 +88,34 @@ def efficiency(
     network: str | None = None,
     emulated: bool | None = None,
 ) -> NetworkEfficiency:
-    """What a cluster's description keeps of fits; refused ones are left out."""
+    """Returns the fits as the network efficiency of a cluster's description; refused fits are left out."""
     entries = []
-    for one in fitted:
-        if one.fit is None or one.bus_bandwidth_Bps is None:
+    for series in fitted:
+        if series.fit is None or series.bus_bandwidth_Bps is None:
             continue
-        low, high = one.fit.slope_interval
+        low, high = series.fit.slope_interval
         entries.append(
             CollectiveEfficiency(
-                collective=one.collective,
-                ranks=one.ranks,
+                collective=series.collective,
+                ranks=series.ranks,
                 hosts=hosts,
-                groups=one.groups,
-                smallest_bytes=one.fit.sizes[0],
-                largest_bytes=one.fit.sizes[-1],
+                groups=series.groups,
+                smallest_bytes=series.fit.sizes[0],
+                largest_bytes=series.fit.sizes[-1],
                 segments=tuple(
                     Segment(from_bytes=round(at), intercept_ns=intercept, bandwidth_Bps=1e9 / slope)
-                    for at, intercept, slope in one.fit.curve.pieces()
+                    for at, intercept, slope in series.fit.curve.pieces()
                 ),
-                latency_ns=one.fit.latency_ns,
+                latency_ns=series.fit.latency_ns,
                 latency_interval_ns=Interval(
-                    low=one.fit.latency_interval_ns[0], high=one.fit.latency_interval_ns[1]
+                    low=series.fit.latency_interval_ns[0], high=series.fit.latency_interval_ns[1]
                 ),
-                bus_bandwidth_Bps=one.bus_bandwidth_Bps,
-                bus_bandwidth_interval_Bps=Interval(low=one.factor * 1e9 / high, high=one.factor * 1e9 / low),
-                error=one.fit.error,
-                points=len(one.fit.sizes),
+                bus_bandwidth_Bps=series.bus_bandwidth_Bps,
+                bus_bandwidth_interval_Bps=Interval(
+                    low=series.factor * 1e9 / high, high=series.factor * 1e9 / low
+                ),
+                error=series.fit.error,
+                points=len(series.fit.sizes),
                 source=source,
             )
         )
@@ -136,10 +139,11 @@ def _over_ranks(fitted: Sequence[Fitted]) -> list[RankLatency]:
 
 
 def latency_over_ranks(collective: str, latencies_ns: dict[int, float]) -> RankLatency:
-    """Fits latency over the number of ranks, as a ring's steps or a tree's levels, whichever errs less.
+    """Fits latency over the number of ranks, as a ring's steps or a tree's levels, whichever has the smaller
+    error.
 
     Raises:
-        FitRefusedError: for fewer than three numbers of ranks.
+        FitRefusedError: for fewer than three different numbers of ranks.
     """
     import numpy as np
 
@@ -167,22 +171,22 @@ def latency_over_ranks(collective: str, latencies_ns: dict[int, float]) -> RankL
     return best
 
 
-def write_to_cluster(path: Path, found: NetworkEfficiency) -> None:
-    """Puts an efficiency into a cluster's YAML beside what it holds for other collectives; the rest of the file,
-    comments included, stays as it is.
+def write_to_cluster(path: Path, new_efficiency: NetworkEfficiency) -> None:
+    """Writes a network efficiency into a cluster's YAML file. Entries of other collectives, comments and the rest
+    of the file stay unchanged.
 
     Raises:
-        SpecError: if it is no cluster's file, or can't be written.
+        SpecError: if the file describes no cluster or can't be written.
     """
     cluster = load(Cluster, path)
-    if not found.collectives:
+    if not new_efficiency.collectives:
         raise SpecError(f"{path}: nothing to write: no fit succeeded")
-    merged = (cluster.network_efficiency or NetworkEfficiency()).merged(found)
+    merged = (cluster.network_efficiency or NetworkEfficiency()).merged(new_efficiency)
     block = yaml.safe_dump(
         {KEY: merged.model_dump(mode="json", exclude_none=True)}, sort_keys=False, allow_unicode=True, width=100
     )
     text = read_text(path, most_bytes=MAX_BYTES, what="cluster", pipes=False, error=SpecError)
-    # A top-level key's block goes on until the next line that begins with something else.
+    # A top-level key's block continues until the next line that isn't indented.
     text = re.sub(
         rf"^{KEY}:.*\n(?:[ \t-].*\n|\s*\n)*", "", text + ("" if text.endswith("\n") else "\n"), flags=re.M
     )

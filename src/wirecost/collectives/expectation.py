@@ -1,4 +1,4 @@
-"""Compares a table's bandwidth with what the links give and what NCCL's own model expects of them."""
+"""Compares a table's bandwidth with the links' bandwidth and with the expectation of NCCL's own model."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from wirecost.collectives.result import Row
 from wirecost.units import format_size_bytes
 
 FAR_BELOW = 0.7
-"""Share of NCCL's expectation, or of the links where there is none, below which something is wrong."""
+"""Share of NCCL's expectation (of the links' bandwidth if NCCL has none) below which a result is reported as too
+slow.
+"""
 LARGE_BYTES = 128 << 20
-"""Smaller messages may not fill fast links."""
+"""Least message size of a comparison. Smaller messages may not saturate fast links."""
 RISING = 1.1
-"""From one size to the next: the bandwidth has not reached its limit."""
+"""Relative growth from one size to the next from which on the bandwidth has not reached its limit."""
 NEAR = 0.15
-"""Relative distance within which a bandwidth is that of a smaller number of NICs."""
+"""Relative distance within which a bandwidth matches that of a smaller number of NICs."""
 SOCKETS = 0.25
-"""Share of RDMA's rate that sockets reach at most on a fast network."""
+"""Largest share of RDMA's rate that sockets reach on a fast network."""
 NAME_IT = "name the hardware: --hardware dgx-h100, or a YAML file"
 PAIRS = ("send_recv", "send_recv_bidirectional", "gather", "scatter")
-"""Operations whose data leave or enter one rank only."""
+"""Operations in which only one rank sends or only one rank receives."""
 
 
 class LinkShare(BaseModel):
-    """A table's best bus bandwidth beside what its links give in one direction; None is not known.
+    """A table's best bus bandwidth and the bandwidth of its links in one direction; None if unknown.
 
-    `expected_Bps` is what NCCL's own model expects of `algorithm`. `cause` is set where the bandwidth is far
-    below. `unknown` says what is missing.
+    `expected_Bps` is the expectation of NCCL's own model for `algorithm`. `cause` is set if the bandwidth is far
+    below it. `unknown` names missing information.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,7 +58,7 @@ class LinkShare(BaseModel):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a group's ranks are: on how many hosts, and how many groups share each host."""
+    """The placement of a group's ranks: the number of its hosts and of the groups that share each host."""
 
     ranks: int
     hosts: int
@@ -70,12 +72,12 @@ class Place:
 def place_of(
     ranks: int, groups: int, hosts: int | None, span: int | None, gpus_per_node: int | None
 ) -> Place | None:
-    """Returns where the ranks of one of several equal groups are; None where nothing tells.
+    """Returns the placement of the ranks of one of several equal groups; None if it is unknown.
 
     Args:
         hosts: machines that all groups together are on.
-        span: machines that one group is on; None where it isn't known.
-        gpus_per_node: fills in `hosts` where that isn't known, as if every GPU of each node were used.
+        span: machines that one group is on; None if unknown.
+        gpus_per_node: replaces an unknown `hosts`, on the assumption that every GPU of each node is used.
     """
     if hosts is None and gpus_per_node is not None:
         hosts = math.ceil(ranks * groups / gpus_per_node)
@@ -97,10 +99,10 @@ def compare_with_links(
     groups: int = 1,
     span: int | None = None,
 ) -> LinkShare | None:
-    """Returns the best row of a table beside its links; None for a table without bandwidths.
+    """Compares the best row of a table with its links; None for a table without bandwidths.
 
     Args:
-        hosts: machines that all ranks are on; None takes as many as all GPUs of each node make necessary.
+        hosts: machines that all ranks are on; None assumes that all GPUs of each node are used.
         groups: process groups that ran at once.
         span: machines that each of these groups is on.
     """
@@ -146,7 +148,7 @@ def compare_with_links(
 
 
 def _nics(place: Place, hardware: Hardware) -> int:
-    """Returns the number of NICs of a node that the ranks there use: those near their GPUs."""
+    """Returns the number of NICs that a node's ranks use: those near their GPUs."""
     nics = hardware.nics_per_node or 1
     gpus = hardware.gpus_per_node
     used = place.per_host * place.sharing
@@ -154,10 +156,10 @@ def _nics(place: Place, hardware: Hardware) -> int:
 
 
 def _limit(collective: str, place: Place, hardware: Hardware) -> tuple[str, float] | None:
-    """Returns (the links, the bus bandwidth that they give one group in one direction); None where not known.
+    """Returns (the links' name, the bus bandwidth that they give one group in one direction); None if unknown.
 
     All-reduce, all-gather, reduce-scatter, broadcast and reduce cross a node's NICs once on rings, so that the bus
-    bandwidth is at most the NICs' rate (nccl-tests, doc/PERFORMANCE.md). Of an all-to-all every rank's own data
+    bandwidth is at most the NICs' rate (nccl-tests, doc/PERFORMANCE.md). In an all-to-all every rank's own data
     cross, so that all of a node's ranks share its NICs.
     """
     if place.hosts == 1:
@@ -175,12 +177,14 @@ def _limit(collective: str, place: Place, hardware: Hardware) -> tuple[str, floa
         if place.per_host > 1:
             words += f", shared by its {place.per_host:g} ranks"
     elif collective in PAIRS and nics > 1:
-        return None  # which of the NICs a pair uses isn't known
+        return None  # it is unknown which NIC a pair uses
     return words, rate
 
 
 def _expected(collective: str, place: Place, hardware: Hardware) -> Estimate | None:
-    """Returns NCCL's expectation where its model covers the place: whole nodes' GPUs on NVLink, one group."""
+    """Returns NCCL's expectation; None unless its model covers the placement: one group of whole nodes' GPUs on
+    NVLink.
+    """
     if hardware.gpu_Bps is None or "NVLink" not in hardware.inside or place.sharing > 1:
         return None
     if place.per_host != int(place.per_host) or place.per_host > 8:
@@ -198,7 +202,7 @@ def _expected(collective: str, place: Place, hardware: Hardware) -> Estimate | N
 
 
 def _rising(rows: Sequence[Row]) -> bool:
-    """Returns whether larger messages than those measured would probably reach more."""
+    """Returns whether messages larger than those measured would probably reach a higher bandwidth."""
     best: dict[int, float] = {}
     for row in rows:
         best[row.size_bytes] = max(best.get(row.size_bytes, 0.0), row.busbw_Bps or 0.0)
@@ -209,7 +213,7 @@ def _rising(rows: Sequence[Row]) -> bool:
 
 
 def _cause(place: Place, hardware: Hardware, busbw: float, rows: Sequence[Row]) -> str:
-    """Returns the usual cause of a bandwidth that is far below, and what tells."""
+    """Returns the usual cause of a bandwidth far below the expectation, and how to check it."""
     if _rising(rows):
         size = format_size_bytes(max(r.size_bytes for r in rows))
         return f"the largest message is {size}, too small to fill such links: measure up to 1 GiB or more"

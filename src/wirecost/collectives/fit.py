@@ -1,9 +1,9 @@
-"""Fits time over size: straight pieces (alpha + S / bandwidth) that meet at breakpoints, as many as the data show.
+"""Fits time over size by straight pieces (alpha + S / bandwidth) that meet at breakpoints.
 
-Breakpoints are where a library changes its protocol or algorithm, or a link begins to saturate. They are
-found among the sizes measured: one more is kept as long as it lowers BIC (G. Schwarz, "Estimating the dimension
-of a model", Annals of Statistics 6, 1978) on the logarithm of measured over fitted time, so that every size
-counts by its relative error.
+A breakpoint is a size at which a library changes its protocol or algorithm, or a link begins to saturate.
+Breakpoints are chosen among the measured sizes. Another one is kept if it lowers BIC (G. Schwarz, "Estimating the
+dimension of a model", Annals of Statistics 6, 1978) on the logarithm of measured over fitted time, so that every
+size counts by its relative error.
 """
 
 from __future__ import annotations
@@ -20,27 +20,32 @@ from wirecost.errors import WirecostError
 Array = NDArray[np.float64]
 
 MIN_SIZES = 6
-"""Two straight pieces have four parameters, and a residual needs more points than those."""
+"""Least number of sizes. Two straight pieces have four parameters, and residuals need more points than parameters.
+"""
 MIN_SPAN = 16.0
-"""Latency and bandwidth can't be told apart where the largest size is not well above the smallest."""
+"""Least ratio of the largest to the smallest size. Below it latency and bandwidth can't be distinguished."""
 MAX_BREAKS = 6
 NOISE_FLOOR = 0.01
-"""Repeated measurements differ by about a percent: a smaller residual is not worth another piece."""
+"""Smallest relevant relative residual. Repeated measurements differ by about one percent, so a smaller one doesn't
+justify another piece.
+"""
 FLAT = 1e-6
-"""Nanoseconds for each byte of a piece that does not grow: nothing, but a bandwidth can be said."""
+"""Slope in ns per byte of a piece that doesn't grow. It is small but not 0, so that its bandwidth is finite."""
 ROUNDING = 1e-9
-"""The least slope as a share of the steepest."""
+"""Least slope as a share of the steepest slope."""
 RESAMPLES = 400
 CONFIDENCE = 0.90
 
 
 class FitRefusedError(WirecostError):
-    """Too few or too narrow measurements for a fit that means something."""
+    """Raised if the measurements are too few, or their sizes too close together, for a meaningful fit."""
 
 
 @dataclass(frozen=True)
 class Piecewise:
-    """time(S) = `base` + `slope` S + sum of `changes` x max(0, S - `breaks`), in ns and bytes."""
+    """A piecewise linear function: time(S) = `base` + `slope` S + sum of `changes` x max(0, S - `breaks`), in ns
+    and bytes.
+    """
 
     breaks: tuple[float, ...]
     base: float
@@ -55,19 +60,22 @@ class Piecewise:
         return total
 
     def pieces(self) -> list[tuple[float, float, float]]:
-        """(from size, intercept in ns, ns per byte) of each straight piece."""
+        """Returns (first size in bytes, intercept in ns, slope in ns per byte) of each straight piece."""
         intercept, slope = self.base, self.slope
-        found = [(0.0, intercept, slope)]
+        pieces_from = [(0.0, intercept, slope)]
         for at, change in zip(self.breaks, self.changes, strict=True):
             intercept, slope = intercept - change * at, slope + change
-            found.append((at, intercept, slope))
-        return found
+            pieces_from.append((at, intercept, slope))
+        return pieces_from
 
 
 @dataclass(frozen=True)
 class Fit:
-    """`residuals` are measured / fitted - 1 for each size; `left_out` the same with that size left out of the
-    fit. Intervals cover 90 %, from resampled residuals."""
+    """A fit of time over size.
+
+    `residuals` are measured / fitted - 1 for each size. `left_out` are the same with that size left out of the
+    fit. Intervals cover 90 % and come from resampled residuals.
+    """
 
     curve: Piecewise
     sizes: tuple[int, ...]
@@ -83,23 +91,23 @@ class Fit:
 
     @property
     def slope_ns_per_byte(self) -> float:
-        """Of the last piece: what an endless message tends to."""
+        """Returns the slope of the last piece, which is the limit for large messages."""
         return self.curve.pieces()[-1][2]
 
     @property
     def error(self) -> float:
-        """Median absolute relative error on sizes left out one at a time."""
+        """Returns the median absolute relative error on sizes that were left out one at a time."""
         return float(np.median(np.abs(self.left_out)))
 
 
 def fit(sizes: Sequence[int], times_ns: Sequence[float], *, least_slope: float = 0.0, seed: int = 1) -> Fit:
-    """Fits measurements; several of one size count as their median.
+    """Returns the fit of time over size. Several measurements of one size count as their median.
 
     Args:
-        least_slope: ns per byte that endless messages can't stay below, where the link's rate is known.
+        least_slope: lower bound of the last piece's slope in ns per byte, from the link's rate if that is known.
 
     Raises:
-        FitRefusedError: with what is missing.
+        FitRefusedError: names what is missing.
     """
     s, t = _medians(sizes, times_ns)
     if len(s) < MIN_SIZES:
@@ -136,7 +144,7 @@ def _medians(sizes: Sequence[int], times_ns: Sequence[float]) -> tuple[Array, Ar
 
 
 def select(s: Array, t: Array, least_slope: float = 0.0) -> Piecewise:
-    """The best curve by BIC: breakpoints are added one by one, then each is tried elsewhere and left out."""
+    """Returns the curve with the lowest BIC found by adding, moving and removing single breakpoints."""
     best, score = _solve(s, t, (), least_slope), math.inf
     if best is not None:
         score = _bic(best, s, t)
@@ -150,28 +158,30 @@ def select(s: Array, t: Array, least_slope: float = 0.0) -> Piecewise:
             if candidate is not None and (value := _bic(candidate, s, t)) < score - 1e-9:
                 best, score, chosen, improved = candidate, value, breaks, True
     if best is None:
-        # Nothing straight that grows goes through these points: the least bad is proportional.
+        # No growing line fits these points: use a proportional one.
         best = Piecewise((), 0.0, max(least_slope, float(np.exp(np.mean(np.log(t / s))))), ())
     return best
 
 
 def _neighbours(chosen: tuple[float, ...], inner: Sequence[float], count: int) -> list[tuple[float, ...]]:
-    """One breakpoint more, one elsewhere, one less; never so many that nothing is left over for a residual."""
-    found: set[tuple[float, ...]] = set()
+    """Returns the neighbouring choices: one breakpoint added, moved or removed. The number stays low enough for
+    residuals.
+    """
+    neighbours: set[tuple[float, ...]] = set()
     for at in inner:
         if at in chosen:
-            found.add(tuple(b for b in chosen if b != at))
+            neighbours.add(tuple(b for b in chosen if b != at))
             continue
-        # Two parameters for each, and at least two sizes left over.
+        # Each breakpoint takes two parameters, and at least two sizes must remain.
         if len(chosen) < min(MAX_BREAKS, (count - 4) // 2):
-            found.add(tuple(sorted((*chosen, at))))
+            neighbours.add(tuple(sorted((*chosen, at))))
         for old in chosen:
-            found.add(tuple(sorted(b if b != old else at for b in chosen)))
-    return sorted(found)
+            neighbours.add(tuple(sorted(b if b != old else at for b in chosen)))
+    return sorted(neighbours)
 
 
 def _design(s: Array, breaks: Sequence[float]) -> Array:
-    """A column for the start and one for the way that each piece has come at a size."""
+    """Returns the design matrix: a column for the intercept, and one for the length of each piece up to a size."""
     beyond = np.maximum(0.0, s[:, None] - np.array([-math.inf, 0.0, *breaks]))
     beyond[:, 0] = 1.0
     beyond[:, 1:-1] -= beyond[:, 2:]
@@ -179,36 +189,37 @@ def _design(s: Array, breaks: Sequence[float]) -> Array:
 
 
 def _solve(s: Array, t: Array, breaks: tuple[float, ...], least_slope: float = 0.0) -> Piecewise | None:
-    """Least squares of the relative error; None where time would not be positive, or not grow at last.
+    """Returns the least-squares curve of the relative error; None if its time would not be positive or not grow at
+    the end.
 
-    A piece that would shrink with size is flat: small messages of some libraries do take less time than smaller
-    ones, but a curve that follows them can't be believed between the sizes measured.
+    A piece that would shrink with size is made flat. In some libraries a message can take less time than a smaller
+    one, but a curve that follows this is unreliable between the measured sizes.
     """
     scale = s[-1]
     design = _design(s / scale, [b / scale for b in breaks]) / t[:, None]
-    found, least = _growing(design, np.ones_like(t)), least_slope * scale
-    if found[-1] < least:
-        found = np.append(_growing(design[:, :-1], np.ones_like(t) - least * design[:, -1]), least)
-    if found[0] < 0 or found[-1] <= 0:
+    coefficients, least = _growing(design, np.ones_like(t)), least_slope * scale
+    if coefficients[-1] < least:
+        coefficients = np.append(_growing(design[:, :-1], np.ones_like(t) - least * design[:, -1]), least)
+    if coefficients[0] < 0 or coefficients[-1] <= 0:
         return None
-    slopes = found[1:] / scale
+    slopes = coefficients[1:] / scale
     # What is flat beside a steep piece must survive their difference.
     slopes = np.maximum(slopes, max(FLAT, ROUNDING * float(slopes.max())))
-    return Piecewise(breaks, float(found[0]), float(slopes[0]), tuple(np.diff(slopes).tolist()))
+    return Piecewise(breaks, float(coefficients[0]), float(slopes[0]), tuple(np.diff(slopes).tolist()))
 
 
 def _growing(design: Array, target: Array) -> Array:
-    """Least squares with no slope below zero: those that would be are left out, the lowest first."""
+    """Solves least squares with non-negative slopes: negative ones are left out, the lowest first."""
     # Columns differ by orders of magnitude where times do.
     norms = np.linalg.norm(design, axis=0)
     columns = np.arange(design.shape[1])
     while True:
-        found = np.linalg.lstsq(design[:, columns] / norms[columns], target, rcond=None)[0] / norms[columns]
-        if len(columns) == 1 or found[1:].min() >= 0:
+        solution = np.linalg.lstsq(design[:, columns] / norms[columns], target, rcond=None)[0] / norms[columns]
+        if len(columns) == 1 or solution[1:].min() >= 0:
             break
-        columns = np.delete(columns, 1 + int(np.argmin(found[1:])))
+        columns = np.delete(columns, 1 + int(np.argmin(solution[1:])))
     whole = np.zeros(design.shape[1])
-    whole[columns] = found
+    whole[columns] = solution
     return whole
 
 
@@ -245,7 +256,7 @@ def _bootstrap(
     tail = 100 * (1 - CONFIDENCE) / 2
     low_latency, high_latency = np.percentile(latencies, [tail, 100 - tail])
     low_slope, high_slope = np.percentile(slopes, [tail, 100 - tail])
-    # Draws that had no physical solution are missing, which can leave all of the others on one side.
+    # Draws without a physical solution are missing, so all remaining ones can lie on one side.
     base, last = curve.base, curve.pieces()[-1][2]
     return (
         (min(float(low_latency), base), max(float(high_latency), base)),

@@ -10,8 +10,8 @@ from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.spec.cluster import Cluster
 
 if TYPE_CHECKING:
-    from wirecost.doctor.finding import Machine
     from wirecost.doctor.gpus import Gpu
+    from wirecost.doctor.machine import Machine
 
 _NVLINK_Bps = 25e9
 """One NVLink of generations 2 to 4 in one direction; of generation 5 it is twice that."""
@@ -44,7 +44,7 @@ class Hardware:
 
 
 def of_cluster(cluster: Cluster, source: str) -> Hardware:
-    """Returns the links that a cluster's description gives."""
+    """Returns the links that a cluster's description states."""
     inside, between = cluster.intra_node, cluster.inter_node
     accelerator = cluster.accelerator
     return Hardware(
@@ -61,7 +61,7 @@ def of_cluster(cluster: Cluster, source: str) -> Hardware:
 
 
 def _spelled(link: str) -> str:
-    """Returns a link preset's name for people: "nvlink4" is NVLink 4."""
+    """Returns a link preset's display name: "nvlink4" becomes NVLink 4."""
     match = re.fullmatch(r"(nvlink|pcie|xgmi)(\d)", link)
     return f"{dict(nvlink='NVLink', pcie='PCIe', xgmi='xGMI')[match[1]]} {match[2]}" if match else link
 
@@ -80,7 +80,7 @@ _BY_NAME = (
 
 
 def of_gpu_name(name: str | None) -> Hardware | None:
-    """Returns what joins the GPUs of a node by the name that a benchmark printed; None for other names."""
+    """Returns the links between a node's GPUs by the GPU name that a benchmark printed; None for other names."""
     if not name:
         return None
     for pattern, architecture, link, rate, switched in _BY_NAME:
@@ -90,7 +90,7 @@ def of_gpu_name(name: str | None) -> Hardware | None:
 
 
 def of_request(request: BenchRequest) -> Hardware | None:
-    """Returns what joins the ranks of a benchmark that is measured here; None for processors of one host."""
+    """Returns the links between the ranks of a benchmark on this machine; None for processors of one host."""
     shaped = request.network.emulate
     if request.hosts > 1 and request.launcher is None and shaped is not None:
         rate = shaped.rate
@@ -104,12 +104,13 @@ def of_request(request: BenchRequest) -> Hardware | None:
 
 
 def of_this_machine(machine: Machine | None = None) -> Hardware:
-    """Returns what a machine (None: this one) reports: its GPUs' NVLinks and PCIe, its RDMA ports or interfaces.
+    """Returns the links that a machine (None: this one) reports: its GPUs' NVLinks and PCIe, its RDMA ports or
+    interfaces.
 
-    NVLinks of GPUs whose name doesn't tell what a link carries are not known.
+    NVLinks are unknown for a GPU whose name doesn't determine the rate of a link.
     """
-    from wirecost.doctor.finding import Machine
     from wirecost.doctor.gpus import gpus_of
+    from wirecost.doctor.machine import Machine
     from wirecost.doctor.nics import nics_of
     from wirecost.doctor.rdma import ports_of
 

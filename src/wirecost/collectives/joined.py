@@ -1,4 +1,4 @@
-"""A benchmark as one of the ranks that a launcher started, perhaps on several machines."""
+"""Runs a benchmark as one of the ranks that a launcher started, possibly on several machines."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from wirecost.temporary import temporary_directory
 
 POLL_S = 0.1
 GRACE_S = 2.0
-"""How long rank 0 has to say what went wrong before the others end too, and those to tell rank 0."""
+"""Time that rank 0 has to report an error before the other ranks end too, and the others to report theirs to rank
+0.
+"""
 MAX_LOG_BYTES = 4 << 20
 EXIT_FAILED = 1
 
 
 class RankError(BenchError):
-    """What one rank alone knows; every other error is the same on all ranks."""
+    """Raised for an error that only one rank knows. Every other error is the same on all ranks."""
 
 
 def run_joined(
@@ -39,11 +41,11 @@ def run_joined(
     on_start: Callable[[BenchNetwork], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
 ) -> tuple[BenchNetwork, list[Row]]:
-    """Measures with the other ranks. Rank 0 is told of everything; the others get no rows.
+    """Measures together with the other ranks. Only rank 0 gets rows and calls.
 
     Raises:
-        WirecostError: for what can't be measured here.
-        BenchError: if a rank fails or never comes, with its number where it is known.
+        WirecostError: if the request can't be measured here.
+        BenchError: if a rank fails or doesn't join, with its number if known.
     """
     check_runnable(request)
     from wirecost.collectives.driver import cases, measure
@@ -53,7 +55,7 @@ def run_joined(
     rows: list[Row] = []
     with temporary_directory("wirecost-bench-") as logs:
         own_log = logs / f"nccl-{world.rank}.log"
-        # What was set by hand goes before.
+        # A variable that the user has set takes precedence.
         for key, value in _environment(request, own_log).items():
             os.environ.setdefault(key, value)
         watch = _Watch(world, request.timeout_s)
@@ -97,17 +99,17 @@ def _with_transport(
 
 
 def meet(world: World, timeout_s: float) -> Any:
-    """A torch.distributed.Store in which every rank has said that it is there.
+    """Returns a torch.distributed.Store after every rank has joined it.
 
     Raises:
-        BenchError: naming the ranks that didn't come.
+        BenchError: names the ranks that didn't join.
     """
     import torch
 
     dist: Any = torch.distributed
     assert world.address is not None
     assert world.port is not None
-    # torchrun's agent has one open at this address already.
+    # torchrun's agent already has a store at this address.
     theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     deadline = time.monotonic() + timeout_s
     keeper = world.rank == 0 and not theirs
@@ -137,13 +139,14 @@ def meet(world: World, timeout_s: float) -> Any:
             raise BenchError(f"rank {names} of {world.size} never came: not started within {timeout_s:g} s")
         if missing:
             time.sleep(POLL_S)
-    # Whoever keeps the store must not leave before the others have seen this.
+    # The rank that hosts the store must not leave before the others have read this.
     return store
 
 
 def _await_listener(world: World, deadline: float, timeout_s: float) -> None:
-    """Returns once somebody listens where the ranks meet. The store's own waiting neither heeds Ctrl-C nor ends in
-    one line."""
+    """Returns once a process listens at the meeting address. The store's own wait ignores Ctrl-C, and its error is
+    not one line.
+    """
     assert world.address is not None
     while True:
         try:
@@ -161,7 +164,7 @@ def _await_listener(world: World, deadline: float, timeout_s: float) -> None:
 
 
 class _Watch:
-    """Ends a rank that stands still, which no launcher would."""
+    """Ends a rank that makes no progress, because launchers don't."""
 
     def __init__(self, world: World, timeout_s: float) -> None:
         self.world, self.timeout_s = world, timeout_s
@@ -187,19 +190,19 @@ class _Watch:
             self._done.set()
 
     def slowest(self) -> tuple[int, str] | None:
-        """The rank that has done least, and what it did last."""
+        """Returns the rank with the least progress, and its last step."""
         if self.store is None:
             return None
         steps = []
         for rank in range(self.world.size):
-            found = self.store.get(f"step/{rank}").decode() if self.store.check([f"step/{rank}"]) else "0 nothing"
-            count, _, what = found.partition(" ")
+            step = self.store.get(f"step/{rank}").decode() if self.store.check([f"step/{rank}"]) else "0 nothing"
+            count, _, what = step.partition(" ")
             steps.append((int(count), rank, what))
         _, rank, what = min(steps)
         return rank, what
 
     def failure(self) -> str | None:
-        """What another rank said before it ended."""
+        """Returns the error that another rank reported before it ended; None without one."""
         if self.store is None:
             return None
         for rank in range(self.world.size):
@@ -208,7 +211,7 @@ class _Watch:
         return None
 
     def _watch(self) -> None:
-        # While ranks come, `meet` knows better who is missing; later rank 0 does.
+        # While ranks join, `meet` knows better which are missing; later rank 0 does.
         while not self._done.wait(POLL_S):
             if time.monotonic() - self._since > self.timeout_s + (
                 GRACE_S if self.world.rank or self.count == 0 else 0
@@ -226,13 +229,13 @@ class _Watch:
                 file=sys.stderr,
                 flush=True,
             )
-        # The main thread may be stuck in a library for good.
+        # The main thread may be stuck in a library for ever.
         os._exit(EXIT_FAILED)
 
 
 @contextmanager
 def _failures_told(watch: _Watch) -> Iterator[None]:
-    """Turns what ends this rank into one line, and tells the others why it ends."""
+    """Converts an exception that ends this rank to one line, and reports it to the other ranks."""
     from wirecost.launch.rank import classify
 
     try:

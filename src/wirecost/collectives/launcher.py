@@ -1,4 +1,4 @@
-"""Ranks that somebody else started: by torchrun, by Slurm's srun, or by MPI's mpirun."""
+"""Recognises ranks that torchrun, Slurm's srun or MPI's mpirun started."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass
 
 from wirecost.errors import SpecError
 
-DEFAULT_PORT = 29500  # torch.distributed's
+DEFAULT_PORT = 29500  # the default port of torch.distributed
 SLURM_PORTS = 20000, 20000
-"""First of, and how many: a job's number chooses one, so that two jobs on one node don't meet."""
+"""First port and number of ports. The job's number selects one, so that two jobs on one node use different ports.
+"""
 MPI_VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""Open MPI's and MPICH's (its derivatives' too): rank, size, and both on this host."""
+"""Variables of Open MPI and of MPICH and its derivatives: rank, size, and both on this host."""
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among all ranks; `address` and `port` are where they meet, None where MPI sees to it."""
+    """This process among all ranks; they meet at `address` and `port`, both None if MPI connects them."""
 
     launcher: str
     rank: int
@@ -36,7 +37,7 @@ class World:
 
 
 def find_world(backend: str | None, environment: Mapping[str, str]) -> World | None:
-    """The world that a launcher's variables describe; None where there is none, or one rank only.
+    """Returns the world that a launcher's variables describe; None without a launcher or with a single rank.
 
     Raises:
         SpecError: for MPI without its launcher, or variables that contradict each other.
@@ -49,9 +50,9 @@ def find_world(backend: str | None, environment: Mapping[str, str]) -> World | N
                 "mpirun -n 2 wirecost bench --backend mpi ..."
             )
         return _checked(mpi)
-    for found in (_torchrun(environment), _slurm(environment)):
-        if found is not None and found.size > 1:
-            return _checked(found)
+    for world in (_torchrun(environment), _slurm(environment)):
+        if world is not None and world.size > 1:
+            return _checked(world)
     return _checked(mpi) if mpi is not None and mpi.size > 1 else None
 
 
@@ -80,7 +81,7 @@ def _torchrun(environment: Mapping[str, str]) -> World | None:
 
 
 def _slurm(environment: Mapping[str, str]) -> World | None:
-    """A step's task; a batch script, which is no task of a step, lacks SLURM_STEP_NUM_TASKS."""
+    """Returns the world of a task of a Slurm step; None for a batch script, which lacks SLURM_STEP_NUM_TASKS."""
     if not {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} <= environment.keys():
         return None
     size, nodes = _number(environment, "SLURM_STEP_NUM_TASKS"), _number(environment, "SLURM_STEP_NUM_NODES", 1)
@@ -97,7 +98,7 @@ def _slurm(environment: Mapping[str, str]) -> World | None:
 
 
 def first_host(nodes: str) -> str | None:
-    """The first of Slurm's list of hosts: node3 of 'node[3-5,9],other'."""
+    """Returns the first of Slurm's list of hosts: node3 for 'node[3-5,9],other'."""
     match = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^,\[]*))?", nodes)
     return "".join(part or "" for part in match.groups()) if match else None
 

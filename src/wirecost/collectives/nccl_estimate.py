@@ -1,9 +1,8 @@
-"""The bus bandwidth that NCCL's own model expects of large messages, by algorithm.
+"""Computes the bus bandwidth that NCCL's own model expects for large messages, by algorithm.
 
 The figures are those of NCCL 2.30: src/graph/topo.h (the bandwidth that it counts an NVLink for),
 src/graph/search.cc (the bandwidths of a channel that it tries, and which of them it keeps), src/graph/tuning.cc
-(the efficiency of NVLS and trees). The model goes by the rate that a NIC states, without
-protocol overhead on the wire.
+(the efficiency of NVLS and trees). The model uses the nominal rate of a NIC, without protocol overhead.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BETWEEN_BLACKWELL = (
 
 @dataclass(frozen=True)
 class _Generation:
-    counted: float  # GB/s that NCCL counts an NVLink for
+    counted: float  # GB/s that NCCL assumes for an NVLink
     nominal: float  # GB/s of an NVLink in one direction
     inside: Sequence[float]
     between: Sequence[float]
@@ -47,7 +46,7 @@ _TREE = 0.92
 
 @dataclass(frozen=True)
 class Estimate:
-    """The algorithm that NCCL's model takes for large messages, and the bus bandwidth that it expects."""
+    """The algorithm that NCCL's model selects for large messages, and its expected bus bandwidth."""
 
     algorithm: str
     busbw_Bps: float
@@ -76,15 +75,15 @@ def estimate(
         return None
     inside = nvlink_Bps / (generation.nominal * 1e9) * generation.counted
     per_node = ranks / nodes
-    found: dict[str, float] = {}
+    busbw_GBps: dict[str, float] = {}
     if nodes == 1:
         if (best := _channels(generation.inside, inside, lambda s: inside // s)) is None:
             return None
-        found["ring"] = best[0] * best[1]
+        busbw_GBps["ring"] = best[0] * best[1]
         if switched and generation.nvls and ranks > 2:
             speed = next((s for s in generation.inside if s * ranks <= inside), 0.0)
             channel = speed * generation.nvls * (ranks - 1) / ranks
-            found["NVLS"] = ranks * channel * (2 if collective == "all_reduce" else (ranks - 1) / ranks)
+            busbw_GBps["NVLS"] = ranks * channel * (2 if collective == "all_reduce" else (ranks - 1) / ranks)
     else:
         if nic_Bps is None:
             return None
@@ -94,24 +93,24 @@ def estimate(
         if best is None:
             return None
         count, speed = best
-        found["ring"] = count * speed
+        busbw_GBps["ring"] = count * speed
         if collective == "all_reduce":
             factor = 2 * (ranks - 1) / ranks
             if nodes == 2:
                 at = list(generation.between).index(speed)
                 faster = generation.between[max(at - 1, 0)] if per_node > 1 else speed
-                found["tree"] = min(count * faster * _TREE, count * generation.tree_channel) / 2 * factor
+                busbw_GBps["tree"] = min(count * faster * _TREE, count * generation.tree_channel) / 2 * factor
             if switched and generation.nvls and per_node > 2:
                 two = nodes == 2
                 channel = speed * generation.nvls * (count - 1) / count * 2
                 most = generation.nvls_tree_channel[0 if two else 1]
-                found["NVLSTree"] = count * min(channel, speed * (2 if two else 1), most)
-    algorithm = max(found, key=lambda name: found[name])
-    return Estimate(algorithm, found[algorithm] * 1e9)
+                busbw_GBps["NVLSTree"] = count * min(channel, speed * (2 if two else 1), most)
+    algorithm = max(busbw_GBps, key=lambda name: busbw_GBps[name])
+    return Estimate(algorithm, busbw_GBps[algorithm] * 1e9)
 
 
 def _channels(speeds: Sequence[float], most: float, count: Callable[[float], float]) -> tuple[float, float] | None:
-    """Returns (channels, GB/s of each) that carry most together, among the speeds that NCCL tries."""
+    """Returns the (number of channels, GB/s of each) with the highest total, among the speeds that NCCL tries."""
     best: tuple[float, float] | None = None
     for speed in speeds:
         if speed > most or (best is not None and speed < _LEAST_SHARE * best[1]):

@@ -1,7 +1,7 @@
-"""The collectives, one entry each: how many elements, which bus factor, how to run it, what must come out.
+"""The table of collectives: number of elements, bus factor, how each is run, and its expected result.
 
-An entry's size is the TOTAL of docs/measurement.md: for all-gather what each rank ends with, for
-reduce-scatter what each rank begins with.
+An entry's size is the TOTAL of docs/explanation/measurement.md: each rank's output for all-gather, each rank's
+input for reduce-scatter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = 0
 
 Input = Callable[[int], "torch.Tensor"]
-"""What a rank of the group sends."""
+"""Function that returns the data that a rank of the group sends."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Collective:
     """One collective over a group of n ranks.
 
     Attributes:
-        perf_name: nccl-tests' program for it.
+        perf_name: the name of the program in nccl-tests.
         splits: each rank holds an n-th of the total on one side or exchanges it piecewise.
-        sends_part, receives_part: that side is the n-th.
-        in_place: whether one buffer can be both sides.
-        messages_per_run: a ping-pong is two messages.
-        run: issues it: (communicator, receive, send).
-        expected: what rank i must hold afterwards, or None for nothing: (i, n, input, reduce).
+        sends_part, receives_part: the buffer on that side holds an n-th of the total.
+        in_place: whether one buffer can serve both sides.
+        messages_per_run: number of messages; a ping-pong has two.
+        run: issues the collective: (communicator, receive, send).
+        expected: returns the data that rank i must hold afterwards, or None for no data: (i, n, input, reduce).
     """
 
     name: str
@@ -52,7 +52,7 @@ class Collective:
     messages_per_run: int = 1
 
     def bus_factor(self, ranks: int) -> float:
-        """busbw / algbw (nccl-tests, doc/PERFORMANCE.md)."""
+        """Returns busbw / algbw (nccl-tests, doc/PERFORMANCE.md)."""
         return ring_bytes_sent(self.traffic_name, 1, ranks)
 
     @property
@@ -66,14 +66,14 @@ class Collective:
         return elements // ranks if self.receives_part else elements
 
     def shown_count(self, elements: int, ranks: int) -> int:
-        """nccl-tests' count column: elements of one rank's part."""
+        """Returns the value of nccl-tests' count column: the elements of one rank's part."""
         return elements // ranks if self.splits else elements
 
     def elements(self, size_bytes: int, item_bytes: int, ranks: int) -> int:
-        """Elements of the total.
+        """Returns the number of elements of the total.
 
         Raises:
-            SpecError: for a size that does not divide, with the nearest that do.
+            SpecError: for a size that is not divisible, with the nearest sizes that are.
         """
         unit = item_bytes * (ranks if self.splits else 1)
         if size_bytes % unit or size_bytes < unit:
@@ -91,7 +91,9 @@ def _exchange(comm: Communicator, receive: torch.Tensor, send: torch.Tensor) -> 
 
 
 def partner(rank: int, ranks: int) -> int:
-    """Pairs are half a group apart: on consecutive hosts they are never on the same one."""
+    """Returns the partner of a rank. Partners are half a group apart, so that they are never on the same host if
+    hosts are consecutive.
+    """
     half = ranks // 2
     return rank + half if rank < half else rank - half
 
@@ -168,7 +170,7 @@ COLLECTIVES = {
             splits=True,
             in_place=False,
         ),
-        # One message each way, never both at once: the time is one way's.
+        # One message in each direction, never both at once: the time is that of one direction.
         Collective(
             "send_recv",
             "sendrecv_perf",
@@ -190,11 +192,13 @@ COLLECTIVES = {
 }
 
 READ_ONLY = frozenset({"gather", "scatter"})
-"""Collectives that others' results are read of, but that are not measured here."""
+"""Collectives that can be read from other tools' results but are not measured here."""
 
 
 def bus_factor(collective: str, ranks: int) -> float | None:
-    """busbw / algbw over `ranks` ranks (nccl-tests, doc/PERFORMANCE.md); None for a collective without a size."""
+    """Returns busbw / algbw over `ranks` ranks (nccl-tests, doc/PERFORMANCE.md); None for a collective without a
+    size.
+    """
     if collective in READ_ONLY:
         return (ranks - 1) / ranks
     entry = COLLECTIVES.get(collective)
@@ -202,7 +206,7 @@ def bus_factor(collective: str, ranks: int) -> float | None:
 
 
 BARRIER = "barrier"
-"""Has no size, so it is no entry: the driver times `Communicator.barrier`."""
+"""The barrier has no size and therefore no entry: the driver times `Communicator.barrier`."""
 
 ALIASES = {
     "allreduce": "all_reduce",
@@ -217,10 +221,11 @@ ALIASES = {
 
 
 def collective_name(text: str) -> str:
-    """A collective's name here, from any of the usual ones ('allreduce', 'all_reduce_perf', 'alltoall').
+    """Returns the name that wirecost uses for a collective, from any usual one ('allreduce', 'all_reduce_perf',
+    'alltoall').
 
     Raises:
-        SpecError: for a name that is none, with those that are.
+        SpecError: for an unknown name, with the known ones.
     """
     name = text.strip().lower().removesuffix("_perf").replace("-", "_")
     if name not in COLLECTIVES and name != BARRIER:

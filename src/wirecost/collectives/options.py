@@ -1,4 +1,4 @@
-"""From the words of a command line to a request."""
+"""Converts command-line options to a benchmark request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wirecost.collectives.launcher import World
 from wirecost.collectives.operations import BARRIER, COLLECTIVES, collective_name
 from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp, group_lists, size_range
 from wirecost.errors import SpecError, one_of
-from wirecost.spec import load, validate
+from wirecost.spec import Study, load, validate
 from wirecost.spec.network import Native, Network
 from wirecost.spec.presets import named, names
 from wirecost.units import parse_size_bytes, parse_time_s
@@ -41,12 +41,17 @@ def request_from(
     timeout: str,
     seed: int,
     graph: bool = False,
+    study: Path | None = None,
     world: World | None = None,
 ) -> BenchRequest:
-    """Raises SpecError: one line that names the option and what is allowed.
+    """Returns the request that the options describe.
 
     Args:
+        study: the study file in which `network` is described.
         world: the ranks that a launcher started, this one among them.
+
+    Raises:
+        SpecError: one line that names the option and the allowed values.
     """
     for option, value in (("--hosts", hosts), ("--ranks-per-host", ranks_per_host or 1), ("-w", warmup)):
         if value < 1:
@@ -81,7 +86,7 @@ def request_from(
             least, most, factor=factor, step_bytes=None if step is None else _size("-i", step)
         ),
         "backend": chosen,
-        "network": network_named(network, chosen, hosts) if world is None else native_named(network, chosen),
+        "network": _network_of(network, study, chosen, hosts, world),
         "hosts": hosts,
         "ranks_per_host": per_host,
         "groups": group_lists(groups, hosts, per_host),
@@ -99,8 +104,41 @@ def request_from(
     return validate(BenchRequest, request, "bench")
 
 
+def _network_of(
+    name: str | None, study: Path | None, backend: Backend, hosts: int, world: World | None
+) -> Network:
+    """Returns the network to benchmark: a study's or a preset, and its native form for a launcher's ranks."""
+    given = None if study is None else study_network(study, name)
+    if world is None:
+        return given or network_named(name, backend, hosts)
+    if given is None and name is None:
+        return Network(name="native", native=Native())
+    return _native_form(given or network_named(name, backend, 1))
+
+
+def study_network(study: Path, name: str | None) -> Network:
+    """Returns a network that a study file describes or names.
+
+    Args:
+        name: the network's name. None is the study's only network.
+
+    Raises:
+        SpecError: if the study has no such network, or `name` is None and the study has several.
+    """
+    networks = {network.name: network for network in load(Study, study).networks}
+    if name is None:
+        if len(networks) > 1:
+            raise SpecError(
+                f"--study: {study} has several networks; choose one with --network: {', '.join(networks)}"
+            )
+        (name,) = networks
+    if name not in networks:
+        raise SpecError(f"--network: {study}: {one_of('network', name, networks)}")
+    return networks[name]
+
+
 def network_named(name: str | None, backend: Backend, hosts: int) -> Network:
-    """A network by a preset's name or a file; without one, what is inside this machine.
+    """Returns a network by a preset's name or a file's path; without a name, the interconnect inside this machine.
 
     Raises:
         SpecError
@@ -120,18 +158,15 @@ def network_named(name: str | None, backend: Backend, hosts: int) -> Network:
     raise SpecError(one_of("network", name, names("network")))
 
 
-def native_named(name: str | None, backend: Backend) -> Network:
-    """The network that a launcher's ranks have: its native form, or an unnamed one.
+def _native_form(network: Network) -> Network:
+    """Returns the native form of a network.
 
     Raises:
-        SpecError: for a network that is emulated only.
+        SpecError: for a network that can only be emulated.
     """
-    if name is None:
-        return Network(name="native", native=Native())
-    network = network_named(name, backend, 1)
     if network.native is None:
         raise SpecError(
-            f"--network: '{name}' is emulated, and ranks of a launcher run on what is there; leave it out"
+            f"--network: '{network.name}' is emulated, and ranks of a launcher run on what is there; leave it out"
         )
     return network.model_copy(update={"emulate": None})
 

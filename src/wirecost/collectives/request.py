@@ -1,4 +1,4 @@
-"""What to measure: collectives, sizes, groups, backend and network, checked before anything is started."""
+"""The request of a benchmark: collectives, sizes, groups, backend and network, checked before the start."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class ReduceOp(StrEnum):
 
 
 class BenchRequest(Spec):
-    """`groups` lists the ranks of each process group; all of them run at once. Rank r is on host
-    r // ranks_per_host. `iterations` is for each of five rounds; None takes what `budget_s` allows for one size,
-    unless even one message for each round takes longer. `graph` puts a round's messages into one CUDA graph.
-    `launcher` is who started the ranks (torchrun, Slurm,
-    MPI); None starts them on this machine.
+    """The measurements of a benchmark.
+
+    `groups` lists the ranks of each process group; all groups run at once. Rank r is on host r // ranks_per_host.
+    `iterations` is the number of messages in each of five rounds; None uses as many as `budget_s` allows for one
+    size, at least one. `graph` puts a round's messages into one CUDA graph. `launcher` names what started the
+    ranks (torchrun, Slurm, MPI); None starts them on this machine.
     """
 
     collectives: tuple[str, ...] = ("all_reduce",)
@@ -87,13 +88,14 @@ class BenchRequest(Spec):
 
     @property
     def ranks_here(self) -> int:
-        """Ranks on this machine: all of them, unless a launcher spread them."""
+        """Returns the number of ranks on this machine: all of them, unless a launcher distributed them."""
         return self.ranks_per_host if self.launcher else self.ranks
 
     @property
     def link_bps(self) -> float | None:
-        """The shaped rate of the link that each rank has for itself, in bits per second; None where ranks share
-        one, or nothing is shaped."""
+        """Returns the shaped rate of each rank's own link in bits per second; None if ranks share a link or
+        nothing is shaped.
+        """
         alone = self.hosts > 1 and self.ranks_per_host == 1 and self.launcher is None
         return self.network.emulate.rate if alone and self.network.emulate is not None else None
 
@@ -111,13 +113,13 @@ class BenchRequest(Spec):
 
     @property
     def measurements(self) -> int:
-        """How many rows there will be."""
+        """Returns the number of rows that the benchmark will have."""
         sized = [c for c in self.collectives if c != BARRIER]
         modes = sum(self.modes_of(c) for c in sized)
         return modes * len(self.sizes_bytes) + len(self.collectives) - len(sized)
 
     def modes_of(self, collective: str) -> int:
-        """How many of the modes asked for a collective has; one at least."""
+        """Returns how many of the requested modes a collective has, at least one."""
         return len(self.modes) if COLLECTIVES[collective].in_place else 1
 
     def check_sizes(self) -> None:
@@ -133,10 +135,10 @@ class BenchRequest(Spec):
 def size_range(
     smallest: int, largest: int, *, factor: int | None = None, step_bytes: int | None = None
 ) -> list[int]:
-    """nccl-tests' sizes: from smallest to largest by factor or by step; without either, doubling.
+    """Returns sizes as nccl-tests does: from smallest to largest by a factor or a step, doubled by default.
 
     Raises:
-        SpecError: for a range that can't be.
+        SpecError: for an invalid range.
     """
     if smallest < 1 or largest < smallest:
         raise SpecError(f"sizes go from a smaller one (-b {smallest}) to a larger one (-e {largest})")
@@ -157,11 +159,11 @@ def size_range(
 
 
 def group_lists(text: str, hosts: int, ranks_per_host: int) -> tuple[tuple[int, ...], ...]:
-    """Process groups from '2' (two rings that each span all hosts, k-th rank of each host in ring k mod 2) or
-    from lists of ranks ('0,2:1,3').
+    """Parses process groups from '2' (two rings that each span all hosts, with the k-th rank of each host in ring
+    k mod 2) or from lists of ranks ('0,2:1,3').
 
     Raises:
-        SpecError: if it is neither, or the ranks don't divide.
+        SpecError: if the text is neither, or the ranks can't be divided.
     """
     ranks = hosts * ranks_per_host
     if text.strip().isdigit():

@@ -1,4 +1,4 @@
-"""What a benchmark found: one row for each collective, size and mode, from whatever tool measured it."""
+"""The result of a benchmark, of wirecost or another tool: one row for each collective, size and mode."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from wirecost.collectives.operations import BARRIER, COLLECTIVES
 from wirecost.collectives.request import BenchRequest, Mode
 
 P95_SAMPLES, P99_SAMPLES = 20, 100
-"""Of fewer messages the percentile would only be the slowest one by another name."""
+"""Least number of messages for a percentile. With fewer, it would equal the slowest message."""
 BUCKET_SHARE, BUSY_SHARE = 0.025, 0.5
-"""There is a bucket at each end of a link: two of 2.5 % make 5 % of a message's time."""
+"""`BUCKET_SHARE` is the largest share of a message's bytes that a shaper's bucket may hold. Each end of a link has
+one, so 2.5 % each make 5 % of the time.
+"""
 
 
 class _Model(BaseModel):
@@ -24,12 +26,11 @@ class _Model(BaseModel):
 class Row(_Model):
     """One measurement.
 
-    `time_ns` is one message's time in a stream of them: the median over `rounds_ns`. Percentiles are over
-    single messages, from the last rank's arrival to the last rank's end where the ranks share a clock, else the
-    shortest over the ranks (the longest of a rooted collective); `wait_ns` is the median of what a message's
-    first rank waited for its last.
-    With several groups at once, everything is the slowest group's and `groups_ns` has each one's time.
-    None is unknown.
+    `time_ns` is one message's time in a stream of them: the median over `rounds_ns`. Percentiles are over single
+    messages. If the ranks share a clock, a message lasts from the last rank's arrival to the last rank's end; else
+    its duration is the shortest over the ranks (the longest for a rooted collective). `wait_ns` is the median time
+    for which a message's first rank waited for its last. With several groups at once, all values are the slowest
+    group's, and `groups_ns` has each group's time. None is unknown.
     """
 
     collective: str
@@ -52,12 +53,17 @@ class Row(_Model):
     p99_ns: float | None = None
     wait_ns: float | None = None
     unshaped: bool = False
-    """The shaper's bucket takes so much of what each rank sends that the row is no measure of the cap."""
+    """Whether the shaper's bucket absorbs so much of the sent data that the row doesn't measure the capped rate.
+    """
 
 
 class BenchNetwork(_Model):
-    """`transport` is what NCCL's log proves, in `wirecost transport`'s words, and `reported` NCCL's own; None
-    where nothing reports it. `doubt` says where that isn't what the network promises."""
+    """The network of a benchmark.
+
+    `transport` is the transport that NCCL's log proves, in the words of `wirecost transport`, and `reported` the
+    one in NCCL's words; None if nothing reports it. `doubt` is a text if the transport isn't the one that the
+    network should have.
+    """
 
     name: str | None
     emulated: bool | None
@@ -73,13 +79,13 @@ class BenchNetwork(_Model):
 def combine(
     request: BenchRequest, network: BenchNetwork, case: dict[str, Any], ranks: Sequence[dict[str, Any]]
 ) -> Row:
-    """One row from every rank's samples of one case."""
+    """Returns the row of one case, from every rank's samples."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for sample in ranks:
         if sample["group"] is not None:
             groups.setdefault(sample["group"], []).append(sample)
     collective = COLLECTIVES.get(case["collective"])
-    # A root is done before the others are, and so is whoever only sends.
+    # A root, or a rank that only sends, finishes before the others.
     bound = max if collective and collective.rooted else min
     timed = {number: _group_times(members, bound) for number, members in sorted(groups.items())}
     groups_ns = tuple(statistics.median(t["rounds"]) for t in timed.values())
@@ -115,10 +121,11 @@ def combine(
 
 
 def _group_times(members: list[dict[str, Any]], bound: Callable[[Iterable[float]], float]) -> dict[str, Any]:
-    """Of one group: each round's time for a message, each message's time and wait, in ns.
+    """Returns one group's times in ns: each round's time for a message, each message's time and wait.
 
     Args:
-        bound: of the ranks' own times, where they share no clock: the one that is nearest to the transfer's.
+        bound: selects among the ranks' own times, if they share no clock, the one that is nearest to the
+            transfer's.
     """
     per_run = members[0]["messages_per_run"]
     per_round = members[0]["per_round"]
@@ -130,7 +137,7 @@ def _group_times(members: list[dict[str, Any]], bound: Callable[[Iterable[float]
             span = max(m["ends_ns"][last] for m in members) - max(m["starts_ns"][first] for m in members)
             rounds.append(span / per_round / per_run)
     else:
-        # The last to start did not wait for the others, so its span is the messages' own.
+        # The last rank to start didn't wait for the others, so its span is that of the messages.
         spans = zip(*(m["rounds_ns"] for m in members), strict=True)
         rounds = [bound(span) / per_round / per_run for span in spans]
     for i in range(len(members[0]["starts_ns"])):
@@ -138,7 +145,7 @@ def _group_times(members: list[dict[str, Any]], bound: Callable[[Iterable[float]
         durations = [end - start for start, end in zip(starts, ends, strict=True)]
         if shared:
             last_start = max(starts)
-            # A rank can be done before another begins: a broadcast's root only sends.
+            # A rank can finish before another starts: a broadcast's root only sends.
             messages.append(max(max(ends) - last_start, 0) / per_run)
             waits.append(max(min(last_start, e) - s for s, e in zip(starts, ends, strict=True)))
         else:
@@ -156,10 +163,10 @@ def _group_times(members: list[dict[str, Any]], bound: Callable[[Iterable[float]
 def _escapes(
     network: BenchNetwork, sent_bytes: float, messages: int, time_ns: float, timed: dict[str, Any]
 ) -> bool:
-    """Whether the shaper's bucket hides its cap: it holds more than a little of what the link carried without a
-    pause, and without it the link would have been busy.
+    """Returns whether the shaper's bucket hides the cap: it holds a relevant part of the data that the link
+    carried without a pause, and the link would have been busy without it.
 
-    A stream empties the bucket once. In a ping-pong each end's fills up again while the other one sends.
+    A stream empties the bucket once. In a ping-pong each end's bucket refills while the other end sends.
     """
     bucket, rate = network.unshaped_bytes, network.measured_rate_bps
     if bucket is None or rate is None or timed["drained"]:
@@ -169,7 +176,7 @@ def _escapes(
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """The nearest-rank percentile of sorted values: one that was really measured."""
+    """Returns the nearest-rank percentile of sorted values, which is always one of them."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 

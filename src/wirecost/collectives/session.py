@@ -1,4 +1,4 @@
-"""A rank's part in a benchmark from joining to leaving: device, communicator, clock, what the ranks agree on."""
+"""A rank's session in a benchmark: device, communicator, clock, and communication between the ranks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from wirecost.emulation.hosts import burst_bytes
 from wirecost.errors import UnsupportedError
 
 BUFFERS = 4
-"""Send, receive and, while they are checked, what is expected and one rank's data."""
+"""Number of a rank's buffers: send, receive and, during the check, the expected data and one rank's data."""
 
 
 @contextmanager
 def session(
     request: BenchRequest, rank: int, local_rank: int, timeout_s: float, store: Any = None
 ) -> Iterator[Setup]:
-    """Joins the others and takes a place in its group; leaves both with the context.
+    """Joins the other ranks and the rank's group, and yields the setup. Leaves both when the context is left.
 
     Args:
-        store: the torch.distributed.Store where the ranks meet; None is what the launcher set up: torchrun's
-            environment variables, or MPI.
+        store: the torch.distributed.Store where the ranks meet; None uses the launcher's: torchrun's environment
+            variables or MPI.
 
     Raises:
-        UnsupportedError: if this rank's device or library can't.
+        UnsupportedError: if this rank's device or library doesn't support the benchmark.
     """
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if request.backend is Backend.MPI:
@@ -63,19 +63,19 @@ def session(
         if comm is not None:
             comm.close()
     finally:
-        # Without it some gloo ranks abort at exit.
+        # Without this some gloo ranks abort at exit.
         dist.destroy_process_group()
 
 
 def _one_machine(control: Control) -> bool:
-    """Whether all ranks run on one kernel, whose monotonic clock they then share."""
+    """Returns whether all ranks run on one kernel and therefore share its monotonic clock."""
     boot = zlib.crc32(Path("/proc/sys/kernel/random/boot_id").read_bytes())
     return control.maximum(boot) == -control.maximum(-boot)
 
 
 def _gpu(local_rank: int, request: BenchRequest) -> torch.device:
     have = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    # Launchers may show each of their tasks its own GPU only.
+    # A launcher may make only its own GPU visible to each task.
     own = request.launcher is not None and have == 1
     if have < request.ranks_here and not own:
         raise UnsupportedError(
@@ -84,7 +84,7 @@ def _gpu(local_rank: int, request: BenchRequest) -> torch.device:
         )
     device = torch.device("cuda", 0 if own else local_rank)
     torch.cuda.set_device(device)
-    # The default stream waits for others and makes them wait.
+    # The default stream synchronises with the other streams.
     torch.cuda.set_stream(torch.cuda.Stream(device))
     need, (free, _) = BUFFERS * request.largest_bytes, torch.cuda.mem_get_info(device)
     if need > free:
@@ -96,10 +96,10 @@ def _gpu(local_rank: int, request: BenchRequest) -> torch.device:
 
 
 def _join(request: BenchRequest, rank: int) -> tuple[Communicator | None, int | None]:
-    """This rank's communicator and the number of its group."""
+    """Returns this rank's communicator and the index of its group."""
     mine: tuple[Communicator | None, int | None] = (None, None)
     for number, ranks in enumerate(request.groups):
-        # Every rank of the world takes part in making every group.
+        # Every rank of the world must take part in the creation of every group.
         group = dist.new_group(list(ranks))
         if rank not in ranks:
             continue
@@ -107,10 +107,10 @@ def _join(request: BenchRequest, rank: int) -> tuple[Communicator | None, int | 
             from wirecost.collectives.backends.nccl import NcclCommunicator
 
             def share(own: bytes | None, group: Any = group, first: int = ranks[0]) -> bytes:
-                told = [own]
-                dist.broadcast_object_list(told, src=first, group=group)
-                assert told[0] is not None
-                return told[0]
+                id_holder = [own]
+                dist.broadcast_object_list(id_holder, src=first, group=group)
+                assert id_holder[0] is not None
+                return id_holder[0]
 
             comm: Communicator = NcclCommunicator(
                 ranks.index(rank), len(ranks), share, request.element.nccl, str(request.redop)

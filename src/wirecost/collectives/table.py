@@ -1,6 +1,6 @@
-"""The terminal table in nccl-tests' columns, so that what reads those goes on working.
+"""Prints the terminal table in nccl-tests' columns, so that programs that read those can read it.
 
-Everything beyond nccl-tests' columns stands on lines that begin with `#`.
+All other information is on lines that begin with `#`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME_WIDTH = 12
 
 
 def number(value: float | None, width: int) -> str:
-    """A value in `width` characters with as many decimals as fit, two at most; N/A if unknown."""
+    """Returns a value in `width` characters with as many decimals as fit, at most two; N/A if unknown."""
     if value is None:
         return f"{'N/A':>{width}}"
     for decimals in (2, 1, 0):
@@ -32,7 +32,7 @@ def number(value: float | None, width: int) -> str:
 
 
 def network_line(network: BenchNetwork) -> str:
-    """Says what the network is, and what was measured of it."""
+    """Returns a line that describes the network and its measured rates."""
     name = printable(network.name or "unknown")
     text = f"network: {name} ({'emulated on this machine' if network.emulated else 'native'})"
     if network.nominal_rate_bps:
@@ -68,7 +68,7 @@ def header(request: BenchRequest, network: BenchNetwork, collective: str) -> lis
 
 
 def columns() -> list[str]:
-    """nccl-tests' column titles."""
+    """Returns nccl-tests' column titles."""
     row = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {}"
     kinds = f"{'out-of-place':^31}  {'in-place':^31}"
     cells = f"{'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
@@ -82,7 +82,7 @@ def columns() -> list[str]:
 
 
 def line(rows: Sequence[Row]) -> str:
-    """One size: both modes side by side, N/A for one that wasn't measured."""
+    """Returns the line of one size with both modes side by side, N/A for a mode that wasn't measured."""
     first = rows[0]
     by_mode = {row.mode: row for row in rows}
     start = (
@@ -107,7 +107,7 @@ def barrier_line(row: Row) -> str:
 
 
 def footer(rows: Sequence[Row], collective: str, *, checked: bool) -> Iterator[str]:
-    """nccl-tests' last lines, after the messages' percentiles."""
+    """Yields the messages' percentiles, then nccl-tests' last lines."""
     if any(r.p50_ns is not None for r in rows):
         yield "#"
         yield "# single messages: time without the wait for the last rank; wait is the first rank's for the last"
@@ -128,26 +128,28 @@ def footer(rows: Sequence[Row], collective: str, *, checked: bool) -> Iterator[s
 
 
 def fit_lines(fitted: Sequence[Fitted]) -> Iterator[str]:
-    """What each fit says, and how far to trust it."""
-    for one in fitted:
-        mode = "in-place" if one.mode is Mode.IN_PLACE else "out-of-place"
-        start = f"# fit {one.collective}, {one.ranks} ranks, {mode}"
+    """Yields lines with each fit and its error."""
+    for series in fitted:
+        mode = "in-place" if series.mode is Mode.IN_PLACE else "out-of-place"
+        start = f"# fit {series.collective}, {series.ranks} ranks, {mode}"
         aside = (
-            f"; {one.left_aside} sizes left aside, the shaper's bucket falsifies them" if one.left_aside else ""
+            f"; {series.left_aside} sizes left aside, the shaper's bucket falsifies them"
+            if series.left_aside
+            else ""
         )
-        if one.fit is None or one.bus_bandwidth_Bps is None:
-            yield f"{start}: {one.refusal}{aside}"
+        if series.fit is None or series.bus_bandwidth_Bps is None:
+            yield f"{start}: {series.refusal}{aside}"
             continue
-        low, high = one.fit.slope_interval
-        latency = " to ".join(format_ns(max(0.0, v), 3) for v in one.fit.latency_interval_ns)
-        bandwidth = " to ".join(f"{one.factor / slope:.4g}" for slope in (high, low))
-        breaks = ", ".join(format_size_bytes(b) for b in one.fit.curve.breaks) or "none"
-        yield f"{start}: {len(one.fit.sizes)} sizes, breakpoints: {breaks}{aside}"
-        yield f"#   latency        {format_ns(one.fit.latency_ns, 3)} (90 % interval {latency})"
-        yield f"#   bus bandwidth  {one.bus_bandwidth_Bps * 1e-9:.4g} GB/s (90 % interval {bandwidth})"
+        low, high = series.fit.slope_interval
+        latency = " to ".join(format_ns(max(0.0, v), 3) for v in series.fit.latency_interval_ns)
+        bandwidth = " to ".join(f"{series.factor / slope:.4g}" for slope in (high, low))
+        breaks = ", ".join(format_size_bytes(b) for b in series.fit.curve.breaks) or "none"
+        yield f"{start}: {len(series.fit.sizes)} sizes, breakpoints: {breaks}{aside}"
+        yield f"#   latency        {format_ns(series.fit.latency_ns, 3)} (90 % interval {latency})"
+        yield f"#   bus bandwidth  {series.bus_bandwidth_Bps * 1e-9:.4g} GB/s (90 % interval {bandwidth})"
         yield (
-            f"#   error          {100 * one.fit.error:.1f} % median on sizes left out one at a time, largest "
-            f"{100 * max(map(abs, one.fit.left_out)):.0f} %"
+            f"#   error          {100 * series.fit.error:.1f} % median on sizes left out one at a time, largest "
+            f"{100 * max(map(abs, series.fit.left_out)):.0f} %"
         )
 
 
@@ -161,7 +163,7 @@ def _percentiles(row: Row) -> str:
 
 
 def share_lines(share: LinkShare | None) -> Iterator[str]:
-    """How a table's bandwidth compares with what its links give and what NCCL expects of them."""
+    """Yields lines that compare a table's bandwidth with its links and with NCCL's expectation."""
     if share is None:
         return
     busbw = f"{share.busbw_Bps * 1e-9:.4g} GB/s of bus bandwidth ({format_size_bytes(share.size_bytes)})"
@@ -181,7 +183,7 @@ def share_lines(share: LinkShare | None) -> Iterator[str]:
 
 
 def read_table(table: Table) -> Iterator[str]:
-    """A table that another tool measured."""
+    """Yields the lines of a table that another tool measured."""
     rows = table.rows
     name, ranks = table.collective, table.ranks
     groups = f"{table.groups} groups of {ranks} ranks" if table.groups > 1 else f"{ranks} ranks"
@@ -190,11 +192,11 @@ def read_table(table: Table) -> Iterator[str]:
         yield f"# barrier: {format_ns(rows[0].time_ns, 3)}"
         return
     yield from columns()
-    # A size that was measured several times (cycles) has several lines.
-    seen: dict[tuple[int, Mode], int] = {}
+    # A size that was measured in several cycles has several lines.
+    cycles: dict[tuple[int, Mode], int] = {}
     lines: dict[tuple[int, int], list[Row]] = {}
     for row in rows:
-        cycle = seen[row.size_bytes, row.mode] = seen.get((row.size_bytes, row.mode), 0) + 1
+        cycle = cycles[row.size_bytes, row.mode] = cycles.get((row.size_bytes, row.mode), 0) + 1
         lines.setdefault((cycle, row.size_bytes), []).append(row)
     for same in lines.values():
         yield line(same)

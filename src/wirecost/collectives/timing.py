@@ -1,4 +1,4 @@
-"""Times a stream of messages, each of them, without waiting for any."""
+"""Times a stream of messages and each single message, without waiting between them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Protocol
 from wirecost.collectives.backends.base import Repeatable
 
 ROUNDS = 5
-"""A stream's time is the median over so many rounds, so that one disturbance does not count."""
+"""Number of rounds. A stream's time is their median, so that a single disturbance has no effect."""
 MAX_MESSAGES = 1000
 
 
 @dataclass
 class Samples:
-    """One rank's times. `rounds_ns` is each round's span; `starts_ns` and `ends_ns` are each message's, on a
-    clock that all ranks share if `common_clock`, else on one of the rank's own. `drained`: the shaper's bucket
-    was empty when they began.
+    """One rank's times. `rounds_ns` is each round's span; `starts_ns` and `ends_ns` are each message's, on a clock
+    that all ranks share if `common_clock`, else on one of the rank's own. `drained` is whether the shaper's bucket
+    was empty at the start.
     """
 
     per_round: int
@@ -37,18 +37,18 @@ class Timer(Protocol):
     def measure(
         self, run: Callable[[], None], per_round: int, align: Callable[[], None], lead: int = 0
     ) -> Samples:
-        """Runs ROUNDS rounds of `per_round` messages; `align` lets all ranks start together. `lead` messages go
-        before, not timed and without a pause after them.
+        """Runs ROUNDS rounds of `per_round` messages; `align` makes all ranks start together. `lead` untimed
+        messages precede them, without a pause in between.
         """
         ...
 
 
 class HostTimer:
-    """For calls that return when they are done: two readings of CLOCK_MONOTONIC around each, which all
-    processes of a machine share.
+    """Times calls that return when they are complete, by readings of CLOCK_MONOTONIC, which all processes of a
+    machine share.
 
     Args:
-        common_clock: False where ranks are on several machines.
+        common_clock: False if ranks are on several machines.
     """
 
     def __init__(self, *, common_clock: bool = True) -> None:
@@ -73,15 +73,15 @@ class HostTimer:
 
 
 class DeviceTimer:
-    """For calls that return before they are done.
+    """Times calls that return before they are complete.
 
-    Rounds are timed by the host from first launch to the end of the last, with nothing between the messages,
-    as nccl-tests does. Then as many messages again have an event between each two: those are the percentiles.
-    An event takes the device some time as well, which the rounds are free of. Each round begins with a pause, in
-    which a shaper's bucket fills up again: `lead` would be in vain.
+    Rounds are timed by the host from first launch to the end of the last, with nothing between the messages, as
+    nccl-tests does. Then the same number of messages is issued with an event between each two, for the
+    percentiles. An event takes device time as well, which the rounds don't contain. Each round begins with a pause
+    in which a shaper's bucket refills, so `lead` has no effect.
 
     Args:
-        batch: makes one call of so many messages, for the rounds: one launch after the other, or `captured`.
+        batch: returns a call that issues a number of messages for a round: `one_by_one` or `captured`.
     """
 
     def __init__(self, batch: Callable[[Callable[[], None], int], Callable[[], None]] | None = None) -> None:
@@ -104,7 +104,7 @@ class DeviceTimer:
         count = min(ROUNDS * per_round, MAX_MESSAGES)
         events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
         for event in events:
-            event.record(stream)  # the first recording creates it
+            event.record(stream)  # the first recording creates the event
         align()
         events[0].record(stream)
         for event in events[1:]:
@@ -121,7 +121,7 @@ class DeviceTimer:
 
 
 def one_by_one(run: Callable[[], None], count: int) -> Callable[[], None]:
-    """Launches each message from the host, as a training step does unless it is captured."""
+    """Returns a call that launches each message from the host, as an uncaptured training step does."""
 
     if isinstance(run, Repeatable):
         return partial(run.times, count)
@@ -134,13 +134,14 @@ def one_by_one(run: Callable[[], None], count: int) -> Callable[[], None]:
 
 
 def captured(run: Callable[[], None], count: int) -> Callable[[], None]:
-    """All messages in one CUDA graph, which the host launches once: what is left is the device's own time
-    (nccl-tests' -G). The graph is launched once here, since its first launch uploads it."""
+    """Returns a call that launches all messages as one CUDA graph, so that only the device's time remains
+    (nccl-tests' -G). The graph is launched once here, because the first launch uploads it.
+    """
     import torch
 
     graph = torch.cuda.CUDAGraph()
     stream = torch.cuda.current_stream()
-    # NCCL's own threads call CUDA meanwhile, which only this mode of capture allows.
+    # NCCL's own threads call CUDA during the capture, which only this mode allows.
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         one_by_one(run, count)()
     graph.replay()
@@ -150,7 +151,7 @@ def captured(run: Callable[[], None], count: int) -> Callable[[], None]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collects once before, then not until the end. What a library's import left behind is not looked at again."""
+    """Collects garbage once at the start, then not until the context is left. Objects from imports are frozen."""
     if not gc.get_freeze_count():
         gc.freeze()
     gc.collect()

@@ -1,4 +1,4 @@
-"""What a collective should take on a link: bytes over rate, on a ring."""
+"""Computes the bytes and the ideal time (bytes / rate) of a collective on a ring."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from wirecost.errors import one_of
 
 
 def ring_bytes_sent(op: str, size_bytes: int, ranks: int) -> float:
-    """What each rank sends for a collective of total size S over n ranks on a ring.
+    """Returns the bytes that each rank sends for a collective of total size S over n ranks on a ring.
 
-    All-reduce 2(n-1)/n S, all-gather, reduce-scatter and all-to-all (n-1)/n S, the others S
-    (nccl-tests, doc/PERFORMANCE.md).
+    All-reduce 2(n-1)/n S, all-gather, reduce-scatter and all-to-all (n-1)/n S, the others S (nccl-tests,
+    doc/PERFORMANCE.md).
 
     Raises:
-        ValueError: for a collective that isn't known.
+        ValueError: for an unknown collective.
     """
     share = (ranks - 1) / ranks
     factors = {
@@ -32,5 +32,5 @@ def ring_bytes_sent(op: str, size_bytes: int, ranks: int) -> float:
 
 
 def ring_transfer_s(op: str, size_bytes: int, ranks: int, rate_bps: float) -> float:
-    """Seconds that a ring collective needs at a link rate in bits per second, latency left out."""
+    """Returns the seconds that a ring collective takes at a link rate in bits per second, without latency."""
     return ring_bytes_sent(op, size_bytes, ranks) * 8 / rate_bps

@@ -3,7 +3,7 @@
 from wirecost.counters.interface import CounterSource, Reading
 from wirecost.counters.jsonl import read_jsonl
 from wirecost.counters.monitor import MonitorResult, monitor, recording
-from wirecost.counters.rdma_findings import RdmaFinding, of_summary
+from wirecost.counters.rdma_diagnostics import of_summary
 from wirecost.counters.rows import DeviceSummary, Event, Row
 from wirecost.counters.sampler import Sampler, Sink, default_sources
 
@@ -12,7 +12,6 @@ __all__ = [
     "DeviceSummary",
     "Event",
     "MonitorResult",
-    "RdmaFinding",
     "Reading",
     "Row",
     "Sampler",

@@ -13,6 +13,7 @@ from wirecost.counters.interface import CounterSource
 from wirecost.counters.jsonl import JsonlWriter, read_jsonl
 from wirecost.counters.rows import DeviceSummary, Row
 from wirecost.counters.sampler import Sampler, Sink
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import WirecostError
 
 MOST_NAMED = 20
@@ -76,12 +77,12 @@ def monitor(
     sources: Sequence[CounterSource] | None = None,
     on_start: Callable[[Sampler], None] = lambda _: None,
     on_tick: Callable[[Sampler], None] = lambda _: None,
-    on_remark: Callable[[str], None] = lambda _: None,
+    on_diagnostic: Callable[[Diagnostic], None] = lambda _: None,
 ) -> MonitorResult:
     """Samples while `command` runs, or until SIGINT or SIGTERM, or for `seconds`. Must run in the main thread.
 
-    `prometheus` is (address, port). `on_tick` is called about ten times a second, for a display. `on_remark` is
-    called before the command starts, with one line for patterns of `only` that match no device.
+    `prometheus` is (address, port). `on_tick` is called about ten times a second, for a display. `on_diagnostic`
+    is called before the command starts, for patterns of `only` that match no device.
 
     Raises:
         WirecostError: before the command is started, where a file or address can't be used, or no pattern of
@@ -97,7 +98,7 @@ def monitor(
                 sinks.append(writer_for(out))
             sampler = Sampler(every_ns=every_ns, sources=sources, sinks=sinks, keep=False, only=only)
             sampler.sample()  # before the command, so that its first bytes count
-            _check_filter(sampler, only, on_remark)
+            _check_filter(sampler, only, on_diagnostic)
             child = watched.start(command) if command else None
         except WirecostError:
             for sink in sinks:
@@ -135,8 +136,8 @@ def monitor(
     )
 
 
-def _check_filter(sampler: Sampler, only: Sequence[str], on_remark: Callable[[str], None]) -> None:
-    """Raises WirecostError where none of the patterns matches a device; remarks on those that match none."""
+def _check_filter(sampler: Sampler, only: Sequence[str], on_diagnostic: Callable[[Diagnostic], None]) -> None:
+    """Raises WirecostError where none of the patterns matches a device; reports those that match none."""
     unmatched = sampler.unmatched()
     if not unmatched:
         return
@@ -146,7 +147,7 @@ def _check_filter(sampler: Sampler, only: Sequence[str], on_remark: Callable[[st
     message = f"--only {patterns} matches no device; devices here: {shown}{more}"
     if len(unmatched) == len(only):
         raise WirecostError(message)
-    on_remark(message)
+    on_diagnostic(diagnostic("filter_matches_nothing", message))
 
 
 @contextmanager

@@ -5,44 +5,62 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from wirecost.diagnostics import Area, Diagnostic, Severity, area_of
 from wirecost.doctor import emulation, environment, gpudirect, gpus, limits, nccl_values, nics, pace, rdma
 from wirecost.doctor.choice import Choice, choose
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.doctor.machine import Machine
 from wirecost.doctor.rdma_counters import CountersWatch
 from wirecost.doctor.settings import settings_of, with_settings
+
+SCHEMA_VERSION = 2
+
+_FORMER_LEVELS = {Severity.OK: "ok", Severity.INFO: "note", Severity.WARNING: "warning", Severity.ERROR: "problem"}
+"""The levels of schema version 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that was found. `choice` is what NCCL would take, by the looks of it."""
+    """What the doctor found out. `choice` is the transport that NCCL would probably use."""
 
     choice: Choice
-    findings: tuple[Finding, ...]
+    diagnostics: tuple[Diagnostic, ...]
 
-    def at_least(self, level: Level) -> list[Finding]:
-        """The findings of this level and graver ones."""
-        order = list(Level)
-        return [f for f in self.findings if order.index(f.level) >= order.index(level)]
+    def at_least(self, severity: Severity) -> list[Diagnostic]:
+        """Returns the diagnostics of this severity and graver ones."""
+        return [d for d in self.diagnostics if d.severity.is_at_least(severity)]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for `--format json`."""
+        """Returns plain data for `--format json`. The key `findings` is for readers of schema version 1."""
         c = self.choice
         return {
+            "schema_version": SCHEMA_VERSION,
             "transport": {
                 "between_hosts": c.between_hosts.value,
                 "between_hosts_why": c.between_why,
                 "inside_host": c.inside_host.value if c.inside_host else None,
                 "inside_host_why": c.inside_why,
             },
+            "diagnostics": [d.as_json() | {"area": area_of(d.code).value} for d in self.diagnostics],
             "findings": [
-                {"area": f.area, "level": f.level.value, "message": f.message, "remedy": f.remedy}
-                for f in self.findings
+                {
+                    "area": _former_area(d.code),
+                    "level": _FORMER_LEVELS[d.severity],
+                    "message": f"{d.subject}: {d.message}" if d.subject else d.message,
+                    "remedy": d.remedy,
+                }
+                for d in self.diagnostics
             ],
         }
 
 
+def _former_area(code: str) -> str:
+    """Returns the area that schema version 1 names: the counters that the doctor reads are those of RDMA ports."""
+    area = area_of(code)
+    return Area.RDMA.value if area is Area.COUNTERS else area.value
+
+
 def diagnose(machine: Machine | None = None) -> Diagnosis:
-    """Looks at this machine (or at `machine`). Works without GPUs, NICs and RDMA devices, and without root."""
+    """Examines this machine, or `machine`. Works without GPUs, NICs and RDMA devices, and without root."""
     machine = machine or Machine()
     counters = CountersWatch(machine)
     settings = settings_of(machine)
@@ -51,7 +69,7 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
     interfaces = nics.nics_of(machine)
     ports = rdma.ports_of(machine)
     choice = choose(machine, cards, interfaces, ports)
-    findings = [
+    diagnostics = [
         *gpus.probe(machine, cards),
         *nics.probe(machine, interfaces),
         *rdma.probe(machine, ports),
@@ -63,7 +81,7 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
         *emulation.probe(machine),
         *counters.probe(),
     ]
-    return Diagnosis(choice, tuple(findings))
+    return Diagnosis(choice, tuple(diagnostics))
 
 
-__all__ = ["Choice", "Diagnosis", "Finding", "Level", "Machine", "diagnose"]
+__all__ = ["Choice", "Diagnosis", "Machine", "diagnose"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wirecost.doctor import gpudirect, rdma
-from wirecost.doctor.finding import Machine
 from wirecost.doctor.gpus import Gpu
+from wirecost.doctor.machine import Machine
 from wirecost.doctor.nccl_values import is_on
 from wirecost.doctor.nics import Nic, socket_interfaces
 from wirecost.doctor.rdma import Port

@@ -8,20 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.doctor.machine import Machine
 
-AREA = "emulation"
 _TIMEOUT_S = 20
 
 
-def probe(machine: Machine) -> Iterator[Finding]:
+def probe(machine: Machine) -> Iterator[Diagnostic]:
     most = machine.number("proc/sys/user/max_net_namespaces")
     if most == 0:
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "emulation_no_namespaces",
             "this kernel allows no network namespaces (user.max_net_namespaces is 0): hosts can't be emulated",
-            "sysctl user.max_net_namespaces=1000, on the host",
         )
         return
     if not machine.live:
@@ -29,11 +27,10 @@ def probe(machine: Machine) -> Iterator[Finding]:
     found = _try()
     root = os.geteuid() == 0
     if "error" in found:
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "emulation_refused",
             f"hosts can't be emulated: {found['error']}",
-            "run as root, or permit user namespaces: sysctl kernel.unprivileged_userns_clone=1 and "
+            remedy="run as root, or permit user namespaces: sysctl kernel.unprivileged_userns_clone=1 and "
             "kernel.apparmor_restrict_unprivileged_userns=0; in a container add CAP_SYS_ADMIN"
             if not root
             else "give the container CAP_SYS_ADMIN and CAP_NET_ADMIN, or run on the host",
@@ -42,24 +39,25 @@ def probe(machine: Machine) -> Iterator[Finding]:
     how = "as root" if found["root"] else "without root, in a user namespace"
     for part, what in (("veth", "cables between them"), ("tbf", "limited rates")):
         if not found[part]:
-            yield Finding(
-                AREA,
-                Level.WARNING,
+            yield diagnostic(
+                "emulation_part_missing",
                 f"network namespaces work {how}, but not {part} ({what})",
-                f"load the kernel module: modprobe {'veth' if part == 'veth' else 'sch_tbf'}",
+                remedy=f"load the kernel module: modprobe {'veth' if part == 'veth' else 'sch_tbf'}",
             )
     if found["veth"] and found["tbf"]:
-        yield Finding(
-            AREA, Level.OK, f"emulated hosts with limited rates work here ({how}: namespaces, veth, tbf)"
+        yield diagnostic(
+            "emulation_works",
+            f"emulated hosts with limited rates work here ({how}: namespaces, veth, tbf)",
         )
     if found["netem"]:
-        yield Finding(AREA, Level.OK, "added delay works here (netem)")
+        yield diagnostic(
+            "emulation_delay_works",
+            "added delay works here (netem)",
+        )
     else:
-        yield Finding(
-            AREA,
-            Level.NOTE,
+        yield diagnostic(
+            "emulation_no_delay",
             "no netem in this kernel: added delay and loss can't be emulated",
-            "modprobe sch_netem",
         )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.doctor.machine import Machine
 from wirecost.doctor.nccl_values import is_on
 from wirecost.doctor.rdma import Port
 from wirecost.doctor.settings import Settings
-
-AREA = "environment"
 
 # Variables that take a transport away.
 _SWITCHES = {
@@ -19,16 +18,15 @@ _SWITCHES = {
 }
 
 
-def probe(machine: Machine, settings: Settings, ports: list[Port]) -> Iterator[Finding]:
+def probe(machine: Machine, settings: Settings, ports: list[Port]) -> Iterator[Diagnostic]:
     environment = machine.environment
-    yield from settings.findings
+    yield from settings.diagnostics
     for name, what in _SWITCHES.items():
         if is_on(environment, name) and (name != "NCCL_IB_DISABLE" or ports):
-            yield Finding(
-                AREA,
-                Level.WARNING,
+            yield diagnostic(
+                "nccl_transport_disabled",
                 f"{settings.named(name)} switches off {what}",
-                f"unset {name} in {settings.source_of(name)}, unless you test",
+                remedy=f"unset {name} in {settings.source_of(name)}, unless you test",
             )
     hca = environment.get("NCCL_IB_HCA", "")
     if hca and ports:
@@ -38,16 +36,13 @@ def probe(machine: Machine, settings: Settings, ports: list[Port]) -> Iterator[F
         matched = {p.device for p in ports for a in asked if (p.device == a if exact else p.device.startswith(a))}
         left = {p.device for p in ports} - matched if excluded else matched
         if not left:
-            yield Finding(
-                AREA,
-                Level.PROBLEM,
+            yield diagnostic(
+                "nccl_hca_matches_nothing",
                 f"NCCL_IB_HCA={hca} leaves none of this machine's RDMA devices",
-                f"name one of: {', '.join(sorted({p.device for p in ports}))}",
+                remedy=f"name one of: {', '.join(sorted({p.device for p in ports}))}",
             )
     if environment.get("NCCL_IB_DISABLE") == "0" and not ports:
-        yield Finding(
-            AREA,
-            Level.NOTE,
+        yield diagnostic(
+            "nccl_ib_permitted_only",
             "NCCL_IB_DISABLE=0 is set, which only permits RDMA: there is no device here to use",
-            "in a container pass the RDMA devices in",
         )

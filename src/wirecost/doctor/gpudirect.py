@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.doctor.gpus import Gpu
+from wirecost.doctor.machine import Machine
 from wirecost.doctor.rdma import Port
 
-AREA = "gpudirect"
 # As NCCL looks for it (src/transport/net_ib): the module of the driver, and Mellanox's older one.
 _PEER_MEMORY = (
     "sys/module/nvidia_peermem",
@@ -27,21 +27,24 @@ def available(machine: Machine) -> bool:
     return _peer_memory(machine) is not None or _dmabuf(machine)
 
 
-def probe(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator[Finding]:
+def probe(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator[Diagnostic]:
     if not gpus or not ports:
         return
     module = _peer_memory(machine)
     if module is not None:
-        yield Finding(AREA, Level.OK, f"peer-memory module is loaded ({module})")
+        yield diagnostic(
+            "peer_memory_module",
+            f"peer-memory module is loaded ({module})",
+        )
     if _dmabuf(machine):
-        yield Finding(AREA, Level.OK, "DMA-BUF: open GPU kernel driver on Linux 5.12 or later")
+        yield diagnostic(
+            "dma_buf_present",
+            "DMA-BUF: open GPU kernel driver on Linux 5.12 or later",
+        )
     if not available(machine):
-        yield Finding(
-            AREA,
-            Level.PROBLEM,
+        yield diagnostic(
+            "gpudirect_unavailable",
             "neither a peer-memory module nor DMA-BUF: RDMA is staged through host memory",
-            "load the module of the GPU driver on the host (modprobe nvidia-peermem), or use the open GPU kernel "
-            "driver with Linux 5.12 or later",
         )
     yield from _distances(machine, gpus, ports)
     yield from _iommu(machine)
@@ -87,7 +90,7 @@ def distance(machine: Machine, a: str | None, b: str | None) -> str | None:
     return "PIX" if len(one) - common <= 2 and len(two) - common <= 2 else "PXB"
 
 
-def _distances(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator[Finding]:
+def _distances(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator[Diagnostic]:
     far = []
     near = 0
     for gpu in gpus:
@@ -101,34 +104,31 @@ def _distances(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator
         else:
             far.append((gpu.index, best))
     if near:
-        yield Finding(AREA, Level.OK, f"{near} of {len(gpus)} GPUs have a NIC on their PCIe switch")
+        yield diagnostic(
+            "nic_near_gpu",
+            f"{near} of {len(gpus)} GPUs have a NIC on their PCIe switch",
+        )
     if far:
         shown = ", ".join(f"GPU {i} ({w})" for i, w in far)
-        yield Finding(
-            AREA,
-            Level.NOTE,
+        yield diagnostic(
+            "nic_far_from_gpu",
             f"no NIC on the PCIe switch of {shown}: NCCL may refuse GPUDirect there by its distance rule",
-            "NCCL_NET_GDR_LEVEL=PHB (or SYS) permits it; measure both",
         )
 
 
-def _iommu(machine: Machine) -> Iterator[Finding]:
+def _iommu(machine: Machine) -> Iterator[Diagnostic]:
     command_line = machine.text("proc/cmdline") or ""
     if machine.names("sys/kernel/iommu_groups") and "iommu=pt" not in command_line:
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "iommu_translates",
             "the IOMMU translates (no iommu=pt): GPUDirect and peer access over PCIe are slow or fail",
-            "boot the host with iommu=pt, or with the IOMMU off",
         )
     redirecting = [name for name in machine.names("sys/bus/pci/devices") if _acs_redirects(machine, name)]
     if redirecting:
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "acs_on",
             f"ACS is on in {len(redirecting)} PCIe bridges ({redirecting[0]}, ...): traffic between GPU and NIC "
             "takes a detour through the CPU",
-            "disable ACS in the firmware, or with setpci on every bridge after boot; virtual machines need it on",
         )
 
 

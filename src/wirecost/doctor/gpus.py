@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.doctor.machine import Machine
 
-AREA = "gpu"
 _MOST_LINKS = 18  # NVML_NVLINK_MAX_LINKS
 _P2P_OK, _P2P_READ = 0, 0  # NVML_P2P_STATUS_OK, NVML_P2P_CAPS_INDEX_READ
 
@@ -49,62 +49,68 @@ def gpus_of(machine: Machine) -> list[Gpu]:
     return found
 
 
-def probe(machine: Machine, gpus: list[Gpu]) -> Iterator[Finding]:
+def probe(machine: Machine, gpus: list[Gpu]) -> Iterator[Diagnostic]:
     if not gpus:
         if machine.exists("dev/nvidiactl") or machine.exists("proc/driver/nvidia"):
-            yield Finding(
-                AREA,
-                Level.PROBLEM,
+            yield diagnostic(
+                "gpu_not_visible",
                 "the NVIDIA driver is there but no GPU is visible",
-                "give the container its GPUs (docker: --gpus all; kubernetes: nvidia.com/gpu), check "
-                "CUDA_VISIBLE_DEVICES and `nvidia-smi`",
             )
         else:
-            yield Finding(AREA, Level.NOTE, "no GPU: jobs here run on the CPU, with gloo")
+            yield diagnostic(
+                "no_gpu",
+                "no GPU: jobs here run on the CPU, with gloo",
+            )
         return
     names = ", ".join(f"{n} x {name}" for name, n in _counts([g.name for g in gpus]).items())
-    yield Finding(AREA, Level.OK, f"{names}; driver {_driver(machine)}")
+    yield diagnostic(
+        "gpus_present",
+        f"{names}; driver {_driver(machine)}",
+    )
     for gpu in gpus:
         yield from _pcie(gpu)
     if len(gpus) > 1:
         yield from _links(gpus)
 
 
-def _links(gpus: list[Gpu]) -> Iterator[Finding]:
+def _links(gpus: list[Gpu]) -> Iterator[Diagnostic]:
     linked = [g for g in gpus if g.nvlinks]
     if linked:
         per_gpu = {g.nvlinks for g in linked}
-        yield Finding(AREA, Level.OK, f"NVLink: {len(linked)} of {len(gpus)} GPUs, {_range(per_gpu)} links each")
+        yield diagnostic(
+            "nvlink_present",
+            f"NVLink: {len(linked)} of {len(gpus)} GPUs, {_range(per_gpu)} links each",
+        )
         if len(per_gpu) > 1 or len(linked) < len(gpus):
-            yield Finding(
-                AREA,
-                Level.WARNING,
+            yield diagnostic(
+                "nvlinks_differ",
                 "GPUs don't have the same number of active NVLinks: rings run at the least of them",
-                "look for links that are down (`nvidia-smi nvlink --status`); reset the GPU, or have it serviced",
             )
     elif any(g.nvlinks is not None for g in gpus):
-        yield Finding(AREA, Level.NOTE, "no NVLink: GPUs talk over PCIe")
+        yield diagnostic(
+            "no_nvlink",
+            "no NVLink: GPUs talk over PCIe",
+        )
     if all(g.peers is not None for g in gpus):
         lost = [(g.index, o.index) for g in gpus for o in gpus if o is not g and o.index not in (g.peers or ())]
         if lost:
             shown = ", ".join(f"{a}->{b}" for a, b in lost[:4]) + (", ..." if len(lost) > 4 else "")
-            yield Finding(
-                AREA,
-                Level.WARNING,
+            yield diagnostic(
+                "peer_access_missing",
                 f"no peer access between GPUs {shown}: NCCL goes through shared memory there",
-                "disable ACS on PCIe switches and the IOMMU (or boot with iommu=pt); consumer GPUs don't offer it",
             )
         else:
-            yield Finding(AREA, Level.OK, "every GPU has peer access to every other")
+            yield diagnostic(
+                "peer_access",
+                "every GPU has peer access to every other",
+            )
 
 
-def _pcie(gpu: Gpu) -> Iterator[Finding]:
+def _pcie(gpu: Gpu) -> Iterator[Diagnostic]:
     if gpu.pcie_width and gpu.pcie_width_most and gpu.pcie_width < gpu.pcie_width_most:
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "pcie_link_narrow",
             f"GPU {gpu.index} runs its PCIe link at x{gpu.pcie_width} of x{gpu.pcie_width_most}",
-            "reseat the card or riser, or check the slot's bifurcation in the firmware",
         )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.doctor.machine import Machine
 from wirecost.doctor.nccl_variables import (
     ALGORITHMS,
     CHOICES,
@@ -23,7 +25,7 @@ from wirecost.doctor.nccl_variables import (
     REMOVED,
     SUBSYSTEMS,
 )
-from wirecost.doctor.settings import AREA, Settings
+from wirecost.doctor.settings import Settings
 
 _ALIKE = 0.8
 _MOST_EDITS = 2
@@ -66,24 +68,31 @@ def is_on(environment: Mapping[str, str], name: str) -> bool:
     return number == 1 if name == "NCCL_P2P_DISABLE" else bool(number)
 
 
-def probe(machine: Machine, settings: Settings) -> Iterator[Finding]:
-    """Yields what is wrong with names and values of NCCL's variables."""
+def probe(machine: Machine, settings: Settings) -> Iterator[Diagnostic]:
+    """Yields what is wrong with names and values of NCCL's variables, at a length that a terminal shows."""
+    for full in _probe(machine, settings):
+        yield replace(full, message=_short(full.message), remedy=full.remedy and _short(full.remedy))
+
+
+def _probe(machine: Machine, settings: Settings) -> Iterator[Diagnostic]:
     for name in sorted(settings.values):
         value = settings.values[name]
         if name in KNOWN:
             yield from _value(machine, settings, name, value)
         elif name in REMOVED:
             last, instead = REMOVED[name]
-            yield _finding(
-                f"{settings.named(name)}: NCCL after {last} doesn't read it", f"see {instead}, or unset {name}"
+            yield diagnostic(
+                "nccl_variable_removed",
+                f"{settings.named(name)}: NCCL after {last} doesn't read it",
+                remedy=f"see {instead}, or unset {name}",
             )
         elif name.strip() == name and not name.startswith(OTHERS) and name not in NOT_NCCLS:
             yield from _unknown_name(settings, name)
     yield from _together(settings)
 
 
-def _unknown_name(settings: Settings, name: str) -> Iterator[Finding]:
-    """Of a name that NCCL doesn't know: a misspelt one, or one of a newer version or another program."""
+def _unknown_name(settings: Settings, name: str) -> Iterator[Diagnostic]:
+    """Yields what a name that NCCL doesn't know may be: a misspelt one, or one of another version or program."""
     if name.startswith(PREFIX):
         suffix = name.removeprefix(PREFIX)[:_LONGEST_NAME]
         suffixes = sorted((known.removeprefix(PREFIX) for known in KNOWN), key=lambda s: (_edits(suffix, s), s))
@@ -91,17 +100,23 @@ def _unknown_name(settings: Settings, name: str) -> Iterator[Finding]:
         ending = next((e for e in _OPPOSITES if suffix.endswith(e)), None)
         opposite = suffix.removesuffix(ending) + _OPPOSITES[ending] if ending is not None else ""
         if opposite in suffixes:
-            yield _finding(message, f"{PREFIX}{opposite} is the variable for it")
+            yield diagnostic(
+                "nccl_variable_misspelt", message, remedy=f"{PREFIX}{opposite} is the variable for it"
+            )
         elif _edits(suffix, suffixes[0]) <= (_MOST_EDITS if len(suffix) > 5 else 1):
-            yield _finding(message, f"{PREFIX}{suffixes[0]} is meant?")
+            yield diagnostic("nccl_variable_misspelt", message, remedy=f"{PREFIX}{suffixes[0]} is meant?")
         else:
             alike = difflib.get_close_matches(suffix, suffixes, 1, _ALIKE)
             like = f"; like it: {PREFIX}{alike[0]}" if alike else ""
-            yield Finding(AREA, Level.NOTE, _short(f"{message} (another program's or a plugin's?){like}"))
+            yield diagnostic("nccl_variable_unknown", f"{message} (another program's or a plugin's?){like}")
     elif (match := _MISSPELT_PREFIX.match(name)) is not None:
         meant = PREFIX + name[match.end() :].upper().replace("-", "_")
         if meant in KNOWN:
-            yield _finding(f"{settings.named(name)}: NCCL reads no {name}", f"{meant} is meant?")
+            yield diagnostic(
+                "nccl_variable_misspelt",
+                f"{settings.named(name)}: NCCL reads no {name}",
+                remedy=f"{meant} is meant?",
+            )
 
 
 def _edits(a: str, b: str) -> int:
@@ -122,7 +137,7 @@ def _edits(a: str, b: str) -> int:
     return row[-1]
 
 
-def _value(machine: Machine, settings: Settings, name: str, value: str) -> Iterator[Finding]:
+def _value(machine: Machine, settings: Settings, name: str, value: str) -> Iterator[Diagnostic]:
     if not value:
         return
     shown = settings.named(name)
@@ -132,42 +147,72 @@ def _value(machine: Machine, settings: Settings, name: str, value: str) -> Itera
         if value not in LEVELS and not value[0].isdigit():
             upper = value.strip().upper()
             remedy = f"{name}={upper}" if upper in LEVELS else f"one of: {', '.join(LEVELS)}"
-            yield _finding(f"{shown}: NCCL knows no such level and keeps its default", remedy)
+            yield diagnostic(
+                "nccl_value_unknown", f"{shown}: NCCL knows no such level and keeps its default", remedy=remedy
+            )
     elif name in ("NCCL_ALGO", "NCCL_PROTO"):
         problem = _list_problem(value, ALGORITHMS if name == "NCCL_ALGO" else PROTOCOLS)
         if problem is not None:
-            yield Finding(AREA, Level.PROBLEM, _short(f"{shown}: {problem}: NCCL refuses to start"), _remedy(name))
+            yield diagnostic(
+                "nccl_list_invalid", f"{shown}: {problem}: NCCL refuses to start", remedy=_remedy(name)
+            )
     elif name == "NCCL_DEBUG_SUBSYS":
         unknown = [part for part in value.lstrip("^").split(",") if part and part.upper() not in SUBSYSTEMS]
         if unknown:
-            yield _finding(f"{shown}: NCCL knows no subsystem {unknown[0]}", f"some of: {', '.join(SUBSYSTEMS)}")
+            yield diagnostic(
+                "nccl_value_unknown",
+                f"{shown}: NCCL knows no subsystem {unknown[0]}",
+                remedy=f"some of: {', '.join(SUBSYSTEMS)}",
+            )
     elif name in CHOICES:
         exact = name.endswith("_FAMILY")
         if (value if exact else value.upper()) not in CHOICES[name]:
             remedy = f"one of: {', '.join(CHOICES[name])}"
-            yield _finding(f"{shown}: NCCL knows no such value and takes no notice of it", remedy)
+            yield diagnostic(
+                "nccl_value_unknown", f"{shown}: NCCL knows no such value and takes no notice of it", remedy=remedy
+            )
     elif name in _FILES and not machine.exists(value.lstrip("/")) and value.startswith("/"):
-        yield _finding(f"{shown}: there is no such file here", "name a file that every rank can read")
+        yield diagnostic(
+            "nccl_file_missing",
+            f"{shown}: there is no such file here",
+            remedy="name a file that every rank can read",
+        )
 
 
-def _number(shown: str, name: str, value: str) -> Iterator[Finding]:
+def _number(shown: str, name: str, value: str) -> Iterator[Diagnostic]:
     number = number_of(value)
     match = _NUMBER.match(value)
     if number is None:
-        yield _finding(f"{shown}: no number of 64 bits, so that NCCL keeps its default", f"unset {name}")
+        yield diagnostic(
+            "nccl_value_not_a_number",
+            f"{shown}: no number of 64 bits, so that NCCL keeps its default",
+            remedy=f"unset {name}",
+        )
         return
     if match is None or value[match.end() :].strip():
         on = value.strip().lower() in ("true", "yes", "on", "y", "t", "enable", "enabled")
-        yield _finding(
-            f"{shown} is no number: NCCL reads {number}", f"{name}=1" if on else f"write a number, or unset {name}"
+        yield diagnostic(
+            "nccl_value_not_a_number",
+            f"{shown} is no number: NCCL reads {number}",
+            remedy=f"{name}=1" if on else f"write a number, or unset {name}",
         )
     elif re.fullmatch(r"0\d+", value.strip()) and number != int(value):
-        yield _finding(f"{shown}: NCCL reads a leading 0 as octal: {number}", f"{name}={int(value)}")
+        yield diagnostic(
+            "nccl_value_octal",
+            f"{shown}: NCCL reads a leading 0 as octal: {number}",
+            remedy=f"{name}={int(value)}",
+        )
     if name in RANGES and not RANGES[name][0] <= number <= RANGES[name][1]:
         low, high = RANGES[name]
-        yield _finding(f"{shown} is out of range", f"{low} to {high}, or unset {name}")
+        yield diagnostic(
+            "nccl_value_out_of_range", f"{shown} is out of range", remedy=f"{low} to {high}, or unset {name}"
+        )
     if name == "NCCL_P2P_DISABLE" and number not in (0, 1):
-        yield _finding(f"{shown} switches nothing off: NCCL takes 1 alone", "NCCL_P2P_DISABLE=1")
+        yield diagnostic(
+            "nccl_value_no_effect",
+            f"{shown} switches nothing off: NCCL takes 1 alone",
+            remedy="NCCL_P2P_DISABLE=1",
+        )
 
 
 def _list_problem(value: str, allowed: tuple[str, ...]) -> str | None:
@@ -190,24 +235,25 @@ def _remedy(name: str) -> str:
     return f"some of: {', '.join(ALGORITHMS if name == 'NCCL_ALGO' else PROTOCOLS)}"
 
 
-def _together(settings: Settings) -> Iterator[Finding]:
-    """Values that contradict each other."""
+def _together(settings: Settings) -> Iterator[Diagnostic]:
+    """Yields values that contradict each other."""
     numbers = {name: number_of(settings.values.get(name, "")) for name in NUMBERS}
     threads, sockets = numbers["NCCL_SOCKET_NTHREADS"], numbers["NCCL_NSOCKS_PERTHREAD"]
     if threads is not None and sockets is not None and threads > 0 < sockets and threads * sockets > _MOST_SOCKETS:
-        yield _finding(
+        yield diagnostic(
+            "nccl_value_contradiction",
             f"NCCL_SOCKET_NTHREADS={threads} times NCCL_NSOCKS_PERTHREAD={sockets} are more than the "
             f"{_MOST_SOCKETS} sockets that NCCL opens to a peer",
-            f"a product of at most {_MOST_SOCKETS}",
+            remedy=f"a product of at most {_MOST_SOCKETS}",
         )
     for least, most in (("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"), ("NCCL_MIN_CTAS", "NCCL_MAX_CTAS")):
         low, high = numbers[least], numbers[most]
         if low is not None and high is not None and 0 < high < low:
-            yield _finding(f"{least}={low} is more than {most}={high}", f"unset {least}, or both")
-
-
-def _finding(message: str, remedy: str) -> Finding:
-    return Finding(AREA, Level.WARNING, _short(message), _short(remedy))
+            yield diagnostic(
+                "nccl_value_contradiction",
+                f"{least}={low} is more than {most}={high}",
+                remedy=f"unset {least}, or both",
+            )
 
 
 def _short(text: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wirecost.counters.ethernet import link_speed_Bps
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.doctor.machine import Machine
 from wirecost.ncclog.plugins import is_ipoib, is_virtual
 
-AREA = "nic"
 _FAST_bps = 25e9  # from here on 1,500-byte frames cost a sender more than it can spare
 _JUMBO = 9000
 
@@ -71,44 +71,44 @@ def socket_interfaces(nics: list[Nic], environment: str | None = None) -> list[N
     return next((chosen for chosen in steps if chosen), [])
 
 
-def probe(machine: Machine, nics: list[Nic]) -> Iterator[Finding]:
+def probe(machine: Machine, nics: list[Nic]) -> Iterator[Diagnostic]:
     real = [n for n in nics if n.physical]
     if not real:
-        yield Finding(AREA, Level.NOTE, "no physical network interface here (a container or a virtual machine?)")
+        yield diagnostic(
+            "no_physical_nic",
+            "no physical network interface here (a container or a virtual machine?)",
+        )
     for nic in real:
         speed = f"{nic.speed_bps / 1e9:g} Gb/s" if nic.speed_bps else "speed unknown"
         state = "up" if nic.up else "down"
-        yield Finding(AREA, Level.OK if nic.up else Level.NOTE, f"{nic.name}: {speed}, MTU {nic.mtu}, {state}")
+        yield diagnostic("nic_up" if nic.up else "nic_down", f"{nic.name}: {speed}, MTU {nic.mtu}, {state}")
         if nic.up and nic.speed_bps and nic.speed_bps >= _FAST_bps and (nic.mtu or 0) < _JUMBO and not nic.ipoib:
-            yield Finding(
-                AREA,
-                Level.WARNING,
+            yield diagnostic(
+                "mtu_small",
                 f"{nic.name} ({nic.speed_bps / 1e9:g} Gb/s) has an MTU of {nic.mtu}: sockets won't fill it",
-                f"set the MTU to 9000 on all hosts and switches in between: ip link set {nic.name} mtu 9000",
+                remedy=f"set the MTU to 9000 on all hosts and switches in between: ip link set {nic.name} mtu "
+                "9000",
             )
         if nic.up and nic.ipoib and (nic.mtu or 0) < 4092:
-            yield Finding(
-                AREA,
-                Level.WARNING,
+            yield diagnostic(
+                "ipoib_datagram_mode",
                 f"{nic.name}: IPoIB in datagram mode with an MTU of {nic.mtu}",
-                f"use connected mode if the driver has it (echo connected > /sys/class/net/{nic.name}/mode), or "
-                "an MTU of 4092",
+                remedy="use connected mode if the driver has it (echo connected > "
+                f"/sys/class/net/{nic.name}/mode), or an MTU of 4092",
             )
     asked = machine.environment.get("NCCL_SOCKET_IFNAME")
     chosen = socket_interfaces(nics, asked)
     if asked and not chosen:
-        yield Finding(
-            AREA,
-            Level.PROBLEM,
+        yield diagnostic(
+            "socket_interface_not_matched",
             f"NCCL_SOCKET_IFNAME={asked} matches no interface that is up: NCCL will refuse to start",
-            f"name one of: {', '.join(n.name for n in nics if n.up)}",
+            remedy=f"name one of: {', '.join(n.name for n in nics if n.up)}",
         )
     elif chosen:
         virtual = [n.name for n in chosen if is_virtual(n.name)]
         if virtual and len(chosen) > len(virtual):
-            yield Finding(
-                AREA,
-                Level.WARNING,
+            yield diagnostic(
+                "socket_interfaces_virtual",
                 f"NCCL's sockets would stripe over {', '.join(virtual)} too, which leads to no other host",
-                f"export NCCL_SOCKET_IFNAME=={next(n.name for n in chosen if n.name not in virtual)}",
+                remedy=f"export NCCL_SOCKET_IFNAME=={next(n.name for n in chosen if n.name not in virtual)}",
             )

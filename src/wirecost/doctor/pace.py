@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Callable, Iterator
 from time import perf_counter, thread_time_ns
 
-from wirecost.doctor.finding import Finding, Level, Machine, counted
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.doctor.machine import Machine, counted
 
-AREA = "processor"
 MOST_CORES = 4
 SECONDS = 0.2
 """On each core."""
@@ -27,7 +27,7 @@ PART = 0.2
 _STEPS = 10_000
 
 
-def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -> Iterator[Finding]:
+def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -> Iterator[Diagnostic]:
     """`times` gives the milliseconds of loops on a processor."""
     if not machine.live:
         return
@@ -40,34 +40,39 @@ def probe(machine: Machine, times: Callable[[int], list[float]] | None = None) -
         finally:
             os.sched_setaffinity(0, before)
     except OSError as error:
-        yield Finding(AREA, Level.NOTE, f"how steadily cores run is unknown: {error.strerror or error}")
+        yield diagnostic(
+            "cores_steadiness_unknown",
+            f"how steadily cores run is unknown: {error.strerror or error}",
+        )
         return
     every = [ms for core in found for ms in core]
     best, middle = min(every), statistics.median(every)
     if best <= 0:
-        yield Finding(AREA, Level.NOTE, "how steadily cores run is unknown: threads' clock here is too coarse")
+        yield diagnostic(
+            "cores_steadiness_unknown",
+            "how steadily cores run is unknown: threads' clock here is too coarse",
+        )
         return
     what = f"a loop on {counted(len(chosen), 'core')} takes {best:.2f} ms at best, {middle:.2f} in the middle"
     slow = sum(ms > SLOW * best for ms in every) / len(every)
     if slow < PART:
-        yield Finding(AREA, Level.OK, f"{what}: steady")
+        yield diagnostic(
+            "cores_steady",
+            f"{what}: steady",
+        )
     elif all(sum(ms > SLOW * min(core) for ms in core) < PART * len(core) for core in found):
         slowest = max(min(core) for core in found)
-        yield Finding(
-            AREA,
-            Level.NOTE,
+        yield diagnostic(
+            "cores_unequal",
             f"{what}, {slowest:.2f} at best on the slowest core: cores of unlike kinds, or some that were shared "
             "all the time",
         )
     else:
-        yield Finding(
-            AREA,
-            Level.NOTE,
+        yield diagnostic(
+            "cores_disturbed",
             f"{what}, {slow:.0%} of the time more than {SLOW} times the best: something takes part of these "
             "cores, here or in a virtual machine beside this one, and GPUs that wait for their host are slower "
             "for it",
-            "stop what else runs here, or ask for whole cores of your own; a larger micro-batch or compile: true "
-            "launches less",
         )
 
 

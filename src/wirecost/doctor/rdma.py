@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wirecost.counters.infiniband import port_rate_Bps
-from wirecost.doctor.finding import Finding, Level, Machine, counted
-
-AREA = "rdma"
+from wirecost.diagnostics import Diagnostic, Severity, diagnostic
+from wirecost.doctor.machine import Machine, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +56,33 @@ def usable(machine: Machine, ports: list[Port]) -> bool:
     return any(p.active for p in ports) and bool(_verbs_nodes(machine, writable=True))
 
 
-def probe(machine: Machine, ports: list[Port]) -> Iterator[Finding]:
+def probe(machine: Machine, ports: list[Port]) -> Iterator[Diagnostic]:
     if not ports:
-        yield Finding(AREA, Level.NOTE, "no InfiniBand, RoCE or EFA device: between hosts NCCL uses TCP sockets")
+        yield diagnostic(
+            "no_rdma_device",
+            "no InfiniBand, RoCE or EFA device: between hosts NCCL uses TCP sockets",
+        )
         return
     for port in ports:
         kind = {"Ethernet": "RoCE", "InfiniBand": "InfiniBand"}.get(port.layer, port.layer)
         rate = f"{port.rate_bps / 1e9:g} Gb/s" if port.rate_bps else "rate unknown"
         if port.active:
-            yield Finding(AREA, Level.OK, f"{port.name}: {kind}, {rate}, active")
+            yield diagnostic(
+                "rdma_port_active",
+                f"{port.name}: {kind}, {rate}, active",
+            )
         else:
-            yield Finding(
-                AREA,
-                Level.NOTE if any(p.active for p in ports) else Level.PROBLEM,
+            yield diagnostic(
+                "rdma_port_inactive",
                 f"{port.name}: {kind}, {rate}, not active ({port.state})",
-                "check cable and switch port (ibstat, ethtool); on InfiniBand a subnet manager must run",
+                severity=Severity.INFO if any(p.active for p in ports) else Severity.ERROR,
             )
     rates = {p.rate_bps for p in ports if p.active and p.rate_bps}
     if len(rates) > 1:
         shown = ", ".join(f"{r / 1e9:g}" for r in sorted(rates))
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "rdma_rates_differ",
             f"active ports differ in speed ({shown} Gb/s): a slow one among NCCL's rails holds up the others",
-            "look for a degraded link (cable, lanes), or name the fast ones: NCCL_IB_HCA=mlx5_0,mlx5_1",
         )
     yield from _access(machine, ports)
 
@@ -92,29 +94,22 @@ def _verbs_nodes(machine: Machine, *, writable: bool) -> list[str]:
     return nodes
 
 
-def _access(machine: Machine, ports: list[Port]) -> Iterator[Finding]:
+def _access(machine: Machine, ports: list[Port]) -> Iterator[Diagnostic]:
     nodes = _verbs_nodes(machine, writable=False)
     if not nodes:
-        yield Finding(
-            AREA,
-            Level.PROBLEM,
+        yield diagnostic(
+            "verbs_missing",
             "the kernel has RDMA devices but /dev/infiniband/uverbs* isn't here: NCCL finds no device",
-            "pass them into the container (docker: --device=/dev/infiniband; kubernetes: the RDMA device plugin), "
-            "or load ib_uverbs on the host",
         )
         return
     open_ = _verbs_nodes(machine, writable=True)
     if not open_:
-        yield Finding(
-            AREA,
-            Level.PROBLEM,
+        yield diagnostic(
+            "verbs_not_permitted",
             "this user may not open /dev/infiniband/uverbs*: NCCL finds no device",
-            "chmod or a udev rule (rdma-core ships one), or run with the group that owns them",
         )
     elif len(nodes) < len({p.device for p in ports}):
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "verbs_partly_missing",
             f"only {counted(len(nodes), 'device')} of {len({p.device for p in ports})} can be opened here",
-            "pass all of /dev/infiniband into the container",
         )

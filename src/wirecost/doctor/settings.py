@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wirecost.doctor.finding import Finding, Level, Machine
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.doctor.machine import Machine
 from wirecost.doctor.nccl_variables import KNOWN
 
-AREA = "environment"
 SYSTEM_FILE = "/etc/nccl.conf"
 MAX_BYTES = 1 << 20
 """A configuration file is a few lines; NCCL sets no limit."""
@@ -28,12 +28,12 @@ class Settings:
     Attributes:
         values: by variable, those of files included.
         sources: where a variable is from, of those that a file sets.
-        findings: what is wrong with the files themselves.
+        diagnostics: what is wrong with the files themselves.
     """
 
     values: Mapping[str, str]
     sources: Mapping[str, str]
-    findings: tuple[Finding, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def named(self, name: str) -> str:
         """Returns "NAME=value" with the file that it is from."""
@@ -49,7 +49,7 @@ def settings_of(machine: Machine) -> Settings:
     """Returns the settings that NCCL would see in a process started here."""
     values = dict(machine.environment)
     sources: dict[str, str] = {}
-    findings: list[Finding] = []
+    diagnostics: list[Diagnostic] = []
     named = values.get("NCCL_CONF_FILE", "")
     home = values.get("HOME", "")
     files = [named] if named else [f"{home}/.nccl.conf"] if home else []
@@ -59,18 +59,22 @@ def settings_of(machine: Machine) -> Settings:
             problem = "there is no such file"
         if problem is not None:
             remedy = "name a file that every rank can read, or unset NCCL_CONF_FILE" if path == named else None
-            findings.append(
-                Finding(AREA, Level.WARNING, f"{path}: {problem}, so that NCCL reads nothing from it", remedy)
+            diagnostics.append(
+                diagnostic(
+                    "nccl_conf_unreadable",
+                    f"{path}: {problem}, so that NCCL reads nothing from it",
+                    remedy=remedy,
+                )
             )
         for line in (part.removesuffix("\r") for part in (text or "").split("\n")):
             if line.startswith("#") or not line.strip():
                 continue
             name, equals, value = line.partition("=")
-            findings += _wrong_line(path, line, name, equals)
+            diagnostics += _wrong_line(path, line, name, equals)
             if equals and name not in values:
                 values[name] = value
                 sources[name] = path
-    return Settings(values, sources, tuple(findings))
+    return Settings(values, sources, tuple(diagnostics))
 
 
 def with_settings(machine: Machine, settings: Settings) -> Machine:
@@ -104,25 +108,24 @@ def _below(root: Path, path: str) -> Path:
     return root / path.lstrip("/") if path.startswith("/") else Path(path)
 
 
-def _wrong_line(path: str, line: str, name: str, equals: str) -> Iterator[Finding]:
-    """What NCCL doesn't take from a line: it trims nothing, and knows neither quotes nor `export`."""
+def _wrong_line(path: str, line: str, name: str, equals: str) -> Iterator[Diagnostic]:
+    """Yields what NCCL doesn't take from a line: it trims nothing, and knows neither quotes nor `export`."""
     plain = name.strip().removeprefix("export ").strip()
     shown = line[:80]
     if not equals:
-        yield Finding(
-            AREA, Level.WARNING, f"{path}: '{shown}' is no NAME=VALUE: NCCL ignores the line", "write NAME=VALUE"
+        yield diagnostic(
+            "nccl_conf_line_ignored",
+            f"{path}: '{shown}' is no NAME=VALUE: NCCL ignores the line",
         )
     elif name != plain and plain in KNOWN:
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "nccl_conf_name_not_trimmed",
             f"{path}: '{shown}' doesn't set {plain}: NCCL keeps blanks and `export` as part of the name",
-            f"write {plain}=... without them",
+            remedy=f"write {plain}=... without them",
         )
     elif plain in KNOWN and (value := line.partition("=")[2]) and (value != value.strip() or value[0] in "\"'"):
-        yield Finding(
-            AREA,
-            Level.WARNING,
+        yield diagnostic(
+            "nccl_conf_value_not_trimmed",
             f"{path}: '{shown}': NCCL keeps blanks and quotes as part of the value",
-            f"write {plain}={value.strip().strip(chr(34) + chr(39))[:60]}",
+            remedy=f"write {plain}={value.strip().strip(chr(34) + chr(39))[:60]}",
         )

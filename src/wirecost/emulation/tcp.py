@@ -10,7 +10,7 @@ PREFERRED = ("cubic", "reno")
 
 CUBIC is the default of Linux. A machine may permit namespaces only its own default and Reno. Reno then replaces
 CUBIC, which behaves like Reno at the short round trips of a cluster (RFC 9438, section 4.3). Other defaults say
-nothing about networks: BBR reaches a third of Reno's rate between namespaces (docs/emulation.md).
+nothing about networks: BBR reaches a third of Reno's rate between namespaces (docs/explanation/emulation.md).
 """
 
 

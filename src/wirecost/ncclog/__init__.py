@@ -4,7 +4,6 @@ from wirecost.ncclog.reader import LogReader
 from wirecost.ncclog.result import (
     CommunicatorVerdict,
     GpuDirect,
-    LogWarning,
     PairVerdict,
     Transport,
     Verdict,
@@ -17,7 +16,6 @@ __all__ = [
     "CommunicatorVerdict",
     "GpuDirect",
     "LogReader",
-    "LogWarning",
     "PairVerdict",
     "Transport",
     "Verdict",

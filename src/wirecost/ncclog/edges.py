@@ -6,11 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from wirecost.ncclog.communicators import Communicator
-from wirecost.ncclog.failures import Failure
 from wirecost.ncclog.grammar import Edge
 from wirecost.ncclog.plugins import Wire, is_ipoib, provider_kind, wire_of
 from wirecost.ncclog.result import GpuDirect, Transport, Where
-from wirecost.ncclog.state import Process
+from wirecost.ncclog.state import Failure, Process
 
 # Inside a host the slowest kind of edge bounds a ring, so that it names the host; slowest first.
 _SLOWEST_FIRST = (
@@ -91,6 +90,11 @@ def gpudirect_of(edges: list[JudgedEdge]) -> GpuDirect:
             return GpuDirect.DIFFERS
         return GpuDirect.RECEIVE_ONLY if True in receive else GpuDirect.SEND_ONLY
     return GpuDirect.BOTH if True in send | receive else GpuDirect.NONE
+
+
+def networks_of(edges: list[JudgedEdge]) -> str:
+    """Returns NCCL's own words for what the edges run over, such as "NET/IB, NET/Socket"."""
+    return ", ".join(sorted({f"{e.edge.kind}/{e.edge.network}" for e in edges}))
 
 
 def _places(edge: Edge) -> tuple[object, object]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from wirecost.ncclog.failures import MOST_FAILURES, Concerns, Failure, completed_before, failure_of, raised
+from wirecost.ncclog.failures import MOST_FAILURES, Concerns, completed_before, failure_of, raised
 from wirecost.ncclog.grammar import parse_abort, text
-from wirecost.ncclog.state import LogState, Process, Thread
+from wirecost.ncclog.state import Failure, LogState, Process, Thread
 
 _VERSION = re.compile(rb"([NR]CCL) version :?\s*([0-9][^\s]*)")
 _SELECTED = re.compile(

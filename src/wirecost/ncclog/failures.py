@@ -8,14 +8,9 @@ src/misc/socket.cc, the NCCLCHECK macro), of aws-ofi-nccl and of PyTorch's Proce
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from wirecost.ncclog.grammar import text
-
-if TYPE_CHECKING:
-    from wirecost.ncclog.state import Process
 
 MOST_FAILURES = 64
 _LONGEST_WORDS = 160
@@ -28,21 +23,6 @@ class Concerns(StrEnum):
     SOCKETS = "sockets"
     LIBFABRIC = "libfabric"
     ANY = "any"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Failure:
-    """A failure with NCCL's or PyTorch's own words. `process` is None where the line doesn't name one."""
-
-    process: Process | None
-    concerns: Concerns
-    words: str
-    comm: str | None = None  # the communicator's pointer, where the failure is its own
-    processes_before: int = 0  # how many processes the log had shown by then
-
-    @property
-    def host(self) -> str | None:
-        return self.process.host if self.process is not None else None
 
 
 # status=12 is IBV_WC_RETRY_EXC_ERR (rdma-core, libibverbs/verbs.h, enum ibv_wc_status).

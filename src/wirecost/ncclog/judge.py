@@ -6,9 +6,10 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from wirecost.ncclog import remarks, unknown
+from wirecost.ncclog import unknown
 from wirecost.ncclog.attempts import Attempts, attempts_of
 from wirecost.ncclog.communicators import Communicator, communicators_of
+from wirecost.ncclog.diagnostics import diagnostics_of
 from wirecost.ncclog.edges import (
     Judged,
     JudgedEdge,
@@ -17,7 +18,7 @@ from wirecost.ncclog.edges import (
     judge_edge,
     transport_of,
 )
-from wirecost.ncclog.failures import Concerns, Failure
+from wirecost.ncclog.failures import Concerns
 from wirecost.ncclog.plugins import Wire, wire_of
 from wirecost.ncclog.result import (
     CommunicatorVerdict,
@@ -28,13 +29,13 @@ from wirecost.ncclog.result import (
 )
 
 if TYPE_CHECKING:
-    from wirecost.ncclog.reader import LogReader
-    from wirecost.ncclog.state import LogState
+    from wirecost.ncclog.read_log import ReadLog
+    from wirecost.ncclog.state import Failure, LogState
 
 
-def judge(reader: LogReader) -> Verdict:
-    """The verdict on everything that a reader has read."""
-    state = reader.state
+def judge(log: ReadLog) -> Verdict:
+    """The verdict on everything that was read."""
+    state = log.state
     providers = {p.provider for p in state.processes.values() if p.provider is not None}
     if len(providers) == 1:  # what all processes that say it agree on goes for those that don't
         for process in state.processes.values():
@@ -44,21 +45,21 @@ def judge(reader: LogReader) -> Verdict:
         judged = [(c, _with_failures(state, c, edges)) for c, edges in judged]
     verdicts = tuple(_communicator(c, edges) for c, edges in judged)
     attempts = attempts_of(state)
-    verdict, reason = _of_all(reader, judged, attempts)
+    verdict, reason = _of_all(log, judged, attempts)
     return Verdict(
         verdict=verdict,
         reason=reason,
         communicators=verdicts,
-        warnings=tuple(remarks.warnings_of(reader, judged, verdicts, verdict, attempts)),
+        diagnostics=tuple(diagnostics_of(log, judged, verdicts, verdict, attempts)),
         nccl_versions=tuple(state.versions),
-        lines=reader.lines,
-        nccl_lines=reader.nccl_lines,
-        bytes=reader.bytes,
-        sources=reader.sources,
+        lines=log.lines,
+        nccl_lines=log.nccl_lines,
+        bytes=log.bytes,
+        sources=log.sources,
     )
 
 
-def _of_all(reader: LogReader, judged: Judged, attempts: Attempts) -> tuple[Transport, str | None]:
+def _of_all(log: ReadLog, judged: Judged, attempts: Attempts) -> tuple[Transport, str | None]:
     """The verdict on the whole log, and the reason of an unknown one."""
     every = [e for _, edges in judged for e in edges]
     deciding = deciding_edges(every)
@@ -67,10 +68,10 @@ def _of_all(reader: LogReader, judged: Judged, attempts: Attempts) -> tuple[Tran
         return Transport.UNKNOWN, unknown.why_failed(failed)
     verdict = transport_of([e for e in every if e.failure is None] if failed else every)
     if verdict is Transport.UNKNOWN:
-        return verdict, unknown.why_unknown(reader, every)
+        return verdict, unknown.why_unknown(log, every)
     if verdict in (Transport.P2P, Transport.SHM) and all(e.where is Where.INSIDE for e in every):
-        if reader.state.unread_network_lines:
-            return Transport.UNKNOWN, unknown.why_unread(reader.state.unread_network_lines, verdict)
+        if log.state.unread_network_lines:
+            return Transport.UNKNOWN, unknown.why_unread(log.state.unread_network_lines, verdict)
         unexplained = [c for c, edges in judged if nodes_unexplained(c, edges) > 1]
         if unexplained:
             return Transport.UNKNOWN, unknown.why_nodes(unexplained[0], nodes_of(unexplained[0]), verdict)

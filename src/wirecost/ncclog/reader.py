@@ -21,9 +21,11 @@ from wirecost.ncclog.grammar import (
     parse_prefix,
     text,
 )
+from wirecost.ncclog.judge import judge
 from wirecost.ncclog.prefilter import Prefilter, last_two_words, without_long_numbers
+from wirecost.ncclog.read_log import ReadLog
 from wirecost.ncclog.result import Verdict
-from wirecost.ncclog.state import LogState, Thread
+from wirecost.ncclog.state import Thread
 from wirecost.ncclog.wrapping import Decoder, peel, plain_record, without_colours
 
 _LONGEST_LINE_BYTES = 1 << 16  # NCCL's own buffer is 4 KiB; longer "lines" are not text
@@ -50,7 +52,7 @@ _FRAGMENTS = frozenset((b"Chan", b"Ring", b"Coll", b"comm", b"nccl", b"Usin", b"
 _TELLING = (b"CCL", b" via ", b"NET/", b"Using ", b"Init ", b"GPU Direct")
 
 
-class LogReader:
+class LogReader(ReadLog):
     """Feed it bytes of logs, then ask for the verdict.
 
         reader = LogReader()
@@ -62,15 +64,7 @@ class LogReader:
     """
 
     def __init__(self) -> None:
-        self.state = LogState()
-        self.sources = 0
-        self.bytes = 0
-        self.lines = 0
-        self.nccl_lines = 0
-        self.cut_lines = 0
-        self.binary_bytes = 0
-        self.unreadable: list[str] = []  # sources that ended before their end (a cut .gz)
-        self.skipped: list[str] = []
+        super().__init__()
         self._threads: dict[bytes, Thread] = {}  # by "host:pid:tid [device]", as it stands in the log
         self._hosts: set[bytes] = set()
         self._host_lengths: set[int] = set()
@@ -122,8 +116,6 @@ class LogReader:
 
     def verdict(self) -> Verdict:
         """Judges everything that was fed. The reader is used up by it."""
-        from wirecost.ncclog.judge import judge
-
         self.end_source()
         self.state.finish()
         return judge(self)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from wirecost.diagnostics import Diagnostic, diagnostic, legacy_warnings
+
 
 class Transport(StrEnum):
     """The transport that NCCL reported using. `MIXED` only where edges between hosts differ."""
@@ -37,14 +39,6 @@ class GpuDirect(StrEnum):
     SEND_ONLY = "send-only"
     NONE = "none"
     DIFFERS = "differs"
-
-
-@dataclass(frozen=True, slots=True)
-class LogWarning:
-    """A typed remark: `code` is stable, `message` says what is doubtful or wrong and what to do."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +78,25 @@ class Verdict:
     verdict: Transport
     reason: str | None
     communicators: tuple[CommunicatorVerdict, ...]
-    warnings: tuple[LogWarning, ...]
+    diagnostics: tuple[Diagnostic, ...]
     nccl_versions: tuple[str, ...]
     lines: int
     nccl_lines: int
     bytes: int
     sources: int
 
-    def warning(self, code: str) -> LogWarning | None:
-        """The warning with this code, or None."""
-        return next((w for w in self.warnings if w.code == code), None)
+    def diagnostic(self, code: str) -> Diagnostic | None:
+        """Returns the first diagnostic with this code, or None."""
+        return next((d for d in self.diagnostics if d.code == code), None)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for `--format json`."""
+        """Returns plain data for `--format json`. The key `warnings` is for readers of earlier versions."""
         answer: dict[str, Any] = {"verdict": self.verdict.value}
         if self.reason is not None:
             answer["reason"] = self.reason
         answer["communicators"] = [_communicator_json(c) for c in self.communicators]
-        answer["warnings"] = [{"code": w.code, "message": w.message} for w in self.warnings]
+        answer["diagnostics"] = [d.as_json() for d in self.diagnostics]
+        answer["warnings"] = legacy_warnings(self.diagnostics)
         answer["nccl_versions"] = list(self.nccl_versions)
         answer["read"] = {
             "sources": self.sources,
@@ -112,17 +107,20 @@ class Verdict:
         return answer
 
 
-def not_as_asked(verdict: Verdict, asked: Transport | str) -> LogWarning | None:
-    """The mark of a run that asked for one transport and used another, or None where it used what it asked for.
+def not_as_asked(verdict: Verdict, asked: Transport | str) -> Diagnostic | None:
+    """Returns a diagnostic if a run asked for one transport and used another, else None.
 
-    An unknown verdict doesn't confirm anything, so that it is marked too. Raises ValueError for an unknown name.
+    An unknown verdict doesn't confirm anything, so it gets the diagnostic too.
+
+    Raises:
+        ValueError: for an unknown name of a transport.
     """
     wanted = Transport(asked)
     if verdict.verdict is wanted:
         return None
     got = verdict.verdict.value
     why = f" ({verdict.reason})" if verdict.reason else ""
-    return LogWarning("transport_not_as_asked", f"asked for {wanted.value} and got {got}{why}")
+    return diagnostic("transport_not_as_asked", f"asked for {wanted.value} and got {got}{why}")
 
 
 def _communicator_json(c: CommunicatorVerdict) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wirecost.ncclog.failures import Failure
+from wirecost.ncclog.failures import Concerns
 from wirecost.ncclog.grammar import Edge, InitLine
 
 # Above this, further edges count only if their kind of connection is new, so that memory stays bounded whatever is
@@ -81,6 +81,21 @@ class Process:
     def host_identity(self) -> str | None:
         """What NCCL takes for the host: NCCL_HOSTID where it is set, else the host name."""
         return self.environment.get("NCCL_HOSTID") or self.host
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Failure:
+    """A failure with NCCL's or PyTorch's own words. `process` is None where the line doesn't name one."""
+
+    process: Process | None
+    concerns: Concerns
+    words: str
+    comm: str | None = None  # the communicator's pointer, where the failure is its own
+    processes_before: int = 0  # how many processes the log had shown by then
+
+    @property
+    def host(self) -> str | None:
+        return self.process.host if self.process is not None else None
 
 
 @dataclass(slots=True, eq=False)
@@ -239,6 +254,11 @@ class LogState:
         if thread.pending:
             thread.process.loose_edges.setdefault(thread.device, set()).update(thread.pending)
             thread.pending.clear()
+
+
+def environment_of(state: LogState, name: str) -> set[str]:
+    """Returns the values that the processes of a log have for an environment variable."""
+    return {p.environment[name] for p in state.processes.values() if name in p.environment}
 
 
 def _within(edge: Edge, nranks: int) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wirecost.ncclog.communicators import Communicator
-from wirecost.ncclog.remarks_between import networks_of
+from wirecost.ncclog.edges import networks_of
 from wirecost.ncclog.result import Transport
 
 if TYPE_CHECKING:
     from wirecost.ncclog.edges import JudgedEdge
-    from wirecost.ncclog.reader import LogReader
+    from wirecost.ncclog.read_log import ReadLog
     from wirecost.ncclog.state import LogState
 
 
@@ -58,25 +58,25 @@ def why_nodes(communicator: Communicator, nodes: int, inside: Transport) -> str:
     )
 
 
-def why_unknown(reader: LogReader, edges: list[JudgedEdge]) -> str:
+def why_unknown(log: ReadLog, edges: list[JudgedEdge]) -> str:
     """The reason of an unknown verdict: one line, starting with "unknown because"."""
-    state = reader.state
+    state = log.state
     if edges:
         return (
             f"unknown because what {networks_of(edges)} runs on depends on the plugin, whose wire is not known "
             "here; see its documentation and its own lines in the log"
         )
-    if reader.bytes == 0:
+    if log.bytes == 0:
         return "unknown because the input is empty"
-    if reader.nccl_lines == 0 and not state.versions and not _selected(state):
-        if reader.binary_bytes * 20 > reader.bytes:
+    if log.nccl_lines == 0 and not state.versions and not _selected(state):
+        if log.binary_bytes * 20 > log.bytes:
             return "unknown because the input is binary, not a log"
         return (
-            f"unknown because none of {reader.lines} lines is NCCL's; run the job with NCCL_DEBUG=INFO "
+            f"unknown because none of {log.lines} lines is NCCL's; run the job with NCCL_DEBUG=INFO "
             f"(and make the "
             "launcher pass it to every process)"
         )
-    cut = "; the log seems cut short" if reader.unreadable or reader.cut_lines else ""
+    cut = "; the log seems cut short" if log.unreadable or log.cut_lines else ""
     if _selected(state):
         names = ", ".join(sorted(_selected(state)))
         return (

@@ -1,4 +1,4 @@
-"""The cells of a study's tables: one experiment each, with what was measured or predicted of it."""
+"""The cells of a study's tables. Each holds one experiment with its measured and predicted numbers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wirecost.breakdown import Breakdown, Spread
+from wirecost.prediction.matched import Matched
 from wirecost.spec import Experiment, Scaling
 from wirecost.study import Status
-from wirecost.study.matched import Matched
 from wirecost.study.store import ResultSummary
 from wirecost.study.summary import Summary
 
 
 @dataclass(frozen=True, order=True)
 class Scale:
-    """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch in
-    other micro-batches is a column of its own."""
+    """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch with
+    another micro-batch size is another column.
+    """
 
     scaling: Scaling
     ranks: int
@@ -42,7 +43,7 @@ class Cell:
     scale: Scale
     result: ResultSummary
     predicted: Breakdown | None = None
-    """What was predicted of it, where predictions were given."""
+    """The predicted numbers; None without a prediction."""
 
     @property
     def summary(self) -> Summary | None:
@@ -54,20 +55,25 @@ class Cell:
 
     @property
     def predicted_fraction(self) -> Spread | None:
-        """Where it was predicted and nothing was measured; running out of memory is measured."""
+        """Returns the predicted fraction if nothing was measured, else None; running out of memory counts as
+        measured.
+        """
         if self.predicted is None or self.summary or self.result.outcome.status is Status.OOM:
             return None
         return self.predicted.comm_fraction()
 
     @property
     def other_transport(self) -> bool:
-        """The run asked for one transport and got another: its numbers are not those of its network."""
-        return bool(self.summary) and any(w.code == "transport_not_as_asked" for w in self.summary.warnings)
+        """Returns whether the run used another transport than it asked for. Its numbers then don't describe its
+        network.
+        """
+        return bool(self.summary) and any(d.code == "transport_not_as_asked" for d in self.summary.diagnostics)
 
     @property
     def text(self) -> str:
-        """The fraction, or what came instead of it; `!` marks a run over another transport than asked for, `p` a
-        prediction where nothing was measured."""
+        """Returns the fraction as text, or the status of a run without one. `!` marks a run over another transport
+        than asked for, `p` a prediction of a cell that wasn't measured.
+        """
         fraction = self.comm_fraction
         if fraction is not None:
             return f"{fraction.median:.2f}{'!' if self.other_transport else ''}"
@@ -78,8 +84,9 @@ class Cell:
 
 
 def to_cells(results: Iterable[ResultSummary], predictions: Matched) -> tuple[Cell, ...]:
-    """One cell for each result. Where a study has hosts of several sizes, a network's name says which: with two
-    ranks behind a link it is another network than with one."""
+    """Returns one cell for each result. If a study has hosts of several sizes, a network's name includes the size:
+    with two ranks behind a link it is another network than with one.
+    """
     results = list(results)
     sizes = {r.experiment.ranks_per_host for r in results if not r.experiment.network.inside}
     return tuple(
@@ -97,6 +104,6 @@ def to_cells(results: Iterable[ResultSummary], predictions: Matched) -> tuple[Ce
 
 
 def network_name(experiment: Experiment, *, several: bool) -> str:
-    """The network's name, with its hosts' size where there are several."""
+    """Returns the network's name, with the number of ranks on a host if the study has several."""
     name = experiment.network.name
     return name if experiment.network.inside or not several else f"{name}, {experiment.ranks_per_host} per host"

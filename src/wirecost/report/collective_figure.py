@@ -1,4 +1,4 @@
-"""Bus bandwidth over message size, measured, with the fitted curve."""
+"""Draws the measured bus bandwidth over message size with the fitted curve."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from wirecost.errors import SpecError
 from wirecost.report.rendering import render
 
 STEPS = 200
-# Okabe & Ito's palette, told apart with colour-blind eyes too.
+# The palette of Okabe and Ito, whose colours are distinguishable with colour blindness.
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
 
 
 def bandwidth_chart(fitted: Sequence[Fitted], title: str) -> Any:
-    """Points are measured, lines fitted; both axes logarithmic."""
+    """Returns a chart of the measured points and fitted lines; both axes are logarithmic."""
     import altair as alt
     import numpy as np
 
     points: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
-    for one in fitted:
-        name = f"{one.collective}, {one.ranks} ranks"
+    for fitted_series in fitted:
+        name = f"{fitted_series.collective}, {fitted_series.ranks} ranks"
         points += [
-            {"series": name, "size": size, "busbw": size * one.factor / time_ns} for size, time_ns in one.points
+            {"series": name, "size": size, "busbw": size * fitted_series.factor / time_ns}
+            for size, time_ns in fitted_series.points
         ]
-        if one.fit is not None:
-            for size in np.geomspace(one.fit.sizes[0], one.fit.sizes[-1], STEPS):
-                busbw = size * one.factor / float(one.fit.curve(float(size)))
+        if fitted_series.fit is not None:
+            for size in np.geomspace(fitted_series.fit.sizes[0], fitted_series.fit.sizes[-1], STEPS):
+                busbw = size * fitted_series.factor / float(fitted_series.fit.curve(float(size)))
                 curves.append({"series": name, "size": float(size), "busbw": busbw})
     label = (
         "datum.value >= 1073741824 ? datum.value / 1073741824 + ' GiB' : datum.value >= 1048576 ? "
@@ -57,7 +58,7 @@ def bandwidth_chart(fitted: Sequence[Fitted], title: str) -> Any:
 
 
 def write_bandwidth_figure(fitted: Sequence[Fitted], title: str, path: Path) -> None:
-    """Writes .png or .svg by the path's ending.
+    """Writes the chart as .png or .svg, according to the path's suffix.
 
     Raises:
         SpecError: if it can't be written.

@@ -1,4 +1,4 @@
-"""What compressed gradients save on the wire, beside what the loss comes to."""
+"""Compares the bytes that gradient compression saves with its effect on the loss."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from wirecost.spec import GradientTraffic
 
 @dataclass(frozen=True)
 class Compression:
-    """A run, among runs whose plans differ in their gradient traffic only.
+    """One of several runs whose plans differ only in their gradient traffic.
 
-    `sent_bytes`: what a rank sends in an iteration, the mean over ranks, each collective on a ring
-    (docs/measurement.md); None where a size isn't known. `native_bytes`: the same of the run that compresses
-    nothing; None where there is none. `losses`: of the global batch, by iteration after warm-up.
+    `sent_bytes`: the bytes that a rank sends in an iteration, averaged over ranks, with each collective on a ring
+    (docs/explanation/measurement.md); None if a size is unknown. `native_bytes`: the same for the run without
+    compression; None if there is no such run. `losses`: the loss of the global batch for each iteration after
+    warm-up.
     """
 
     cell: Cell
@@ -41,19 +42,19 @@ class Compression:
 
     @property
     def saved(self) -> float | None:
-        """The fraction of the bytes that compression saves."""
+        """Returns the fraction of the bytes that compression saves; None if unknown."""
         if self.sent_bytes is None or not self.native_bytes:
             return None
         return 1 - self.sent_bytes / self.native_bytes
 
 
 def compressions(report: StudyReport) -> list[Compression]:
-    """Runs of plans that differ in their gradient traffic, those that belong together one after another."""
+    """Returns the runs whose plans differ only in their gradient traffic; comparable runs are adjacent."""
     alike: dict[tuple[str, ...], list[Cell]] = defaultdict(list)
     rests: dict[int, str] = {}
     for cell in report.cells:
         plan = cell.result.experiment.plan
-        # Cells share the plan's object where they share the plan.
+        # Cells with the same plan share one plan object.
         rest = rests.get(id(plan)) or plan.model_dump_json(exclude={"name", "gradient_traffic", "powersgd_rank"})
         rests[id(plan)] = rest
         alike[cell.workload, cell.network, cell.scale.label, rest].append(cell)

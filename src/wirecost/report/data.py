@@ -1,4 +1,4 @@
-"""A study's report as rows: for JSON, CSV, data frames and figures."""
+"""Converts a study's report to rows for JSON, CSV, data frames and figures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wirecost.address_space import check_room_for_polars
 from wirecost.breakdown import NetworkRecord, Phase, Spread
 from wirecost.csv_text import rows_to_csv
+from wirecost.diagnostics import legacy_warnings
 from wirecost.report.cells import Cell
 from wirecost.report.compression import compressions
 from wirecost.report.memory import peak_of
@@ -16,14 +17,16 @@ from wirecost.report.study_report import StudyReport
 if TYPE_CHECKING:
     import polars as pl
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 1 has `warnings` instead of `diagnostics`, and `remark` instead of `reason`; both keys are kept."""
 PARTS = ("compute_only", "overlapped", "exposed_comm", "exposed_memory", "idle")
 
 
 def rows(report: StudyReport) -> list[dict[str, Any]]:
-    """One row for each experiment: medians over iterations after warm-up, quartiles for the two main figures.
+    """Returns one row for each experiment, with medians over the iterations after warm-up and quartiles of the two
+    main figures.
 
-    Times in milliseconds; None where a value isn't known.
+    Times are in milliseconds; an unknown value is None.
     """
     return [_row(cell) for cell in report.cells]
 
@@ -52,9 +55,11 @@ def _row(cell: Cell) -> dict[str, Any]:
     for phase in Phase:
         spent = s.phases_ns.get(phase) if s else None
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None
-    said = cell.predicted
-    row["predicted_iteration_ms"] = time.median * 1e-6 if said and (time := said.iteration_ns()) else None
-    row["predicted_comm_fraction"] = f.median if said and (f := said.comm_fraction()) else None
+    prediction = cell.predicted
+    row["predicted_iteration_ms"] = (
+        time.median * 1e-6 if prediction and (time := prediction.iteration_ns()) else None
+    )
+    row["predicted_comm_fraction"] = f.median if prediction and (f := prediction.comm_fraction()) else None
     row["tokens_per_s"] = s.tokens_per_s if s else None
     row["sent_bytes"] = s.sent_bytes if s else None
     window = s.profile if s else None
@@ -72,7 +77,9 @@ def _row(cell: Cell) -> dict[str, Any]:
     row["oom_asked_bytes"] = peak.out.asked_bytes if peak and peak.out else None
     row["loss_first"] = s.losses[0] if s and s.losses else None
     row["loss_last"] = s.losses[-1] if s and s.losses else None
+    row["expert_imbalance"] = s.expert_imbalance.median if s and s.expert_imbalance else None
     row |= _network(s.network if s else None)
+    row["diagnostics"] = " ".join(dict.fromkeys(d.code for d in s.diagnostics)) if s else None
     return row
 
 
@@ -95,7 +102,7 @@ def _quartiles(name: str, spread: Spread | None, factor: float) -> dict[str, flo
 
 
 def to_frame(report: StudyReport) -> pl.DataFrame:
-    """The rows as a data frame."""
+    """Returns the rows as a data frame."""
     check_room_for_polars()
     import polars as pl
 
@@ -108,7 +115,9 @@ def to_csv(report: StudyReport) -> str:
 
 
 def to_json(report: StudyReport) -> str:
-    """Stable and documented in docs/study.md; `format_version` changes when a key does."""
+    """Returns the report as JSON. The keys are documented in docs/how-to/study.md; `format_version` changes with
+    them.
+    """
     return json.dumps(
         {
             "format_version": FORMAT_VERSION,
@@ -176,11 +185,18 @@ def to_json(report: StudyReport) -> str:
                     "bus_bandwidth_GBps": b.measured_Bps * 1e-9 if b.measured_Bps else None,
                     "fitted_bus_bandwidth_GBps": b.fitted_Bps * 1e-9 if b.fitted_Bps else None,
                     "left_out_error": b.left_out_error,
-                    "remark": b.remark,
+                    "reason": b.reason,
+                    "remark": b.reason,
                 }
                 for b in report.benchmarks
             ],
-            "warnings": [{"code": c, "message": m, "experiments": n} for c, m, n in report.warnings()],
+            "diagnostics": [
+                row.diagnostic.as_json() | {"experiments": row.experiments} for row in report.diagnostics()
+            ],
+            "warnings": [
+                legacy_warnings([row.diagnostic])[0] | {"experiments": row.experiments}
+                for row in report.diagnostics()
+            ],
         },
         indent=1,
     )

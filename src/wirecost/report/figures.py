@@ -1,4 +1,4 @@
-"""Figures of a study: where the iteration's time goes, the share that communication takes, the network."""
+"""Draws a study's figures: the phases of an iteration, the communication fraction, the network over time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wirecost.breakdown import Phase
+from wirecost.report.chart_files import write_charts
 from wirecost.report.over_time_figure import over_time_chart, study_rows
 from wirecost.report.overview_figures import breakdown_overview, fraction_overview
 from wirecost.report.rendering import render
@@ -14,7 +15,7 @@ from wirecost.report.study_report import StudyReport
 if TYPE_CHECKING:
     import altair as alt
 
-# Okabe & Ito's palette, told apart with colour-blind eyes too; communication is the one warm colour.
+# The palette of Okabe and Ito, distinguishable with colour blindness. Only communication has a warm colour.
 COLOURS = {
     "data": "#999999",
     "forward": "#56b4e9",
@@ -36,13 +37,17 @@ SHOWN_AS = {phase: "pipeline" if phase.startswith("pipeline") else str(phase) fo
     Phase.EMBEDDING_SYNC: "embedding sync",
     Phase.TENSOR_PARALLEL: "tensor parallel",
     Phase.CONTEXT_PARALLEL: "context parallel",
+    Phase.EXPERT_DISPATCH: "expert dispatch",
+    Phase.EXPERT_COMBINE: "expert combine",
 }
 MOST_PANELS = 60
-"""Of a figure with a panel for each workload and scale; with more, experiments are drawn together."""
+"""Most panels of a figure with one panel for each workload and scale. Beyond it, experiments are aggregated."""
 
 
 def breakdown_chart(report: StudyReport) -> alt.Chart | alt.FacetChart:
-    """Stacked bars of the phases' median times, a bar for each network, a panel for each workload and scale."""
+    """Returns stacked bars of the phases' median times: a bar for each network, a panel for each workload and
+    scale.
+    """
     import altair as alt
 
     data, phases = [], report.phases()
@@ -73,7 +78,7 @@ def breakdown_chart(report: StudyReport) -> alt.Chart | alt.FacetChart:
 
 
 def fraction_chart(report: StudyReport) -> alt.FacetChart:
-    """Communication as a fraction of the iteration with its quartiles, in the panels of `breakdown_chart`."""
+    """Returns the communication fraction with its quartiles, in the same panels as `breakdown_chart`."""
     import altair as alt
 
     data = [
@@ -119,14 +124,15 @@ def _title(report: StudyReport) -> Any:
 
 
 def to_svg(chart: Any) -> str:
-    # Vega-Lite's schema holds for our charts whatever the data; checking it takes as long as drawing.
+    # The charts satisfy Vega-Lite's schema whatever the data. Validation would take as long as drawing.
     return render([(chart.to_json(validate=False), "svg")])[0].decode()
 
 
 def charts_of(report: StudyReport) -> dict[str, Any]:
-    """Every figure of a report by its name. None without results; the network over time where it was counted.
+    """Returns every figure of a report by its name; empty without results. The network over time is included if
+    counters were recorded.
 
-    The time that they take is bounded: where a study is too large, experiments are drawn together.
+    The drawing time is bounded: the experiments of a large study are aggregated.
     """
     if not any(c.summary for c in report.cells):
         return {}
@@ -149,31 +155,9 @@ def _is_drawn_together(report: StudyReport) -> bool:
 
 
 def write_figures(report: StudyReport, folder: Path) -> list[Path]:
-    """Writes the report's figures as .png and .svg; returns the paths.
+    """Writes the report's figures as .png and .svg into a folder; returns the paths.
 
     Raises:
         StoreError: if the folder can't be written.
     """
     return write_charts(charts_of(report), folder)
-
-
-def write_charts(charts: dict[str, Any], folder: Path) -> list[Path]:
-    from wirecost.study.store import StoreError
-
-    written = []
-    try:
-        if charts:
-            folder.mkdir(parents=True, exist_ok=True)
-        # Vega-Lite's schema holds for our charts whatever the data; checking it takes as long as drawing.
-        specs = [chart.to_json(validate=False) for chart in charts.values()]
-        drawn = render([(spec, kind) for spec in specs for kind in ("svg", "png")])
-        for number, name in enumerate(charts):
-            png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-            svg.write_bytes(drawn[2 * number])
-            png.write_bytes(drawn[2 * number + 1])
-            written += [png, svg]
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: can't be written: {error.strerror}; --figures names another folder"
-        ) from error
-    return written

@@ -1,4 +1,4 @@
-"""Communication fractions as the reference study shows them: workload x network down, scales across."""
+"""Tables of communication fractions in the reference study's layout: workload x network down, scales across."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from wirecost.report.study_report import StudyReport
 
 @dataclass(frozen=True)
 class FractionTable:
-    """Fractions under one plan.
+    """A table of the communication fractions under one plan.
 
-    A row holds a workload, a network, and the cells below `scales`, None where there is none. It stands only in a
-    table that has a cell for it.
+    A row holds a workload, a network, and the cells below `scales`, None for a missing cell. A table has only rows
+    with at least one cell.
     """
 
     scales: tuple[Scale, ...]
@@ -22,9 +22,9 @@ class FractionTable:
 
 
 def fraction_tables(report: StudyReport, plan: str, beside: Sequence[Sequence[Scale]]) -> list[FractionTable]:
-    """A table for each group of scales that stand beside each other.
+    """Returns one table for each group of scales in `beside`.
 
-    The time that it takes grows with the number of cells, not with rows times columns.
+    The run time is proportional to the number of cells, not to rows times columns.
     """
     table_of = {scale: number for number, scales in enumerate(beside) for scale in scales}
     rows: list[dict[tuple[str, str], dict[Scale, Cell]]] = [{} for _ in beside]

@@ -1,4 +1,4 @@
-"""How much memory a rank took: the largest over ranks, beside where memory ran out."""
+"""Reports the peak memory of a rank (the largest over ranks) and the runs that exhausted memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from wirecost.units import format_size_bytes
 
 @dataclass(frozen=True)
 class Peak:
-    """The most memory that a rank of a run held at once; None is unknown. `since` is `PeakMemory.since`, None
-    where memory ran out. `out` is there where it did."""
+    """The peak memory of a rank of a run; None if unknown. `since` is `PeakMemory.since`, None if memory was
+    exhausted. `out` is set only in that case.
+    """
 
     kind: MemoryKind | None
     since: str | None
@@ -24,7 +25,7 @@ class Peak:
 
 
 def peak_of(cell: Cell) -> Peak | None:
-    """None for a run that neither finished nor ran out of memory."""
+    """Returns the peak of a cell's run; None if the run neither finished nor exhausted memory."""
     outcome = cell.result.outcome
     if outcome.status is Status.OOM:
         out = outcome.memory or OutOfMemory()
@@ -39,7 +40,9 @@ def peak_of(cell: Cell) -> Peak | None:
 
 @dataclass(frozen=True)
 class PeakRow:
-    """One workload under one plan at one scale: the largest over its networks, on which memory doesn't depend."""
+    """The peak of one workload under one plan at one scale: the largest over networks, because memory doesn't
+    depend on them.
+    """
 
     workload: str
     plan: str
@@ -64,13 +67,13 @@ class PeakRow:
 
 
 def peak_rows(report: StudyReport) -> list[PeakRow]:
-    """No rows where no run tells anything."""
-    found = []
+    """Returns the rows of the memory table; empty if no run has a known peak."""
+    rows = []
     for (plan, workload, scale), cells in report.by_scale.items():
         peaks = [p for c in cells if (p := peak_of(c)) is not None]
-        # Where one network's run fitted and another's didn't, that it didn't is what must be seen.
+        # If memory sufficed on one network and not on another, the row shows the failure.
         peaks.sort(key=lambda p: (p.out is not None, p.peak_bytes or -1))
         if peaks:
-            found.append(PeakRow(workload, plan, scale, peaks[-1]))
-    known = any(row.peak.peak_bytes is not None or row.peak.out is not None for row in found)
-    return found if known else []
+            rows.append(PeakRow(workload, plan, scale, peaks[-1]))
+    known = any(row.peak.peak_bytes is not None or row.peak.out is not None for row in rows)
+    return rows if known else []

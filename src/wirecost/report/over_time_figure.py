@@ -1,4 +1,4 @@
-"""Network over time: what each host receives and sends, with the iterations and the pauses between them."""
+"""Draws the network over time: the rates that each host receives and sends, the iterations, and their pauses."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from wirecost.report.study_report import StudyReport
 
 MOST_DEVICES = 4
-"""Panels beside each other; on a ring all hosts look alike."""
+"""Most panels of a row. On a ring all hosts look alike."""
 MOST_ROWS, MOST_ROWS_OF_LARGE = 24, 12
-"""Runs below each other; drawing one takes as long as reading a thousand results."""
+"""Most rows of a figure. Drawing one takes as long as reading a thousand results."""
 MOST_STEPS = 1000
 MOST_ITERATIONS = 150
-"""Marks beyond this number would be a grey surface."""
-COLOURS = {"received": "#0072b2", "sent": "#d55e00"}  # Okabe & Ito
+"""Most marks of iterations in a panel. More would merge into a grey area."""
+COLOURS = {"received": "#0072b2", "sent": "#d55e00"}  # The palette of Okabe and Ito
 PAUSE = "#777777"
 WIDTH, HEIGHT = 640, 110
 LABEL_SHARE = 0.15
-"""Of a panel's width: a pause's name."""
+"""Width of a pause's label, as a share of the panel's width."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run. `link_bps` is the measured rate, where there is one."""
+    """One run. `link_bps` is the measured rate of the link; None if it wasn't measured."""
 
     label: str
     over_time: NetworkOverTime
@@ -41,11 +41,11 @@ class Row:
 
 
 def study_rows(report: StudyReport) -> tuple[list[Row], str | None]:
-    """Every network of each workload and plan, at the scale with the most ranks that was counted there.
+    """Returns one row for each workload, plan and network, from the largest scale that has counters.
 
-    There are at most `MOST_ROWS` (of a large study `MOST_ROWS_OF_LARGE`): those of the first workloads and plans.
-    The second value says in words what was left out, None for nothing.
-    A run whose counters can't be read is left out, with a DamagedResultWarning.
+    There are at most `MOST_ROWS` rows (`MOST_ROWS_OF_LARGE` for a large study), from the first workloads and
+    plans. The second value describes what was left out, None if nothing was. A run with unreadable counters is
+    left out with a DamagedResultWarning.
     """
     groups: dict[tuple[str, str], list[tuple[Scale, list[Cell]]]] = {}
     for (plan, workload, scale), cells in report.by_scale.items():
@@ -53,16 +53,16 @@ def study_rows(report: StudyReport) -> tuple[list[Row], str | None]:
     rows: list[Row] = []
     most = MOST_ROWS_OF_LARGE if report.is_large else MOST_ROWS
     for number, ((plan, workload), scales) in enumerate(groups.items()):
-        left = most - len(rows)
-        if left <= 0:
+        free_rows = most - len(rows)
+        if free_rows <= 0:
             return rows, f"{len(groups) - number} more pairs of workload and plan are not drawn"
         for scale, cells in sorted(scales, key=lambda pair: (-pair[0].ranks, pair[0])):
             name = f"{workload}, {plan}, {scale.label}"
-            counted = list(islice(_counted(report, name, cells), left + 1))
-            if len(counted) > left and rows:
+            counted = list(islice(_counted(report, name, cells), free_rows + 1))
+            if len(counted) > free_rows and rows:
                 return rows, f"{len(groups) - number} more pairs of workload and plan are not drawn"
-            if len(counted) > left:
-                return counted[:left], "more networks are not drawn"
+            if len(counted) > free_rows:
+                return counted[:free_rows], "more networks are not drawn"
             if counted:
                 rows += counted
                 break
@@ -70,7 +70,7 @@ def study_rows(report: StudyReport) -> tuple[list[Row], str | None]:
 
 
 def _counted(report: StudyReport, name: str, cells: Sequence[Cell]) -> Iterator[Row]:
-    """The runs whose networks were counted."""
+    """Yields the runs that have network counters."""
     for cell in cells:
         over_time = _over_time(cell) if cell.summary else None
         if over_time is not None and over_time.series:
@@ -91,10 +91,10 @@ def _over_time(cell: Cell) -> NetworkOverTime | None:
 
 
 def over_time_chart(rows: Sequence[Row], title: str, left_out: str | None = None) -> Any:
-    """A line of panels for each row, a panel for each device.
+    """Returns a chart with a line of panels for each row and a panel for each device.
 
     Args:
-        left_out: what is not drawn, in words.
+        left_out: text that describes what is not drawn.
     """
     import altair as alt
 
@@ -105,7 +105,7 @@ def over_time_chart(rows: Sequence[Row], title: str, left_out: str | None = None
         more = f"; {hidden} more devices not shown" if hidden else ""
         first, last = _shown_ns(row.over_time)
         drawn = [(s, edges := _edges(s, first, last), s.rates_Bps(edges)) for s in series]
-        # Room above for the names of pauses.
+        # Space above for the labels of pauses.
         top_Gbps = 1.2 * max(
             [8e-9 * float(r.max()) for *_, rates in drawn for r in rates] + [(row.link_bps or 0) / 1e9]
         )
@@ -134,7 +134,7 @@ def over_time_chart(rows: Sequence[Row], title: str, left_out: str | None = None
 
 
 def _marks(row: Row, first: int, last: int) -> list[Any]:
-    """What every panel of a row has: pauses, beginnings of iterations, the link."""
+    """Returns the marks that all panels of a row share: pauses, starts of iterations, the link's rate."""
     import altair as alt
 
     def at(t_ns: int) -> float:
@@ -162,26 +162,27 @@ def _marks(row: Row, first: int, last: int) -> list[Any]:
 
 
 Place = tuple[Literal["left", "right"], int]
-"""Where a label's text begins, or ends; and its line."""
+"""The alignment of a label's text and the number of its line."""
 
 
 def pause_labels(pauses: Sequence[dict[str, Any]], whole_s: float) -> dict[Place, list[dict[str, Any]]]:
-    """Names of pauses, as text that starts where they begin or, towards the right edge, ends where they end; on
-    two lines in turn. One name stands for those that follow too closely for names of their own."""
+    """Returns the labels of pauses by place. A label starts where its pause starts or, near the right edge, ends
+    where it ends. Labels alternate between two lines. Pauses that are too close for labels of their own share one.
+    """
     together: list[dict[str, Any]] = []
-    for pause in sorted(pauses, key=lambda one: one["s"]):
+    for pause in sorted(pauses, key=lambda label: label["s"]):
         if together and pause["s"] - together[-1]["s"] < LABEL_SHARE * whole_s:
             names = together[-1]["what"].split(", ")
             together[-1]["end"] = pause["end"]
             together[-1]["what"] = ", ".join(dict.fromkeys([*names, pause["what"]]))
         else:
             together.append(dict(pause))
-    found: dict[Place, list[dict[str, Any]]] = {}
-    for number, one in enumerate(together):
-        right = one["s"] > (1 - 2 * LABEL_SHARE) * whole_s
+    labels: dict[Place, list[dict[str, Any]]] = {}
+    for number, label in enumerate(together):
+        right = label["s"] > (1 - 2 * LABEL_SHARE) * whole_s
         place: Place = ("right" if right else "left", number % 2)
-        found.setdefault(place, []).append({"s": one["end"] if right else one["s"], "what": one["what"]})
-    return found
+        labels.setdefault(place, []).append({"s": label["end"] if right else label["s"], "what": label["what"]})
+    return labels
 
 
 def _panel(
@@ -196,7 +197,7 @@ def _panel(
     ]
     colours = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
     lines = (
-        # A tuple is not copied each time that the panel is put together with others.
+        # A tuple isn't copied when the panel is combined with others.
         alt.Chart(alt.Data(values=tuple(values)))
         .mark_line(interpolate="step-after", strokeWidth=1.2, opacity=0.85)
         .encode(
@@ -217,8 +218,10 @@ def _seconds(first: int, last: int) -> Any:
 
 
 def _shown_ns(over_time: NetworkOverTime) -> tuple[int, int]:
-    """From the first iteration to the last, and whatever pauses follow; everything where there are none. Starting
-    the processes takes longer than many a run."""
+    """Returns the shown time span: from the first iteration to the last one or to the last pause after it. Without
+    iterations it is the whole recording. The start of the processes is left out because it often takes longer than
+    the run.
+    """
     spans = [(s.start_ns, s.end_ns) for s in (*over_time.iterations, *over_time.events)]
     if not spans:
         return over_time.start_ns, over_time.end_ns
@@ -226,7 +229,7 @@ def _shown_ns(over_time: NetworkOverTime) -> tuple[int, int]:
 
 
 def _edges(series: Series, first: int, last: int) -> Any:
-    """The samples' own times while they are few, else even steps."""
+    """Returns the times between which rates are drawn: the samples' times if they are few, else even steps."""
     inside = series.t_ns[(series.t_ns > first) & (series.t_ns < last)]
     if len(inside) < MOST_STEPS:
         return np.unique(np.array([first, *inside, last], dtype=float))
@@ -234,15 +237,15 @@ def _edges(series: Series, first: int, last: int) -> Any:
 
 
 def write_recording_figure(recording: Path, folder: Path) -> list[Path]:
-    """Draws a file that `wirecost monitor --out` wrote, as .png and .svg of its name.
+    """Draws a recording of `wirecost monitor --out` as .png and .svg with the recording's name; returns the paths.
 
     Raises:
-        WirecostError: if it can't be read, or shows no traffic.
+        WirecostError: if the recording can't be read or shows no traffic.
         StoreError: if the folder can't be written.
     """
     from wirecost.counters.monitor import read_recording
     from wirecost.errors import WirecostError
-    from wirecost.report.figures import write_charts
+    from wirecost.report.chart_files import write_charts
     from wirecost.study.over_time import series_of
 
     series = series_of(read_recording(recording))

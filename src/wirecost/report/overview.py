@@ -1,4 +1,4 @@
-"""A large study in few rows: what its cells come to by network, plan, scale and workload."""
+"""Aggregates a large study's cells by network, plan, scale and workload."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Share:
-    """The communication fractions of the cells that have one property in common, each cell with its median.
+    """The communication fractions of the cells that share one property. Each cell contributes its median.
 
-    They are averaged by their mean: the median of cells at several scales jumps when one of them has no result.
-    None where none has one. `cells` counts all, `done` those with a result.
+    The average is the mean: a median over cells of several scales jumps when one of them lacks a result. It is
+    None if no cell has a result. `cells` counts all cells, `done` those with a result.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Dimension:
-    """One way to sort a study's cells: by `network`, `plan`, `scale` or `workload`."""
+    """One way to group a study's cells: by `network`, `plan`, `scale` or `workload`."""
 
     name: str
     shares: tuple[Share, ...]
@@ -42,7 +42,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Cross:
-    """Cells by network (down) and another dimension (across); None where there are none."""
+    """Cells grouped by network (down) and another dimension (across); None for a group without cells."""
 
     across: str
     columns: tuple[str, ...]
@@ -68,7 +68,7 @@ class SpeedUpShare:
 
 
 def _keys(report: StudyReport) -> dict[str, tuple[Callable[[Cell], str], Sequence[str]]]:
-    """How cells are sorted: each dimension's key of a cell, and the keys in the report's order."""
+    """Returns for each dimension the function that gives a cell's key, and the keys in the report's order."""
     scales = sorted({c.scale for c in report.cells})
     return {
         "network": (lambda c: c.network, report.networks),
@@ -79,7 +79,7 @@ def _keys(report: StudyReport) -> dict[str, tuple[Callable[[Cell], str], Sequenc
 
 
 def dimensions(report: StudyReport) -> list[Dimension]:
-    """All cells together, then sorted by each dimension in which they differ."""
+    """Returns all cells as one group, then the cells grouped by each dimension in which they differ."""
     every = Dimension("all", (_share("experiments", report.cells),))
     return [every] + [
         Dimension(name, tuple(_share(value, cells) for value, cells in _sorted(report.cells, key, order).items()))
@@ -89,9 +89,10 @@ def dimensions(report: StudyReport) -> list[Dimension]:
 
 
 def cross(report: StudyReport, most_rows: int, most_columns: int) -> Cross | None:
-    """By network and plan, or where there is one plan, scale or workload; None where only networks differ.
+    """Returns the cells by network and plan (with a single plan by scale, else by workload); None if only networks
+    differ.
 
-    The first rows and columns, for there may be as many of both as there are cells.
+    The number of rows and columns is limited, because there may be as many of both as there are cells.
     """
     keys = _keys(report)
     across = next((name for name in ("plan", "scale", "workload") if len(keys[name][1]) > 1), None)
@@ -110,13 +111,13 @@ def cross(report: StudyReport, most_rows: int, most_columns: int) -> Cross | Non
 
 
 def highest(report: StudyReport, count: int) -> list[tuple[Cell, Spread]]:
-    """The cells with the highest communication fractions, the highest first."""
+    """Returns the cells with the highest communication fractions, the highest first."""
     known = ((c, fraction) for c in report.cells if (fraction := c.comm_fraction) is not None)
     return heapq.nlargest(count, known, key=lambda pair: pair[1].median)
 
 
 def speed_up_shares(report: StudyReport) -> list[SpeedUpShare]:
-    """Speed-ups by pair of networks, in the report's order."""
+    """Returns the speed-ups by pair of networks, in the report's order."""
     groups: dict[tuple[str, str], list[Ratio]] = {}
     for s in report.speed_ups():
         groups.setdefault((s.fast, s.slow), []).append(s.ratio)
@@ -131,7 +132,7 @@ def speed_up_shares(report: StudyReport) -> list[SpeedUpShare]:
 
 
 def deviating(expectations: Iterable[Expectation]) -> list[Expectation]:
-    """Those that don't hold, the farthest off first."""
+    """Returns the expectations that don't hold, those with the largest deviation first."""
     return sorted((e for e in expectations if not e.holds), key=lambda e: -abs(e.deviation))
 
 

@@ -1,4 +1,6 @@
-"""Figures of a study with too many experiments to draw each: means over experiments, a panel for each plan."""
+"""Draws the figures of a study that has too many experiments to draw each: means over experiments, a panel for
+each plan.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 MOST_PANELS = 12
 MOST_BARS = 24
 PAGE_WIDTH = 900
-"""Pixels for panels beside each other."""
+"""Width in pixels of all panels in a row."""
 GAP = 20
 
 
@@ -31,7 +33,7 @@ class Panels:
     names: tuple[str, ...]
     networks: tuple[str, ...]
     left_out: str
-    """What is not drawn, in words; empty if everything is."""
+    """Text that describes what is not drawn; empty if everything is drawn."""
 
     @property
     def longest(self) -> int:
@@ -39,7 +41,7 @@ class Panels:
 
 
 def panels_of(report: StudyReport) -> Panels:
-    """A panel for each plan, or where there is one plan only, for each scale or workload."""
+    """Returns a panel for each plan; with a single plan, a panel for each scale or workload."""
     scales = [s.label for s in sorted({c.scale for c in report.cells})]
     kinds: list[tuple[str, list[str], Callable[[Cell], str]]] = [
         ("plan", list(report.plans), lambda c: c.plan),
@@ -67,12 +69,12 @@ def panels_of(report: StudyReport) -> Panels:
 def breakdown_overview(
     report: StudyReport, names: dict[Any, str], colours: dict[str, str]
 ) -> alt.Chart | alt.FacetChart:
-    """Stacked bars of the phases' shares: the mean over experiments of each one's median times, as shares of their
-    sum.
+    """Returns stacked bars of the phases' shares: the mean over experiments of their median times, as shares of
+    the sum.
 
     Args:
-        names: the phases by what they are called here.
-        colours: of those names, in the order of the legend.
+        names: the phases by the names that the chart shows.
+        colours: the colours of those names, in the order of the legend.
     """
     import altair as alt
 
@@ -118,7 +120,9 @@ def breakdown_overview(
 
 
 def fraction_overview(report: StudyReport) -> alt.FacetChart:
-    """Communication fractions of the experiments: quartiles as a bar, the mean in it, the range as a line."""
+    """Returns a chart of the experiments' communication fractions: quartiles as a bar with the mean, the range as
+    a line.
+    """
     import altair as alt
 
     panels = panels_of(report)

@@ -1,4 +1,4 @@
-"""A study's report as one HTML file that needs nothing else: no network, no scripts."""
+"""Renders a study's report as one self-contained HTML file without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from wirecost.study.store import StoreError
 from wirecost.units import format_ns, format_rate_bps, format_size_bytes
 
 MOST_COLUMNS = 24
-"""Scales beside each other in one table. A row stands only in tables that have a cell for it."""
+"""Most scales beside each other in one table. A table has only rows with at least one cell."""
 MOST_ROWS = 100
-"""Of a table on a large study's page; a browser shows the page at once, and a person reads it."""
+"""Most rows of a table on a large study's page, so that a browser shows it quickly and a person can read it."""
 MOST_SPEED_UPS = 1000
 HIGHEST = 20
 
 
 def render_page(report: StudyReport, *, full: bool = False) -> str:
-    """The page. Everything that comes from a study's files is escaped.
+    """Returns the HTML page. All text from a study's files is escaped.
 
-    Of a large study it holds an overview, every experiment's fraction (folded), and of longer tables the rows that
-    matter most, unless it is asked for in `full`.
+    For a large study it holds an overview, every experiment's fraction (folded) and the most important rows of
+    longer tables; with `full` it holds everything.
     """
     import jinja2
     from markupsafe import Markup
@@ -41,7 +41,7 @@ def render_page(report: StudyReport, *, full: bool = False) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(ns=format_ns, rate=format_rate_bps, size=format_size_bytes)
-    # The charts' library escapes the names that it draws.
+    # The chart library escapes the names that it draws.
     charts = [Markup(to_svg(chart)) for chart in charts_of(report).values()]  # noqa: S704
     short = report.is_large and not full
     peaks, expectations = peak_rows(report), report.expectations()
@@ -68,7 +68,7 @@ def render_page(report: StudyReport, *, full: bool = False) -> str:
         peaks=peaks,
         profiled=profiled(report),
         unfinished=report.unfinished(),
-        warnings=report.warnings(),
+        diagnostics=report.diagnostics(),
     )
 
 
@@ -77,7 +77,7 @@ def _beside(scales: Sequence[Scale]) -> list[Sequence[Scale]]:
 
 
 def write_page(report: StudyReport, path: Path, *, full: bool = False) -> Path:
-    """Raises StoreError if the file can't be written."""
+    """Writes the HTML page. Raises StoreError if the file can't be written."""
     try:
         path.write_text(render_page(report, full=full), encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Communication that compute hides and that it doesn't, from the profiled windows."""
+"""Reports the hidden and exposed communication of the profiled windows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Profiled:
 
 
 def profiled(report: StudyReport) -> list[Profiled]:
-    """Runs that have such a window."""
+    """Returns the runs that have a profiled window."""
     return [Profiled(c, c.summary.profile) for c in report.cells if c.summary and c.summary.profile]
 
 

@@ -1,21 +1,23 @@
-"""The rows of a study's report."""
+"""The row types of a study's report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from wirecost.breakdown import Ratio
+from wirecost.diagnostics import Diagnostic
 from wirecost.report.cells import Cell, Scale
 from wirecost.units import format_rate_bps
 
 EXPECTATION_TOLERANCE = 0.15
-"""How far a measured transfer may lie from bytes / measured rate before the report says so."""
+"""Relative deviation of a measured transfer from bytes / measured rate that the report accepts."""
 
 
 @dataclass(frozen=True)
 class Links:
-    """What a network gave over all its runs; None where it wasn't measured. `nominal_bps` None: without a cap, or
-    a native network, whose rate nobody stated."""
+    """The measured rates of a network over all its runs; None if not measured. `nominal_bps` is None without a cap
+    and for a native network.
+    """
 
     network: str
     emulated: bool
@@ -23,10 +25,10 @@ class Links:
     slowest_bps: float | None
     fastest_bps: float | None
     mean_use_bps: float | None = None
-    """What the busiest interface moved during the iterations of the run that used the link most."""
+    """Traffic of the busiest interface during the iterations of the run that used the link most."""
     peak_use_bps: float | None = None
     transports: tuple[str, ...] = ()
-    """As reported in use (by NCCL's log); more than one where runs differ."""
+    """The transports in use according to NCCL's log; more than one if runs differ."""
 
     @property
     def transport(self) -> str:
@@ -34,7 +36,7 @@ class Links:
 
     @property
     def use(self) -> str | None:
-        """Mean and peak use in words, as shares of the slowest measured rate where there is one."""
+        """Returns the mean and peak use as text, as shares of the slowest measured rate if there is one."""
         if self.mean_use_bps is None or self.peak_use_bps is None:
             return None
         return f"mean {self._share(self.mean_use_bps)}, peak {self._share(self.peak_use_bps)}"
@@ -52,7 +54,7 @@ class Links:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """How much shorter an iteration is on `fast` than on `slow`, everything else equal."""
+    """The speed-up of an iteration on `fast` over one on `slow`, everything else equal."""
 
     workload: str
     plan: str
@@ -64,8 +66,9 @@ class SpeedUp:
 
 @dataclass(frozen=True)
 class Expectation:
-    """The measured transfer of one all-reduce after backward (each rank's median over calls, the mean over
-    ranks) beside bytes / measured link rate."""
+    """The measured transfer of one all-reduce after backward (each rank's median over calls, averaged over ranks)
+    and its expected value, bytes / measured link rate.
+    """
 
     cell: Cell
     bytes_per_call: float
@@ -84,8 +87,9 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """A network's all-reduce benchmark before training: `measured_Bps` is the largest message's bus bandwidth,
-    `fitted_Bps` what longer ones tend to. None is unknown; `remark` says why."""
+    """A network's all-reduce benchmark before training. `measured_Bps` is the largest message's bus bandwidth,
+    `fitted_Bps` the limit for longer messages. Unknown values are None, with the reason in `reason`.
+    """
 
     network: str
     hosts: int
@@ -95,12 +99,20 @@ class Benchmarked:
     measured_Bps: float | None
     fitted_Bps: float | None
     left_out_error: float | None
-    remark: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A diagnostic with the number of experiments that have it."""
+
+    diagnostic: Diagnostic
+    experiments: int
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Experiments (`what`) without a result, and why."""
+    """Experiments (`what`) without a result, with the reason."""
 
     status: str
     what: str

@@ -1,7 +1,7 @@
 """Draws Vega-Lite charts as PNG and SVG in a process of its own.
 
-The library that draws holds a JavaScript engine, which ends its whole process where it gets no memory. In a child
-that is an error in one line, and what the parent has computed stays.
+The drawing library contains a JavaScript engine, which terminates its whole process when memory runs out. In a
+child process this becomes an error in one line, and the parent keeps its results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def render(jobs: Sequence[tuple[str, Format]]) -> list[bytes]:
     """Returns each chart, given as a Vega-Lite specification in JSON, in the format asked for.
 
     Raises:
-        UnsupportedError: in one line, where the drawing process fails, dies or takes longer than `LONGEST_S`.
+        UnsupportedError: if the drawing process fails, dies or takes longer than `LONGEST_S`.
     """
     package = str(Path(__file__).resolve().parents[2])
     environment = dict(os.environ)
@@ -37,7 +37,7 @@ def render(jobs: Sequence[tuple[str, Format]]) -> list[bytes]:
         for spec, format in jobs
     )
     try:
-        # -P: a file in the current folder named like a module is not that module.
+        # -P: modules are never imported from the current folder.
         child = subprocess.run(
             [sys.executable, "-P", "-m", "wirecost.report.rendering"],
             input=message,
@@ -82,13 +82,13 @@ def _split(data: bytes) -> list[bytes]:
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """In the child: draws each request in turn."""
+    """Draws the requests in order; runs in the child process."""
     import vl_convert
 
     last_spec, svg = None, ""
     while kind := requests.read(3):
         spec = requests.read(int.from_bytes(requests.read(_LENGTH_BYTES), "big")).decode()
-        if spec != last_spec:  # one chart in both formats is laid out once
+        if spec != last_spec:  # a chart that is requested in both formats is laid out once
             last_spec, svg = spec, vl_convert.vegalite_to_svg(spec)
         drawn = svg.encode() if kind == b"svg" else vl_convert.svg_to_png(svg, scale=PNG_SCALE)
         answers.write(_framed(drawn))
@@ -96,7 +96,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C reaches the whole process group: the parent says so once.
+    # Ctrl-C reaches the whole process group; only the parent reports it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         _serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""A part of a study's report: the cells of one network, plan, workload, scaling rule or number of ranks."""
+"""Selects the cells of a study's report by network, plan, workload, scaling rule or number of ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wirecost.report.study_report import StudyReport
 from wirecost.text import printable
 
 MOST_NAMED = 30
-"""Allowed values that a refusal lists."""
+"""Most allowed values that an error lists."""
 
 KEYS = {
     "workload": lambda cell: cell.workload,
@@ -24,13 +24,13 @@ KEYS = {
 
 
 def select(report: StudyReport, conditions: Iterable[str]) -> StudyReport:
-    """The report of the cells that meet all conditions.
+    """Returns the report of the cells that meet all conditions.
 
     Args:
-        conditions: `KEY=VALUE`; several of one key allow each of their values.
+        conditions: texts of the form `KEY=VALUE`; several with the same key allow each of their values.
 
     Raises:
-        SpecError: for a condition that no cell meets by itself, or if no cell meets all.
+        SpecError: if no cell meets one of the conditions, or none meets all of them.
     """
     allowed: dict[str, set[str]] = {}
     for condition in conditions:

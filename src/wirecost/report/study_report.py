@@ -1,48 +1,51 @@
-"""What a study says, as data: every output format shows these rows and computes nothing."""
+"""The content of a study's report as data. Every output format shows these rows and computes nothing."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown, Phase, ratio_of_medians
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.prediction.matched import Matched
 from wirecost.report.cells import Cell, Scale, to_cells
 from wirecost.report.records import (
     EXPECTATION_TOLERANCE,
     Benchmarked,
     Expectation,
     Links,
+    Reported,
     SpeedUp,
     Unfinished,
 )
 from wirecost.spec import DataParallel, GradientTraffic
 from wirecost.study import Status, Store
 from wirecost.study.manifest import read_regular
-from wirecost.study.matched import Matched
 from wirecost.study.networks import Site, read_benchmark, sites, why_not
 from wirecost.study.store import Damaged, Outcome, ResultSummary, StoreError
 
 __all__ = ["EXPECTATION_TOLERANCE", "MANY", "StudyReport", "read_report"]
 
 MANY = 4
-"""More experiments than this that end for one reason are not named one by one."""
+"""If more experiments than this fail for one reason, they are counted instead of named."""
 
 MOST_NAMED = 20
-"""Damaged results beyond this number are counted."""
+"""Damaged results beyond this number are counted instead of named."""
 
 LARGE = 200
-"""A study of more cells than this is shown as an overview, with its parts on request."""
+"""A study with more cells than this is shown as an overview; details are shown on request."""
 
 
 @dataclass(frozen=True)
 class StudyReport:
     """All of a study's results. `networks` run from the fastest (as measured) to the slowest.
 
-    Whatever looks through all cells does it once and keeps what it found.
+    Properties that iterate over all cells are computed once and cached.
     """
 
     name: str
@@ -50,10 +53,10 @@ class StudyReport:
     networks: tuple[str, ...]
     environment: dict[str, object]
     not_shown: int = 0
-    """Results that lie here and belong to no experiment of the study as last run."""
+    """Stored results that belong to no experiment of the last run study."""
     benchmarks: tuple[Benchmarked, ...] = ()
-    left_out: tuple[str, ...] = ()
-    """What lies here and can't be used, a line each: the result's name and why."""
+    left_out: tuple[Diagnostic, ...] = ()
+    """Stored results that can't be used."""
 
     @property
     def is_large(self) -> bool:
@@ -88,7 +91,7 @@ class StudyReport:
         return places
 
     def rows(self, plan: str) -> list[tuple[str, str, list[Cell]]]:
-        """Each (workload, network) that a plan has cells of, with these, in the report's order."""
+        """Returns each (workload, network) with its cells under a plan, in the report's order."""
         return self._rows.get(plan, [])
 
     @cached_property
@@ -107,7 +110,7 @@ class StudyReport:
 
     @cached_property
     def by_scale(self) -> dict[tuple[str, str, Scale], list[Cell]]:
-        """The cells of each (plan, workload, scale), from the fastest network to the slowest."""
+        """Returns the cells of each (plan, workload, scale), from the fastest network to the slowest."""
         plans, workloads = _places(self.plans), _places(self.workloads)
         networks = _places(self.networks)
         groups: dict[tuple[str, str, Scale], list[Cell]] = {}
@@ -149,7 +152,7 @@ class StudyReport:
         return rows
 
     def network_label(self, network: str) -> str:
-        """The name, with `emulated` where it is, results or not."""
+        """Returns the network's name, with `emulated` if it is emulated."""
         emulated = network in self._emulated_networks and "emulated" not in network
         return f"{network} (emulated)" if emulated else network
 
@@ -158,7 +161,9 @@ class StudyReport:
         return {c.network for c in self.cells if c.result.experiment.network.emulate is not None}
 
     def speed_ups(self) -> list[SpeedUp]:
-        """The fastest network against every other, cell by cell; cells without a result are left out."""
+        """Returns the speed-ups of the fastest network over every other one, cell by cell. Cells without a result
+        are left out.
+        """
         return self._speed_ups
 
     @cached_property
@@ -173,7 +178,9 @@ class StudyReport:
         return rows
 
     def expectations(self) -> list[Expectation]:
-        """For every run over measured links whose gradients go in one all-reduce after backward."""
+        """Returns an expectation for every run over measured links that sends its gradients in one all-reduce
+        after backward.
+        """
         return self._expectations
 
     @cached_property
@@ -191,30 +198,29 @@ class StudyReport:
                 )
         return rows
 
-    def warnings(self) -> list[tuple[str, str, int]]:
-        """(code, message, number of experiments) of every remark, the most frequent first."""
-        counts: dict[tuple[str, str], int] = {}
-        for cell in self.cells:
-            for warning in cell.summary.warnings if cell.summary else ():
-                key = (warning.code, warning.message)
-                counts[key] = counts.get(key, 0) + 1
-        rows = [(code, message, n) for (code, message), n in sorted(counts.items(), key=lambda kv: -kv[1])]
+    def diagnostics(self) -> list[Reported]:
+        """Returns every diagnostic of the experiments, the most frequent first, then those of the store."""
+        counts = Counter(d for cell in self.cells if cell.summary for d in cell.summary.diagnostics)
+        rows = [Reported(d, n) for d, n in counts.most_common()]
         if self.not_shown:
             message = "results of an earlier version of the study lie here too; they are kept and not shown"
-            rows.append(("earlier_study", message, self.not_shown))
-        return rows + [("damaged", message, 1) for message in self._left_out()]
+            rows.append(Reported(diagnostic("earlier_study", message, count=self.not_shown), self.not_shown))
+        return rows + [Reported(d, 1) for d in self._left_out()]
 
-    def _left_out(self) -> list[str]:
-        named = [f"left out: {line}" for line in self.left_out[:MOST_NAMED]]
-        if len(self.left_out) > MOST_NAMED:
-            named.append(f"left out: {len(self.left_out) - MOST_NAMED} more")
-        if named:
-            named[-1] += "; wirecost study run --resume --repair runs damaged results again"
-        return named
+    def _left_out(self) -> list[Diagnostic]:
+        """Returns the diagnostics of the results that can't be used; those beyond `MOST_NAMED` are summed up in
+        one.
+        """
+        rows = [replace(d, message=f"left out: {d.message}") for d in self.left_out[:MOST_NAMED]]
+        more = len(self.left_out) - MOST_NAMED
+        if more > 0:
+            rows.append(diagnostic("more_damaged_results", f"left out: {more} more", count=more))
+        return rows
 
     def unfinished(self) -> list[Unfinished]:
-        """Cells that failed or were skipped, or ran out of memory; many with one reason are one entry, with the
-        first one's traceback."""
+        """Returns the cells that failed, were skipped or ran out of memory. Many cells with the same reason are
+        one entry, with the traceback of the first.
+        """
         groups: dict[tuple[str, str], list[Cell]] = {}
         for cell in self.cells:
             outcome = cell.result.outcome
@@ -233,11 +239,11 @@ class StudyReport:
 
     @cached_property
     def predicted(self) -> bool:
-        """Whether a table shows predictions, in cells that were not measured."""
+        """Returns whether a table shows predictions in cells that were not measured."""
         return any(c.predicted_fraction is not None for c in self.cells)
 
     def phases(self) -> list[Phase]:
-        """The phases that occur, in the order of an iteration."""
+        """Returns the phases that occur, in the order of an iteration."""
         recorded = {phase for c in self.cells if c.summary for phase in c.summary.phases_ns}
         return [phase for phase in Phase if phase in recorded]
 
@@ -245,23 +251,23 @@ class StudyReport:
 def read_report(
     directory: Path, predictions: Mapping[str, Breakdown] | None = None, *, damaged: Sequence[Damaged] = ()
 ) -> StudyReport:
-    """Reads a study's directory.
+    """Reads the report of the study in a directory.
 
     Args:
-        predictions: predicted breakdowns by the experiment's slug; the study's cells that were not run are then
-            there, too.
-        damaged: results known to be damaged, from reading more of them than is read here.
+        predictions: predicted breakdowns by the experiment's slug. With predictions the report also has the cells
+            that were not run.
+        damaged: results that a more thorough check has recognised as damaged.
 
     Raises:
-        StoreError: if it holds no results that can be used; damaged ones are left out and said.
+        StoreError: if it holds no usable results. Damaged ones are left out with a diagnostic.
     """
     store = Store(directory)
     contents = store.summaries().without(damaged)
-    said = Matched(predictions or {})
+    matched = Matched(predictions or {})
     results = list(contents.results)
     not_shown = 0
     if contents.study is not None:
-        # A study that was edited and run again must not mix with what it was before.
+        # Results of a study that was edited and run again must not mix with those from before.
         planned = {e.slug: e for e in contents.study.experiments()}
         results = [r for r in contents.results if r.directory.name in planned]
         ran = {r.directory.name for r in results}
@@ -270,7 +276,7 @@ def read_report(
             results += [
                 ResultSummary(e, Outcome(status=Status.SKIPPED, reason="not run"), None, store.experiments / slug)
                 for slug, e in planned.items()
-                if slug not in ran and said.of(slug) is not None
+                if slug not in ran and matched.of(slug) is not None
             ]
     if not results and contents.damaged:
         first = contents.damaged[0]
@@ -282,19 +288,19 @@ def read_report(
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
         )
-    cells = to_cells(results, said)
+    cells = to_cells(results, matched)
     if predictions and not any(c.predicted for c in cells):
         raise StoreError(f"{directory}: none of its cells was predicted: were they predicted from the same study?")
     name = contents.study.name if contents.study else directory.name
     networks = _by_speed(cells)
     benchmarks = _benchmarks(store, cells, networks)
-    remarks = tuple(contents.remarks())
-    return StudyReport(name, cells, networks, _environment(results), not_shown, benchmarks, remarks)
+    left_out = tuple(contents.diagnostics())
+    return StudyReport(name, cells, networks, _environment(results), not_shown, benchmarks, left_out)
 
 
 def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:
-    found = []
-    # Cells share the network's object where they share the network, and a site's slug takes long to make.
+    benchmarks = []
+    # Cells with the same network share one network object. Computing a site's slug is slow.
     places = {}
     for c in cells:
         e = c.result.experiment
@@ -308,7 +314,7 @@ def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) 
         fit = next(iter(document.fits), None) if document else None
         largest = max(document.rows, key=lambda r: r.size_bytes) if document and document.rows else None
         if largest or failure:
-            found.append(
+            benchmarks.append(
                 Benchmarked(
                     network=names[site.slug],
                     hosts=site.hosts,
@@ -318,15 +324,15 @@ def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) 
                     measured_Bps=largest.busbw_Bps if largest else None,
                     fitted_Bps=fit.bus_bandwidth_Bps if fit else None,
                     left_out_error=fit.median_left_out_error if fit else None,
-                    remark=fit.refused if fit else failure,
+                    reason=fit.refused if fit else failure,
                 )
             )
     order = _places(networks)
-    return tuple(sorted(found, key=lambda b: (order[b.network], b.ranks)))
+    return tuple(sorted(benchmarks, key=lambda b: (order[b.network], b.ranks)))
 
 
 def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """Networks by their measured rate: those inside a host first, those never measured last."""
+    """Returns the networks by descending measured rate: those inside a host first, those never measured last."""
     rates_bps: dict[str, float] = {}
     for cell in cells:
         known = cell.summary.network if cell.summary else None
@@ -338,7 +344,7 @@ def _by_speed(cells: Iterable[Cell]) -> tuple[str, ...]:
 
 
 def _environment(results: Iterable[ResultSummary]) -> dict[str, object]:
-    """The first result's that has one; empty where none has."""
+    """Returns the environment of the first result that has one; empty if none has."""
     for result in results:
         try:
             environment = json.loads(read_regular(result.directory / "environment.json"))

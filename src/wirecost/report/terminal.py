@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
+from wirecost.diagnostics import lines_of
 from wirecost.report import terminal_tables as tables
 from wirecost.report.compression import compressions
 from wirecost.report.memory import peak_rows
@@ -15,7 +16,7 @@ from wirecost.text import printable
 
 
 def print_report(report: StudyReport, console: Console | None = None, *, full: bool = False) -> None:
-    """Prints every table; of a large study an overview, unless it is asked for in `full`."""
+    """Prints every table of a study. A large study is printed as an overview, unless `full` is set."""
     console = console or Console(highlight=False)
     short = report.is_large and not full
     most = MOST_ROWS if short else None
@@ -44,7 +45,7 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
     if peak_rows(report):
         console.print()
         console.print(tables.peak_memory(report, most))
-    _print_remarks(report, console, most)
+    _print_diagnostics(report, console, most)
     if short:
         console.print()
         if predicted := sum(c.predicted_fraction is not None for c in report.cells):
@@ -71,17 +72,19 @@ def _print_links(report: StudyReport, console: Console, most: int | None) -> Non
         console.print(tables.benchmarks(report, most))
 
 
-def _print_remarks(report: StudyReport, console: Console, most: int | None) -> None:
-    """What didn't finish, and notes on what did."""
-    unfinished, warnings = report.unfinished(), report.warnings()
-    for one in unfinished[:most]:
-        text = Text(f"{one.status}: {one.what}: {printable(one.reason)}", style="red")
+def _print_diagnostics(report: StudyReport, console: Console, most: int | None) -> None:
+    """Prints the experiments that didn't finish, and the diagnostics of those that did."""
+    unfinished, diagnostics = report.unfinished(), report.diagnostics()
+    for row in unfinished[:most]:
+        text = Text(f"{row.status}: {row.what}: {printable(row.reason)}", style="red")
         console.print(text, soft_wrap=True)
     if left_out := len(unfinished[most:] if most is not None else ()):
         console.print(Text(f"and {left_out} more reasons why experiments have no result", style="red"))
-    for code, message, count in warnings[:most]:
-        console.print(
-            Text(f"note [{code}, {count} experiments]: {printable(message)}", style="yellow"), soft_wrap=True
-        )
-    if left_out := len(warnings[most:] if most is not None else ()):
-        console.print(Text(f"and {left_out} more notes", style="yellow"))
+    for reported in diagnostics[:most]:
+        first, *remedy = lines_of(reported.diagnostic)
+        experiments = f" ({reported.experiments} experiments)" if reported.experiments > 1 else ""
+        console.print(Text(f"{first}{experiments}", style="yellow"), soft_wrap=True)
+        for line in remedy:
+            console.print(Text(line), soft_wrap=True)
+    if left_out := len(diagnostics[most:] if most is not None else ()):
+        console.print(Text(f"and {left_out} more diagnostics", style="yellow"))

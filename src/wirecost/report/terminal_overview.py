@@ -1,4 +1,4 @@
-"""The overview of a large study on the terminal: its communication fractions in few rows."""
+"""Prints the overview of a large study on the terminal: its communication fractions in few rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIGHEST = 10
 
 
 def print_overview(report: StudyReport, console: Console) -> None:
-    """Fractions by each dimension, by network and plan, and the highest."""
+    """Prints the communication fractions by each dimension, by network and plan, and the highest ones."""
     console.print(_by_dimension(report))
     crossed = cross(report, MOST_ROWS, MOST_COLUMNS)
     if crossed is not None:
@@ -59,7 +59,7 @@ def _add_dimension(table: Table, report: StudyReport, dimension: Dimension) -> N
 
 
 def _cross(report: StudyReport, crossed: Cross, width: int) -> list[Table]:
-    """As many tables as the width needs."""
+    """Returns the cross table, split into as many tables as the width requires."""
     names_width = max((len(report.network_label(name)) for name, _ in crossed.rows), default=0) + 1
     tables = []
     for columns in _beside(crossed.columns, width - names_width):
@@ -80,16 +80,16 @@ def _cross(report: StudyReport, crossed: Cross, width: int) -> list[Table]:
 
 
 def _beside(names: Sequence[str], width: int) -> list[list[int]]:
-    """Places of names in groups that fit beside each other; at least one in each."""
+    """Groups the indices of names so that each group fits into the width; a group has at least one."""
     groups: list[list[int]] = []
-    left = 0
+    free_width = 0
     for place, name in enumerate(names):
         needed = max(len(name), len("0.00")) + 1
-        if not groups or needed > left:
+        if not groups or needed > free_width:
             groups.append([])
-            left = width
+            free_width = width
         groups[-1].append(place)
-        left -= needed
+        free_width -= needed
     return groups
 
 

@@ -1,4 +1,4 @@
-"""The tables of a study's report on the terminal."""
+"""Builds the terminal tables of a study's report."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ from wirecost.units import format_ns, format_rate_bps, format_size_bytes
 T = TypeVar("T")
 
 MOST_COLUMNS = 100
-"""Scales beside each other, however wide the terminal is."""
+"""Most scales beside each other, however wide the terminal is."""
 
 
 def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
-    """Study A's layout: workload x network down, <ranks, global batch> across, in tables that fit the width."""
+    """Returns tables that fit the width, with workload x network down and <ranks, global batch> across.
+
+    This is the layout of the interconnect study's tables (doi 10.1109/MM.2024.3360081).
+    """
     predicted = "; p: predicted, not measured" if report.predicted else ""
     title = f"Communication as a fraction of the iteration, {plan} (median of n iterations{predicted})"
     labels = {network: report.network_label(network) for network in report.networks}
@@ -60,21 +63,21 @@ def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
 
 
 def _beside(scales: Sequence[Scale], width: int) -> list[Sequence[Scale]]:
-    """Scales in groups whose columns fit beside each other; at least one in each."""
+    """Groups scales so that the columns of each group fit into the width; a group has at least one."""
     groups: list[list[Scale]] = []
-    left = 0
+    free_width = 0
     for scale in scales:
         needed = max(len(str(scale)), len(str(scale.scaling)), len("skipped")) + 1
-        if not groups or needed > left or len(groups[-1]) == MOST_COLUMNS:
+        if not groups or needed > free_width or len(groups[-1]) == MOST_COLUMNS:
             groups.append([])
-            left = width
+            free_width = width
         groups[-1].append(scale)
-        left -= needed
+        free_width -= needed
     return list(groups)
 
 
 def links(report: StudyReport, most: int | None = None) -> Table:
-    """What each network gave, measured after shaping with every host sending at once."""
+    """Returns the table of the networks' rates, measured after shaping while every host sends."""
     table = make_table("Links: nominal, and measured after shaping with every host sending at once (TCP)")
     for name in ("network", "transport", "nominal", "slowest run", "fastest run"):
         table.add_column(name, justify="left" if name in ("network", "transport") else "right")
@@ -90,13 +93,13 @@ def links(report: StudyReport, most: int | None = None) -> Table:
 
 
 def benchmarks(report: StudyReport, most: int | None = None) -> Table:
-    """What an all-reduce takes on each network, measured before training."""
+    """Returns the table of the networks' all-reduce benchmarks, measured before training."""
     table = make_table("All-reduce on each network, benchmarked before training")
     for name in ("network", "ranks", "latency", "bus bandwidth", "of"):
         table.add_column(name, justify="left" if name == "network" else "right")
     for b in _first(report.benchmarks, most, table):
         if b.largest_bytes is None:
-            row = ["none", Text(printable(b.remark or "")), ""]
+            row = ["none", Text(printable(b.reason or "")), ""]
         else:
             row = [
                 format_ns(b.latency_ns, 3) if b.latency_ns is not None else "unknown",
@@ -108,11 +111,11 @@ def benchmarks(report: StudyReport, most: int | None = None) -> Table:
 
 
 def speed_ups(report: StudyReport) -> Table:
-    """Rows: workload at a scale; columns: every slower network."""
-    found = report.speed_ups()
-    slower = [n for n in report.networks if any(s.slow == n for s in found)]
-    counts = sorted({n for s in found for n in (s.ratio.n_numerator, s.ratio.n_denominator)})
-    fast = {s.fast for s in found}
+    """Returns the table of speed-ups. A row is a workload at a scale, a column a slower network."""
+    rows = report.speed_ups()
+    slower = [n for n in report.networks if any(s.slow == n for s in rows)]
+    counts = sorted({n for s in rows for n in (s.ratio.n_numerator, s.ratio.n_denominator)})
+    fast = {s.fast for s in rows}
     table = make_table(
         f"Speed-up of {' or '.join(sorted(fast))}: ratio of median iteration times "
         f"(95 % bootstrap interval; n = {number_range(counts)} each)"
@@ -123,7 +126,7 @@ def speed_ups(report: StudyReport) -> Table:
         table.add_column("of")
     for network in slower:
         table.add_column(Text(f"over {report.network_label(network)}"), justify="right")
-    for (plan, workload, scale, of), group in groupby(found, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
+    for (plan, workload, scale, of), group in groupby(rows, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
         by_network = {s.slow: s.ratio for s in group}
         name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
         ratios = [by_network.get(n) for n in slower]
@@ -137,7 +140,7 @@ def speed_ups(report: StudyReport) -> Table:
 
 
 def speed_up_shares(report: StudyReport, most: int | None = None) -> Table:
-    """Rows: two networks."""
+    """Returns the table of aggregated speed-ups, with one row for each pair of networks."""
     table = make_table(
         "Speed-up of one network over another: geometric mean over experiments of the ratio of median iteration "
         "times (faster: its 95 % bootstrap interval lies above 1)"
@@ -159,18 +162,20 @@ def speed_up_shares(report: StudyReport, most: int | None = None) -> Table:
 
 
 def expectations(report: StudyReport, most: int | None = None) -> Table:
-    """Is the communication time what bytes and rate say? With `most`, the runs farthest off."""
-    found = report.expectations()
-    held = sum(e.holds for e in found)
+    """Returns the table that compares measured transfers with bytes / rate. With `most` it shows the runs with the
+    largest deviation.
+    """
+    rows = report.expectations()
+    n_held = sum(e.holds for e in rows)
     table = make_table(
-        f"Expected from bytes and rate: {held} of {len(found)} runs within {EXPECTATION_TOLERANCE:.0%} "
-        f"(transfer of one all-reduce, wait left out; n = {number_range(sorted({e.calls for e in found}))})"
+        f"Expected from bytes and rate: {n_held} of {len(rows)} runs within {EXPECTATION_TOLERANCE:.0%} "
+        f"(transfer of one all-reduce, wait left out; n = {number_range(sorted({e.calls for e in rows}))})"
     )
     for name in ("workload", "network", "scale"):
         table.add_column(name)
     for name in ("measured", "expected", "deviation"):
         table.add_column(name, justify="right")
-    for e in found if most is None else _first(overview.deviating(found), most, table):
+    for e in rows if most is None else _first(overview.deviating(rows), most, table):
         table.add_row(
             Text(e.cell.workload),
             Text(report.network_label(e.cell.network)),
@@ -183,9 +188,9 @@ def expectations(report: StudyReport, most: int | None = None) -> Table:
 
 
 def gradient_traffic(report: StudyReport, most: int | None = None) -> Table:
-    """Bytes saved beside the loss, where plans differ in their gradient traffic."""
-    found = compressions(report)
-    counts = sorted({len(c.losses) for c in found})
+    """Returns the table of saved bytes and losses for plans that differ in their gradient traffic."""
+    rows = compressions(report)
+    counts = sorted({len(c.losses) for c in rows})
     table = make_table(
         f"Gradient traffic: what a rank sends in an iteration (each collective on a ring), and the loss "
         f"of the first and last of n = {number_range(counts)} iterations"
@@ -194,7 +199,7 @@ def gradient_traffic(report: StudyReport, most: int | None = None) -> Table:
         table.add_column(name)
     for name in ("sent", "saved", "first loss", "last loss"):
         table.add_column(name, justify="right")
-    for c in _first(found, most, table):
+    for c in _first(rows, most, table):
         table.add_row(
             Text(c.cell.workload),
             Text(report.network_label(c.cell.network)),
@@ -209,7 +214,7 @@ def gradient_traffic(report: StudyReport, most: int | None = None) -> Table:
 
 
 def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
-    """Communication that compute hides and that it doesn't."""
+    """Returns the table of hidden and exposed communication in the profiled windows."""
     sources = ", ".join(sorted({p.profile.source for p in profiled(report)}))
     table = make_table(
         f"Overlap in a window under {sources}, after the measured iterations "
@@ -234,7 +239,10 @@ def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
 
 
 def peak_memory(report: StudyReport, most: int | None = None) -> Table:
-    """The most that a rank held at once. With `most`, where memory ran out and then the largest."""
+    """Returns the table of peak memory.
+
+    With `most` it shows runs that exhausted memory, then the largest peaks.
+    """
     table = make_table("Peak memory of a rank over the measured iterations, the largest over ranks and networks")
     for name in ("workload", "plan", "scale", "what"):
         table.add_column(name)
@@ -257,7 +265,7 @@ def peak_memory(report: StudyReport, most: int | None = None) -> Table:
 
 
 def _first(rows: Sequence[T], most: int | None, table: Table) -> Sequence[T]:
-    """The rows that are shown; the table says how many are not."""
+    """Returns the rows that are shown. The table's caption gives the number of those that are not."""
     if most is None or len(rows) <= most:
         return rows
     table.caption = Text(f"and {len(rows) - most} more: --only narrows the report down, --all shows all")

@@ -1,7 +1,8 @@
 """Specifications as plain validated data: Workload, Plan, Cluster, Network, Experiment, Study."""
 
-from wirecost.spec.cluster import GPU, Cluster, Cores, Link, gpu
+from wirecost.spec.cluster import GPU, Cluster, Link, SharedCores, gpu
 from wirecost.spec.experiment import Data, Device, Experiment, LossScaling, Optimizer, Periodic, Scaling
+from wirecost.spec.loading import load_spec, stack_named, with_bandwidth, with_nodes
 from wirecost.spec.network import Emulation, Native, Network
 from wirecost.spec.plan import (
     DataParallel,
@@ -13,15 +14,16 @@ from wirecost.spec.plan import (
     RankOrder,
     Recompute,
 )
+from wirecost.spec.provenance import Provenance
 from wirecost.spec.stack import Stack
 from wirecost.spec.study import ScalingRule, Study
-from wirecost.spec.workload import Family, MixtureOfExperts, Workload
+from wirecost.spec.testbed import Testbed
+from wirecost.spec.workload import Family, LatentAttention, MixtureOfExperts, Workload
 from wirecost.spec.yaml import load, parse_yaml, read_yaml, to_yaml, validate
 
 __all__ = [
     "GPU",
     "Cluster",
-    "Cores",
     "Data",
     "DataParallel",
     "Device",
@@ -29,6 +31,7 @@ __all__ = [
     "Experiment",
     "Family",
     "GradientTraffic",
+    "LatentAttention",
     "Link",
     "LossScaling",
     "MatrixPrecision",
@@ -40,17 +43,24 @@ __all__ = [
     "PipelineSchedule",
     "Plan",
     "Precision",
+    "Provenance",
     "RankOrder",
     "Recompute",
     "Scaling",
     "ScalingRule",
+    "SharedCores",
     "Stack",
     "Study",
+    "Testbed",
     "Workload",
     "gpu",
     "load",
+    "load_spec",
     "parse_yaml",
     "read_yaml",
+    "stack_named",
     "to_yaml",
     "validate",
+    "with_bandwidth",
+    "with_nodes",
 ]

@@ -32,15 +32,21 @@ class Spec(BaseModel):
     @classmethod
     def _no_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            for former, key in (*cls.deprecated_keys.items(), *cls.former_keys.items()):
-                if former in data and key not in data:
-                    data = {key if k == former else k: v for k, v in data.items()}
-                    if former in cls.deprecated_keys:
-                        deprecated(f"the key '{former}'", f"'{key}'")
+            data = cls.with_present_keys(data)
             for key, value in data.items():
                 if key not in cls.model_fields:
                     raise ValueError(one_of("key", key, cls.model_fields))
-                _check_numbers(key, value)
+                check_numbers(key, value)
+        return data
+
+    @classmethod
+    def with_present_keys(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Returns the data with present names for former names of keys. Warns of those that are deprecated."""
+        for former, key in (*cls.deprecated_keys.items(), *cls.former_keys.items()):
+            if former in data and key not in data:
+                data = {key if k == former else k: v for k, v in data.items()}
+                if former in cls.deprecated_keys:
+                    deprecated(f"the key '{former}'", f"'{key}'")
         return data
 
     @model_validator(mode="after")
@@ -51,7 +57,7 @@ class Spec(BaseModel):
         return self
 
 
-def _check_numbers(key: str, value: Any) -> None:
+def check_numbers(key: str, value: Any) -> None:
     """Raises ValueError for a number outside the bounds, also inside lists and mappings."""
     if isinstance(value, bool | str):
         return
@@ -62,7 +68,7 @@ def _check_numbers(key: str, value: Any) -> None:
             raise ValueError(f"{key}: {shown} can't be")
     elif isinstance(value, dict):
         for inner_key, item in value.items():
-            _check_numbers(f"{key}.{inner_key}", item)
+            check_numbers(f"{key}.{inner_key}", item)
     elif isinstance(value, list | tuple):
         for item in value:
-            _check_numbers(key, item)
+            check_numbers(key, item)

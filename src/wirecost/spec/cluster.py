@@ -12,6 +12,7 @@ from wirecost.spec.base import Spec
 from wirecost.spec.efficiency import NetworkEfficiency
 from wirecost.spec.plan import MatrixPrecision
 from wirecost.spec.presets import named, names
+from wirecost.spec.provenance import Sourced
 from wirecost.units import Rate, TimeS
 
 
@@ -19,12 +20,16 @@ def _link(value: Any) -> Any:
     return named("link", value)
 
 
-class GPU(Spec):
+class GPU(Sourced):
     """An accelerator, or the CPU that ranks train on: values of its datasheet, and calibrated efficiencies.
 
     `wirecost calibrate` determines the values from `matrix_efficiency` to `attention_efficiency`.
 
     Attributes:
+        name: name of the GPU.
+        aliases: other names under which tables list the GPU.
+        architecture: generation of the GPU, which decides the default links and stack.
+        memory_bytes: size of the memory in bytes.
         memory_bandwidth_Bps: bandwidth of the memory in bytes/s.
         peak_flops: dense peak in FLOP/s for each number format.
         matrix_efficiency: fraction of the peak that large matrix products reach.
@@ -35,9 +40,10 @@ class GPU(Spec):
             power limit.
         attention_efficiency: efficiency of fused attention kernels relative to that on an A100, for which they
             were tuned first.
+        source: where the values of the datasheet are from.
+        calibration: what the efficiencies were fitted to. None is nothing.
     """
 
-    name: str
     aliases: tuple[str, ...] = ()
     architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna3", "cpu"]
     memory_bytes: PositiveInt
@@ -48,14 +54,13 @@ class GPU(Spec):
     memory_efficiency: float = Field(default=0.85, gt=0, le=1)
     power_throttle: float = Field(default=0.0, ge=0, le=1)
     attention_efficiency: float = Field(default=1.0, gt=0, le=2)
-    source: str
-    calibration: str | None = None
 
 
-class Link(Spec):
-    """A link inside a node or between nodes. Unset values are those of `wirecost.model.collectives`.
+class Link(Sourced):
+    """A link inside a node or between nodes. Unset values are those of `wirecost.costmodel.collectives`.
 
     Attributes:
+        name: name of the link.
         rate: nominal rate in one direction, per GPU inside a node and per NIC between nodes.
         interface_rate: the rate that the interface reports, if it differs. NCCL uses this one. A veth pair reports
             10 Gb/s.
@@ -65,9 +70,10 @@ class Link(Spec):
         half_rate_bytes: message size that takes twice its time at full rate.
         shared_efficiency: fraction of a node's rate that remains if several rings, each with several of its
             GPUs, cross the same NICs.
+        source: where the nominal values are from.
+        calibration: what the other values were fitted to. None is nothing.
     """
 
-    name: str
     rate: Rate
     interface_rate: Rate | None = None
     latency: TimeS | None = None
@@ -75,11 +81,9 @@ class Link(Spec):
     efficiency: float | None = Field(default=None, gt=0, le=1)
     half_rate_bytes: NonNegativeFloat | None = None
     shared_efficiency: float | None = Field(default=None, gt=0, le=1)
-    source: str
-    calibration: str | None = None
 
 
-class Cores(Spec):
+class SharedCores(Spec):
     """CPU cores on which ranks compute, and which they share.
 
     Attributes:
@@ -89,6 +93,7 @@ class Cores(Spec):
             machine.
         serial: fraction of a rank's computation that further threads don't accelerate (Amdahl 1967,
             doi 10.1145/1465482.1465560).
+        source: where the values are from.
     """
 
     count: PositiveInt
@@ -99,7 +104,24 @@ class Cores(Spec):
 
 
 class Cluster(Spec):
-    """A cluster of equal nodes. `gpu` is a GPU or the name of a preset."""
+    """A cluster of equal nodes.
+
+    Attributes:
+        name: name of the cluster. In a file, the file's name if absent.
+        description: free text.
+        gpu: name of a GPU preset, or the values of a GPU written out.
+        gpus_per_node: number of GPUs of a node.
+        nodes: number of nodes.
+        intra_node: link between the GPUs of a node: name of a preset, or a link written out.
+        inter_node: link of one NIC between nodes: name of a preset, or a link written out.
+        nics_per_node: number of NICs of a node.
+        shared_cores: CPU cores that ranks share, if ranks compute on CPUs.
+        dollars_per_gpu_hour: price of one GPU for an hour in US dollars.
+        network_efficiency: times of collectives that were measured on this cluster.
+        source: where the description is from.
+    """
+
+    deprecated_keys = {"cores": "shared_cores"}
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     description: str = ""
@@ -109,7 +131,7 @@ class Cluster(Spec):
     intra_node: Annotated[Link, BeforeValidator(_link)]
     inter_node: Annotated[Link, BeforeValidator(_link)]
     nics_per_node: PositiveInt = 1
-    cores: Cores | None = None
+    shared_cores: SharedCores | None = None
     dollars_per_gpu_hour: NonNegativeFloat | None = None
     network_efficiency: NetworkEfficiency | None = None
     source: str | None = None

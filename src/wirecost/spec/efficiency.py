@@ -14,6 +14,11 @@ class Segment(Spec):
     This is Hockney's model (R. Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994).
     Only the intercept of the first segment is a latency. That of a later segment is the extrapolation to 0
     bytes, and can be negative.
+
+    Attributes:
+        from_bytes: smallest total size of the segment in bytes.
+        intercept_ns: time at 0 bytes in nanoseconds.
+        bandwidth_Bps: slope of the segment as bytes per second.
     """
 
     from_bytes: NonNegativeInt
@@ -22,7 +27,12 @@ class Segment(Spec):
 
 
 class Interval(Spec):
-    """A 90 % confidence interval."""
+    """A 90 % confidence interval.
+
+    Attributes:
+        low: lower end, in the unit of the value.
+        high: upper end, in the unit of the value.
+    """
 
     low: float
     high: float
@@ -32,12 +42,20 @@ class CollectiveEfficiency(Spec):
     """The times of one collective in groups of one shape.
 
     Attributes:
-        ranks, hosts: numbers of ranks and hosts of a group.
+        collective: name of the collective, like `all_reduce`.
+        ranks: number of ranks of a group.
+        hosts: number of hosts of a group. None is unknown.
         groups: number of groups that communicate at the same time.
-        latency_ns: intercept of the first segment.
-        bus_bandwidth_Bps: bus bandwidth to which the last segment converges for large sizes.
+        smallest_bytes: smallest measured total size in bytes.
+        largest_bytes: largest measured total size in bytes.
+        segments: ranges of sizes, each with an intercept and a bandwidth.
+        latency_ns: intercept of the first segment in nanoseconds.
+        latency_interval_ns: 90 % interval of the latency in nanoseconds.
+        bus_bandwidth_Bps: bus bandwidth in bytes per second to which the last segment converges for large sizes.
+        bus_bandwidth_interval_Bps: 90 % interval of the bus bandwidth in bytes per second.
         error: median relative error of leave-one-out predictions over the sizes.
         points: number of measurements.
+        source: what was measured.
     """
 
     collective: str
@@ -78,6 +96,14 @@ class RankLatency(Spec):
 
     It is `base_ns` + `step_ns` x (n - 1) on a ring, and `base_ns` + `step_ns` x log2(n) on a tree. `shape` is
     the one that fits the measurements better.
+
+    Attributes:
+        collective: name of the collective, like `all_reduce`.
+        shape: `ring` or `tree`.
+        base_ns: constant part of the latency in nanoseconds.
+        step_ns: part for each step of the ring or level of the tree in nanoseconds.
+        error: relative error of the fit.
+        rank_counts: numbers of ranks that were measured.
     """
 
     collective: str
@@ -95,7 +121,14 @@ class RankLatency(Spec):
 
 
 class NetworkEfficiency(Spec):
-    """The fitted times of a cluster's network. `emulated` says whether the network was emulated."""
+    """The fitted times of a cluster's network.
+
+    Attributes:
+        network: name of the network that was measured.
+        emulated: whether the network was emulated. None is unknown.
+        collectives: times of each collective in groups of each measured shape.
+        latency_over_ranks: latency of each collective as a function of the number of ranks.
+    """
 
     network: str | None = None
     emulated: bool | None = None

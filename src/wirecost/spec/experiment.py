@@ -79,6 +79,11 @@ class LossScaling(Spec):
 
     After an overflow the scale is halved, and the step is skipped. After `window` steps without an overflow the
     scale is doubled.
+
+    Attributes:
+        initial: scale of the first iteration.
+        window: number of iterations without an overflow after which the scale is doubled.
+        smallest: scale below which it is not halved any more.
     """
 
     initial: float = Field(default=2.0**16, ge=1)
@@ -90,7 +95,13 @@ class Optimizer(Spec):
     """AdamW (Loshchilov & Hutter 2019) with the usual betas for language models.
 
     Attributes:
+        learning_rate: step size.
+        weight_decay: decoupled weight decay.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        epsilon: constant in the denominator of a step.
         gradient_clipping: largest global norm of the gradients (Pascanu et al. 2013). None disables clipping.
+        loss_scaling: dynamic loss scaling with `precision: fp16`.
     """
 
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -106,7 +117,8 @@ class Periodic(Spec):
     """Tasks between iterations.
 
     Attributes:
-        checkpoint_every, validate_every: numbers of iterations between two tasks. 0 disables a task.
+        checkpoint_every: number of iterations between two checkpoints. 0 disables checkpoints.
+        validate_every: number of iterations between two validations. 0 disables validation.
         validation_batches: number of global batches of text that isn't used for training.
     """
 
@@ -116,7 +128,28 @@ class Periodic(Spec):
 
 
 class Experiment(Spec):
-    """A workload with a plan, on hosts that a network connects. A rank is one process. Batches count sequences."""
+    """A workload with a plan, on hosts that a network connects. A rank is one process. Batches count sequences.
+
+    Attributes:
+        workload: model that is trained.
+        plan: parallelism and precision.
+        network: network between the hosts.
+        scaling: rule of the study from which the batches follow.
+        hosts: number of hosts.
+        ranks_per_host: number of ranks on each host.
+        global_batch: number of sequences in one iteration of all ranks together.
+        micro_batch: number of sequences that a rank computes at once.
+        iterations: smallest number of measured iterations.
+        min_time: minimum measuring time. Iterations are added until it is reached.
+        warmup: number of iterations before the measured ones.
+        seed: seed of weights and batches.
+        device: `cpu` (gloo) or `cuda` (NCCL, one GPU for each rank).
+        data: training text and tokenizer.
+        optimizer: settings of AdamW.
+        periodic: checkpoints and validation between iterations.
+        profile_iterations: number of iterations under torch.profiler after the measured ones.
+        timeout: longest time that the experiment may take.
+    """
 
     former_keys = {"fabric": "network"}
 
@@ -190,6 +223,8 @@ class Experiment(Spec):
         if not self.profile_iterations:
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
+        if self.workload.latent_attention is None:
+            del content["workload"]["latent_attention"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -42,6 +42,20 @@ class Config:
             raise ValueError(f"{present_key}: should be a whole number from 1 to {LARGEST}, not {_shown(value)}")
         return value
 
+    def count(self, key: str) -> int:
+        """Returns the integer under `key`, which may be 0. A missing value and null are 0."""
+        value = self.data.get(key)
+        return 0 if type(value) is int and value == 0 else self.whole(key, default=0)
+
+    def number(self, key: str, *, default: float) -> float:
+        """Returns the number under `key`, which isn't negative. null counts as missing."""
+        value = self.data.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST:
+            raise ValueError(f"{key}: should be a number from 0 to {LARGEST}, not {_shown(value)}")
+        return float(value)
+
     def flag(self, key: str, *, default: bool) -> bool:
         """Returns the boolean under `key`. null counts as missing."""
         value = self.data.get(key)
@@ -117,7 +131,58 @@ def _llama(c: Config) -> dict[str, Any]:
 
 def _mixtral(c: Config) -> dict[str, Any]:
     experts = {"experts": c.whole("num_local_experts"), "top_k": c.whole("num_experts_per_tok")}
-    return {**_llama(c), "mixture_of_experts": experts}
+    return {**_llama(c), "mixture_of_experts": {**experts, "aux_loss": _router_loss(c)}}
+
+
+def _router_loss(c: Config) -> float:
+    """Returns the coefficient of the balancing loss, which `transformers` adds only with the router's logits."""
+    coefficient = c.number("router_aux_loss_coef", default=0.001)
+    return coefficient if c.flag("output_router_logits", default=False) else 0.0
+
+
+def _deepseek(c: Config) -> dict[str, Any]:
+    """Returns the dimensions of DeepSeek's mixture of experts with ordinary attention, as of DeepSeek-MoE-16B."""
+    third = c.data.get("model_type") == "deepseek_v3"
+    scorings = ("sigmoid", "softmax") if third else ("softmax", "sigmoid")
+    c.only("moe_layer_freq", 1)
+    return {
+        **_llama(c),
+        "mixture_of_experts": {
+            "experts": c.whole("n_routed_experts"),
+            "top_k": c.whole("num_experts_per_tok"),
+            "expert_ffn_hidden": c.whole("moe_intermediate_size"),
+            "shared_experts": c.count("n_shared_experts"),
+            "dense_layers": c.count("first_k_dense_replace"),
+            "scoring": c.only("scoring_func", *scorings),
+            "normalised": c.flag("norm_topk_prob", default=third),
+            "scaling": c.number("routed_scaling_factor", default=1.0),
+            "aux_loss": c.number("aux_loss_alpha", default=0.0 if third else 0.001),
+        },
+    }
+
+
+def _deepseek_v2(c: Config) -> dict[str, Any]:
+    """Returns the dimensions of DeepSeek-V2 and V3, whose experts are in groups and whose attention is latent."""
+    dimensions = _deepseek(c)
+    methods = ["greedy", "group_limited_greedy", "noaux_tc"]
+    if c.data.get("model_type") == "deepseek_v3":
+        methods.reverse()
+    if c.only("topk_method", *methods) != "greedy":
+        groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
+        dimensions["mixture_of_experts"] |= groups
+    value = c.whole("v_head_dim")
+    return {
+        **dimensions,
+        "kv_heads": None,
+        "head_dim": value,
+        "latent_attention": {
+            "kv_rank": c.whole("kv_lora_rank"),
+            "q_rank": c.whole("q_lora_rank", default=0) or None,
+            "nope_head_dim": c.whole("qk_nope_head_dim"),
+            "rope_head_dim": c.whole("qk_rope_head_dim"),
+            "value_head_dim": value,
+        },
+    }
 
 
 def _qwen3_moe(c: Config) -> dict[str, Any]:
@@ -130,6 +195,8 @@ def _qwen3_moe(c: Config) -> dict[str, Any]:
             "experts": c.whole("num_experts", "num_local_experts"),
             "top_k": c.whole("num_experts_per_tok"),
             "expert_ffn_hidden": c.whole("moe_intermediate_size"),
+            "normalised": c.flag("norm_topk_prob", default=False),
+            "aux_loss": _router_loss(c),
         },
     }
 
@@ -168,6 +235,9 @@ def _t5(c: Config) -> dict[str, Any]:
 
 TYPES: dict[str, Callable[[Config], dict[str, Any]]] = {
     "bert": _bert,
+    "deepseek": _deepseek,
+    "deepseek_v2": _deepseek_v2,
+    "deepseek_v3": _deepseek_v2,
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
     "llama": _llama,

@@ -20,9 +20,10 @@ class Emulation(Spec):
     Attributes:
         rate: rate in each direction. None is the speed of the machine.
         delay: one-way delay, which needs the kernel's netem.
-        socket_threads, sockets_per_thread: NCCL opens `socket_threads` x `sockets_per_thread` connections
-            between two hosts (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD). One connection is too slow for a
-            fast network.
+        socket_threads: number of threads with which NCCL serves the sockets between two hosts
+            (NCCL_SOCKET_NTHREADS).
+        sockets_per_thread: number of sockets of each of these threads (NCCL_NSOCKS_PERTHREAD). One connection is
+            too slow for a fast network.
     """
 
     rate: Rate | None = None
@@ -42,7 +43,12 @@ class Emulation(Spec):
 
 
 class Native(Spec):
-    """A native network: the interface and the environment variables that make NCCL or gloo use it."""
+    """A native network: the interface and the environment variables that make NCCL or gloo use it.
+
+    Attributes:
+        interface: name of the network interface, like `eth2`.
+        environment: environment variables of every rank, like `NCCL_NET: IB`.
+    """
 
     interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:-]{0,14}$")
     environment: dict[str, str] = {}
@@ -52,7 +58,10 @@ class Network(Spec):
     """A network.
 
     Attributes:
-        emulate, native: the emulation is used on one machine, and the native form on a cluster.
+        name: name of the network in tables and directories.
+        description: free text for reports.
+        emulate: links of emulated hosts, which are used on one machine.
+        native: real network, which is used on a cluster.
         inside: whether the network is inside one host (NVLink, shared memory). All ranks are then on one host.
         transport: the transport that NCCL must report with the native form. A run with another one reports that.
     """

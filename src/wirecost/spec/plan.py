@@ -84,6 +84,27 @@ class Plan(Spec):
     """How a model is distributed over ranks.
 
     The data-parallel degree isn't set. It is the number of ranks divided by the product of the other degrees.
+
+    Attributes:
+        name: name of the plan in tables and directories.
+        data_parallel: how replicas of the model are kept equal, and what is sharded over them.
+        sharding_group: ranks over which ZeRO shards: `all` of the data-parallel group, or those of one `node`.
+        tensor_parallel: number of ranks over which each layer is split.
+        sequence_parallel: whether activations between the split parts of a layer are split by sequence as well.
+        pipeline_parallel: number of pipeline stages.
+        pipeline_schedule: order of forward and backward passes in the pipeline.
+        virtual_stages: number of chunks of layers on each rank with the schedule `interleaved`.
+        context_parallel: number of ranks over which each sequence is split.
+        expert_parallel: number of ranks over which the experts of a layer are distributed.
+        precision: precision of parameters, gradients and activations.
+        matrix_precision: precision of the layers' matrix products, if it is lower than `precision`.
+        recompute: activations that backward computes again instead of keeping them.
+        overlap: whether collectives run during computation where they can.
+        bucket_bytes: size of a bucket of gradients in bytes.
+        gradient_traffic: format in which gradients are sent.
+        powersgd_rank: rank of the factors with `gradient_traffic: powersgd`.
+        rank_order: order of the parallel dimensions over neighbouring ranks.
+        compile: whether layers are compiled with torch.compile.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -97,14 +118,14 @@ class Plan(Spec):
     context_parallel: PositiveInt = 1
     expert_parallel: PositiveInt = 1
     precision: Precision = Precision.FP32
-    matrix_precision: MatrixPrecision | None = None  # of the layers' matrix products, if lower than `precision`
+    matrix_precision: MatrixPrecision | None = None
     recompute: Recompute = Recompute.NONE
-    overlap: bool = True  # whether collectives run during computation if possible
-    bucket_bytes: PositiveInt = 25 * 2**20  # size of a bucket of gradients
+    overlap: bool = True
+    bucket_bytes: PositiveInt = 25 * 2**20
     gradient_traffic: GradientTraffic = GradientTraffic.NATIVE
     powersgd_rank: PositiveInt = 4
     rank_order: RankOrder = RankOrder.TENSOR_FIRST
-    compile: bool = False  # torch.compile
+    compile: bool = False
 
     @property
     def model_parallel(self) -> int:

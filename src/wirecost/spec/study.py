@@ -45,8 +45,16 @@ HostShape = Annotated[int | str, BeforeValidator(_host_shape)]
 
 
 class ScalingRule(Spec):
-    """A scaling rule: `strong` with a `global_batch`, or `weak` with a `micro_batch`. `hosts` override the
-    study's."""
+    """A scaling rule: `strong` with a `global_batch`, or `weak` with a `micro_batch`.
+
+    Attributes:
+        kind: `strong` keeps the global batch constant over the ranks. `weak` keeps each rank's micro-batch.
+        global_batch: number of sequences in one iteration of all ranks together. Strong scaling needs it.
+        micro_batch: number of sequences that a rank computes at once. Weak scaling needs it. With strong scaling
+            the rest of each rank's share is accumulated, and None is the whole share.
+        hosts: numbers of hosts for this rule, which replace the study's. An entry like `2x4` is hosts x ranks on
+            each host.
+    """
 
     kind: Scaling
     global_batch: PositiveInt | None = None
@@ -91,6 +99,24 @@ class Study(Spec):
     """A matrix of experiments, and the settings that they share.
 
     Attributes:
+        name: name of the study and of its directory of results.
+        description: free text for reports.
+        workloads: models to train: names of presets, dimensions, or paths of Hugging Face `config.json` files.
+        networks: networks to train over: names of presets, or networks written out.
+        plans: parallelism and precision to train with: names of presets, or plans written out.
+        scaling: rules that say how batches grow with the number of ranks.
+        hosts: numbers of hosts. An entry like `2x4` is hosts x ranks on each host.
+        ranks_per_host: number of ranks on each host, where `hosts` doesn't say.
+        iterations: smallest number of measured iterations of each experiment.
+        min_time: minimum measuring time of each experiment. Iterations are added until it is reached.
+        warmup: number of iterations before the measured ones.
+        seed: seed of weights and batches.
+        device: `cpu` (gloo) or `cuda` (NCCL, one GPU for each rank).
+        data: training text and tokenizer.
+        optimizer: settings of AdamW.
+        periodic: checkpoints and validation between iterations.
+        profile_iterations: number of iterations under torch.profiler after the measured ones.
+        timeout: longest time that one experiment may take.
         benchmark: whether each network is benchmarked before models are trained over it.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -23,13 +23,37 @@ SPECIAL_TOKENS = {Family.GPT: 0, Family.BERT: 3, Family.T5: 101}
 (Devlin et al. 2018), and T5 a start token and 100 sentinels (Raffel et al. 2019, section 3.1.4)."""
 
 
+LLAMA = {
+    "family": Family.GPT,
+    "activation": "swiglu",
+    "norm": "rmsnorm",
+    "positions": "rotary",
+    "biases": False,
+    "tied_embeddings": False,
+}
+"""Keys of a decoder that `family: llama` stands for (Touvron et al. 2023, arXiv:2302.13971, section 2.2)."""
+
+
 class MixtureOfExperts(Spec):
     """A mixture of experts: each layer has `experts` MLPs instead of one, and each token uses `top_k` of them.
 
     Attributes:
+        experts: number of MLPs of a layer among which each token chooses.
+        top_k: number of experts that each token uses.
         expert_ffn_hidden: width of an expert. None is the workload's `ffn_hidden`.
         shared_experts: number of further experts of the same width that every token uses.
         dense_layers: number of first layers with one MLP of the workload's `ffn_hidden`.
+        scoring: the function that turns the router's logits into scores.
+        normalised: whether the weights of a token's experts are divided by their sum.
+        scaling: factor of these weights.
+        aux_loss: coefficient of the loss that balances the experts of a layer (Fedus et al. 2021,
+            arXiv:2101.03961, section 2.2). It is added to the loss for every layer with experts.
+        capacity_factor: each expert takes this number times its share of the copies, and drops the others. None
+            drops none.
+        routing: `learned`, or `balanced` if each expert gets equally many copies whatever the scores.
+        groups: number of equal groups in which the experts are (arXiv:2405.04434, section 2.2.1).
+        top_k_groups: number of best groups whose experts a token may use. A group is as good as its best score, or
+            with sigmoid scores as the sum of its best two (arXiv:2412.19437, section 2.1.2).
     """
 
     experts: PositiveInt
@@ -37,25 +61,79 @@ class MixtureOfExperts(Spec):
     expert_ffn_hidden: PositiveInt | None = None
     shared_experts: NonNegativeInt = 0
     dense_layers: NonNegativeInt = 0
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalised: bool = True
+    scaling: float = Field(default=1.0, gt=0, le=1e6)
+    aux_loss: float = Field(default=0.0, ge=0, le=1e6)
+    capacity_factor: float | None = Field(default=None, gt=0, le=1e6)
+    routing: Literal["learned", "balanced"] = "learned"
+    groups: PositiveInt = 1
+    top_k_groups: PositiveInt = 1
 
     @model_validator(mode="after")
     def _enough_experts(self) -> MixtureOfExperts:
         if self.top_k > self.experts:
             raise ValueError(f"top_k {self.top_k} can't exceed the {self.experts} experts")
+        if self.experts % self.groups:
+            raise ValueError(
+                f"{self.experts} experts do not divide into {self.groups} groups; nearest that do: "
+                f"{nearest_multiples(self.experts, self.groups)}"
+            )
+        if self.top_k_groups > self.groups:
+            raise ValueError(f"top_k_groups {self.top_k_groups} can't exceed the {self.groups} groups")
+        if self.top_k > self.experts // self.groups * self.top_k_groups:
+            raise ValueError(
+                f"top_k {self.top_k} can't exceed the experts of {self.top_k_groups} of {self.groups} groups"
+            )
         return self
+
+
+class LatentAttention(Spec):
+    """Multi-head latent attention: keys and values are computed from a vector of low rank (DeepSeek-V2,
+    arXiv:2405.04434, section 2.1).
+
+    Attributes:
+        kv_rank: size of the vector from which keys and values are computed.
+        q_rank: size of the vector from which queries are computed. None computes them from the input.
+        nope_head_dim: size of the part of a head's queries and keys without positions.
+        rope_head_dim: size of the part of a head's queries and keys with rotary positions. All heads share this
+            part of the keys.
+        value_head_dim: size of a head's values.
+    """
+
+    kv_rank: PositiveInt
+    q_rank: PositiveInt | None = None
+    nope_head_dim: PositiveInt
+    rope_head_dim: PositiveInt
+    value_head_dim: PositiveInt
 
 
 class Workload(Spec):
     """The dimensions of a transformer.
 
     Attributes:
+        name: name of the workload in tables and directories.
+        family: kind of transformer: `gpt` (decoder), `bert` (encoder) or `t5` (both).
         layers: number of decoder layers for gpt, and of encoder layers for bert and t5.
         decoder_layers: number of decoder layers for t5.
+        hidden: number of features of a token between layers.
+        heads: number of attention heads.
         kv_heads: number of heads for keys and values. With fewer than `heads`, attention is grouped-query
             attention.
         head_dim: size of a head. None is hidden / heads.
         ffn_hidden: width of the MLP. None is 4 x hidden.
+        latent_attention: replaces the sizes of heads, of which `head_dim` is then only an approximation for
+            predictions.
         vocab_size: number of rows of the embedding, with padding.
+        sequence_length: number of tokens of a sequence. For t5, tokens that the encoder reads.
+        decoder_sequence_length: number of tokens that the decoder of t5 reads. None is `sequence_length`.
+        activation: activation function of the MLP. `swiglu` and `geglu` have a third matrix.
+        norm: kind of normalization.
+        positions: how positions enter the model: learned, rotary or relative embeddings.
+        biases: whether the matrix products of the layers have biases.
+        tied_embeddings: whether the output layer shares the embedding's weights.
+        mixture_of_experts: experts of each layer. None is one MLP in each layer.
+        source: where the dimensions were published.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -76,7 +154,16 @@ class Workload(Spec):
     biases: bool = True
     tied_embeddings: bool = True
     mixture_of_experts: MixtureOfExperts | None = None
+    latent_attention: LatentAttention | None = None
     source: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _llama_is_a_kind_of_gpt(cls, data: Any) -> Any:
+        """Replaces `family: llama` by gpt with what makes a Llama, where no key says otherwise."""
+        if isinstance(data, dict) and data.get("family") == "llama":
+            return {**LLAMA, **{key: value for key, value in data.items() if key != "family"}}
+        return data
 
     @model_validator(mode="after")
     def _dimensions_fit(self) -> Workload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,13 +116,17 @@ def validate(model: type[M], data: Any, where: str) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise SpecError(_first_line(error, where)) from error
+        raise SpecError(_first_line(error, where, getattr(model, "INLINED", ()))) from error
     except RecursionError as error:
         raise SpecError(f"{where}: nested too deeply") from error
 
 
-def _first_line(error: ValidationError, where: str) -> str:
-    """Returns a one-line message with the first problem of a validation, and the number of the others."""
+def _first_line(error: ValidationError, where: str, inlined: Container[str]) -> str:
+    """Returns a one-line message with the first problem of a validation, and the number of the others.
+
+    Args:
+        inlined: names of records whose keys stand in the specification itself.
+    """
     details = error.errors()
     # pydantic reports a list whose only entry is invalid as too short as well. This is one mistake.
     problems = [
@@ -132,7 +137,10 @@ def _first_line(error: ValidationError, where: str) -> str:
     ]
     first = problems[0]
     key = ""
-    for step in first["loc"]:
+    place = first["loc"]
+    steps = place[1:] if len(place) > 1 and str(place[0]) in inlined else place
+    # A value that may be one of several things has the name of the one that was tried among its steps.
+    for step in (s for s in steps if not str(s).startswith("function-")):
         key += f"[{step}]" if isinstance(step, int) else f"{'.' if key else ''}{step}"
     message = str(first["msg"]).removeprefix("Value error, ")
     context = first.get("ctx", {})

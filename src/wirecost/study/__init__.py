@@ -1,4 +1,4 @@
-"""Studies: run a matrix of experiments, each in fresh processes, and keep what came out."""
+"""Studies: a matrix of experiments, each run in fresh processes, and the store of their results."""
 
 from wirecost.study.runner import Progress, run_study
 from wirecost.study.store import Result, Status, Store

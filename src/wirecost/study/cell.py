@@ -1,8 +1,9 @@
-"""One experiment, run in a process of its own: `python -m wirecost.study.cell DIRECTORY [WORKER...]`.
+"""Runs one experiment in a separate process: `python -m wirecost.study.cell DIRECTORY [WORKER...]`.
 
-Builds the network, measures it, starts the ranks, watches them, and writes `outcome.json`. Runs isolated
-(see `wirecost.launch.isolate`), so that whatever kills it leaves nothing behind. Ranks are forked from it, and it
-from one process for a whole study (`wirecost.launch.preloaded`), so that PyTorch is loaded once.
+The process builds the network, measures it, starts the ranks, watches them and writes `outcome.json`. It runs
+isolated (see `wirecost.launch.isolate`), so that nothing is left behind however it ends. The ranks are forked from
+it, and it is forked from one process for the whole study (`wirecost.launch.preloaded`), so that PyTorch is loaded
+once.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from wirecost.train.worker import run_here
 
 BUSY_SAMPLE_S = 0.3
 THREADS_BESIDE_A_GPU = 4
-"""Of a rank whose work a GPU does: it issues from one of them, and more would only disturb other ranks."""
+"""Number of threads of a rank that computes on a GPU. One thread launches kernels; more would disturb other ranks.
+"""
 
 
 def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
-    """Runs the experiment in `directory` to its end.
+    """Runs the experiment in `directory` and returns its outcome.
 
     Args:
         worker: another command for a rank, called with the directory.
@@ -74,7 +76,9 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
 
 
 def _busy_fraction() -> float | None:
-    """How much of all cores others use, before anything of ours runs; None where the kernel doesn't tell."""
+    """Returns the share of all cores that other programs use before the run starts; None if the kernel doesn't
+    report it.
+    """
 
     def read() -> tuple[int, int]:
         # user nice system idle iowait irq softirq steal (proc_stat(5))
@@ -124,7 +128,7 @@ def _samples(directory: Path, rank: int) -> int:
 
 
 def preload() -> None:
-    """What ranks import, for a process that cells are forked from."""
+    """Imports the modules that ranks need, in the process from which experiments are forked."""
     preload_rank()
 
 
@@ -135,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if (code := exit_code_of(error)) is None:
             raise
-        with suppress(OSError):  # the log may be what can't be written
+        with suppress(OSError):  # the log itself may not be writable
             traceback.print_exc()
         return code
     return 0

@@ -1,4 +1,6 @@
-"""From the raw samples of every rank to a breakdown: matches collectives over ranks, tells wait from transfer."""
+"""Builds a breakdown from the raw samples of all ranks: matches collectives over ranks, separates wait and
+transfer.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from wirecost.breakdown import (
     Parts,
     PeakMemory,
     Phase,
-    ResultWarning,
     Source,
 )
 from wirecost.collectives.traffic import ring_bytes_sent, ring_transfer_s
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.emulation.probe import LinkMeasurement
 from wirecost.emulation.segments import Segments
 from wirecost.ncclog import not_as_asked, read_logs
@@ -32,18 +34,19 @@ from wirecost.study.profiled import read_profile
 from wirecost.study.store import StoreError
 
 LOSSY = 0.01
-"""The share of TCP segments sent again from which a result says so: each may stall its connection for 200 ms, the
-least that Linux waits for an acknowledgement."""
+"""Share of retransmitted TCP segments from which on a result has a diagnostic. Each may stall its connection for
+200 ms, Linux's shortest wait for an acknowledgement.
+"""
 BUSY = 0.15
-"""The share of all cores that other programs may use before a result says so."""
+"""Share of all cores used by other programs from which on a result has a diagnostic."""
 
 
 class IncompleteSamplesError(ValueError):
-    """Ranks that ended well left fewer samples than they should have."""
+    """Raised when ranks that succeeded left fewer samples than they should have."""
 
 
 def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
-    """The breakdown of a finished experiment, warm-up left out.
+    """Returns the breakdown of a finished experiment without warm-up.
 
     Raises:
         IncompleteSamplesError: if a rank lacks iterations.
@@ -51,7 +54,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     by_rank = [_read_samples(directory / "samples" / f"rank-{r}.jsonl") for r in range(experiment.ranks)]
     expected = experiment.warmup + experiment.iterations
     if experiment.min_time:
-        expected = max(expected, *map(len, by_rank), 0)  # the ranks agreed on how many more there are
+        expected = max(expected, *map(len, by_rank), 0)  # the ranks agreed on the number of additional iterations
     for rank, samples in enumerate(by_rank):
         if len(samples) != expected:
             raise IncompleteSamplesError(f"rank {rank} left {len(samples)} of {expected} iterations")
@@ -66,12 +69,13 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             phases={Phase(k): v for k, v in sample["phases"].items()},
             start_ns=sample["start_ns"],
             loss=sample["loss"],
+            expert_load=sample.get("expert_load"),
         )
         for rank, samples in enumerate(measured)
         for sample in samples
     )
     collectives = _collectives(measured, link)
-    transport, doubts = _transport(experiment, directory)
+    transport, mismatch = _transport(experiment, directory)
     use, uncounted = _link_use(directory)
     return Breakdown(
         source=Source.MEASURED,
@@ -92,9 +96,9 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         profile=read_profile(experiment, directory),
         peak_memory=tuple(_peak_memory(experiment, directory)),
         tokens_per_iteration=experiment.tokens_per_iteration,
-        warnings=(
-            *_warnings(experiment, cores, collectives, link),
-            *doubts,
+        diagnostics=(
+            *_diagnostics(experiment, cores, collectives, link),
+            *mismatch,
             *_busy(directory),
             *_lossy(_retransmitted(directory), link),
             *uncounted,
@@ -104,15 +108,17 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     )
 
 
-def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[ResultWarning]:
-    """`min_time` ends with the iterations that it may bring, or near the experiment's timeout."""
+def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[Diagnostic]:
+    """Returns a diagnostic if the iterations took less than `min_time`, which its limit on iterations and the
+    experiment's timeout can cause.
+    """
     spent_s = sum(s["end_ns"] - s["start_ns"] for s in measured) * 1e-9
     if spent_s >= experiment.min_time:
         return []
     return [
-        ResultWarning(
-            code="measured_short",
-            message=f"measured for {spent_s:.3g} s of min_time's {experiment.min_time:.3g}, {len(measured)} "
+        diagnostic(
+            "measured_short",
+            f"measured for {spent_s:.3g} s of min_time's {experiment.min_time:.3g}, {len(measured)} "
             "iterations: more were too many, or would have come near the timeout",
         )
     ]
@@ -133,23 +139,26 @@ def _read_samples(path: Path) -> list[dict[str, Any]]:
 
 
 def _peak_memory(experiment: Experiment, directory: Path) -> list[PeakMemory]:
-    """Of the ranks that left one; a rank leaves none where its kernel doesn't tell."""
+    """Returns the peak memory of the ranks that recorded it. A rank records none if its kernel
+    doesn't report it.
+    """
     paths = [directory / "memory" / f"rank-{rank}.json" for rank in range(experiment.ranks)]
     return [PeakMemory.model_validate_json(path.read_bytes()) for path in paths if path.exists()]
 
 
 def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | None) -> list[Collective]:
-    """The n-th collective of an iteration is the same call on every rank of its group, so calls match by order.
+    """Returns the collectives with wait and transfer. Calls are matched by order: the n-th collective of an
+    iteration is the same call on every rank of its group.
 
-    All ranks read one clock (the hosts are emulated on one machine): transfer runs from the last rank's
-    start to a rank's own end, and what a rank waited before that is wait (docs/measurement.md).
+    All ranks read one clock, because the hosts are emulated on one machine. Transfer runs from the last rank's
+    start to a rank's own end; a rank's time before that is wait (docs/explanation/measurement.md).
     """
-    found: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
+    calls_by_operation: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for samples in zip(*measured, strict=True):
         for calls in _matched([s["communications"] for s in samples]):
             last_start = max(call["start_ns"] for _, call in calls)
             for rank, call in calls:
-                found[rank, call["op"], call["group"]].append(
+                calls_by_operation[rank, call["op"], call["group"]].append(
                     {
                         "size": len(call["ranks"]),
                         "start": call["start_ns"],
@@ -158,16 +167,16 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
                         "wait": min(last_start, call["end_ns"]) - call["start_ns"],
                     }
                 )
-    # Without a cap there is no rate to expect: it depends on how many connections share the processors.
+    # Without a cap no rate can be expected: it depends on the number of connections that share the processors.
     rate = link.rate_bps if link and link.nominal_rate_bps else None
     collectives = []
-    for (rank, op, group), calls in found.items():
+    for (rank, op, group), calls in calls_by_operation.items():
         total = sum(c["bytes"] for c in calls)
         duration = sum(c["duration"] for c in calls)
         wait = sum(c["wait"] for c in calls)
         ranks = calls[0]["size"]
         transfer = duration - wait
-        # Calls that are under way at once (the buckets of DDP) share the link: their times don't add up.
+        # Concurrent calls (the buckets of DDP) share the link, so their times don't add up.
         ordered = sorted((c["start"], c["start"] + c["duration"]) for c in calls)
         apart = all(end <= start for (_, end), (start, _) in pairwise(ordered))
         collectives.append(
@@ -190,10 +199,10 @@ def _collectives(measured: list[list[dict[str, Any]]], link: LinkMeasurement | N
 
 
 def _matched(by_rank: list[list[dict[str, Any]]]) -> list[list[tuple[int, dict[str, Any]]]]:
-    """One iteration's calls of every rank, put together by the collective that they are part of.
+    """Groups one iteration's calls of all ranks by the collective that they belong to.
 
     Raises:
-        IncompleteSamplesError: if a rank of a group lacks a call that the others made.
+        IncompleteSamplesError: if a rank of a group lacks a call that the other ranks have.
     """
     lanes: dict[tuple[str, str, tuple[int, ...]], dict[int, list[dict[str, Any]]]] = {}
     for rank, calls in enumerate(by_rank):
@@ -201,17 +210,17 @@ def _matched(by_rank: list[list[dict[str, Any]]]) -> list[list[tuple[int, dict[s
             ranks = tuple(call["ranks"])
             op = "send_recv" if call["op"] in ("send", "recv") else call["op"]
             lanes.setdefault((op, call["group"], ranks), {r: [] for r in ranks})[rank].append(call)
-    found = []
+    matched = []
     for (op, group, _), members in lanes.items():
         if len({len(calls) for calls in members.values()}) > 1:
             counts = ", ".join(f"rank {rank} {len(calls)}" for rank, calls in members.items())
             raise IncompleteSamplesError(f"calls of {op} in {group} differ in number: {counts}")
-        found += [list(zip(members, calls, strict=True)) for calls in zip(*members.values(), strict=True)]
-    return found
+        matched += [list(zip(members, calls, strict=True)) for calls in zip(*members.values(), strict=True)]
+    return matched
 
 
-def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, list[ResultWarning]]:
-    """The transport that was used, as NCCL's own log proves it; gloo has but one."""
+def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, list[Diagnostic]]:
+    """Returns the transport that NCCL's log proves, with diagnostics; gloo has only one transport."""
     if experiment.ranks == 1:
         return None, []
     if experiment.device is Device.CPU:
@@ -219,72 +228,73 @@ def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, lis
     logs = sorted((directory / "logs").glob("nccl-*.log"))
     verdict = read_logs(logs)
     asked = "tcp" if experiment.network.emulate is not None else experiment.network.transport
-    doubt = not_as_asked(verdict, asked) if asked else None
-    return str(verdict.verdict), [ResultWarning(code=doubt.code, message=doubt.message)] if doubt else []
+    mismatch = not_as_asked(verdict, asked) if asked else None
+    return str(verdict.verdict), [mismatch] if mismatch else []
 
 
-def _link_use(directory: Path) -> tuple[LinkUse | None, list[ResultWarning]]:
+def _link_use(directory: Path) -> tuple[LinkUse | None, list[Diagnostic]]:
     try:
         over_time = read_over_time(directory)
     except StoreError as error:
         message = f"the network counters of the run can't be read, so its use of the link is not known: {error}"
-        return None, [ResultWarning(code="counters_unreadable", message=message)]
+        return None, [diagnostic("counters_unreadable", message)]
     return over_time.link_use() if over_time else None, []
 
 
-def _lossy(share: float | None, link: LinkMeasurement | None) -> list[ResultWarning]:
+def _lossy(share: float | None, link: LinkMeasurement | None) -> list[Diagnostic]:
     if share is None or share < LOSSY:
         return []
-    why = "segments were lost, and connections that wait for one stand still"
+    why, remedy = "segments were lost, and connections that wait for one stand still", None
     if link and link.in_order is None:
-        why = "segments were lost or overtook each other; run it on a quieter machine or over a slower link"
+        why = "segments were lost or overtook each other"
     elif link and not link.in_order:
-        why = "behind the shapers packets overtake each other; run it as root itself, who may keep them in order"
+        why = "behind the shapers packets overtake each other"
+        remedy = "run it as root itself, who may keep them in order"
     message = f"TCP sent {share:.1%} of its segments again: {why}; communication takes longer than the rate allows"
-    return [ResultWarning(code="tcp_retransmits", message=message)]
+    return [diagnostic("tcp_retransmits", message, remedy=remedy)]
 
 
-def _busy(directory: Path) -> list[ResultWarning]:
+def _busy(directory: Path) -> list[Diagnostic]:
     path = directory / "machine.json"
     busy = json.loads(path.read_bytes())["busy_fraction_before"] if path.exists() else None
     if busy is None or busy <= BUSY:
         return []
     return [
-        ResultWarning(
-            code="busy_machine",
-            message="other programs kept the processors busy when the experiment began: its times are too long, "
-            "most of all compute; run it again on a quiet machine",
+        diagnostic(
+            "busy_machine",
+            "other programs kept the processors busy when the experiment began: its times are too long, most of "
+            "all compute",
         )
     ]
 
 
-def _warnings(
+def _diagnostics(
     experiment: Experiment, cores: int, collectives: list[Collective], link: LinkMeasurement | None
-) -> list[ResultWarning]:
-    found = []
+) -> list[Diagnostic]:
+    diagnostics = []
     if experiment.ranks > 1 and not collectives:
-        found.append(
-            ResultWarning(
-                code="no_communication",
-                message=f"{experiment.ranks} ranks and no communication seen: they trained apart, "
+        diagnostics.append(
+            diagnostic(
+                "ranks_trained_apart",
+                f"{experiment.ranks} ranks and no communication seen: they trained apart, "
                 "so no number here means anything",
             )
         )
     if experiment.network.emulate is not None and experiment.ranks > cores:
-        found.append(
-            ResultWarning(
-                code="shared_cores",
-                message=f"{experiment.ranks} ranks share {cores} processor cores: compute is slower than on "
+        diagnostics.append(
+            diagnostic(
+                "shared_cores",
+                f"{experiment.ranks} ranks share {cores} processor cores: compute is slower than on "
                 "hosts of their own, so the communication share is a lower bound",
             )
         )
     smallest = min((c.bytes / c.count for c in collectives if c.bytes), default=None)
     if link and link.unshaped_bytes and smallest is not None and smallest < 10 * link.unshaped_bytes:
-        found.append(
-            ResultWarning(
-                code="short_messages",
-                message=f"collectives of {smallest / 2**10:.0f} KiB partly fit into the shaper's "
+        diagnostics.append(
+            diagnostic(
+                "short_messages",
+                f"collectives of {smallest / 2**10:.0f} KiB partly fit into the shaper's "
                 f"{link.unshaped_bytes >> 10} KiB bucket and look faster than the link",
             )
         )
-    return found
+    return diagnostics

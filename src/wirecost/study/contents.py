@@ -1,4 +1,4 @@
-"""Every result of a store at once: what can be used, and what can't."""
+"""Reads all results of a store: the usable and the damaged ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.spec import Study
 from wirecost.study.manifest import MANIFEST, DamageError
 from wirecost.study.result import EXPERIMENT, STATUS, Damaged, Result, ResultSummary
@@ -17,8 +18,9 @@ R = TypeVar("R", Result, ResultSummary)
 
 @dataclass(frozen=True)
 class Contents(Generic[R]):
-    """Everything in a store, in the study's order where the study has it. `study` is None where there is none that
-    can be read; `study_problem` says why it can't."""
+    """The results in a store, those of the study first and in its order. `study` is None if the store has no
+    readable study; `study_problem` is the reason if it can't be read.
+    """
 
     results: tuple[R, ...]
     damaged: tuple[Damaged, ...]
@@ -26,22 +28,22 @@ class Contents(Generic[R]):
     study_problem: str | None = None
 
     def without(self, damaged: Iterable[Damaged]) -> Contents[R]:
-        """The same where these results are known to be damaged."""
+        """Returns the contents without these results, which are known to be damaged, as usable ones."""
         named = {d.name: d for d in (*damaged, *self.damaged)}
         results = tuple(r for r in self.results if r.directory.name not in named)
         return replace(self, results=results, damaged=tuple(named.values()))
 
-    def remarks(self) -> list[str]:
-        """One line for each thing that can't be used and is left out."""
-        problems = [self.study_problem] if self.study_problem else []
-        return problems + [f"{d.name}: {d.reason}" for d in self.damaged]
+    def diagnostics(self) -> list[Diagnostic]:
+        """Returns one diagnostic for each result that can't be used and is left out."""
+        unreadable = [diagnostic("study_unreadable", self.study_problem)] if self.study_problem else []
+        return unreadable + [diagnostic("damaged_result", d.reason, subject=d.name) for d in self.damaged]
 
 
 def read_all(
     experiments: Path, study: Study | None, read: Callable[[Path, str], R]
 ) -> tuple[tuple[R, ...], tuple[Damaged, ...]]:
-    """Every result in a store's directory of experiments, and everything in a result's place that can't be used;
-    both in the study's order where the study has them, and by name beyond it.
+    """Returns the results in a store's directory of experiments, and the entries in place of results that can't be
+    used. Both are in the study's order, then by name.
 
     Args:
         read: reads the result in a directory, given its name, or raises DamageError.
@@ -63,13 +65,17 @@ def read_all(
 
 
 def _places(experiments: Path, planned: Collection[str]) -> list[Path]:
-    """What is, or should be, the directory of a finished experiment: by its name, or by what it holds."""
+    """Returns the paths that are, or should be, the directory of a finished experiment, by their
+    name or content.
+    """
     names = [name for name in os.listdir(experiments) if not name.startswith(".")]  # noqa: PTH208
     return [experiments / name for name in names if name in planned or _holds_result(experiments / name)]
 
 
 def _read(directory: Path, read: Callable[[Path, str], R]) -> R | Damaged | None:
-    """What is in a result's place; None for nothing. That a run replaces or removes it meanwhile is no damage."""
+    """Returns the result at a path; None if there is none. A result that a run replaces or removes meanwhile isn't
+    damaged.
+    """
     before = _inode(directory)
     while True:
         try:
@@ -94,6 +100,6 @@ def _holds_result(path: Path) -> bool:
     try:
         return not {STATUS, MANIFEST, EXPERIMENT}.isdisjoint(os.listdir(path))  # noqa: PTH208
     except PermissionError:
-        return True  # nobody knows; whoever reads it will say so
+        return True  # unknown; reading the file will raise the error
     except OSError:
         return False

@@ -1,4 +1,6 @@
-"""Where a result came from: versions, hardware, commit. Never the whole environment, which holds secrets."""
+"""Describes the origin of a result: versions, hardware, commit. Environment variables may hold secrets and are
+left out.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import wirecost
+from wirecost._version import __version__
 
 PACKAGES = ("torch", "numpy", "pydantic", "pyroute2", "tokenizers")
 TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_NUM_THREADS$|CUDA_VISIBLE_DEVICES$)")
 
 
 def describe_environment() -> dict[str, Any]:
-    """JSON-ready facts; what can't be found out is None."""
+    """Returns the environment as JSON-ready values; an unknown value is None."""
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "wirecost": wirecost.__version__,
+        "wirecost": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
@@ -53,7 +55,7 @@ def _cpuinfo(key: str) -> str | None:
 
 
 def _gpus(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
-    """NVIDIA GPUs by model, as the kernel driver names them."""
+    """Returns the models of the NVIDIA GPUs as the kernel driver names them."""
     models = []
     for path in sorted(driver.glob("*/information")):
         match = re.search(r"^Model:\s*(.+)$", path.read_text(errors="replace"), re.MULTILINE)
@@ -62,8 +64,8 @@ def _gpus(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
 
 
 def _commit() -> str | None:
-    """The commit of a source checkout, with `+changes` if it was edited; None for an installed package."""
-    folder = Path(wirecost.__file__).parent
+    """Returns the commit of a source checkout, with `+changes` if it was edited; None for an installed package."""
+    folder = Path(__file__).parents[1]
     if not (folder.parents[1] / ".git").exists():
         return None
     try:

@@ -1,26 +1,26 @@
-"""How long the rest of a study will take: bytes over rate for the network, experience for the rest."""
+"""Estimates the remaining time of a study from bytes / rate and from the experiments that are finished."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from wirecost.collectives.traffic import ring_transfer_s
-from wirecost.model.parameters import count
 from wirecost.spec import Experiment
+from wirecost.spec.parameters import count
 
 START_S = 3.0
-"""Starting processes and measuring links, before experience is there."""
+"""Assumed time to start processes and measure links, until an experiment has finished."""
 COMPUTE_S = 0.4
 
 
 class TimeLeft:
-    """Learns from every finished experiment."""
+    """Estimates the time that experiments take and learns from every finished one."""
 
     def __init__(self) -> None:
         self._compute_s: dict[tuple[str, int, int], float] = {}
 
     def seconds(self, experiment: Experiment) -> float:
-        """An estimate for a whole experiment."""
+        """Returns the estimated time of a whole experiment in seconds."""
         compute = self._compute_s.get(_kind(experiment))
         if compute is None:
             known = list(self._compute_s.values())
@@ -34,7 +34,7 @@ class TimeLeft:
     def learn(self, experiment: Experiment, seconds: float) -> None:
         training = seconds - START_S
         if training < 2 * experiment.min_time:
-            return  # how many iterations that were isn't known
+            return  # the number of iterations is unknown
         spent = training / _iterations(experiment) - _network_s(experiment)
         self._compute_s[_kind(experiment)] = max(0.0, spent)
 

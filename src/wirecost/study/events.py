@@ -1,10 +1,10 @@
-"""What interrupts training between iterations: checkpoints and validation, as the ranks note them down.
+"""Reads the checkpoints and validations that interrupt training between iterations.
 
 Each rank appends a line to `events/rank-R.jsonl` in the experiment's directory:
 
     {"kind": "checkpoint", "after_iteration": 3, "start_ns": 1, "end_ns": 2, "bytes": null, "loss": null}
 
-or of kind "validation", on the clock of the samples.
+`kind` can also be "validation". Times are on the clock of the samples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class EventKind(StrEnum):
 
 
 class Event(BaseModel):
-    """One event on one rank; `bytes` are those that were written, `loss` that of a validation."""
+    """One event on one rank; `bytes` is the number of written bytes, `loss` the loss of a validation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,7 +42,7 @@ class Event(BaseModel):
 
 @dataclass(frozen=True)
 class EventSpan:
-    """One event over all ranks: from the first that began to the last that ended."""
+    """One event over all ranks, from the first start to the last end."""
 
     kind: EventKind
     after_iteration: int
@@ -51,22 +51,22 @@ class EventSpan:
 
 
 def read_events(directory: Path) -> dict[int, tuple[Event, ...]]:
-    """The events of an experiment by rank; empty where it had none.
+    """Returns the events of an experiment by rank; empty if it has none.
 
-    A last line that was cut when its rank was killed is left out.
+    An incomplete last line, left by a killed rank, is ignored.
 
     Raises:
-        StoreError: naming file and line.
+        StoreError: names the file and line that can't be read.
     """
-    found = {}
+    events = {}
     for path in (directory / FOLDER).glob("rank-*.jsonl"):
         if (name := re.fullmatch(r"rank-(\d+)\.jsonl", path.name)) is not None:
-            found[int(name[1])] = tuple(_read(path))
-    return dict(sorted(found.items()))
+            events[int(name[1])] = tuple(_read(path))
+    return dict(sorted(events.items()))
 
 
 def event_spans(by_rank: dict[int, tuple[Event, ...]]) -> tuple[EventSpan, ...]:
-    """The events of all ranks put together, in order of time."""
+    """Returns the events merged over all ranks, in order of time."""
     together: dict[tuple[EventKind, int], list[Event]] = {}
     for events in by_rank.values():
         for event in events:

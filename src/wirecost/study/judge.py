@@ -1,4 +1,4 @@
-"""How an experiment ended, from what its processes left; a fault of the storage is no such end."""
+"""Determines how an experiment ended, from the files that its processes left."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from wirecost.study.result import Outcome, Status
 
 
 def judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tuple[Outcome, Breakdown | None]:
-    """How an experiment ended, and its breakdown if it is done.
+    """Returns how an experiment ended, and its breakdown if it is done.
 
     Args:
-        code: of the experiment's process.
-        cores: that the ranks shared.
+        code: the exit code of the experiment's process.
+        cores: the cores that the ranks shared.
 
     Raises:
-        StorageError, OSError: if it ended because of the storage, or can't be judged because of it. A process
-            without room can fail in ways that don't tell of it: no failure counts while the directory can't be
-            written.
+        StorageError, OSError: if the experiment ended because of the storage, or can't be judged because of it. A
+            process that can't write may fail without naming the reason, so no failure is recorded while the
+            directory isn't writable.
     """
     if fault := fault_of_exit(code):
         if fault == UNKNOWN:
-            check_writable(directory)  # which may know
+            check_writable(directory)  # the output may name the fault
         raise StorageError(next(iter(storage_paths(directory)), directory), fault)
     outcome, breakdown = _ended(experiment, directory, code, cores)
     if outcome.status is not Status.DONE:
         check_writable(directory)
-    # A rank that left a traceback has been judged by its error; of others the log is all there is.
+    # A rank that left a traceback has been judged by its error; other ranks left only their log.
     if outcome.status is Status.FAILED and outcome.traceback is None:
         for line in (outcome.reason or "", *outcome.log_tail):
             if fault := tells_of_fault(line):
@@ -46,10 +46,10 @@ def _ended(experiment: Experiment, directory: Path, code: int, cores: int) -> tu
     path = directory / "outcome.json"
     if not path.exists():
         tail = (directory / "logs" / "cell.log").read_text(errors="replace").splitlines()[-LOG_LINES:]
-        said = f": {tail[-1].strip()[:300]}" if tail else ""
+        last_line = f": {tail[-1].strip()[:300]}" if tail else ""
         return Outcome(
             status=Status.FAILED,
-            reason=f"the experiment's process ended with exit code {code} before its ranks did{said}",
+            reason=f"the experiment's process ended with exit code {code} before its ranks did{last_line}",
             log_tail=tuple(tail),
         ), None
     try:

@@ -1,4 +1,4 @@
-"""Whether the host, not the device, was what an iteration waited for."""
+"""Detects iterations that waited for the host instead of the device."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from wirecost.breakdown import ResultWarning
+from wirecost.diagnostics import Diagnostic, diagnostic
 
 LAUNCH_BOUND = 0.95
-"""The part of an iteration that issuing it takes, from which on it is launch-bound."""
+"""Share of an iteration spent on kernel launches from which on it counts as launch-bound."""
 
 
-def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[ResultWarning]:
-    """A warning if a rank's device waited for the host to launch its kernels: over the median iteration, issuing
-    it took at least `LAUNCH_BOUND` of its time, and in most iterations the device kept pace with the host. (A
-    device that is the slower one holds the host up as well, but is then behind it.)
+def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[Diagnostic]:
+    """Returns a diagnostic if a rank's device waited for the host to launch its kernels.
+
+    An iteration is launch-bound if the launches took at least `LAUNCH_BOUND` of the median iteration, and the
+    device kept up with the host in most iterations. (A slower device delays the host as well, but lags behind it.)
 
     Args:
-        measured: each rank's samples, as `samples/rank-R.jsonl` has them; nothing is known on a CPU.
+        measured: each rank's samples as in `samples/rank-R.jsonl`; on a CPU there is no diagnostic.
     """
-    found: list[tuple[float, int, float, float, str]] = []
+    launch_bound_ranks: list[tuple[float, int, float, float, str]] = []
     for rank, samples in enumerate(measured):
         known = [s for s in samples if s.get("host_issue_ns") is not None and s.get("kept_pace") is not None]
         if not known:
@@ -31,15 +32,15 @@ def launch_bound(measured: Sequence[Sequence[dict[str, Any]]]) -> list[ResultWar
         kept_pace = sum(s["kept_pace"] for s in known)
         if 2 * kept_pace > len(known) and issue_ns >= LAUNCH_BOUND * device_ns:
             around = f"{min(issues_ns) * 1e-6:.1f} to {max(issues_ns) * 1e-6:.1f}"
-            found.append((issue_ns / device_ns, rank, issue_ns, device_ns, around))
-    if not found:
+            launch_bound_ranks.append((issue_ns / device_ns, rank, issue_ns, device_ns, around))
+    if not launch_bound_ranks:
         return []
-    _, rank, issue_ns, device_ns, around = max(found)
+    _, rank, issue_ns, device_ns, around = max(launch_bound_ranks)
     return [
-        ResultWarning(
-            code="launch_bound",
-            message=f"launch-bound on {len(found)} of {len(measured)} ranks: on rank {rank} the host takes "
+        diagnostic(
+            "launch_bound",
+            f"launch-bound on {len(launch_bound_ranks)} of {len(measured)} ranks: on rank {rank} the host takes "
             f"{issue_ns * 1e-6:.1f} ms ({around}) to issue an iteration of {device_ns * 1e-6:.1f} ms, and the "
-            "device waits for it; a larger micro_batch, compile: true or CUDA graphs would keep the device busy",
+            "device waits for it",
         )
     ]

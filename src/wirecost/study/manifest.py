@@ -1,9 +1,9 @@
-"""`manifest.json` of a finished experiment: whose files these are, how large each is, and its SHA-256.
+"""Writes and checks `manifest.json` of a finished experiment: its name and each file's size and SHA-256.
 
     {"format_version": 1, "name": SLUG, "files": {"samples/rank-0.jsonl": {"bytes": 812, "sha256": "9f86..."}}}
 
 Names are relative to the manifest's directory, with `/` between folders. Regular files that the manifest doesn't
-name (notes of the user's) don't matter. Results of earlier versions have no manifest.
+name, such as a user's notes, are ignored. Results of earlier versions have no manifest.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from wirecost.storage import naming, sync, write_file
 
 MANIFEST = "manifest.json"
 MOST_BYTES = 1 << 30
-"""A result's file that is read whole is never longer."""
+"""Largest size of a result's file that is read whole."""
 SMALL_BYTES = 256 << 10
-"""Up to this size a file is read only to check it."""
+"""Largest size of a file that is read only to check its SHA-256."""
 MOST_LEVELS = 4
-"""Folders within folders of a result: it has one level of them, and a link could make a loop."""
+"""Most levels of folders in a result. A result has one level; a link could create a loop."""
 
 SUFFIXES = (".json", ".jsonl", ".yaml", ".log", ".gz")
-"""Of a result's files. A folder with one is in a file's place."""
+"""Suffixes of a result's files. A folder whose name has one is in the place of a file."""
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
 class DamageError(WirecostError):
-    """A file that isn't what was written: one line that names it, relative to its result's directory."""
+    """Raised for a damaged file, with one line that names it relative to its result's directory."""
 
 
 def _relative(name: str) -> str:
@@ -48,7 +48,7 @@ def _relative(name: str) -> str:
 
 
 class FileRecord(BaseModel):
-    """One file as it was written; `sha256` in hexadecimal digits."""
+    """Size and SHA-256 (in hexadecimal digits) of one file when it was written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +57,7 @@ class FileRecord(BaseModel):
 
 
 class Manifest(BaseModel):
-    """Every file of a result; `name` is the directory that they belong in."""
+    """Every file of a result; `name` is the name of its directory."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,12 +67,12 @@ class Manifest(BaseModel):
 
 
 class CheckedFiles:
-    """The files of a result, read only where they are what was written.
+    """Reads the files of a result and checks them against the manifest.
 
-    Creating it checks kinds, names and sizes and reads no other file than the manifest.
+    The constructor checks kinds, names and sizes and reads only the manifest.
 
     Args:
-        name: the directory that the files should belong in; None takes the manifest's word for it.
+        name: the expected name of the result's directory; None accepts the manifest's name.
 
     Raises:
         DamageError: for a file that is missing, not regular or of another size, or a manifest of another result.
@@ -95,7 +95,7 @@ class CheckedFiles:
                 raise DamageError(f"{relative} has {self.sizes[relative]} bytes; {record.bytes} were written")
 
     def read(self, relative: str) -> bytes:
-        """A file's content. Raises DamageError unless it has the recorded sum, if there is one."""
+        """Returns a file's content. Raises DamageError if its SHA-256 differs from the recorded one."""
         try:
             content = read_regular(self.directory / relative)
         except OSError as error:
@@ -104,19 +104,22 @@ class CheckedFiles:
         return content
 
     def parse(self, relative: str, model: type[M]) -> M:
-        """A JSON file as a model. Raises DamageError unless it is one."""
+        """Returns a JSON file as a model. Raises DamageError if it doesn't validate."""
         return self.convert(relative, model.model_validate_json)
 
     def convert(self, relative: str, parse: Callable[[bytes], T]) -> T:
-        """What `parse` makes of a file. Raises DamageError where `parse` raises pydantic's ValidationError."""
+        """Returns the result of `parse` on a file's content. Raises DamageError if `parse` raises pydantic's
+        ValidationError.
+        """
         try:
             return parse(self.read(relative))
         except ValidationError as error:
             raise DamageError(f"{relative} can't be read as a result ({first_reason(error)})") from error
 
     def check_contents(self, most_bytes: int | None = None) -> None:
-        """Reads the files that the manifest names and nobody has read yet, those of at most so many bytes. Raises
-        DamageError for one that hasn't the recorded sum."""
+        """Checks the SHA-256 of the manifest's files of at most `most_bytes` that haven't been read yet. Raises
+        DamageError if one differs.
+        """
         for relative, record in self.manifest.files.items() if self.manifest else ():
             if relative in self._checked or (most_bytes is not None and record.bytes > most_bytes):
                 continue
@@ -135,15 +138,16 @@ class CheckedFiles:
 
 
 def write_manifest(directory: Path, name: str) -> None:
-    """Records all files of a result as they are, once they are durable. Raises OSError or DamageError, naming the
-    file."""
+    """Makes all files of a result durable and writes their manifest. Raises OSError or DamageError, naming the
+    file.
+    """
     files = {}
     for relative in sorted(_sizes(directory)):
         if relative == MANIFEST:
             continue
         path = directory / relative
         with naming(path), path.open("rb") as file:
-            # What went wrong in writing back what another process wrote is reported here or never.
+            # An error in the write-back of another process's data is reported here or never.
             sync(file.fileno(), path)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             files[relative] = FileRecord(bytes=file.tell(), sha256=digest)
@@ -151,8 +155,10 @@ def write_manifest(directory: Path, name: str) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """A whole file. Raises OSError for what isn't a regular file (which could have no end) or is too long."""
-    # Without the flag, opening a FIFO waits for somebody to write to it.
+    """Returns the content of a regular file. Raises OSError for another kind of file (it could be endless) or a
+    file that is too long.
+    """
+    # Without the flag, opening a FIFO waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         state = os.fstat(descriptor)
@@ -167,16 +173,16 @@ def read_regular(path: Path) -> bytes:
 
 
 def first_reason(error: ValidationError) -> str:
-    """The first of what a model found wrong, in one short line."""
+    """Returns the first validation error in one short line."""
     first = error.errors()[0]
     return ": ".join([*map(str, first["loc"]), first["msg"]])[:200]
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    """Bytes of every file below a directory by its relative name; hidden ones belong to nobody and are left out.
+    """Returns the size in bytes of every file below a directory by its relative name; hidden files are left out.
 
     Raises:
-        DamageError: for a folder that can't be read, or anything that is neither a regular file nor a folder.
+        DamageError: for an unreadable folder, or an entry that is neither a regular file nor a folder.
     """
     sizes: dict[str, int] = {}
     folders = [("", 0)]

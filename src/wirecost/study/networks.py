@@ -1,4 +1,4 @@
-"""A study's networks, each benchmarked once before anything is trained over it.
+"""Benchmarks each of a study's networks once before training.
 
 STORE/networks/SLUG/bench.json       what `wirecost bench --format json` prints, sizes chosen to be quick
 STORE/networks/SLUG/failed.json      why there is no benchmark
@@ -32,19 +32,20 @@ from wirecost.study.store import Store, StoreError, remove
 BENCHMARK = "bench.json"
 COLLECTIVE = "all_reduce"
 LARGEST_S = 0.04
-"""How long the largest message may take on a shaped link: with its warm-up and check there are about ten."""
+"""Longest time of the largest message on a shaped link. With warm-up and check there are about ten such messages.
+"""
 LEAST_BYTES, MOST_BYTES, MOST_BYTES_ON_GPU = 16 << 10, 4 << 20, 64 << 20
 SMALLEST_BYTES = 16
 FRACTIONS = (1, 2, 4, 16, 64, 256, 1024, 4096)
-"""Of the largest size; closer together where the bandwidth is read off."""
+"""Message sizes as divisors of the largest size. They are closer together where the bandwidth is determined."""
 BUDGET_S = 0.08
 TIMEOUT_S = 30.0
-"""For one size, or for a rank to come."""
+"""Timeout for one size, and for a rank to join."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where experiments run: a network between so many hosts with so many ranks each."""
+    """The site of experiments: a network with its number of hosts and ranks per host."""
 
     network: Network
     hosts: int
@@ -70,14 +71,16 @@ class Site:
 
     @property
     def slug(self) -> str:
-        """A directory name that a person can read and no two different sites share."""
+        """Returns a readable directory name that is unique to the site."""
         content = [self.network.model_dump(mode="json"), self.hosts, self.ranks_per_host, str(self.device)]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
         name = re.sub(r"[^A-Za-z0-9._+-]", "-", self.network.name)
         return f"{name}_{self.hosts}x{self.ranks_per_host}_{self.device}_{digest}"
 
     def request(self) -> BenchRequest:
-        """A short benchmark: all-reduce in place, as training does it, over at least six sizes."""
+        """Returns the request of a short benchmark: all-reduce in place, as in training, over at
+        least six sizes.
+        """
         return BenchRequest(
             collectives=(COLLECTIVE,),
             sizes_bytes=self._sizes(),
@@ -102,7 +105,7 @@ class Site:
 
 
 def sites(experiments: Iterable[Experiment]) -> list[Site]:
-    """Each place once where two ranks or more communicate."""
+    """Returns each site once on which at least two ranks communicate."""
     return list({s.slug: s for s in map(Site.of, experiments) if s.ranks > 1}.values())
 
 
@@ -113,15 +116,14 @@ def benchmark(
     *,
     worker: Sequence[str] = (),
 ) -> None:
-    """Benchmarks those that the store has no sound benchmark of yet; whatever goes wrong with one is kept as its
-    reason.
+    """Benchmarks the sites that have no valid benchmark in the store. A failure is stored as the site's reason.
 
     Args:
-        measured: told of each that was tried, and why it failed.
+        measured: called with each site that was tried and the reason if it failed.
         worker: another command for a rank, called with the benchmark's directory.
 
     Raises:
-        StorageError, OSError: if a file can't be written, which says nothing about the network.
+        StorageError, OSError: if a file can't be written; this isn't a failure of the network.
     """
     missing = [site for site in wanted if not _is_benchmarked(store, site)]
 
@@ -162,10 +164,10 @@ def _is_benchmarked(store: Store, site: Site) -> bool:
 
 
 def read_benchmark(store: Store, site: Site) -> Document | None:
-    """What was measured of a site; None if nothing was.
+    """Returns the benchmark of a site; None if there is none.
 
     Raises:
-        StoreError: naming the file, if it is damaged or another site's.
+        StoreError: names the file if it is damaged or belongs to another site.
     """
     folder = _folder(store, site)
     if not os.path.lexists(folder / BENCHMARK):
@@ -180,7 +182,7 @@ def read_benchmark(store: Store, site: Site) -> Document | None:
 
 
 def why_not(store: Store, site: Site) -> str | None:
-    """Why a site has no benchmark; None if it has one, or none was tried."""
+    """Returns the reason why a site has no benchmark; None if it has one, or none was tried."""
     path = _folder(store, site) / "failed.json"
     if not os.path.lexists(path):
         return None

@@ -1,4 +1,4 @@
-"""The network over a run's time: counters, iterations, and what came between them, on one clock."""
+"""Reads the network over a run's time: counters, iterations and the pauses between them on one clock."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from wirecost.study.record_counters import COUNTERS
 from wirecost.study.store import StoreError
 
 WIRED = ("ethernet", "infiniband", "nvlink")
-"""Kinds of devices that have byte counters."""
+"""Kinds of devices with byte counters."""
 MOST_DEVICES = 10_000
 IDLE_BYTES = 1 << 20
-"""A device that moved less over a whole run took no part in it."""
+"""A device that moved fewer bytes over a whole run is left out."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One device's totals since the first sample, at each sample; times on CLOCK_MONOTONIC."""
+    """One device's bytes since the first sample, at each sample; times are on CLOCK_MONOTONIC."""
 
     kind: str
     device: str
@@ -39,13 +39,13 @@ class Series:
     link_Bps: float | None = None
 
     def moved(self, start_ns: int, end_ns: int) -> tuple[float, float]:
-        """Bytes (received, sent) in a span; between two samples the rate counts as even."""
+        """Returns the bytes (received, sent) in a span; the rate between two samples counts as constant."""
         edges = [start_ns, end_ns]
         rx, tx = (np.interp(edges, self.t_ns, total) for total in (self.rx_bytes, self.tx_bytes))
         return float(rx[1] - rx[0]), float(tx[1] - tx[0])
 
     def rates_Bps(self, edges_ns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean rates (received, sent) between each two of `edges_ns`."""
+        """Returns the mean rates (received, sent) between adjacent `edges_ns` in bytes per second."""
         span_s = np.diff(edges_ns) * 1e-9
         rx, tx = (np.diff(np.interp(edges_ns, self.t_ns, t)) / span_s for t in (self.rx_bytes, self.tx_bytes))
         return rx, tx
@@ -53,8 +53,9 @@ class Series:
 
 @dataclass(frozen=True)
 class IterationSpan:
-    """One iteration over all ranks: from the first that began to the last that ended. One that a rank began while
-    another was still busy with what came before, a checkpoint say, begins when the last was done with that."""
+    """One iteration over all ranks, from the first start to the last end. If a rank starts while another is still
+    busy with an event before it, such as a checkpoint, the iteration starts when that event ends.
+    """
 
     start_ns: int
     end_ns: int
@@ -63,8 +64,9 @@ class IterationSpan:
 
 @dataclass(frozen=True)
 class LinkUse:
-    """What the busiest device moved during the iterations after warm-up, in its busier direction. The peak is that
-    of one sampling interval."""
+    """Traffic of the busiest device during the iterations after warm-up, in its busier direction. The peak is the
+    mean over one sampling interval.
+    """
 
     kind: str
     device: str
@@ -74,7 +76,9 @@ class LinkUse:
 
 @dataclass(frozen=True)
 class NetworkOverTime:
-    """`series` are the devices that took part, hosts of an emulated network in their order."""
+    """The network over a run. `series` are the devices that took part; hosts of an emulated network are in their
+    order.
+    """
 
     series: tuple[Series, ...]
     iterations: tuple[IterationSpan, ...]
@@ -89,24 +93,24 @@ class NetworkOverTime:
         return max(int(s.t_ns[-1]) for s in self.series)
 
     def link_use(self) -> LinkUse | None:
-        """None without a measured iteration."""
+        """Returns the use of the busiest device's link; None without a measured iteration."""
         measured = [i for i in self.iterations if not i.warmup]
         total_s = sum(i.end_ns - i.start_ns for i in measured) * 1e-9
         if not self.series or total_s <= 0:
             return None
-        found = []
+        uses = []
         for series in self.series:
             moved = np.array([series.moved(i.start_ns, i.end_ns) for i in measured]).sum(axis=0)
             peak = _peak_Bps(series, measured[0].start_ns, measured[-1].end_ns)
-            found.append(LinkUse(series.kind, series.device, float(moved.max()) / total_s, peak))
-        return max(found, key=lambda use: use.mean_Bps)
+            uses.append(LinkUse(series.kind, series.device, float(moved.max()) / total_s, peak))
+        return max(uses, key=lambda use: use.mean_Bps)
 
 
 def read_over_time(directory: Path) -> NetworkOverTime | None:
-    """Of a finished experiment; None where no counters were recorded.
+    """Returns the network over time of a finished experiment; None if no counters were recorded.
 
     Raises:
-        StoreError: naming the file that can't be read.
+        StoreError: names the file that can't be read.
     """
     path = directory / COUNTERS
     if not path.exists():
@@ -122,7 +126,7 @@ def read_over_time(directory: Path) -> NetworkOverTime | None:
 
 
 class _Totals:
-    """One device's samples while they are read: 24 bytes each, so that a recording of days fits in memory."""
+    """Collects one device's samples in 24 bytes each, so that a recording of several days fits in memory."""
 
     def __init__(self) -> None:
         self.t_ns, self.rx_bytes, self.tx_bytes = (array("q") for _ in range(3))
@@ -130,8 +134,8 @@ class _Totals:
 
 
 def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
-    """The devices with byte counters that moved more than `IDLE_BYTES`, in order of name; the loopback only where
-    nothing else did.
+    """Returns the devices with byte counters that moved more than `IDLE_BYTES`, by name. The loopback device is
+    included only if no other device did.
 
     Raises:
         WirecostError: for more than `MOST_DEVICES` devices, or a count beyond 64 bits.
@@ -149,7 +153,7 @@ def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
             except OverflowError as error:
                 raise WirecostError(f"a sample of {row.device[:40]} has a number beyond 64 bits") from error
             totals.link_Bps = row.link_Bps
-    found = [
+    series = [
         Series(
             kind,
             device,
@@ -161,12 +165,14 @@ def series_of(rows: Iterable[Row]) -> tuple[Series, ...]:
         for (kind, device), of in by_device.items()
         if len(of.t_ns) > 1 and max(of.rx_bytes[-1], of.tx_bytes[-1]) > IDLE_BYTES
     ]
-    real = [s for s in found if s.device != "lo"] or found
+    real = [s for s in series if s.device != "lo"] or series
     return tuple(sorted(real, key=lambda s: (s.kind, len(s.device), s.device)))
 
 
 def _peak_Bps(series: Series, start_ns: int, end_ns: int) -> float:
-    """Of the intervals that lie in the span; the last sample may follow the one before at once, and counts not."""
+    """Returns the highest rate of the sampling intervals in a span. The last interval is left out because it may
+    be very short.
+    """
     inside = (series.t_ns >= start_ns) & (series.t_ns <= end_ns)
     t_ns, rx, tx = series.t_ns[inside], series.rx_bytes[inside], series.tx_bytes[inside]
     if len(t_ns) < 2:
@@ -177,7 +183,7 @@ def _peak_Bps(series: Series, start_ns: int, end_ns: int) -> float:
 
 
 class _Sample(msgspec.Struct):
-    """What is needed here of a line in samples/rank-R.jsonl."""
+    """The fields of a line in samples/rank-R.jsonl that this module needs."""
 
     warmup: bool
     start_ns: int
@@ -193,9 +199,9 @@ def _iterations(folder: Path, events: Sequence[EventSpan]) -> tuple[IterationSpa
             by_rank.append([decode(line) for line in text.splitlines()])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreError(f"{path}: can't be read as samples: {error}") from error
-    found = []
+    spans = []
     for of in zip(*by_rank, strict=False):
         start, end = min(s.start_ns for s in of), max(s.end_ns for s in of)
         busy = [e.end_ns for e in events if e.start_ns <= start < e.end_ns < end]
-        found.append(IterationSpan(max([start, *busy]), end, of[0].warmup))
-    return tuple(found)
+        spans.append(IterationSpan(max([start, *busy]), end, of[0].warmup))
+    return tuple(spans)

@@ -1,4 +1,4 @@
-"""The profiled window of an experiment: its ranks' traces, read into five parts of each iteration."""
+"""Reads the profiled window of an experiment: its ranks' traces, split into five parts of each iteration."""
 
 from __future__ import annotations
 
@@ -12,50 +12,55 @@ if TYPE_CHECKING:
     from wirecost.trace.rank import RankTrace
 
 NO_DEVICE = "no device time line in the trace"
-"""On a CPU the profiler sees operators, and the collectives on threads of their own: what ran beside what, and on
-which core, is not in it."""
+"""Reason for an unknown profile on a CPU. There the profiler records operators and collectives on different
+threads, but not which of them shared a core.
+"""
 
 
 def read_profile(experiment: Experiment, directory: Path) -> Profile | None:
-    """None where nothing was profiled. A rank whose trace doesn't hold every iteration whole is unknown, with the
-    reason."""
+    """Returns the profile of an experiment; None if nothing was profiled. A rank is unknown, with the reason, if
+    its trace lacks a part of an iteration.
+    """
     if not experiment.profile_iterations:
         return None
     iterations: list[Iteration] = []
     unknown = []
     for rank in range(experiment.ranks):
-        found = _rank(directory / "traces" / f"rank-{rank}.json.gz", rank, experiment)
-        if isinstance(found, str):
-            unknown.append(UnknownProfile(rank=rank, reason=found))
+        iterations_or_reason = _rank(directory / "traces" / f"rank-{rank}.json.gz", rank, experiment)
+        if isinstance(iterations_or_reason, str):
+            unknown.append(UnknownProfile(rank=rank, reason=iterations_or_reason))
         else:
-            iterations += found
+            iterations += iterations_or_reason
     return Profile(
         asked_iterations=experiment.profile_iterations, iterations=tuple(iterations), unknown=tuple(unknown)
     )
 
 
 def _rank(path: Path, rank: int, experiment: Experiment) -> list[Iteration] | str:
-    """The rank's iterations, or why they are unknown."""
+    """Returns the rank's iterations, or the reason why they are unknown."""
     from wirecost.trace import TraceError, read
+    from wirecost.trace.source import NoDeviceEvents
 
     if not path.exists():
         return f"the rank left no trace: see logs/rank-{rank}.log"
     try:
-        # One file, in this process: worker processes would only cost their start.
+        # A single file is read in this process: worker processes would only add their start-up time.
         (trace,) = read(path, ranks=[f"{path.name}={rank}"], jobs=1).traces
+    except NoDeviceEvents:
+        return NO_DEVICE
     except TraceError as error:
         return f"its trace can't be read: {error}"
-    return doubt(trace, experiment.ranks, experiment.profile_iterations) or [
+    return unusable(trace, experiment.ranks, experiment.profile_iterations) or [
         Iteration(rank=rank, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
         for i in trace.iterations
     ]
 
 
-def doubt(trace: RankTrace, ranks: int, asked: int) -> str | None:
-    """Why a trace gives no right breakdown; None where it does.
+def unusable(trace: RankTrace, ranks: int, asked: int) -> str | None:
+    """Returns the reason why a trace gives no correct breakdown; None if it does.
 
     Args:
-        ranks: of the experiment.
+        ranks: the number of ranks of the experiment.
         asked: the iterations that the trace should hold.
     """
     if trace.device != "gpu" or trace.parts is None:

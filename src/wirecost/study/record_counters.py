@@ -1,4 +1,6 @@
-"""Network counters beside a run: `counters.jsonl` in the experiment's directory, on the clock of the samples."""
+"""Records network counters during a run: `counters.jsonl` in the experiment's directory, on the clock of the
+samples.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ EVERY_NS = 100_000_000
 
 @contextmanager
 def recorded_counters(directory: Path, device: Device, hosts: EmulatedHosts | None) -> Iterator[Sampler]:
-    """Counts from entering to leaving; `start` the sampler once every process that must be forked has been.
+    """Records from entering to leaving the context. Call the sampler's `start` after all forks.
 
-    Emulated hosts are counted at their switch, which sees all of them; otherwise this machine's interfaces are.
-    What ends the recording early doesn't end the run, and is said on stderr.
+    Emulated hosts are counted at their switch, which sees all of them; otherwise this machine's interfaces are. An
+    error that ends the recording early is printed on stderr and doesn't end the run.
 
     Raises:
-        StorageError: if the counters can't be written: nothing else of the run could be, either.
+        StorageError: if the counters can't be written; the run's other files then couldn't be either.
     """
     sampler = Sampler(
         every_ns=EVERY_NS,
@@ -38,7 +40,7 @@ def recorded_counters(directory: Path, device: Device, hosts: EmulatedHosts | No
         keep=False,
     )
     try:
-        # Before anything of the run: its first bytes count.
+        # Sample before the run starts, so that its first bytes are counted.
         sampler.sample()
         yield sampler
     finally:

@@ -1,4 +1,4 @@
-"""A finished experiment as its directory holds it: how it ended, what came out, and whether it can be trusted."""
+"""Reads and checks a finished experiment from its directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wirecost.study.summary import Summary, summarise
 
 STATUS, EXPERIMENT, BREAKDOWN = "status.json", "experiment.yaml", "breakdown.json"
 FORMAT_VERSION = 2
-"""Of `status.json`: since 2 a manifest lies beside it."""
+"""Format version of `status.json`. Since version 2 the directory also has a manifest."""
 
 
 class Status(StrEnum):
@@ -30,8 +30,9 @@ class Status(StrEnum):
 
 
 class Outcome(BaseModel):
-    """How an experiment ended. `log_tail` holds the last lines of the log that tells most; `memory` is there when
-    memory ran out."""
+    """How an experiment ended. `log_tail` holds the last lines of the most informative log; `memory` is set if
+    memory ran out.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +48,7 @@ class Outcome(BaseModel):
 
 @dataclass(frozen=True)
 class Result:
-    """A finished experiment as the store holds it; `breakdown` is there when `outcome` is done."""
+    """A stored finished experiment; `breakdown` is set if `outcome` is done."""
 
     experiment: Experiment
     outcome: Outcome
@@ -57,8 +58,9 @@ class Result:
 
 @dataclass(frozen=True)
 class Damaged:
-    """What lies in a result's place and can't be used: damaged, another experiment's, or of a version that this
-    one can't read. `reason` names the file."""
+    """An entry in the place of a result that can't be used: it is damaged, belongs to another experiment, or has
+    an unsupported version. `reason` names the file.
+    """
 
     directory: Path
     reason: str
@@ -70,7 +72,7 @@ class Damaged:
 
 @dataclass(frozen=True)
 class ResultSummary:
-    """A finished experiment by its breakdown's numbers; `summary` is there when `outcome` is done."""
+    """A finished experiment with a summary of its breakdown; `summary` is set if `outcome` is done."""
 
     experiment: Experiment
     outcome: Outcome
@@ -79,14 +81,14 @@ class ResultSummary:
 
 
 def read_result(directory: Path, name: str | None = None, *, every_byte: bool = False) -> Result:
-    """Reads a finished experiment from a directory that holds it and nothing of another.
+    """Reads a finished experiment from its directory.
 
-    Results of versions that wrote no manifest are recognised by the names that experiment and breakdown carry.
+    Results of versions without a manifest are identified by the names in their experiment and breakdown.
 
     Args:
-        name: the experiment's slug; None takes the directory's word for it.
-        every_byte: hold all files against the manifest's SHA-256. Otherwise those longer than `SMALL_BYTES` that
-            aren't read here are held against its sizes alone.
+        name: the expected slug of the experiment; None accepts any.
+        every_byte: check all files against the manifest's SHA-256. Otherwise files that are longer than
+            `SMALL_BYTES` and not read here are only checked against its sizes.
 
     Raises:
         DamageError: naming the file, relative to the directory.
@@ -101,13 +103,13 @@ def read_result(directory: Path, name: str | None = None, *, every_byte: bool = 
 
 
 class SummaryReader:
-    """Reads many results of one study as summaries: what their experiments have in common is parsed once."""
+    """Reads many results of one study as summaries. Parts that their experiments share are parsed once."""
 
     def __init__(self) -> None:
         self._experiments = AlikeSpecs(Experiment)
 
     def read(self, directory: Path, name: str) -> ResultSummary:
-        """Reads one result as `read_result` does, but for its samples.
+        """Reads one result like `read_result`, but without its samples.
 
         Raises:
             DamageError: naming the file, relative to the directory.
@@ -138,10 +140,10 @@ def _experiment(files: CheckedFiles, parse: Callable[[str], Experiment]) -> Expe
 
 
 def _check_identity(files: CheckedFiles, name: str | None, experiment: Experiment, title: str | None) -> None:
-    """Raises DamageError if a result without a manifest is of another experiment by its own names.
+    """Raises DamageError if the names in a result without a manifest are those of another experiment.
 
     Args:
-        title: the breakdown's, None where there is none.
+        title: the breakdown's title; None without a breakdown.
     """
     if files.manifest is not None:
         return

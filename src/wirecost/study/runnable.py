@@ -1,4 +1,4 @@
-"""What this installation and machine can't run of a study, refused before anything is started."""
+"""Checks that this installation and machine can run a study, before anything is started."""
 
 from __future__ import annotations
 
@@ -16,10 +16,41 @@ from wirecost.spec import Device, Study
 
 def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
+    _check_training_installed()
+    check_study(study)
+    for check in (_check_gpus, _check_networks, _check_isolation):
+        check(study)
+
+
+def limits_here(study: Study) -> list[str]:
+    """Returns a line for each reason for which this machine can't run a study, or a part of it.
+
+    Raises:
+        MissingExtraError, SpecError: if the study can't be trained anywhere, or this can't be checked here.
+    """
+    _check_training_installed()
+    check_study(study)
+    limits: list[str] = []
+    for check in (_check_gpus, _check_networks, _check_isolation):
+        try:
+            check(study)
+        except (SpecError, UnsupportedError) as error:
+            limits.append(str(error))
+    if study.device is Device.CUDA and not limits:
+        have = gpus_here()
+        if more := sum(e.ranks > have for e in study.experiments()):
+            limits.append(f"{more} experiments need more than the {have} GPUs that PyTorch finds here")
+    return limits
+
+
+def _check_training_installed() -> None:
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
+
+
+def check_study(study: Study) -> None:
+    """Raises SpecError if a workload, a plan or an experiment of a study can't be trained on any machine."""
     from wirecost.train.checks import check_combination, check_experiment, check_plan, check_workload
-    from wirecost.train.grid import rank_grid
 
     for key, entries, refusal in (
         ("workloads", study.workloads, check_workload),
@@ -33,37 +64,39 @@ def check_runnable(study: Study) -> None:
             if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
     for experiment in study.experiments():
-        rank_grid(experiment)  # raises where hosts cut a group apart
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     from wirecost.corpus.text import read_text
 
     read_text(study.data.corpus)
-    if study.device is Device.CUDA:
-        _check_gpus(study)
+
+
+def _check_networks(study: Study) -> None:
     for number, network in enumerate(study.networks):
         if network.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.network == network):
             raise SpecError(
                 f"{study.name}: networks[{number}]: '{network.name}' is a native network, which this machine "
                 "alone has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
             )
-    if any(f.emulate is not None for f in study.networks):
-        _check_isolation()
 
 
 def _check_gpus(study: Study) -> None:
+    if study.device is not Device.CUDA:
+        return
     have, least = gpus_here(), min(e.ranks for e in study.experiments())
     if have < least:
         raise UnsupportedError(f"{study.name}: {too_few_gpus(least, have)}; use fewer hosts, or device: cpu")
 
 
 def too_few_gpus(ranks: int, gpus: int) -> str:
-    """Every rank needs a GPU of its own: two that share one measure each other."""
+    """Returns the error text for too few GPUs. Every rank needs its own GPU, because two ranks on one disturb each
+    other.
+    """
     return f"device cuda needs a GPU for each rank: {ranks}, and PyTorch finds {gpus} here"
 
 
 def gpus_here() -> int:
-    """In another process: this one must not hold a GPU."""
+    """Returns the number of GPUs, counted in another process because this one must not open a GPU."""
     run = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
         capture_output=True,
@@ -74,7 +107,9 @@ def gpus_here() -> int:
     return int(run.stdout) if run.returncode == 0 and run.stdout.strip().isdigit() else 0
 
 
-def _check_isolation() -> None:
+def _check_isolation(study: Study) -> None:
+    if all(network.emulate is None for network in study.networks):
+        return
     # Memory, not a file: whether a disk is full doesn't matter yet.
     with open(os.memfd_create("wirecost-isolation"), "w+b") as output:  # noqa: PTH123 - a descriptor, not a path
         with Isolated([sys.executable, "-c", ""], network=True, output=output) as trial:

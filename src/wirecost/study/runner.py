@@ -11,13 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Protocol
 
-from wirecost.breakdown import ResultWarning
-from wirecost.errors import SpecError, one_of
+from wirecost.diagnostics import diagnostic
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
 from wirecost.launch.supervision import await_end
-from wirecost.spec import Device, Experiment, Study, load, validate
-from wirecost.spec.presets import named, names
+from wirecost.spec import Device, Experiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
@@ -28,13 +26,14 @@ from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreE
 
 POLL_S = 0.1
 SET_UP_S = 300.0
-"""Time beyond the experiment's timeout that its process has to load libraries and to measure its network."""
+"""Time beyond the experiment's timeout for its process to load libraries and measure its network."""
 CELL = "wirecost.study.cell"
 
 
 class Progress(Protocol):
-    """Who wants to know how a study goes on; `left_s` is the estimated time to its end. A damaged result may be
-    of an experiment of this study (`planned`), and may be run again."""
+    """Receiver of a study's progress; `left_s` is the estimated time to its end in seconds. A damaged result may
+    belong to an experiment of this study (`planned`), and may be run again.
+    """
 
     def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
@@ -45,7 +44,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Progress that is discarded."""
 
     def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
@@ -66,21 +65,21 @@ def run_study(
     progress: Progress | None = None,
     worker: Sequence[str] = (),
 ) -> list[Result]:
-    """Runs every experiment of a study that the store at `out` does not hold yet; returns all of the study's that
-    can be used. Before them, a short benchmark of each network that the store has none of (`Study.benchmark`).
+    """Runs every experiment of a study that has no result in the store at `out`, and returns all usable results of
+    the study. Networks without a stored benchmark are benchmarked first (`Study.benchmark`).
 
     Args:
-        resume: go on in a store that holds results already.
+        resume: continue in a store that already has results.
         retry_failed: run failed and skipped experiments again instead of keeping them.
         repair: run experiments again whose results are damaged, instead of leaving them out.
-        budget_s: start no experiment that would probably end later than this many seconds from now; what is left
-            is for another run with `resume`.
+        budget_s: start no experiment that would probably end later than this many seconds from now. Another run
+            with `resume` runs the remaining ones.
         worker: another command for a rank, called with the experiment's directory.
 
     Raises:
         SpecError, UnsupportedError: before anything is started.
-        StoreError: before anything is started, or when the storage fails. Nothing is recorded of the experiment
-            that met the fault, and another run with `resume` goes on.
+        StoreError: before anything is started, or when the storage fails. The experiment that met the fault is not
+            recorded, and another run with `resume` continues.
     """
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
@@ -123,11 +122,12 @@ def run_study(
 def _kept(
     store: Store, planned: Collection[str], retry_failed: bool, repair: bool, progress: Progress
 ) -> tuple[set[str], set[str]]:
-    """Names of results that are kept, and of damaged ones that are not run again. Every file of the store is read
-    for it: a study doesn't go on from what is damaged without saying so."""
+    """Returns the names of the results that are kept, and of the damaged ones that are not run again. All files of
+    the store are checked, so that no damage remains unreported.
+    """
     contents = store.contents(every_byte=True)
-    for found in contents.damaged:
-        progress.damaged(found, found.name in planned, repair and found.name in planned)
+    for damaged in contents.damaged:
+        progress.damaged(damaged, damaged.name in planned, repair and damaged.name in planned)
     kept: set[str] = set()
     again = {Status.FAILED, Status.SKIPPED} if retry_failed else set()
     for result in contents.results:
@@ -136,11 +136,11 @@ def _kept(
         faulty = outcome.status is Status.FAILED and outcome.reason is not None and tells_of_fault(outcome.reason)
         if outcome.status not in again and not faulty:
             kept.add(result.directory.name)
-    return kept, set() if repair else {found.name for found in contents.damaged}
+    return kept, set() if repair else {damaged.name for damaged in contents.damaged}
 
 
 def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
-    """Token files for every workload, by the size of its text's vocabulary."""
+    """Prepares token files for every workload; returns their paths by vocabulary size."""
     from wirecost.corpus import load_tokens, prepare_tokens
     from wirecost.train.texts import text_length
 
@@ -154,7 +154,7 @@ def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
 
 
 class _Watch:
-    """Reports how far a running experiment is, from the samples that its first rank has written."""
+    """Reports the progress of a running experiment from the samples of its first rank."""
 
     def __init__(
         self, progress: Progress, experiment: Experiment, rest: Sequence[Experiment], time_left: TimeLeft
@@ -169,20 +169,20 @@ class _Watch:
 
     def look(self, samples: Path) -> None:
         if samples.exists():
-            # Only what is new: reading a long run's file ten times a second would slow down the run.
+            # Only new lines are read: reading a long run's whole file ten times a second would slow down the run.
             with samples.open("rb") as file:
                 file.seek(self._offset)
                 new = file.read()
             self.done += new.count(b"\n")
-            self.total = max(self.total, self.done)  # `min_time` may bring more than were asked for
+            self.total = max(self.total, self.done)  # `min_time` may add iterations
             self._offset += len(new)
         own_left = max(self.own_s - (time.monotonic() - self.started), 0.0)
         self.progress.iterations_done(self.done, self.total, own_left + self.rest_s)
 
 
 class _Cells:
-    """Starts the process of an experiment: forked from one that has loaded PyTorch, or a command of its own where
-    ranks are another command.
+    """Starts the process of an experiment. It is forked from one that has loaded PyTorch; if ranks run another
+    command, it is a new process.
     """
 
     def __init__(self, out: Path, worker: Sequence[str]) -> None:
@@ -195,16 +195,16 @@ class _Cells:
             command = [sys.executable, "-m", CELL, str(directory), *self.worker]
             return Isolated(command, network=network, output=output)
         if self._preloaded is not None and not self._preloaded.runs():
-            self._preloaded.close()  # killed, for want of memory perhaps: the next experiment need not suffer
+            self._preloaded.close()  # killed, perhaps for lack of memory: the next experiment gets a new one
             self._preloaded = None
         if self._preloaded is None:
-            # Not before: it would disturb the benchmarks of the networks.
+            # Not started earlier, because it would disturb the benchmarks of the networks.
             self._preloaded = Preloaded(CELL, str(self.out))
         return self._preloaded.run([str(directory)], network=network, output=output)
 
     @property
     def server(self) -> int | None:
-        """Process ID of the process that has loaded PyTorch, None where there is none."""
+        """Returns the process ID of the process that has loaded PyTorch; None if there is none."""
         return None if self._preloaded is None else self._preloaded.pid
 
     def __enter__(self) -> _Cells:
@@ -219,12 +219,12 @@ def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch,
     """Runs and publishes an experiment.
 
     Raises:
-        StorageError, StoreError, OSError: if a file can't be written or read, by whomever; nothing is published.
+        StorageError, StoreError, OSError: if any process can't write or read a file; nothing is published.
     """
     try:
         return _run_and_publish(store, experiment, cells, watch, tokens)
     except (StorageError, OSError):
-        store.discard(experiment)  # it is no use to anybody, and takes room
+        store.discard(experiment)  # it is useless and takes space
         raise
 
 
@@ -250,8 +250,8 @@ def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch:
         outcome, breakdown = judge(experiment, directory, ended, environment["cores"])
     if breakdown and (why := why_not(store, Site.of(experiment))):
         message = f"the benchmark of {experiment.network.name} before training failed: {why}"
-        doubt = ResultWarning(code="network_not_benchmarked", message=message)
-        breakdown = breakdown.model_copy(update={"warnings": (*breakdown.warnings, doubt)})
+        diagnostics = (*breakdown.diagnostics, diagnostic("network_not_benchmarked", message))
+        breakdown = breakdown.model_copy(update={"diagnostics": diagnostics})
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
     for leftover in ("experiment.json", "tokens.json", "outcome.json"):
         (directory / leftover).unlink(missing_ok=True)
@@ -260,10 +260,10 @@ def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch:
 
 
 def _look(watch: _Watch, directory: Path, store: Store) -> None:
-    """Reports progress, and notices a full disk: whoever has no room may not be able to report it.
+    """Reports progress and checks for a full disk, because a process that can't write may be unable to report it.
 
     Raises:
-        StorageError: if the store's file system has no room or is read-only.
+        StorageError: if the store's file system is full or read-only.
     """
     watch.look(directory / "samples" / "rank-0.jsonl")
     check_room(store.root)
@@ -279,19 +279,5 @@ def _skip(store: Store, experiment: Experiment, reason: str) -> Outcome:
 
 
 def default_out(study: Study) -> Path:
-    """Where a study goes unless told otherwise: `wirecost-runs/NAME` in the current directory."""
+    """Returns a study's default directory: `wirecost-runs/NAME` in the current directory."""
     return Path(os.curdir) / "wirecost-runs" / study.name
-
-
-def load_study(name_or_path: str) -> Study:
-    """A study by its file, or by the name of one that ships.
-
-    Raises:
-        SpecError: one line that names file, key and what is allowed.
-    """
-    if name_or_path in names("study"):
-        return validate(Study, named("study", name_or_path), f"study {name_or_path}")
-    path = Path(name_or_path)
-    if not path.exists() and path.suffix not in {".yaml", ".yml"}:
-        raise SpecError(f"{name_or_path}: no such file; {one_of('study', name_or_path, names('study'))}")
-    return load(Study, path)

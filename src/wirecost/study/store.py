@@ -6,7 +6,7 @@
     STORE/experiments/SLUG/          a finished experiment:
         experiment.yaml              everything needed to run it again
         environment.json             versions, hardware, commit
-        link.json                    what the links gave, measured after shaping
+        link.json                    the links' rates, measured after shaping
         machine.json                 how busy the machine was before
         samples/rank-R.jsonl         every iteration of every rank, raw
         memory/rank-R.json           its peak of memory
@@ -18,8 +18,8 @@
         status.json                  done, oom, failed or skipped, with the reason
         manifest.json                whose files these are, their sizes and SHA-256 (wirecost.study.manifest)
 
-An experiment is built in a directory whose name starts with `.partial-` and renamed when it is finished, so
-a study killed at any moment has lost no finished experiment and holds no half one.
+An experiment is built in a directory whose name starts with `.partial-` and renamed when it is finished. A study
+that is killed at any moment therefore keeps all finished experiments and has no incomplete one.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ __all__ = ["Contents", "Damaged", "Outcome", "Result", "ResultSummary", "Status"
 
 
 class DamagedResultWarning(UserWarning):
-    """A result that is left out because it is damaged."""
+    """Warns of a result that is left out because it is damaged."""
 
 
 class StoreError(WirecostError):
-    """A store that can't be used as asked."""
+    """Raised for a store that can't be used as requested."""
 
 
 class Store:
@@ -77,10 +77,11 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the store for one run.
+        """Locks the store for one run.
 
         Raises:
-            StoreError: if another run holds it, or it can't be written or read, then or meanwhile.
+            StoreError: if another run has locked it, or it can't be written or read when it is locked or while the
+                context is active.
         """
         try:
             self.experiments.mkdir(parents=True, exist_ok=True)
@@ -109,7 +110,9 @@ class Store:
             os.close(lock)
 
     def _message(self, error: OSError | StorageError) -> str | None:
-        """What happened and what to do; None for an error that concerns neither the storage nor this store."""
+        """Returns the error's message with a remedy; None for an error that concerns neither the storage nor this
+        store.
+        """
         if isinstance(error, StorageError):
             return str(error)
         path, fault = path_of(error), fault_of(error)
@@ -121,7 +124,7 @@ class Store:
         return None
 
     def is_used(self) -> bool:
-        """Whether an earlier run left anything here. Raises StoreError if that can't be known."""
+        """Returns whether an earlier run left files here. Raises StoreError if the directory can't be read."""
         try:
             return bool(os.listdir(self.experiments))  # noqa: PTH208
         except FileNotFoundError:
@@ -168,7 +171,7 @@ class Store:
             raise StoreError(f"{path}: belongs to the study's results; name another one to write")
 
     def study(self) -> Study:
-        """Raises SpecError or StoreError if the directory holds no study."""
+        """Returns the stored study. Raises SpecError or StoreError if the directory has none."""
         path = self.root / "study.yaml"
         if not self._has_study():
             raise StoreError(f"{self.root}: no study was run here (there is no study.yaml)")
@@ -179,7 +182,7 @@ class Store:
         except UnicodeDecodeError as error:
             raise StoreError(f"{path}: is not UTF-8 text") from error
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecatedWarning)  # nobody writes this file by hand
+            warnings.simplefilter("ignore", DeprecatedWarning)  # this file isn't written by hand
             return validate(Study, parse_yaml(text, str(path)), str(path))
 
     def _has_study(self) -> bool:
@@ -189,16 +192,16 @@ class Store:
         return (self.experiments / experiment.slug / STATUS).exists()
 
     def sweep(self) -> None:
-        """Removes what an earlier run left half done. Only under the lock.
+        """Removes incomplete files of an earlier run. Requires the lock.
 
         Raises:
-            StoreError: naming what can't be removed.
+            StoreError: names the file that can't be removed.
         """
         for path in self.experiments.glob(f"{PARTIAL}*"):
             remove(path)
 
     def begin(self, experiment: Experiment) -> Path:
-        """An empty directory to run an experiment in. Raises StoreError or OSError."""
+        """Creates and returns an empty directory for an experiment's run. Raises StoreError or OSError."""
         path = self.experiments / f"{PARTIAL}{experiment.slug}"
         remove(path)
         for part in ("samples", "logs"):
@@ -208,10 +211,10 @@ class Store:
         return path
 
     def publish(self, experiment: Experiment, outcome: Outcome, breakdown: Breakdown | None) -> Path:
-        """Makes an experiment finished, at once and durably.
+        """Publishes a finished experiment atomically and durably; returns its directory.
 
         Raises:
-            OSError: naming a file that can't be written; the experiment is then not finished.
+            OSError: names a file that can't be written; the experiment is then not published.
         """
         partial = self.experiments / f"{PARTIAL}{experiment.slug}"
         final = self.experiments / experiment.slug
@@ -226,18 +229,18 @@ class Store:
         return final
 
     def discard(self, experiment: Experiment) -> None:
-        """Removes what there is of an unfinished experiment, as far as that can be done."""
+        """Removes the files of an unfinished experiment as far as possible."""
         with suppress(StoreError):
             remove(self.experiments / f"{PARTIAL}{experiment.slug}")
 
     def forget(self, experiment: Experiment) -> None:
-        """Removes an experiment's result, if there is one. Only under the lock."""
+        """Removes an experiment's result, if there is one. Requires the lock."""
         with self._replaced(experiment):
             pass
 
     @contextmanager
     def _replaced(self, experiment: Experiment) -> Iterator[None]:
-        """Takes a result away in one step: one that is half removed would still look finished."""
+        """Moves a result away atomically, because a partly removed one would still look finished."""
         old = self.experiments / f"{PARTIAL}old-{experiment.slug}"
         with suppress(FileNotFoundError):
             (self.experiments / experiment.slug).rename(old)
@@ -245,19 +248,20 @@ class Store:
         remove(old)
 
     def results(self) -> list[Result]:
-        """Every finished experiment that can be used, in the study's order where the study has it; what can't be
-        used is warned of (DamagedResultWarning). `contents` gives both as data.
+        """Returns every usable finished experiment, those of the study first and in its order. Warns of each
+        unusable one with DamagedResultWarning; `contents` returns both.
 
         Raises:
             StoreError: if no study was run here.
         """
         contents = self.contents()
-        for remark in contents.remarks():
-            warnings.warn(f"{self.root}: left out: {remark}", DamagedResultWarning, stacklevel=2)
+        for diagnostic in contents.diagnostics():
+            about = f"{diagnostic.subject}: {diagnostic.message}" if diagnostic.subject else diagnostic.message
+            warnings.warn(f"{self.root}: left out: {about}", DamagedResultWarning, stacklevel=2)
         return list(contents.results)
 
     def contents(self, *, every_byte: bool = False) -> Contents[Result]:
-        """Every finished experiment, and what lies here and can't be used.
+        """Returns every finished experiment, and the entries that can't be used.
 
         Args:
             every_byte: see `read_result`.
@@ -268,7 +272,9 @@ class Store:
         return self._contents(partial(read_result, every_byte=every_byte))
 
     def summaries(self) -> Contents[ResultSummary]:
-        """As `contents`, without the samples, which many results together have no room for in memory."""
+        """Returns the same as `contents` without samples, because the samples of many results don't fit into
+        memory.
+        """
         return self._contents(SummaryReader().read)
 
     def _contents(self, read: Callable[[Path, str], R]) -> Contents[R]:
@@ -289,10 +295,10 @@ class Store:
 
 
 def remove(path: Path) -> None:
-    """Removes whatever lies at a path, if anything does.
+    """Removes the file or directory at a path, if there is one.
 
     Raises:
-        StoreError: naming what can't be removed.
+        StoreError: names the path that can't be removed.
     """
     try:
         if stat.S_ISDIR(path.lstat().st_mode):

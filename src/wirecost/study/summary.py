@@ -1,6 +1,6 @@
-"""What reports show of a result: a few numbers, where the breakdown holds every sample.
+"""Summaries of results for reports: a few numbers instead of the breakdown's samples.
 
-A study of thousands of experiments fits into memory as summaries, and not as breakdowns.
+The summaries of thousands of experiments fit into memory; their breakdowns don't.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from wirecost.breakdown import (
     PeakMemory,
     Phase,
     Profile,
-    ResultWarning,
     Spread,
     samples,
 )
 from wirecost.breakdown.decode import decode_breakdown, to_model
 from wirecost.breakdown.memory import largest_peak
 from wirecost.collectives.traffic import ring_bytes_sent
+from wirecost.diagnostics import Diagnostic
 
 PARTS = ("compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The transfer of one collective, of those whose size, time and expectation are known: each rank's median over
-    calls, the mean over ranks; `expected_ns` is what bytes and the measured link rate give."""
+    """The transfer of one collective with known size, time and expectation: each rank's median over calls,
+    averaged over ranks. `expected_ns` is bytes / measured link rate.
+    """
 
     bytes_per_call: float
     measured_ns: float
@@ -38,7 +39,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSummary:
-    """The profiled window: shares of an iteration as `Profile` has them, None where unknown, with the reason."""
+    """The profiled window: shares of an iteration as in `Profile`; None if unknown, with the reason."""
 
     source: str
     asked_iterations: int
@@ -50,12 +51,13 @@ class ProfileSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A breakdown's numbers, each as the breakdown's own method gives it.
+    """The numbers of a breakdown, each computed by the breakdown's method.
 
     `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
-    `phases_ns` spread over iterations. `sent_bytes` is what a rank sends in an iteration, the mean over ranks,
-    with each collective on a ring (docs/measurement.md). `losses` are those of the global batch, by iteration.
-    None is unknown.
+    `phases_ns` are spreads over iterations. `sent_bytes` is the number of bytes that a rank sends in an iteration,
+    averaged over ranks, with each collective on a ring (docs/explanation/measurement.md). `losses` are those of
+    the global batch by iteration. `expert_imbalance` is the largest load of a rank's experts over the mean. None
+    is unknown.
     """
 
     title: str
@@ -66,23 +68,24 @@ class Summary:
     tokens_per_s: float | None
     sent_bytes: float | None
     losses: tuple[float, ...]
+    expert_imbalance: Spread | None
     transfer: Transfer | None
     network: NetworkRecord | None
     peak: PeakMemory | None
     profile: ProfileSummary | None
-    warnings: tuple[ResultWarning, ...]
+    diagnostics: tuple[Diagnostic, ...]
 
     @property
     def comm_fraction(self) -> Spread | None:
-        """Exposed communication over iteration time."""
+        """Returns exposed communication / iteration time as a spread; None if unknown."""
         return self.part_shares["exposed_comm_ns"]
 
 
 def summarise(content: bytes) -> Summary:
-    """The summary of a breakdown's JSON.
+    """Returns the summary of a breakdown's JSON.
 
     Raises:
-        pydantic.ValidationError: if it isn't a breakdown.
+        pydantic.ValidationError: if the content isn't a breakdown.
     """
     b = decode_breakdown(content)
     groups = samples.by_iteration(b.iterations).values()
@@ -100,23 +103,24 @@ def summarise(content: bytes) -> Summary:
         tokens_per_s=samples.tokens_per_s(b.tokens_per_iteration, iteration_ns),
         sent_bytes=_sent_bytes(b.collectives, len(b.iterations)),
         losses=samples.losses(groups),
+        expert_imbalance=samples.expert_imbalance(groups),
         transfer=_transfer(b.collectives),
         network=to_model(NetworkRecord, b.network) if b.network else None,
         peak=to_model(PeakMemory, peak) if peak else None,
         profile=_profile(to_model(Profile, b.profile)) if b.profile else None,
-        warnings=tuple(to_model(ResultWarning, w) for w in b.warnings),
+        diagnostics=b.diagnostics,
     )
 
 
 def _sent_bytes(collectives: Sequence[Collective], iterations: int) -> float | None:
-    """None where a collective or its size isn't known."""
+    """Returns the bytes that a rank sends in an iteration; None if a collective or its size is unknown."""
     total = 0.0
     for c in collectives:
         if c.bytes is None or c.group_size is None:
             return None
         try:
             total += ring_bytes_sent(c.op, c.bytes, c.group_size)
-        except ValueError:  # an operation that only somebody else's breakdown has
+        except ValueError:  # an operation that only other tools' breakdowns have
             return None
     return total / iterations if iterations else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,11 @@ NOTHING, NO_EVENTS, UNSEEN = "nothing", "no_device_events", "no_communication"
 
 
 class Answer(msgspec.Struct):
-    """Five sentences, and what they rest on. `code` names the cause (`nothing` where no loss is worth a change);
-    `ranks` are those it lies with, empty where it lies with all; the gain is an upper bound per iteration."""
+    """Five sentences, each with a `brief` form that fits a line, and what they rest on.
+
+    `code` names the cause (`nothing` where no loss is worth a change); `ranks` are those it lies with, empty where
+    it lies with all; the gain is an upper bound per iteration.
+    """
 
     iteration: str
     communication: str
@@ -32,17 +36,22 @@ class Answer(msgspec.Struct):
     gain_ns: float | None
     gain_share: float | None
     place: Place | None = None
+    brief: list[str] = []
 
     @property
     def lines(self) -> list[tuple[str, str]]:
-        """(label, sentence) in the order in which they are read."""
-        return [
-            (label_of_iteration(self), self.iteration),
-            ("Communication", self.communication),
-            ("Cause", self.cause),
-            ("To be won", self.gain),
-            ("Next", self.next),
-        ]
+        """Returns (label, sentence) in the order in which they are read."""
+        sentences = [self.iteration, self.communication, self.cause, self.gain, self.next]
+        return list(zip(self._labels, sentences, strict=True))
+
+    @property
+    def brief_lines(self) -> list[tuple[str, str]]:
+        """Returns (label, sentence) in the forms that fit a line of 80 columns as far as names and ranks allow."""
+        return list(zip(self._labels, self.brief, strict=True))
+
+    @property
+    def _labels(self) -> list[str]:
+        return [label_of_iteration(self), "Communication", "Cause", "To be won", "Next"]
 
 
 def label_of_iteration(answer: Answer) -> str:
@@ -50,14 +59,59 @@ def label_of_iteration(answer: Answer) -> str:
 
 
 def ms(ns: float) -> str:
-    """`0.139 ms`, `23.45 ms`, `281.6 ms`, `12.35 s`."""
+    """Returns a time for people: `0.139 ms`, `23.45 ms`, `281.6 ms`, `12.35 s`."""
     if ns >= 2e9:
         return f"{ns / 1e9:,.2f} s"
     return f"{ns / 1e6:.1f} ms" if ns >= 1e8 else f"{ns / 1e6:.2f} ms" if ns >= 1e7 else f"{ns / 1e6:.3f} ms"
 
 
+_BRIEF = 64  # columns of a line beside its label and full stop
+
+
+def clipped(sentence: str) -> str:
+    """Returns as many of a list of hints as fit a line: whole clauses, the first in any case, asides left out."""
+    kept = ""
+    for clause in re.split(r"; (?![^()]*\))", sentence):
+        longer = f"{kept}; {clause}" if kept else clause
+        if len(longer) > _BRIEF and kept:
+            break
+        kept = longer
+    if len(kept) > _BRIEF:
+        kept = re.sub(r" \([^()]*\)", "", kept)
+    if len(kept) > _BRIEF:
+        kept = re.split(r": |, and |, or ", kept)[0]
+    return kept
+
+
 def answer(s: TraceSet) -> Answer:
-    """The answer of a set of traces, also where it is that nothing can be said."""
+    """Returns the answer of a set of traces, also where it is that nothing can be said."""
+    given = _answer(s)
+    briefly = {
+        "iteration": given.iteration,
+        "communication": given.communication.replace(" of the time is ", " of time ")
+        .replace("wait and transfer not told apart", "waits unknown")
+        .replace("; compute hides ", "; ")
+        .replace(" of all communication", " hidden"),
+    } | _briefly(s, given)
+    given.brief = [briefly[name] for name in ("iteration", "communication", "cause", "gain", "next")]
+    return given
+
+
+def _briefly(s: TraceSet, given: Answer) -> dict[str, str]:
+    """Returns the sentences of an answer in forms that fit a line."""
+    cause = the_cause(s.losses) if given.code not in (NO_EVENTS, UNSEEN) else None
+    brief = {"cause": given.cause, "gain": given.gain, "next": clipped(given.next)}
+    if given.code == UNSEEN:
+        brief["cause"] = "unknown: no communication was recognised, so it may count as compute"
+    elif given.code == NOTHING:
+        brief["gain"] = f"nothing worth a change: every loss is under {WORTH:.0%}"
+    if cause is not None:
+        brief["cause"] = cause.brief
+        brief["gain"] = given.gain if len(given.gain) <= _BRIEF else given.gain.partition(", ")[0]
+    return brief
+
+
+def _answer(s: TraceSet) -> Answer:
     listed = loads(s)
     if not listed:
         return Answer(
@@ -93,7 +147,7 @@ def _parts_of(s: TraceSet, listed: list[RankLoad], every: list[Loss], cause: Los
         return {
             "cause": f"nothing stands out: {who} {compute:.0%} of the time",
             "gain": f"nothing worth a change: every loss is under {WORTH:.0%} (the largest {most:.1%})",
-            "next": "make the computation itself quicker: kernels, precision, torch.compile",
+            "next": "make the computation quicker: kernels, precision, torch.compile",
             "code": NOTHING, "ranks": [], "gain_ns": None, "gain_share": most,
         }  # fmt: skip
     unit = "an iteration" if any(load.iterations for load in listed) else "the recorded window"
@@ -114,14 +168,15 @@ def _unseen(s: TraceSet, listed: list[RankLoad]) -> bool:
 
 
 def _iteration(s: TraceSet, listed: list[RankLoad]) -> str:
-    ranks = f"{len(s.traces)} of {s.world_size} ranks" if s.world_size > 1 else "1 rank"
+    few = f"{len(s.traces)} of {s.world_size} ranks"
+    ranks = "1 rank" if s.world_size == 1 else few if len(s.traces) < s.world_size else f"{s.world_size} ranks"
     spread = s.breakdown.iteration_ns()
     if not any(load.iterations for load in listed) or spread is None:
         window = max(load.window_ns for load in listed)
-        return f"no iterations are marked; the recorded window is {ms(window)} ({ranks})"
-    slowest = ", the slowest rank" if len(listed) > 1 else ""
+        return f"no iterations marked; the recorded window is {ms(window)} ({ranks})"
+    slowest = "slowest of " if len(listed) > 1 else ""
     source = "+".join(sorted({i.window.source for t in s.traces for i in t.iterations}))
-    return f"{ms(spread.median)} (median of {spread.n}{slowest}; {ranks}; windows: {source})"
+    return f"{ms(spread.median)} (median of {spread.n}; {slowest}{ranks}; windows: {source})"
 
 
 def _communication(s: TraceSet, listed: list[RankLoad]) -> str:

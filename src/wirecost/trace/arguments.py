@@ -14,7 +14,7 @@ _MOST_RANKS = 10_000_000
 _MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
 
 
-class _Args(msgspec.Struct, gc=False):
+class Described(msgspec.Struct, gc=False, frozen=True):
     """Arguments of a communication kernel (PyTorch, torch/csrc/distributed/c10d/ParamCommsUtils.hpp)."""
 
     collective: Any = msgspec.field(default=None, name="Collective name")
@@ -31,7 +31,8 @@ class _Args(msgspec.Struct, gc=False):
 
 
 def _members(value: object) -> str:
-    """A group's ranks as text, whether the trace writes a list of numbers or its text; empty where neither."""
+    """Returns a group's ranks as text, whether the trace writes a list of numbers or its text; empty where
+    neither."""
     if isinstance(value, list) and all(type(rank) is int for rank in value):
         return str(value)
     return value if isinstance(value, str) else ""
@@ -42,12 +43,12 @@ class Arguments:
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
-        self._decode = msgspec.json.Decoder(_Args).decode
+        self._decode = msgspec.json.Decoder(Described).decode
 
-    def call(self, raw: bytes, name: str) -> Call:
-        """The call that a kernel's arguments and name describe."""
-        args = self._args(raw)
-        call = self._described(args) if args is not None else None
+    def call(self, args: Described | bytes, name: str) -> Call:
+        """Returns the call that a kernel's arguments and name describe."""
+        found = self._args(args) if isinstance(args, bytes) else args
+        call = self._described(found) if found is not None else None
         if call is None:
             return Call(op=operation(name))
         if call.op == UNKNOWN:
@@ -56,14 +57,14 @@ class Arguments:
         return call
 
     def description(self, raw: bytes) -> Call | None:
-        """The call that a host event's arguments describe; None where they describe none."""
+        """Returns the call that a host event's arguments describe; None where they describe none."""
         try:
             args = self._decode(raw)
         except (msgspec.MsgspecError, RecursionError):
             return None
         return self._described(args)
 
-    def _args(self, raw: bytes) -> _Args | None:
+    def _args(self, raw: bytes) -> Described | None:
         if not raw:
             return None
         try:
@@ -72,8 +73,8 @@ class Arguments:
             self._problems.add("bad_argument")
             return None
 
-    def _described(self, args: _Args) -> Call | None:
-        """The call that arguments describe; None where they describe none."""
+    def _described(self, args: Described) -> Call | None:
+        """Returns the call that arguments describe; None where they describe none."""
         if not isinstance(args.collective, str) or not args.collective:
             return None
         size, count_in, count_out = (
@@ -89,10 +90,11 @@ class Arguments:
         if isinstance(args.description, str) and args.description not in ("", "undefined", group):
             group = f"{group} ({args.description})"
         peers = self._peers(op, args)
-        return Call(op, group, _members(args.members), size, total, dtype, sequence, "args", peers)
+        members, waits = _members(args.members), args.collective == "wait"
+        return Call(op, group, members, size, total, dtype, sequence, "args", waits, peers)
 
-    def _peers(self, op: str, args: _Args) -> tuple[tuple[int, int], ...]:
-        """The (source, destination) of a send or receive, global ranks; -1 is the rank itself.
+    def _peers(self, op: str, args: Described) -> tuple[tuple[int, int], ...]:
+        """Returns the (source, destination) of a send or receive, global ranks; -1 is the rank itself.
 
         PyTorch writes the other end alone, `Dst Rank` of a send and `Src Rank` of a receive.
         """
@@ -104,7 +106,7 @@ class Arguments:
 
     @staticmethod
     def _rank(value: object) -> int | None:
-        """A rank as number or text; -1 where none is written, None where it can't be one."""
+        """Returns a rank as number or text; -1 where none is written, None where it can't be one."""
         if value is None:
             return -1
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:

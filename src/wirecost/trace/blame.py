@@ -44,7 +44,7 @@ class _Past(msgspec.Struct):
     causes: list[dict[int, float]]  # ns of each wait by the rank that caused it
 
     def between(self, start_ns: int, end_ns: int) -> tuple[int, range]:
-        """(summed waits, their positions) of those that started in [start_ns, end_ns)."""
+        """Returns (summed waits, their positions) of those that started in [start_ns, end_ns)."""
         lo, hi = bisect_left(self.starts, start_ns), bisect_left(self.starts, end_ns)
         return self.sums[hi] - self.sums[lo], range(lo, hi)
 
@@ -58,8 +58,8 @@ class _Past(msgspec.Struct):
 
 
 def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[Straggler]:
-    """Most costly first. Ranks that were never last are listed too. A pipeline's bubble is nobody's fault, though
-    it explains who comes late after it."""
+    """Returns the stragglers, the most costly first. Ranks that were never last are listed too. A pipeline's
+    bubble is nobody's fault, though it explains who comes late after it."""
     found: dict[int, Straggler] = {}
     past: dict[int, _Past] = defaultdict(lambda: _Past([], [0], []))
     exposed = {t.rank or 0: t for t in traces}
@@ -68,12 +68,14 @@ def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
         ranks = np.array(m.ranks)
         own_total: dict[int, float] = defaultdict(float)
         additions = []
+        m.caused_by = np.array(m.waits_for)
         for row in np.flatnonzero(m.wait_ns > 0):
             wait, culprit = int(m.wait_ns[row]), int(m.waits_for[row])
             if culprit < 0:
                 continue
             late = int(np.flatnonzero(ranks == culprit)[0])
             causes = _causes(past, m, int(row), late, together.last(m.ranks[row], culprit))
+            m.caused_by[row] = max(causes, key=lambda rank: causes[rank], default=culprit)
             additions.append((m.ranks[row], int(m.start_ns[row]), _felt(exposed, m, int(row)), causes))
             if not m.first and not m.bubble:
                 for rank, share in causes.items():
@@ -105,7 +107,7 @@ class _Together:
             self._ends[rank][members] = int(m.end_ns.max())
 
     def last(self, first: int, second: int) -> int:
-        """The end of the last collective of both ranks; a time before all of them without any."""
+        """Returns the end of the last collective of both ranks; a time before all of them without any."""
         return max((end for members, end in self._ends[first].items() if second in members), default=_BEFORE)
 
 
@@ -114,7 +116,7 @@ def _entry(found: dict[int, Straggler], rank: int) -> Straggler:
 
 
 def _felt(traces: dict[int, RankTrace], m: Matched, row: int) -> int:
-    """The part of a wait that can hold up what comes after it: what nothing hides."""
+    """Returns the part of a wait that can hold up what comes after it: what nothing hides."""
     trace, call = traces[m.ranks[row]], int(m.calls[row])
     duration = int(m.end_ns[row] - m.start_ns[row])
     if duration <= 0:
@@ -123,7 +125,8 @@ def _felt(traces: dict[int, RankTrace], m: Matched, row: int) -> int:
 
 
 def _causes(past: dict[int, _Past], m: Matched, row: int, late: int, since_ns: int) -> dict[int, float]:
-    """The wait of a row in ns by the rank that caused it: the late rank, or those that it waited for itself."""
+    """Returns the wait of a row in ns by the rank that caused it: the late rank, or those that it waited for
+    itself."""
     wait, culprit = int(m.wait_ns[row]), int(m.waits_for[row])
     own_wait, _ = past[m.ranks[row]].between(since_ns, int(m.start_ns[row]))
     its_wait, positions = past[culprit].between(since_ns, int(m.start_ns[late]))

@@ -10,10 +10,12 @@ import numpy as np
 from wirecost.breakdown import Parts
 from wirecost.breakdown.intervals import Intervals, measure_before, subtract
 from wirecost.trace.categories import KERNEL
+from wirecost.trace.causes import find_causes
 from wirecost.trace.evidence import is_vague
 from wirecost.trace.operations import UNKNOWN, operation
 from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import Annotation, Call, Columns, HostRange, Int64, Recorded
+from wirecost.trace.situation import find_situation
 from wirecost.trace.windows import Window
 
 
@@ -48,6 +50,9 @@ class Calls(msgspec.Struct):
     stream: Int64
     own_start_ns: Int64  # from when on a call's exposed instants are its own, and not an earlier one's
     exposed: Int64  # (n, 2): when communication runs and compute doesn't, sorted and disjoint
+    cause: Int64  # index into `causes.CODES`, -1 where nothing is exposed; waits for other ranks aside
+    host_call: Int64  # what kept the host from launching in time: index into `host_calls`, -1 if nothing is known
+    host_calls: list[str]
     peers: dict[
         int, list[tuple[int, int]]
     ] = {}  # by row, the messages of a send or receive: (source, destination)
@@ -63,7 +68,10 @@ def build_calls(
     recorded: Recorded,
     iterations: list[IterationParts],
     problems: Problems,
+    *,
+    on_host: bool = False,
 ) -> Calls:
+    """Returns the communication of a rank, in order of start. `on_host`: the time line is the host's own."""
     rows = np.flatnonzero(columns.comm)
     rows = rows[np.lexsort((rows, columns.end_ns[rows], columns.start_ns[rows]))]
     calls = [columns.calls[int(row)] for row in rows]
@@ -79,6 +87,10 @@ def build_calls(
     shared = measure_before(exposed, np.maximum(end, own_start)) - measure_before(exposed, own_start)
     ops, groups = _numbers([c.op for c in calls]), _numbers([(c.group, c.members) for c in calls])
     after, before, kernels = _neighbours(columns, start, end)
+    iteration = _iteration_of(start, iterations)
+    situation = find_situation(columns, recorded, rows, sets[0], exposed, (own_start, shared))
+    kinds = ops[0] * (int(groups[0].max(initial=0)) + 1) + groups[0]
+    causes = find_causes(situation, kinds, iteration, recorded, on_host=on_host)
     return Calls(
         start_ns=start.copy(),
         end_ns=end.copy(),
@@ -88,7 +100,10 @@ def build_calls(
         bytes=_known(c.bytes for c in calls),
         sequence=_known(c.sequence for c in calls),
         exposed_ns=shared,
-        iteration=_iteration_of(start, iterations),
+        iteration=iteration,
+        cause=causes.cause,
+        host_call=causes.host_call,
+        host_calls=causes.host_calls,
         after=after,
         before=before,
         ops=ops[1],
@@ -113,7 +128,8 @@ def _numbers(values: list[Any]) -> tuple[Int64, list[Any]]:
 
 
 def _iteration_of(start: Int64, iterations: list[IterationParts]) -> Int64:
-    """The iteration whose window holds each start, the later one where windows overlap; -1 outside of all."""
+    """Returns the iteration whose window holds each start, the later one where windows overlap; -1 outside of
+    all."""
     found = np.full(len(start), -1, dtype=np.int64)
     for number, iteration in enumerate(iterations):
         found[(start >= iteration.window.start_ns) & (start < iteration.window.end_ns)] = number
@@ -121,7 +137,8 @@ def _iteration_of(start: Int64, iterations: list[IterationParts]) -> Int64:
 
 
 def _neighbours(columns: Columns, start: Int64, end: Int64) -> tuple[Int64, Int64, list[str]]:
-    """For each call the compute kernel that started last before it and the one that starts next after its end."""
+    """Returns for each call the compute kernel that started last before it and the one that starts next after its
+    end."""
     rows = np.flatnonzero((columns.kind == KERNEL) & ~columns.comm)
     if len(rows) == 0 or len(start) == 0:
         return np.full(len(start), -1), np.full(len(start), -1), []

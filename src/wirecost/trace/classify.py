@@ -5,8 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from wirecost.trace import families
 from wirecost.trace.categories import KERNEL
+from wirecost.trace.families import (
+    ANNOTATION,
+    FAMILIES,
+    FUSED_COMPUTE,
+    INDUCTOR,
+    LASTING,
+    LOCAL,
+    LOOKS_LIKE,
+    NOT_A_COLLECTIVE,
+    NOT_AN_OPERATOR,
+    OPERATOR,
+    PEER_COPY,
+)
 from wirecost.trace.names import function_name
 from wirecost.trace.source import TraceError
 
@@ -20,16 +32,17 @@ class Classifier:
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         flags = re.IGNORECASE
-        self._families = [(family, re.compile(p, flags)) for family, p in families.FAMILIES.items()]
-        self._excluded = re.compile(families.NOT_A_COLLECTIVE, flags)
-        self._fused = re.compile(families.FUSED_COMPUTE, flags)
-        self._inductor = re.compile(families.INDUCTOR)
-        self._local = re.compile(families.LOCAL, flags)
-        self._annotation = re.compile(families.ANNOTATION, flags)
-        self._operator = re.compile(families.OPERATOR, flags)
-        self._not_operator = re.compile(families.NOT_AN_OPERATOR, flags)
-        self._peer_copy = re.compile(families.PEER_COPY, flags)
-        self._looks_like = re.compile(families.LOOKS_LIKE, flags)
+        self._families = [(family, re.compile(p, flags)) for family, p in FAMILIES.items()]
+        self._excluded = re.compile(NOT_A_COLLECTIVE, flags)
+        self._fused = re.compile(FUSED_COMPUTE, flags)
+        self._inductor = re.compile(INDUCTOR)
+        self._local = re.compile(LOCAL, flags)
+        self._annotation = re.compile(ANNOTATION, flags)
+        self._lasting = re.compile(LASTING, flags)
+        self._operator = re.compile(OPERATOR, flags)
+        self._not_operator = re.compile(NOT_AN_OPERATOR, flags)
+        self._peer_copy = re.compile(PEER_COPY, flags)
+        self._looks_like = re.compile(LOOKS_LIKE, flags)
         self._users: list[re.Pattern[str]] = []
         for pattern in patterns:
             try:
@@ -38,11 +51,11 @@ class Classifier:
                 raise TraceError(f"communication pattern '{pattern}' is no regular expression: {error}") from error
 
     def by_pattern(self, name: str) -> str | None:
-        """The user's pattern that a name matches; None where none does."""
+        """Returns the user's pattern that a name matches; None where none does."""
         return next((p.pattern for p in self._users if p.search(name)), None)
 
     def family(self, name: str) -> str | None:
-        """The family of communication kernels that a kernel's name belongs to; None for compute."""
+        """Returns the family of communication kernels that a kernel's name belongs to; None for compute."""
         if self._inductor.match(name):
             return None
         function = function_name(name)
@@ -58,7 +71,7 @@ class Classifier:
         return None
 
     def communicates(self, name: str, kind: int = KERNEL) -> bool:
-        """Whether a device event or annotation is communication by its name alone.
+        """Returns whether a device event or annotation is communication by its name alone.
 
         Copies and fills are, only where the user says so.
         """
@@ -67,15 +80,19 @@ class Classifier:
         return kind == KERNEL and (self.annotates(name) or self.family(name) is not None)
 
     def annotates(self, name: str) -> bool:
-        """Whether an annotation stands for a communication: `nccl:all_reduce`."""
+        """Returns whether an annotation stands for a communication: `nccl:all_reduce`."""
         return self._annotation.search(name) is not None
 
+    def annotates_call(self, name: str) -> bool:
+        """Returns whether an annotation lasts no longer than the call that launches a communication."""
+        return self.annotates(name) and self._lasting.search(name) is None
+
     def operator(self, name: str) -> bool:
-        """Whether an operator of the host communicates: `c10d::allreduce_`, `vllm::all_reduce`."""
+        """Returns whether an operator of the host communicates: `c10d::allreduce_`, `vllm::all_reduce`."""
         return self._operator.search(name) is not None and self._not_operator.search(name) is None
 
     def local(self, name: str) -> bool:
-        """Whether a kernel works on its own GPU alone, whatever launched it: a fill, a copy, a product."""
+        """Returns whether a kernel works on its own GPU alone, whatever launched it: a fill, a copy, a product."""
         return (
             self._local.search(name.split("<", 1)[0]) is not None
             or self._excluded.search(function_name(name)) is not None
@@ -85,7 +102,7 @@ class Classifier:
         return self._peer_copy.search(name) is not None
 
     def looks_like_communication(self, name: str) -> bool:
-        """Whether the name of a kernel that counts as compute suggests a communication."""
+        """Returns whether the name of a kernel that counts as compute suggests a communication."""
         if self._inductor.match(name):
             return False
         function = function_name(name)

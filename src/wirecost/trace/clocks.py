@@ -71,7 +71,7 @@ class Clocks(msgspec.Struct):
     offsets: list[ClockOffset]
 
     def corrected(self, trace: int, times_ns: Int64) -> Int64:
-        """Times of a trace on the reference's clock."""
+        """Returns times of a trace on the reference's clock."""
         offset, drift, origin = self.correction[trace]
         if not offset and not drift:
             return times_ns
@@ -79,7 +79,7 @@ class Clocks(msgspec.Struct):
 
 
 def estimate_clocks(traces: Sequence[RankTrace], groups: Sequence[Group]) -> Clocks:
-    """The clocks of all traces against the first one's, along the pairs whose estimates scatter least."""
+    """Returns the clocks of all traces against the first one's, along the pairs whose estimates scatter least."""
     count = len(traces)
     edges = sorted(
         (e for g in groups for e in _edges(traces, g) if e.usable), key=lambda e: (e.scatter_ns, -e.count)
@@ -125,7 +125,7 @@ def estimate_clocks(traces: Sequence[RankTrace], groups: Sequence[Group]) -> Clo
 
 
 def _edges(traces: Sequence[RankTrace], group: Group) -> list[_Edge]:
-    """The first member of a group against each other one."""
+    """Returns the first member of a group against each other one."""
     numbers = list(group.rows)
     first = numbers[0]
     synchronous = np.array([op in SYNCHRONOUS for op in group.ops(traces)], dtype=bool)

@@ -34,7 +34,7 @@ class CommParts(msgspec.Struct, frozen=True):
 
 
 def comm_parts(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[CommParts]:
-    """One row for each iteration of each rank."""
+    """Returns one row for each iteration of each rank."""
     number = {t.rank or 0: i for i, t in enumerate(traces)}
     waits = [np.full(len(t.calls), -1, dtype=np.int64) for t in traces]
     bubbles = [np.zeros(len(t.calls), dtype=bool) for t in traces]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from wirecost.trace.explained import Cause, Explained
 from wirecost.trace.rank import RankTrace
 
 
@@ -28,7 +29,8 @@ class Exposed(msgspec.Struct):
     and rank.
 
     `position` is where in the iteration it starts (0 its beginning, 1 its end); `after` and `before` are the
-    compute kernels around it on the rank that exposes it most.
+    compute kernels around it on the rank that exposes it most. `cause` is the code of what keeps most of it
+    exposed (see `causes.CAUSES`), `causes` all of them; `cause_rank` is the rank that is waited for or late.
     """
 
     op: str
@@ -43,16 +45,22 @@ class Exposed(msgspec.Struct):
     worst_rank: int
     after: str | None
     before: str | None
+    cause: str
+    cause_share: float
+    cause_rank: int | None
+    causes: list[Cause]
 
 
 def complete(traces: Sequence[RankTrace]) -> list[list[int]]:
-    """The positions of each trace's iterations that the recording doesn't cut; all, where it cuts every one."""
+    """Returns the positions of each trace's iterations that the recording doesn't cut; all, where it cuts every
+    one."""
     every_cut = all(i.window.cut for t in traces for i in t.iterations)
     return [[n for n, i in enumerate(t.iterations) if every_cut or not i.window.cut] for t in traces]
 
 
 def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
-    """For every iteration that at least two ranks show; the whole windows, where no rank shows iterations."""
+    """Returns for every iteration that at least two ranks show; the whole windows, where no rank shows
+    iterations."""
     times: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for trace, kept in zip(traces, complete(traces), strict=True):
         for iteration in (trace.iterations[n] for n in kept):
@@ -71,9 +79,11 @@ def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
     return found
 
 
-def top_exposed(traces: Sequence[RankTrace], count: int = 10) -> list[Exposed]:
-    """The collectives that cost most, by place in the iteration: the k-th call of its kind in its group."""
+def top_exposed(traces: Sequence[RankTrace], explained: Explained, count: int = 10) -> list[Exposed]:
+    """Returns the collectives that cost most, by place in the iteration: the k-th call of its kind in its
+    group."""
     slots: dict[tuple[str, str, int], list[tuple[RankTrace, int]]] = defaultdict(list)
+    numbers = {id(t): n for n, t in enumerate(traces)}
     windows = 0
     for trace in traces:
         calls = trace.calls
@@ -96,6 +106,7 @@ def top_exposed(traces: Sequence[RankTrace], count: int = 10) -> list[Exposed]:
         sizes = {int(t.calls.bytes[r]) for t, r in rows}
         places = [p for p in (_position(t, r) for t, r in rows) if p is not None]
         span = sum(_window_ns(t, r) for t, r in rows)
+        causes = explained.causes((numbers[id(t)], r) for t, r in rows)
         found.append(
             Exposed(
                 op=op,
@@ -110,6 +121,10 @@ def top_exposed(traces: Sequence[RankTrace], count: int = 10) -> list[Exposed]:
                 worst_rank=worst.rank or 0,
                 after=calls.kernels[calls.after[row]] if calls.after[row] >= 0 else None,
                 before=calls.kernels[calls.before[row]] if calls.before[row] >= 0 else None,
+                cause=causes[0].code,
+                cause_share=causes[0].share,
+                cause_rank=causes[0].rank,
+                causes=causes,
             )
         )
     found.sort(key=lambda e: (-e.exposed_ns, e.op, e.group, e.ordinal))

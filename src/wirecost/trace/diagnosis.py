@@ -2,7 +2,7 @@
 
 Each candidate has a gain: how much shorter an iteration could be at most if its loss were gone. The candidate with
 the largest gain is the cause. Where no gain reaches `WORTH` of the iteration, nothing is worth a change. The
-rules are listed in docs/trace.md.
+rules are listed in docs/how-to/trace.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RULES = (late, turns, transfer, bubble, unsplit, idle, copies)  # of equal gain
 
 
 def losses(s: TraceSet) -> list[Loss]:
-    """Every candidate, largest gain first; empty where there are no device events."""
+    """Returns every candidate, largest gain first; empty where there are no device events."""
     evidence = Evidence(s)
     if not evidence.iteration_ns:
         return []
@@ -31,7 +31,7 @@ def losses(s: TraceSet) -> list[Loss]:
 
 
 def the_cause(listed: Sequence[Loss]) -> Loss | None:
-    """The candidate that is worth a change; None where none is."""
+    """Returns the candidate that is worth a change; None where none is."""
     return listed[0] if listed and listed[0].gain_share >= WORTH else None
 
 

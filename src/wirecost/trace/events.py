@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,29 +18,41 @@ from wirecost.trace.categories import (
     RUNTIME_CATEGORIES,
 )
 from wirecost.trace.classify import Classifier
-from wirecost.trace.device_events import BY_KIND, DeviceEvents, Times
+from wirecost.trace.device_events import DeviceEvents
 from wirecost.trace.host_events import HostEvents
+from wirecost.trace.lanes import LaneEvents
 from wirecost.trace.numbers import NotANumber, OutOfRange, span_ns
 from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import NONE, Annotation, Recorded
-from wirecost.trace.stream import Event, Slice
+from wirecost.trace.stream import Slice
+from wirecost.trace.times import Times
+from wirecost.trace.typed import CATEGORY, Event, EventDecoder, Operator, Passed, Plain, RuntimeCall, Work
 
 STEP = re.compile(r"ProfilerStep#\d{1,18}")
-_STEP_BYTES = b'"ProfilerStep#'
+_STEP = "ProfilerStep#"
 # Phases of the trace event format that are no complete events; without a category they are decoration
 # (kineto's process names and window marks).
 _PHASES = frozenset("BEXiICbnestfSTpFPNODMVvRc(),=")
-# What a profiler writes around a host call of its own; no iteration is called so.
-_MOST_ANNOTATIONS = 1_000_000
+_EMPTY = Event()
+_MOST_ANNOTATIONS, _MOST_UNKNOWN = 1_000_000, 100
 
 
 class Collector:
-    """Takes slices of events and keeps what matters. `keep_cpu` also keeps the operators of a CPU-only run."""
+    """Takes slices of events, decoded by `decoder`, and keeps what matters. `keep_cpu` also keeps the operators
+    of a CPU-only run."""
 
-    def __init__(self, classifier: Classifier, problems: Problems, *, keep_cpu: bool = False) -> None:
+    def __init__(
+        self, classifier: Classifier, problems: Problems, decoder: EventDecoder, *, keep_cpu: bool = False
+    ) -> None:
         self._classifier, self._problems, self._keep_cpu = classifier, problems, keep_cpu
+        self._decoder = decoder
+        self._silent: set[str] = set()  # names of operators that tell nothing
         self._times = Times(problems)
         self._device = DeviceEvents(classifier, problems, self._times)
+        self.lanes = LaneEvents(problems)
+        self.phases: Counter[str] = Counter()  # of events without a category
+        self.unknown: set[str] = set()  # categories that aren't known, the first few
+        self.operators = 0  # events of the host's operators
         self._host = HostEvents(classifier, problems, self._times, self._device.arguments)
         self._annotation_names: dict[bytes, str] = {}
         self._gpu: list[Annotation] = []
@@ -53,40 +66,76 @@ class Collector:
         self._decode_name = msgspec.json.Decoder(str).decode
 
     def add(self, slice_: Slice) -> None:
-        events, text = slice_
-        skipped = OTHER_CATEGORIES
-        rest = [e for e in events if e.cat not in skipped]
-        operators = [e for e in events if e.cat in OPERATORS]
-        if operators:
-            self._host.operators(operators)
-            self._operators(operators, text)
-        runtime = [e for e in events if e.cat in RUNTIME_CATEGORIES]
-        if runtime:
-            self._host.runtime(runtime)
-        taken = 0
-        for kind, categories in BY_KIND:
-            work = [e for e in rest if e.cat in categories]
-            taken += len(work)
-            if work:
-                self._device.add(work, kind)
-        if taken < len(rest):
-            for event in [e for e in rest if e.cat not in DEVICE_CATEGORIES]:
-                self._other(event)
+        """Takes a slice: events of known categories together, the others one by one."""
+        groups: dict[type, list[Any]] = defaultdict(list)
+        for event in slice_.events:
+            groups[type(event)].append(event)
+        for kind, events in groups.items():
+            if issubclass(kind, Operator):
+                self.operators += len(events)
+                names = {e.name for e in events}
+                if not names <= self._silent:
+                    self._speaking(slice_, kind, names)
+            elif issubclass(kind, RuntimeCall):
+                if not self._host.runtime(events):
+                    self._again(slice_, kind)
+            elif issubclass(kind, Work):
+                if not self._device.add(events, DEVICE_CATEGORIES[CATEGORY[kind]]):
+                    self._again(slice_, kind)
+            elif not issubclass(kind, Passed):
+                for event in events:
+                    self._one(event)
 
-    def _operators(self, operators: list[Event], text: bytes) -> None:
-        """Steps among the operators, and the operators of a run on CPUs."""
-        if not self._steps_annotated and b"#" in text and _STEP_BYTES in text:
-            for event in operators:
-                if bytes(event.name).startswith(_STEP_BYTES):
-                    self._annotation(event, self._operator_steps, NONE)
-        if self._keep_cpu:
-            for event in operators:
-                if event.ph == "X" and not bytes(event.name).startswith(_STEP_BYTES):
-                    times = self._times.one(event)
-                    if times is not None:
-                        self._cpu_ops.append(times)
+    def _speaking(self, slice_: Slice, kind: type, names: set[str]) -> None:
+        """Takes the operators of a slice whose names tell something; `names` are all of theirs."""
+        telling = set()
+        for name in names - self._silent:
+            if self._keep_cpu or self._host.communicates(name) or name.startswith(_STEP):
+                telling.add(name)
+            else:
+                self._silent.add(name)
+        if telling:
+            rows = [n for n, e in enumerate(slice_.events) if type(e) is kind and e.name in telling]
+            for event in self._decoder.again(slice_.text, rows):
+                self._operator(event)
 
-    def _name_of(self, event: Event) -> str | None:
+    def _again(self, slice_: Slice, kind: type) -> None:
+        """Takes the events of one kind in a slice one by one, since one of them is unusual."""
+        rows = [n for n, e in enumerate(slice_.events) if type(e) is kind]
+        for event in self._decoder.again(slice_.text, rows):
+            self._one(event)
+
+    def _one(self, event: Plain) -> None:
+        """Takes an event as it is, by its category."""
+        category = event.cat
+        if category in DEVICE_CATEGORIES:
+            self._device.one(event, DEVICE_CATEGORIES[category])
+        elif category in RUNTIME_CATEGORIES:
+            self._host.call(event)
+        elif category in OPERATORS:
+            self.operators += 1
+            self._operator(event)
+        elif category not in OTHER_CATEGORIES:
+            self._other(event)
+
+    def _operator(self, event: Plain) -> None:
+        """An operator that communicates, that marks a step, or one of a run on CPUs."""
+        self._host.operator(event)
+        name = self._name_of(event)
+        if name is None:
+            return
+        if name.startswith(_STEP):
+            if not self._steps_annotated:
+                self._annotation(event, self._operator_steps, NONE)
+        elif self._keep_cpu and event.ph == "X" and not self._host.communicates(name):
+            times = self._span(event)
+            if times is not None:
+                self._cpu_ops.append(times)
+
+    def _span(self, event: Plain) -> tuple[int, int] | None:
+        return self._times.one(bytes(event.ts), bytes(event.dur))
+
+    def _name_of(self, event: Plain) -> str | None:
         raw = bytes(event.name)
         name = self._annotation_names.get(raw)
         if name is None:
@@ -96,7 +145,7 @@ class Collector:
                 return None
         return name
 
-    def _annotation(self, event: Event, into: list[Annotation], stream: int) -> None:
+    def _annotation(self, event: Plain, into: list[Annotation], stream: int) -> None:
         if event.ph != "X":
             self._problems.add("unsupported_phase")
             return
@@ -104,27 +153,30 @@ class Collector:
         if name is None:
             self._problems.add("unnamed_annotation")
             return
-        times = self._times.one(event)
+        times = self._span(event)
         if times is not None:
             thread = self._host.thread_of(event) if stream == NONE else NONE
             into.append(Annotation(name, *times, stream, thread))
 
-    def _other(self, event: Event) -> None:
+    def _other(self, event: Plain) -> None:
         if event.cat == GPU_ANNOTATION:
             self._annotation(event, self._gpu, self._device.stream_of(event))
         elif event.cat == CPU_ANNOTATION:
             self._cpu_annotation(event)
         elif event.cat == "Trace":
             if event.ph == "X":
-                times = self._times.one(event)
+                times = self._span(event)
                 if times is not None:
                     self._spans.append(times)
         elif event.cat is None or event.cat == "":
             self._bare(event)
-        elif event.ph == "X":
-            self._problems.add("unknown_category", detail=f"for example {event.cat[:40]!r}")
+        else:
+            if len(self.unknown) < _MOST_UNKNOWN:
+                self.unknown.add(event.cat[:40])
+            if event.ph == "X":
+                self._problems.add("unknown_category", detail=f"for example {event.cat[:40]!r}")
 
-    def _cpu_annotation(self, event: Event) -> None:
+    def _cpu_annotation(self, event: Plain) -> None:
         name = self._name_of(event)
         if name is None:
             self._problems.add("unnamed_annotation")
@@ -136,9 +188,18 @@ class Collector:
         if len(self._cpu) < _MOST_ANNOTATIONS or STEP.fullmatch(name):
             self._annotation(event, self._cpu, NONE)
 
-    def _bare(self, event: Event) -> None:
+    def _bare(self, event: Plain) -> None:
         """Events without a category: kineto's metadata and the marks of the recorded window."""
-        if event.ph == "X" or event.ph not in _PHASES:
+        self.phases[event.ph or ""] += 1
+        if event.ph == "X":
+            self.lanes.add(event)
+            return
+        if event.ph == "M":
+            self.lanes.name(event)
+            return
+        if event.ph is None and event == _EMPTY:
+            return  # the trace viewer's exporter ends its list with one
+        if event.ph not in _PHASES:
             self._problems.add("event_without_category")
             return
         if event.ph in ("i", "I"):
@@ -150,8 +211,12 @@ class Collector:
                     return
                 self._marks.setdefault(raw.decode()[1:-1], start)
 
+    def uncategorised(self) -> None:
+        """Counts the events without a category, which are no known profiler's."""
+        self._problems.add("event_without_category", self.lanes.count)
+
     def finish(self, metadata: dict[str, Any]) -> Recorded:
-        """Everything that was kept, as columns and in order."""
+        """Returns everything that was kept, as columns and in order."""
         columns = self._device.columns()
         starts = [s for s, _ in self._spans] + [t for n, t in self._marks.items() if n.startswith("Iter")]
         ends = [e for _, e in self._spans] + [t for n, t in self._marks.items() if n.startswith("Record")]
@@ -170,6 +235,6 @@ class Collector:
 
 
 def distinct(annotations: Iterable[Annotation]) -> list[Annotation]:
-    """In order of start; an annotation that is there twice counts once."""
-    unique = {(a.name, a.start_ns, a.end_ns, a.stream): a for a in annotations}
+    """Returns annotations in order of start; an annotation that is there twice counts once."""
+    unique = {(a.name, a.start_ns, a.end_ns, a.stream, a.thread): a for a in annotations}
     return sorted(unique.values(), key=lambda a: (a.start_ns, -a.end_ns, a.name))

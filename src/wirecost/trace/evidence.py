@@ -18,10 +18,11 @@ from wirecost.trace.classify import Classifier
 from wirecost.trace.nesting import Nested
 from wirecost.trace.operations import UNKNOWN, operation
 from wirecost.trace.problems import Problems
-from wirecost.trace.recorded import NONE, Annotation, Call, Columns, Int64, Recorded
+from wirecost.trace.recorded import NONE, Annotation, Call, Columns, HostRange, Int64, Recorded, among
 
 # Kineto widens annotations of the device by a microsecond (GpuUserAnnotation in CuptiActivityProfiler.cpp).
 _SLACK_NS = 1000
+_MOST_LAUNCHED = 4  # kernels that one call of a collective launches
 _NAMED = 3  # how many names a diagnostic shows
 _KINDS = {KERNEL: "kernel", COPY: "copy", FILL: "fill"}
 
@@ -65,9 +66,12 @@ class _Names:
     def __init__(self, columns: Columns, classifier: Classifier) -> None:
         self.columns = columns
         pairs = columns.name * 4 + columns.kind
-        self.distinct, self.inverse = np.unique(pairs, return_inverse=True)
-        self.texts = [columns.names[int(p) // 4] for p in self.distinct]
-        self.kinds = [int(p) % 4 for p in self.distinct]
+        distinct = np.flatnonzero(np.bincount(pairs, minlength=1))
+        numbers = np.zeros(4 * len(columns.names) + 4, dtype=np.int64)
+        numbers[distinct] = np.arange(len(distinct))
+        self.inverse = numbers[pairs]
+        self.texts = [columns.names[int(p) // 4] for p in distinct]
+        self.kinds = [int(p) % 4 for p in distinct]
         local, peers = [], []
         for text, kind in zip(self.texts, self.kinds, strict=True):
             local.append(kind == FILL or (kind == KERNEL and classifier.local(text)))
@@ -93,6 +97,9 @@ def decide(recorded: Recorded, classifier: Classifier, problems: Problems) -> No
         pattern = classifier.by_pattern(text)
         if pattern is not None:
             verdicts.give(names.rows(number), f"your pattern {pattern}")
+    for row, name in columns.operators.items():
+        if names.may_communicate[row]:
+            verdicts.give(np.array([row]), f"operator: {name}")
     _by_arguments(columns, verdicts, names)
     _by_annotation(recorded, classifier, verdicts, names)
     _by_operator(recorded, verdicts, names)
@@ -149,19 +156,25 @@ def _by_operator(recorded: Recorded, verdicts: _Verdicts, names: _Names) -> None
     if not ranges:
         return
     launch = recorded.launch
-    own = {r.external: r.name for r in ranges if r.external != NONE}
+    own = {r.external: r.name for r in ranges if r.external != NONE and not r.lasting}
     if own:
         ids = np.array(sorted(own), dtype=np.int64)
-        for row in np.flatnonzero(np.isin(columns.external, ids) & names.may_communicate):
+        for row in np.flatnonzero(among(columns.external, ids) & names.may_communicate):
             verdicts.give(np.array([row]), f"operator: {own[int(columns.external[row])]}")
-    inside = Nested(ranges)
+    inside = Nested([r for r in ranges if not r.lasting])
     open_rows = (verdicts.why == NONE) & names.may_communicate & (launch >= 0)
     unclear = names.peer_copy | (columns.external == NONE)
+    launched: dict[int, list[int]] = defaultdict(list)
+    around: dict[int, HostRange] = {}
     for row in np.flatnonzero(open_rows & unclear):
         call = int(launch[row])
-        around = inside.innermost(int(recorded.launches.thread[call]), int(recorded.launches.start_ns[call]))
-        if around is not None and (names.peer_copy[row] or around.annotation):
-            verdicts.give(np.array([row]), f"operator: {around.name}")
+        found = inside.innermost(int(recorded.launches.thread[call]), int(recorded.launches.start_ns[call]))
+        if found is not None and (names.peer_copy[row] or found.annotation):
+            around[id(found)] = found
+            launched[id(found)].append(int(row))
+    for key, rows in launched.items():
+        if len(rows) <= _MOST_LAUNCHED or names.peer_copy[rows].all():
+            verdicts.give(np.array(rows, dtype=np.int64), f"operator: {around[key].name}")
 
 
 def _the_rest(
@@ -231,7 +244,7 @@ def _vague_by_reason(columns: Columns) -> None:
 def _vague_by_launch(recorded: Recorded) -> None:
     """The operation of a point-to-point kernel, which may stand for several, from the annotation of the host that
     launched it."""
-    inside, launch = Nested([r for r in recorded.host_ranges if r.annotation]), recorded.launch
+    inside, launch = Nested([r for r in recorded.host_ranges if r.annotation and not r.lasting]), recorded.launch
     for row, call in recorded.device.calls.items():
         if is_vague(call) and launch[row] >= 0:
             at = int(launch[row])
@@ -242,29 +255,29 @@ def _vague_by_launch(recorded: Recorded) -> None:
 
 
 def is_vague(call: Call) -> bool:
-    """Whether only a kernel's name tells a call's operation, and not exactly."""
+    """Returns whether only a kernel's name tells a call's operation, and not exactly."""
     return call.op_source == "name" and call.op in (UNKNOWN, "send_recv")
 
 
 def kernel_uses(columns: Columns) -> list[KernelUse]:
-    """Every name with its class and the reason, the longest in total first."""
+    """Returns every name with its class and the reason, the longest in total first."""
     if len(columns.start_ns) == 0:
         return []
-    key = np.stack([columns.name, columns.kind.astype(np.int64), columns.comm.astype(np.int64), columns.why])
-    distinct, inverse = np.unique(key, axis=1, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    count = np.bincount(inverse, minlength=distinct.shape[1])
-    total = np.zeros(distinct.shape[1], dtype=np.int64)
+    key = ((columns.name * 4 + columns.kind) * 2 + columns.comm) * (len(columns.reasons) + 1) + columns.why + 1
+    _, first, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    total = np.zeros(len(first), dtype=np.int64)
     np.add.at(total, inverse, columns.end_ns - columns.start_ns)
-    uses = [
-        KernelUse(
-            columns.names[int(name)],
-            _KINDS[int(kind)],
-            bool(comm),
-            columns.reasons[int(why)] if why >= 0 else "no sign of communication",
-            int(n),
-            int(t),
+    uses = []
+    for row, n, t in zip(first, count, total, strict=True):
+        why = int(columns.why[row])
+        uses.append(
+            KernelUse(
+                columns.names[int(columns.name[row])],
+                _KINDS[int(columns.kind[row])],
+                bool(columns.comm[row]),
+                columns.reasons[why] if why >= 0 else "no sign of communication",
+                int(n),
+                int(t),
+            )
         )
-        for (name, kind, comm, why), n, t in zip(distinct.T, count, total, strict=True)
-    ]
     return sorted(uses, key=lambda u: (-u.total_ns, u.name, u.why))

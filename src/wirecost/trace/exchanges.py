@@ -40,7 +40,7 @@ class _Times:
         self.end = [clocks.corrected(n, t.calls.end_ns) for n, t in enumerate(traces)]
 
     def possible(self, pairs: list[tuple[Place, Place]]) -> bool:
-        """Whether no message is received whole before it is sent, so far as clocks can be compared."""
+        """Returns whether no message is received whole before it is sent, so far as clocks can be compared."""
         comparable = self.clocks.comparable
         return all(
             comparable[a] != comparable[b] or self.end[b][received] + _TOLERANCE_NS >= self.start[a][sent]
@@ -48,7 +48,7 @@ class _Times:
         )
 
     def together(self, pairs: list[tuple[Place, Place]]) -> float:
-        """The share of messages whose two kernels overlap in time."""
+        """Returns the share of messages whose two kernels overlap in time."""
         overlap = [
             min(self.end[n][row] for n, row in pair) >= max(self.start[n][row] for n, row in pair)
             for pair in pairs
@@ -57,7 +57,7 @@ class _Times:
 
 
 def match_messages(traces: Sequence[RankTrace], clocks: Clocks, problems: Problems) -> list[Exchange]:
-    """Every exchange whose messages are matched; what isn't is counted."""
+    """Returns every exchange whose messages are matched; what isn't is counted."""
     times = _Times(traces, clocks)
     sent: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
     received: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
@@ -94,7 +94,7 @@ def _is_point_to_point(trace: RankTrace, row: int) -> bool:
 
 
 def _pairs(times: _Times, sends: list[Place], receives: list[Place]) -> list[tuple[Place, Place]]:
-    """The sends and receives from one rank to another, each send with its receive; none where unclear."""
+    """Returns the sends and receives from one rank to another, each send with its receive; none where unclear."""
     numbers = [_numbers(times.traces, side) for side in (sends, receives)]
     if all(n is not None for n in numbers):
         by_number = dict(zip(numbers[1] or [], receives, strict=True))
@@ -116,13 +116,13 @@ def _pairs(times: _Times, sends: list[Place], receives: list[Place]) -> list[tup
 
 
 def _numbers(traces: Sequence[RankTrace], side: list[Place]) -> list[int] | None:
-    """Sequence numbers of calls, if each has one of its own."""
+    """Returns the sequence numbers of calls, if each has one of its own."""
     numbers = [int(traces[n].calls.sequence[row]) for n, row in side]
     return numbers if min(numbers) >= 0 and len(set(numbers)) == len(numbers) else None
 
 
 def _exchanges(links: list[tuple[Place, Place]]) -> list[Exchange]:
-    """Calls that links join, directly or over others."""
+    """Returns the calls that links join, directly or over others."""
     parent: dict[Place, Place] = {}
 
     def root(place: Place) -> Place:

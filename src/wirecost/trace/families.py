@@ -61,7 +61,11 @@ LOCAL = (
 ANNOTATION = (
     r"^(nccl|ncclx|rccl|gloo|mpi|ucc|xccl|hccl|cncl|mccl|ixccl|vccl|eccl|tccl|flagcx|rccl|oneccl|lccl|torchcomms?)"
     r"(:(?!:)|::(?=all|reduce|broadcast|send|recv|barrier|gather|scatter|coalesced))"
+    # What NCCL itself annotates with NVTX (src/collectives.cc).
+    r"|^nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|Send|Recv|AllToAll|AlltoAll|Gather|Scatter)$"
 )
+# Backends whose annotations last until the communication ends, so that other work is launched inside them.
+LASTING = r"^(gloo|mpi|ucc|hccl|eccl|lccl):"
 # Annotations of a backend that works on the host.
 HOST_ANNOTATIONS = ("gloo:", "mpi:", "ucc:")
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from array import array
 
 import msgspec
 import numpy as np
 
 from wirecost.trace.arguments import Arguments
 from wirecost.trace.classify import Classifier
-from wirecost.trace.device_events import Times, correlations, external_ids, label
+from wirecost.trace.device_events import correlation_of, external_of, identifier, label
 from wirecost.trace.problems import Problems
-from wirecost.trace.recorded import NONE, Annotation, Call, HostRange, Int64, Launches
-from wirecost.trace.stream import Event
+from wirecost.trace.recorded import NONE, Annotation, Call, HostRange, Launches
+from wirecost.trace.times import TimeColumns, Times, column
+from wirecost.trace.typed import Id, Plain, RuntimeCall
 
 COMMS = "record_param_comms"
 # Calls that ask for properties and states; they launch, order and wait for nothing (CUDA, HIP, SYCL, Level Zero).
@@ -22,8 +23,6 @@ _QUERIES = re.compile(
     r"|capturemode|getfunc|getpriority|priorityrange|eventquery|streamquery|getmodule|getctx|ctxget|ctxset|getgraph",
     re.IGNORECASE,
 )
-# start, end, correlation, name, thread
-_WIDTH = 5
 _SKIPPED = -2
 
 
@@ -32,104 +31,115 @@ class HostEvents:
 
     def __init__(self, classifier: Classifier, problems: Problems, times: Times, arguments: Arguments) -> None:
         self._classifier, self._problems, self._times, self._arguments = classifier, problems, times, arguments
-        self._threads: dict[tuple[bytes, bytes], int] = {}
-        self._calls: dict[bytes, int] = {}  # names of runtime calls as written -> index, or _SKIPPED
+        # What is unsound about a host call costs the answer nothing, so that it isn't said.
+        self._quiet = Times(Problems())
+        self._threads: dict[tuple[Id, Id], int] = {}
+        self._calls: dict[str, int] = {}  # names of runtime calls -> index, or _SKIPPED
         self._call_names: list[str] = []
-        self._operators: dict[bytes, str | None] = {}  # names of operators as written -> name, if it communicates
-        self._pieces: list[Int64] = []
+        self._operators: dict[str, bool] = {}  # names of operators -> whether they communicate
+        self._spans = TimeColumns(self._quiet)
+        self._name, self._thread, self._correlation = array("i"), array("i"), array("q")
         self.ranges: list[HostRange] = []
         self._decode_name = msgspec.json.Decoder(str).decode
 
-    def thread_of(self, event: Event) -> int:
-        """The index of the host thread on whose row an event stands."""
-        return self._threads.setdefault((bytes(event.pid), bytes(event.tid)), len(self._threads))
+    def thread_of(self, event: Plain) -> int:
+        """Returns the index of the host thread on whose row an event stands."""
+        key = identifier(bytes(event.pid)), identifier(bytes(event.tid))
+        return self._threads.setdefault(key, len(self._threads))
 
-    def runtime(self, events: list[Event]) -> None:
-        """Takes calls of the device's runtime."""
-        known = self._calls
-        kept: list[Event] = []
-        names: list[int] = []
-        for event in events:
-            raw = bytes(event.name)
-            name = known.get(raw)
-            if name is None:
-                name = self._call_of(raw)
-            if name != _SKIPPED:
-                kept.append(event)
-                names.append(name)
-        if not kept:
-            return
-        times = self._times.many(kept)
-        if times is None:
-            single = [(e, n, t) for e, n in zip(kept, names, strict=True) if (t := self._single(e)) is not None]
-            kept, names = [e for e, _, _ in single], [n for _, n, _ in single]
-            times = (
-                np.array([t[0] for _, _, t in single], dtype=np.int64),
-                np.array([t[1] for _, _, t in single], dtype=np.int64),
-            )
-        piece = np.empty((_WIDTH, len(kept)), dtype=np.int64)
-        arguments = [bytes(e.args) for e in kept]
-        columns: list[Any] = [*times, correlations(arguments), names, [self.thread_of(e) for e in kept]]
-        for row, column in enumerate(columns):
-            piece[row] = column
-        self._pieces.append(piece)
+    def runtime(self, events: list[RuntimeCall]) -> bool:
+        """Takes calls of the device's runtime together; False, with nothing taken, where any of them is
+        unusual."""
+        known, threads = self._calls, self._threads
+        names = [known.get(e.name, NONE) for e in events]
+        if NONE in names:
+            names = [self._call_of(e.name) for e in events]
+        if _SKIPPED in names:
+            events = [e for e, name in zip(events, names, strict=True) if name != _SKIPPED]
+            names = [name for name in names if name != _SKIPPED]
+        if not events:
+            return True
+        if not self._spans.texts([e.ts for e in events], [e.dur for e in events]):
+            return False
+        rows = [threads.get((e.pid, e.tid), NONE) for e in events]
+        if NONE in rows:
+            rows = [threads.setdefault((e.pid, e.tid), len(threads)) for e in events]
+        self._name.fromlist(names)
+        self._thread.fromlist(rows)
+        self._correlation.fromlist([e.args.correlation for e in events])
+        return True
 
-    def _single(self, event: Event) -> tuple[int, int] | None:
-        """Times of a call that is unusual; what is unsound about a host call costs the answer nothing."""
-        if event.ph != "X":
-            return None
-        quiet = Times(Problems())
-        return quiet.one(event)
+    def call(self, event: Plain) -> None:
+        """Takes a call of the runtime that is unusual in some way."""
+        name = self._call_of(self._text(event))
+        span = self._span(event)
+        if name != _SKIPPED and span is not None:
+            self._spans.span(*span)
+            self._name.append(name)
+            self._thread.append(self.thread_of(event))
+            self._correlation.append(correlation_of(bytes(event.args)))
 
-    def _call_of(self, raw: bytes) -> int:
+    def _span(self, event: Plain) -> tuple[int, int] | None:
+        return self._quiet.one(bytes(event.ts), bytes(event.dur)) if event.ph == "X" else None
+
+    def _text(self, event: Plain) -> str:
         try:
-            text = self._decode_name(raw)
+            return self._decode_name(bytes(event.name))
         except (msgspec.MsgspecError, RecursionError):
-            text = ""
+            return ""
+
+    def _call_of(self, text: str) -> int:
+        known = self._calls.get(text)
+        if known is not None:
+            return known
         if _QUERIES.search(text):
-            self._calls[raw] = _SKIPPED
+            self._calls[text] = _SKIPPED
         else:
-            self._calls[raw] = len(self._call_names)
+            self._calls[text] = len(self._call_names)
             self._call_names.append(text)
-        return self._calls[raw]
+        return self._calls[text]
 
-    def operators(self, events: list[Event]) -> None:
-        """Takes the operators that communicate."""
-        known = self._operators
-        for event in events:
-            raw = bytes(event.name)
-            name = known.get(raw, "")
-            if name == "":
-                name = self._operator_of(raw)
-            if name is not None:
-                call: Call | None = None
-                arguments = bytes(event.args)
-                if name == COMMS and arguments:
-                    call = self._arguments.description(arguments)
-                self.range(event, name, annotation=False, call=call)
+    def operator(self, event: Plain) -> None:
+        """Takes an operator, if it communicates."""
+        name = self._text(event)
+        if self.communicates(name):
+            call: Call | None = None
+            arguments = bytes(event.args)
+            if name == COMMS and arguments:
+                call = self._arguments.description(arguments)
+            waits = call is not None and call.waits
+            self.range(event, name, annotation=False, call=None if waits else call, waits=waits)
 
-    def _operator_of(self, raw: bytes) -> str | None:
-        try:
-            text = self._decode_name(raw)
-        except (msgspec.MsgspecError, RecursionError):
-            text = ""
-        self._operators[raw] = name = text if self._classifier.operator(text) else None
-        return name
+    def communicates(self, name: str) -> bool:
+        """Returns whether an operator's name is of one that communicates."""
+        known = self._operators.get(name)
+        if known is None:
+            self._operators[name] = known = self._classifier.operator(name)
+        return known
 
-    def range(self, event: Event, name: str, *, annotation: bool, call: Call | None = None) -> None:
+    def range(
+        self, event: Plain, name: str, *, annotation: bool, call: Call | None = None, waits: bool = False
+    ) -> None:
         """Takes an operator or annotation that communicates."""
-        times = self._single(event)
-        if times is None:
+        span = self._span(event)
+        if span is None:
             return
-        external = int(external_ids([bytes(event.args)])[0])
-        self.ranges.append(HostRange(name, *times, self.thread_of(event), external, annotation, call))
+        lasting = annotation and not self._classifier.annotates_call(name)
+        external = external_of(bytes(event.args))
+        self.ranges.append(
+            HostRange(name, *span, self.thread_of(event), external, annotation, call, waits, lasting)
+        )
 
     def launches(self) -> Launches:
-        """All calls that matter, in order of their start."""
-        taken = np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((_WIDTH, 0), dtype=np.int64)
-        self._pieces.clear()
-        taken = taken[:, np.lexsort((-taken[1], taken[0]))]
-        start, end, correlation, name, thread = (np.ascontiguousarray(c) for c in taken)
+        """Returns all calls that matter, in order of their start."""
+        start, end = self._spans.finish()
+        columns = [start, end, *(column(a) for a in (self._correlation, self._name, self._thread))]
+        if self._spans.unsound:
+            columns = [np.delete(c, self._spans.unsound) for c in columns]
+        if (np.diff(columns[0]) <= 0).any():
+            order = np.lexsort((-columns[1], columns[0]))
+            columns = [c[order] for c in columns]
+        start, end, correlation, name, thread = columns
         threads = [(label(pid), label(tid)) for pid, tid in self._threads]
         return Launches(start, end, correlation, name, thread, self._call_names, threads)
 

@@ -10,7 +10,7 @@ DEVICE_KINDS = frozenset(("queued", "unseen"))
 
 
 def host_words(use: IdleUse) -> tuple[str, str, str]:
-    """(code, what the host does as the continuation of a sentence, what to try)."""
+    """Returns (code, what the host does as the continuation of a sentence, what to try)."""
     total = use.loading_ns + use.synchronised_ns + use.launching_ns + use.queued_ns + use.unknown_ns
     if total and use.loading_ns >= _MOST * total:
         return (
@@ -35,8 +35,8 @@ def host_words(use: IdleUse) -> tuple[str, str, str]:
         return (
             "unseen",
             "",
-            "record what the host does as well (ProfilerActivity.CPU; nsys profile --trace=cuda,nvtx,osrt), and "
-            "look for slow Python, data loading and synchronisation in the step (py-spy)",
+            "record what the host does as well (ProfilerActivity.CPU, or nsys profile --trace=cuda,nvtx,osrt), "
+            "and look for slow Python, data loading and synchronisation in the step (py-spy)",
         )
     launching = ""
     if total and use.launching_ns >= _MOST * total:

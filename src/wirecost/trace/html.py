@@ -28,7 +28,8 @@ def write_html(traces: TraceSet, path: Path) -> None:
 
 
 def render_html(traces: TraceSet) -> str:
-    """The page as text. Everything that comes from a trace is data in it: escaped, and only ever shown as text.
+    """Returns the page as text. Everything that comes from a trace is data in it: escaped, and only ever shown as
+    text.
 
     Raises:
         TraceError: where there is no time line to draw.
@@ -40,7 +41,7 @@ def render_html(traces: TraceSet) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(_file("page.html")).render(
         title=traces.breakdown.title,
-        headline=_headline(answer.cause),
+        headline=_headline(answer.brief[2]),
         answer=[line for line in answer.lines if line[0] != "Cause"],
         warnings=traces.warnings,
         bars=bars(traces),
@@ -74,7 +75,7 @@ def _bars_note(traces: TraceSet) -> str:
 
 
 def _script_json(data: Any) -> str:
-    """JSON that can stand in a script element: nothing in it ends the element or opens another."""
+    """Returns JSON that can stand in a script element: nothing in it ends the element or opens another."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for harmful in "<>&\u2028\u2029":
         text = text.replace(harmful, f"\\u{ord(harmful):04x}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,8 +11,25 @@ from typing import Any
 
 from wirecost.trace.source import TraceError
 
-# `rank0_`, `rank-34.`, `rank_7`, `worker3_step_12.`, `trace.r12.json`
-_BY_NAME = re.compile(r"(?<![a-zA-Z])(?:rank|worker)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+# `rank0_`, `rank-34.`, `global_rank7`.
+_BY_NAME = re.compile(r"([a-zA-Z]*)([-_.]?)rank[-_.]?(\d{1,7})(?!\d)(?=(?:[-_.]([a-zA-Z]*))?)", re.IGNORECASE)
+# A rank of a part of the job (`local_rank0`, `tp_rank1`) is not the job's.
+_OF_A_PART = frozenset(
+    ("local", "node", "host", "machine", "group", "intra", "inter", "shard", "replica", "tensor", "data", "pipe",
+     "pipeline", "expert", "context", "sequence", "model", "tp", "dp", "pp", "ep", "cp", "sp", "mp", "etp", "edp")
+)  # fmt: skip
+# The rank of a matrix: `lora_rank16`, `rank-8-adapter`.
+_OF_A_MATRIX = frozenset(
+    ("lora", "qlora", "dora", "qdora", "adalora", "rslora", "relora", "galore", "lowrank", "low", "adapter", "svd")
+)  # fmt: skip
+# `worker3_step_12.`: a name that the job gave its ranks, unless it is the host's. PyTorch's
+# tensorboard_trace_handler writes `{host name}_{process id}.{time}.pt.trace.json`, and a host may be called
+# worker-3.
+_WORKER = re.compile(r"(?<![a-zA-Z0-9.-])worker[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_HOST_AND_PROCESS = re.compile(r"(?<!step)_\d+\.\d{10,}\.pt\.trace\.json")
+# Ascend's profiler writes every rank's trace by the same name, and its rank beside it.
+_ASCEND_FILE, _ASCEND_RANK = "trace_view.json", re.compile(r"profiler_info_(\d{1,7})\.json")
+_MOST_ENTRIES = 1000
 _MAX_RANKS = 10_000_000
 
 
@@ -22,7 +40,8 @@ def _small(value: object, least: int) -> int | None:
 
 
 def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What `distributedInfo` says and can mean: `rank`, `world_size`, `backend`, `version`; missing is missing."""
+    """Returns what `distributedInfo` says and can mean: `rank`, `world_size`, `backend`, `version`; missing is
+    missing."""
     info = metadata.get("distributedInfo")
     if not isinstance(info, dict):
         return {}
@@ -34,13 +53,35 @@ def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rank_by_name(path: str | Path) -> int | None:
-    """The rank that a file's name tells; None where it tells none or several."""
-    found = {int(n) for n in _BY_NAME.findall(Path(path).name)}
+    """Returns the rank that a file's name tells; None where it tells none or several, or where the number may be a
+    host's.
+
+    An Ascend trace, which has no name of its own, is of the rank that its profiler wrote beside it.
+    """
+    path = Path(path)
+    if not _HOST_AND_PROCESS.search(path.name):
+        found = {int(n) for n in _WORKER.findall(path.name)}
+        for word, separator, number, following in _BY_NAME.findall(path.name):
+            of_a_matrix = {word.lower(), following.lower()} & _OF_A_MATRIX
+            if word.lower() not in _OF_A_PART and not of_a_matrix and not (word and not separator):
+                found.add(int(number))
+        if found:
+            return found.pop() if len(found) == 1 else None
+    return _ascend_rank(path) if path.name == _ASCEND_FILE else None
+
+
+def _ascend_rank(path: Path) -> int | None:
+    """Returns the rank that Ascend's profiler wrote beside its output: `profiler_info_3.json`."""
+    try:
+        names = [entry.name for entry in itertools.islice(path.parent.parent.iterdir(), _MOST_ENTRIES)]
+    except OSError:
+        return None
+    found = {int(match[1]) for name in names if (match := _ASCEND_RANK.fullmatch(name))}
     return found.pop() if len(found) == 1 else None
 
 
 def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
-    """`PATTERN=RANK` pairs as the user gives them, in order.
+    """Returns `PATTERN=RANK` pairs as the user gives them, in order.
 
     Raises:
         TraceError: for one that isn't such a pair.
@@ -55,7 +96,7 @@ def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def rank_told(path: str | Path, told: Iterable[tuple[str, int]]) -> int | None:
-    """The rank the user gives for a file, by its path, its name or a glob of either."""
+    """Returns the rank the user gives for a file, by its path, its name or a glob of either."""
     text, name = str(path), Path(path).name
     for pattern, rank in told:
         if pattern in (text, name) or fnmatch.fnmatchcase(text, pattern) or fnmatch.fnmatchcase(name, pattern):

@@ -36,7 +36,7 @@ class IdleUse(msgspec.Struct):
 
 
 def idle_uses(recorded: Recorded, sets: Sequence[Intervals], windows: Sequence[tuple[int, int]]) -> list[IdleUse]:
-    """One `IdleUse` for each window [start_ns, end_ns). `sets` are the merged intervals of device work."""
+    """Returns one `IdleUse` for each window [start_ns, end_ns). `sets` are the merged intervals of device work."""
     busy = union(union(sets[0], sets[1]), sets[2])
     loading = from_pairs((a.start_ns, a.end_ns) for a in recorded.cpu_annotations if _LOADING.search(a.name))
     blocked = _blocked(recorded)
@@ -53,8 +53,8 @@ def idle_uses(recorded: Recorded, sets: Sequence[Intervals], windows: Sequence[t
 
 
 def _launched_ns(recorded: Recorded) -> Int64:
-    """When the host had launched each device event, -1 where that isn't recorded: the end of the call, which may
-    take long itself."""
+    """Returns when the host had launched each device event, -1 where that isn't recorded: the end of the call,
+    which may take long itself."""
     rows = recorded.launch
     if not len(recorded.launches):
         return rows

@@ -53,7 +53,8 @@ def without_jumps(recorded: Recorded, problems: Problems) -> Recorded:
 
 
 def _spans(recorded: Recorded) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Any]:
-    """Starts and ends of the device events, or where there are none of the host's, and what names the row."""
+    """Returns the starts and ends of the device events, or where there are none of the host's, and what names the
+    row."""
     device = recorded.device
     if len(device.start_ns):
         return device.start_ns, device.end_ns, lambda row: device.names[device.name[row]]
@@ -64,7 +65,7 @@ def _spans(recorded: Recorded) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.in
 
 
 def _largest_part(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Span:
-    """Start and end of the part with the most events, the longest or else the first of several."""
+    """Returns the start and end of the part with the most events, the longest or else the first of several."""
     sound = np.flatnonzero(ends - starts <= LONGEST_EVENT_NS)
     if len(sound) == 0:
         return int(starts.min()), int(starts.min()) + LONGEST_EVENT_NS
@@ -88,7 +89,7 @@ def _inside(span: Span, kept: Span) -> bool:
 
 
 def _masked(table: Any, kept: Span) -> Any:
-    """A dataclass of columns with the rows inside `kept` alone."""
+    """Returns a dataclass of columns with the rows inside `kept` alone."""
     keep = (table.start_ns >= kept[0]) & (table.end_ns <= kept[1])
     if keep.all():
         return table

@@ -32,7 +32,7 @@ class Longer(msgspec.Struct):
 
 
 def longer(late: RankTrace, other: RankTrace) -> Longer | None:
-    """Why `late` computes longer than `other`; None where its kernels don't take longer."""
+    """Returns why `late` computes longer than `other`; None where its kernels don't take longer."""
     mine, theirs = _by_name(late), _by_name(other)
     iterations = max(len(late.iterations), 1)
     more = {n: max(0.0, c - theirs.get(n, (0, 0))[0]) * t / c for n, (c, t) in mine.items()}
@@ -57,8 +57,8 @@ def longer(late: RankTrace, other: RankTrace) -> Longer | None:
 
 
 def slowdown_ns(trace: RankTrace, other: RankTrace) -> float:
-    """How much longer, per iteration, kernels of `trace` take than the same kernels of `other`; what is quicker
-    doesn't count against it."""
+    """Returns how much longer, per iteration, kernels of `trace` take than the same kernels of `other`; what is
+    quicker doesn't count against it."""
     mine, theirs = _by_name(trace), _by_name(other)
     extra = (
         min(c, theirs[n][0]) * max(0.0, t / c - theirs[n][1] / theirs[n][0])
@@ -69,7 +69,7 @@ def slowdown_ns(trace: RankTrace, other: RankTrace) -> float:
 
 
 def _by_name(trace: RankTrace) -> dict[str, tuple[int, int]]:
-    """(count, ns) of each compute kernel."""
+    """Returns (count, ns) of each compute kernel."""
     sums: dict[str, tuple[int, int]] = {}
     for use in trace.kernels:
         if use.kind == "kernel" and not use.communicates and use.total_ns > 0:
@@ -79,7 +79,8 @@ def _by_name(trace: RankTrace) -> dict[str, tuple[int, int]]:
 
 
 def short_name(name: str, width: int = 60) -> str:
-    """A kernel's name as people say it: without return type, template arguments, parameters and namespaces."""
+    """Returns a kernel's name as people say it: without return type, template arguments, parameters and
+    namespaces."""
     text = name.removeprefix("void ").replace("(anonymous namespace)::", "")
     text = _without(text, "<", ">").split("(", 1)[0].rstrip()
     last = text.rsplit("::", 1)[-1] or text or name

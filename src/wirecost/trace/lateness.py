@@ -51,13 +51,13 @@ class _Arrivals(msgspec.Struct):
         return np.maximum(self.own - np.sort(self.own)[(len(self.own) - 1) // 2], 0)
 
     def gain(self, ranks: Sequence[int]) -> int:
-        """How much earlier the last rank would come if these came no later than the last of the others."""
+        """Returns how much earlier the last rank would come if these came no later than the last of the others."""
         others = np.array([r not in ranks for r in self.matched.ranks])
         return int(self.own.max() - self.own[others].max()) if others.any() and not others.all() else 0
 
 
 def lateness(s: TraceSet) -> Lateness:
-    """Own lateness over all matched collectives but the first after the profiler started.
+    """Returns the ranks' own lateness over all matched collectives but the first after the profiler started.
 
     A pipeline's bubble is nobody's fault. The arrival of a rank at a collective is compared with the lower median
     of all arrivals. What the rank waited in other collectives since its last collective in the same group is taken
@@ -98,7 +98,8 @@ def _arrivals(s: TraceSet) -> list[_Arrivals]:
 
 
 def _blamed(own: dict[int, int], listed: Sequence[_Arrivals]) -> list[int]:
-    """The ranks that stand out as late: at most half of them, without whom most of the delay would be gone."""
+    """Returns the ranks that stand out as late: at most half of them, without whom most of the delay would be
+    gone."""
     if not own or max(own.values()) <= 0:
         return []
     most = max(own.values())
@@ -110,14 +111,14 @@ def _blamed(own: dict[int, int], listed: Sequence[_Arrivals]) -> list[int]:
 
 
 def _caused(s: TraceSet, ranks: Sequence[int]) -> bool:
-    """Whether these ranks caused most of what the others waited, followed back to its first cause."""
+    """Returns whether these ranks caused most of what the others waited, followed back to its first cause."""
     cost = sum(x.cost_ns for x in s.stragglers)
     return sum(x.cost_ns for x in s.stragglers if x.rank in ranks) >= _CAUSED * cost
 
 
 def _whole_iterations(s: TraceSet) -> set[str | None]:
-    """The iterations in which every collective counts: without the first after the profiler started, if there are
-    any. Without iterations the recorded window is one, under None."""
+    """Returns the iterations in which every collective counts: without the first after the profiler started, if
+    there are any. Without iterations the recorded window is one, under None."""
     kept: set[str | None] = {
         t.iterations[n].window.name
         for t, rows in zip(s.traces, steady_iterations(s.traces), strict=True)
@@ -143,7 +144,8 @@ class _Waits:
                 table[trace.rank or 0] = sums[np.searchsorted(calls.start_ns, times, side="left")].tolist()
 
     def between(self, m: Matched, previous: Matched | None) -> Int64:
-        """Each rank's exposed waits in other collectives from the end of `previous` to its arrival at `m`."""
+        """Returns each rank's exposed waits in other collectives from the end of `previous` to its arrival at
+        `m`."""
         before = [0] * len(m.ranks)
         if previous is not None:
             ended = zip(m.ranks, previous.calls.tolist(), strict=True)
@@ -156,7 +158,7 @@ class _Waits:
 
 
 def named(ranks: Iterable[int], most: int = 4) -> str:
-    """`rank 3`, `ranks 1 and 5`, `ranks 0, 2, 4, 6 and 12 more`."""
+    """Returns `rank 3`, `ranks 1 and 5`, `ranks 0, 2, 4, 6 and 12 more`."""
     listed = [str(r) for r in ranks]
     if len(listed) == 1:
         return f"rank {listed[0]}"

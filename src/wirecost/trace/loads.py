@@ -59,7 +59,8 @@ class RankLoad(msgspec.Struct):
 
 
 def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
-    """The positions of each trace's iterations that means are taken over: those that the recording doesn't cut.
+    """Returns the positions of each trace's iterations that means are taken over: those that the recording doesn't
+    cut.
 
     Where windows come from launches, the last one ends with its own device work rather than with the next step, so
     what the host does between the two is missing from it; with three or more it is left out.
@@ -72,7 +73,7 @@ def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
 
 
 def loads(s: TraceSet) -> list[RankLoad]:
-    """One `RankLoad` for each rank that has device events, in order of rank."""
+    """Returns one `RankLoad` for each rank that has device events, in order of rank."""
     comm: dict[int | None, list[CommParts]] = defaultdict(list)
     for row in s.comm_parts:
         comm[row.rank].append(row)
@@ -105,7 +106,7 @@ def _load(trace: RankTrace, parts: Sequence[Parts], comm: Sequence[CommParts], w
 
 
 def _steady(trace: RankTrace, comm: Sequence[CommParts], waits: Int64) -> float:
-    """The wait per iteration without the one that the rank's first call is in, if there are others."""
+    """Returns the wait per iteration without the one that the rank's first call is in, if there are others."""
     calls = trace.calls
     every = statistics.fmean(c.wait_ns for c in comm)
     if not len(calls):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Loss(msgspec.Struct):
-    """A loss and its cause in plain words.
+    """A loss and its cause in plain words: in full (`text`), and in so few that they fit a line (`brief`).
 
     `gain_ns` (per iteration) and `gain_share` (of the iteration) are upper bounds of what could be won. `ranks`
     are those the cause lies with; empty where it lies with all. `remedy` is what to try or run next.
@@ -31,6 +31,7 @@ class Loss(msgspec.Struct):
     condition: str
     remedy: str
     ranks: list[int]
+    brief: str
     place: Place | None = None
 
 
@@ -50,11 +51,11 @@ class Evidence:
         return [load for load in self.loads if load.rank in self.late.ranks]
 
     def other_loads(self) -> list[RankLoad]:
-        """The loads of the ranks that aren't late; of all where none is."""
+        """Returns the loads of the ranks that aren't late; of all where none is."""
         return [load for load in self.loads if load.rank not in self.late.ranks] or self.loads
 
     def idle_use(self, listed: Iterable[RankLoad]) -> IdleUse:
-        """What the idle time of these ranks goes to, summed over their iterations."""
+        """Returns what the idle time of these ranks goes to, summed over their iterations."""
         ranks = {load.rank for load in listed}
         uses = [
             t.idle[n]
@@ -73,13 +74,14 @@ class Evidence:
         condition: str,
         remedy: str,
         *,
+        brief: str = "",
         ranks: Sequence[int] = (),
         place: Place | None = None,
     ) -> Loss:
-        """A loss whose gain is no more than the iteration."""
+        """Returns a loss whose gain is no more than the iteration; `brief` is `text` where it isn't given."""
         gain_ns = max(0.0, min(gain_ns, self.iteration_ns))
         share = gain_ns / self.iteration_ns if self.iteration_ns else 0.0
-        return Loss(code, text, gain_ns, share, condition, remedy, list(ranks), place)
+        return Loss(code, text, gain_ns, share, condition, remedy, list(ranks), brief or text, place)
 
     def share(self, ns: float) -> str:
         return f"{ns / self.iteration_ns:.0%}" if self.iteration_ns else "0%"
@@ -91,6 +93,6 @@ def mean(values: Iterable[float]) -> float:
 
 
 def typical(values: Iterable[float]) -> float:
-    """The lower median: a value that at least half of the ranks reach."""
+    """Returns the lower median: a value that at least half of the ranks reach."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2] if ordered else 0.0

@@ -29,13 +29,13 @@ class Group(msgspec.Struct):
     size: int  # of the process group
 
     def ops(self, traces: Sequence[RankTrace]) -> list[str]:
-        """The operation of each position."""
+        """Returns the operation of each position."""
         first = next(iter(self.rows))
         return [op for op, _ in _ops(traces[first], self.rows[first])]
 
 
 def match_groups(traces: Sequence[RankTrace], problems: Problems) -> list[Group]:
-    """Every collective that at least two ranks show. `traces` have known, distinct ranks.
+    """Returns every collective that at least two ranks show. `traces` have known, distinct ranks.
 
     Messages whose ends the trace tells are left to `exchanges`.
     """
@@ -67,7 +67,7 @@ def _size(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> int:
 
 
 def _sequences(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int, Int64] | None:
-    """Rows of the same length for every rank, matched position by position; None where they can't be."""
+    """Returns rows of the same length for every rank, matched position by position; None where they can't be."""
     numbers = {n: traces[n].calls.sequence[r] for n, r in rows.items()}
     if all(len(s) and (s >= 0).all() and len(np.unique(s)) == len(s) for s in numbers.values()):
         common = None
@@ -86,8 +86,8 @@ def _sequences(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int,
 
 
 def _other_steps(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> bool:
-    """Whether the same position is of another step on every rank, always, and at another time: the profilers
-    recorded different steps. (A kernel may run after its CPU step, so the step alone doesn't tell.)"""
+    """Returns whether the same position is of another step on every rank, always, and at another time: the
+    profilers recorded different steps. (A kernel may run after its CPU step, so the step alone doesn't tell.)"""
     steps = [[traces[n].iterations[i].window.name if i >= 0 else None for i in traces[n].calls.iteration[r]]
              for n, r in rows.items()]  # fmt: skip
     if any(None in position or len(set(position)) == 1 for position in zip(*steps, strict=True)):
@@ -104,14 +104,15 @@ def _ops(trace: RankTrace, rows: Int64) -> list[tuple[str, int]]:
 
 
 def _same_ops(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> bool:
-    """Whether all ranks show the same operations in the same order; a gather's sizes may differ, its kind not."""
+    """Returns whether all ranks show the same operations in the same order; a gather's sizes may differ, its kind
+    not."""
     names = [[op for op, _ in _ops(traces[n], r)] for n, r in rows.items()]
     return all(other == names[0] for other in names[1:])
 
 
 def _shifted(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int, Int64] | None:
-    """Profilers that started or stopped at different times: shifts each rank's calls against the shortest list,
-    to the one position where operations, sizes and times all fit. None where none or several fit."""
+    """Shifts, for profilers that started or stopped at different times, each rank's calls against the shortest
+    list, to the one position where operations, sizes and times all fit. None where none or several fit."""
     if not all(traces[n].absolute_clock for n in rows):
         return None
     base = min(rows, key=lambda n: len(rows[n]))

@@ -16,8 +16,9 @@ class Matched(msgspec.Struct):
     `basis` says what wait and transfer rest on: `aligned` the starts on aligned clocks; `shortest` the shortest
     duration, an upper bound of the transfer; `partial` the starts of some of the group's ranks, again an upper
     bound of the transfer. `waits_for` is the rank that each rank waited for, -1 where it waited for none; a send
-    or receive waits for its own peers only. `last_rank` came last (with the shortest duration, where clocks don't
-    tell). `bubble` says whether the waits are those of a pipeline's stages for their neighbours.
+    or receive waits for its own peers only; `caused_by` is the rank that caused most of that wait, which the
+    other may only have passed on (set by `blame`). `last_rank` came last (with the shortest duration, where
+    clocks don't tell). `bubble` says whether the waits are those of a pipeline's stages for their neighbours.
     `uncertainty_ns` is what the clocks leave open about the starts.
     """
 
@@ -36,6 +37,7 @@ class Matched(msgspec.Struct):
     last_rank: int
     first: bool  # the first of its rank after the profiler started: mostly start-up skew
     bubble: bool = False
+    caused_by: Int64 = msgspec.field(default_factory=lambda: np.empty(0, dtype=np.int64))
     uncertainty_ns: int = 0
 
     @property

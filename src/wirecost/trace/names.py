@@ -11,7 +11,7 @@ _MAX_NAME = 1 << 14
 
 
 def function_name(name: str) -> str:
-    """A kernel's own name, demangled, without template arguments and parameters.
+    """Returns a kernel's own name, demangled, without template arguments and parameters.
 
     Those name the types of other functions.
     """
@@ -28,8 +28,8 @@ def function_name(name: str) -> str:
 
 
 def _demangled(name: str) -> str:
-    """The nested name at the front of a symbol of the Itanium C++ ABI (section 5.1): `_ZN5aiter3addIfEEvv` is
-    `aiter::add`."""
+    """Returns the nested name at the front of a symbol of the Itanium C++ ABI (section 5.1): `_ZN5aiter3addIfEEvv`
+    is `aiter::add`."""
     at = name.index("Z") + 1
     nested = name.startswith("N", at)
     if nested:

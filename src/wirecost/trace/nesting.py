@@ -21,21 +21,21 @@ class Nested:
         self._parents = {t: _parents(rs) for t, rs in by_thread.items()}
 
     def innermost(self, thread: int, time_ns: int) -> HostRange | None:
-        """The innermost range of a thread at a time; None where there is none."""
+        """Returns the innermost range of a thread at a time; None where there is none."""
         if thread not in self._ranges:
             return None
         at = int(np.searchsorted(self._starts[thread], time_ns, side="right")) - 1
-        while at >= 0 and self._ranges[thread][at].end_ns < time_ns:
+        while at >= 0 and self._ranges[thread][at].end_ns <= time_ns:
             at = self._parents[thread][at]
         return self._ranges[thread][at] if at >= 0 else None
 
 
 def _parents(ranges: list[HostRange]) -> list[int]:
-    """For ranges in order of start the range around each, -1 where there is none."""
+    """Returns for ranges in order of start the range around each, -1 where there is none."""
     opened: list[int] = []
     parents = []
     for number, r in enumerate(ranges):
-        while opened and ranges[opened[-1]].end_ns < r.start_ns:
+        while opened and ranges[opened[-1]].end_ns <= r.start_ns:
             opened.pop()
         parents.append(opened[-1] if opened else -1)
         opened.append(number)

@@ -7,8 +7,9 @@ session's start. Kernel names tell the operation; process groups and bytes aren'
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from wirecost.reading import open_file
 from wirecost.trace.categories import COPY, FILL, KERNEL
 from wirecost.trace.classify import Classifier
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS
-from wirecost.trace.operations import operation
 from wirecost.trace.problems import Problems
-from wirecost.trace.recorded import Annotation, Call, Columns, Recorded
+from wirecost.trace.recorded import NONE, Annotation, Columns, HostRange, Int64, Launches, Recorded
 from wirecost.trace.source import TraceError
 
 _TABLES = (
@@ -37,7 +37,61 @@ _ROW_BYTES, _LEAST_ROWS = 4, 1000
 _LEAST_TEXT_BYTES = 1 << 20
 _STEPS, _STEPS_PER_BYTE, _LEAST_STEPS = 100_000, 4, 50_000_000
 """Of SQLite's virtual machine. A row of 50 bytes takes about 30."""
-_COPY_NAMES = {COPY: "Memcpy", FILL: "Memset"}
+_VERSION = re.compile(r"_(v\d+|ptsz|ptds)+$")
+# ENUM_CUDA_MEMCPY_OPER of the exporter, as CUPTI's kinds of copies are written in profiler traces.
+_COPY_KINDS = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
+    11: "HtoD, unified memory", 12: "DtoH, unified memory", 13: "DtoD, unified memory",
+}  # fmt: skip
+_PACKED_ROWS = 1 << 16
+# A globalTid holds its process in its upper bits (User Guide, "Common SQLite examples").
+_OF_PROCESS = " AND (typeof(globalTid) <> 'integer' OR globalTid >> 24 << 24 = ?)"
+
+
+class _Rows:
+    """Rows of integers, packed as they come."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._open: list[tuple[int, ...]] = []
+        self._packed: list[Int64] = []
+
+    def add(self, *row: int) -> None:
+        self._open.append(row)
+        if len(self._open) >= _PACKED_ROWS:
+            self._pack()
+
+    def _pack(self) -> None:
+        self._packed.append(np.array(self._open, dtype=np.int64).reshape(-1, self._width).T.copy())
+        self._open = []
+
+    def columns(self) -> Int64:
+        self._pack()
+        return np.concatenate(self._packed, axis=1)
+
+
+def _id(value: Any) -> int:
+    """Returns a correlation id; 0 stands for none."""
+    return value if isinstance(value, int) and 0 < value < 2**62 else NONE
+
+
+def _process_of(tid: int) -> int:
+    """Returns the process of a globalTid, which holds it in its upper bits (User Guide, "Common SQLite
+    examples")."""
+    return tid // 0x1000000 * 0x1000000
+
+
+def _owners(threads: Iterable[int]) -> list[tuple[str, str]]:
+    """Returns (process, thread) of each globalTid."""
+    return [(str(_process_of(tid)), str(tid)) for tid in threads]
+
+
+def _copy_name(kind: Any, source: Any, destination: Any) -> str:
+    """Returns a copy's name by its kind; one between two devices is one between peers whatever its kind."""
+    if isinstance(source, int) and isinstance(destination, int) and source != destination:
+        return "Memcpy PtoP"
+    known = _COPY_KINDS.get(kind) if isinstance(kind, int) else None
+    return f"Memcpy {known}" if known else "Memcpy"
 
 
 class Export:
@@ -154,13 +208,15 @@ class Export:
         strings = self.strings()
         names: dict[str, int] = {}
         streams: dict[tuple[str, str], int] = {}
-        table: list[tuple[int, int, int, int, int, bool]] = []
-        calls: dict[int, Call] = {}
+        shapes: dict[tuple[Any, ...], int] = {}
+        table = _Rows(7)
         count = 0
         for source, kind in _TABLES:
             if source not in self._present:
                 continue
-            for start, end, device, stream, text in self._device(source, kind, process, strings):
+            for start, end, device, stream, text, correlation, shape in self._device(
+                source, kind, process, strings
+            ):
                 count += 1
                 if not (isinstance(start, int) and isinstance(end, int)):
                     problems.add("bad_time")
@@ -171,52 +227,103 @@ class Export:
                 elif text is None:
                     problems.add("unnamed_event")
                 else:
-                    comm = classifier.communicates(text, kind)
-                    if comm:
-                        calls[len(table)] = Call(op=operation(text))
                     where = streams.setdefault((str(device)[:80], str(stream)[:80]), len(streams))
-                    table.append((start, end, kind, names.setdefault(text, len(names)), where, comm))
-        problems.add("nsys_inferred", len(calls))
+                    name = names.setdefault(text, len(names))
+                    number = shapes.setdefault(shape, len(shapes)) if shape is not None else NONE
+                    table.add(start, end, kind, name, where, _id(correlation), number)
         if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in self._present:
             graphs = next(self.rows("SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE"))[0]
             problems.add("graphs_opaque", graphs)
-        data = np.array(table, dtype=np.int64).reshape(-1, 6)
-        problems.add("zero_duration", int((data[:, 0] == data[:, 1]).sum()))
+        data = table.columns()
+        problems.add("zero_duration", int((data[0] == data[1]).sum()))
         columns = Columns(
-            data[:, 0], data[:, 1], data[:, 2].astype(np.int8), data[:, 3], data[:, 4],
-            data[:, 5].astype(np.bool_), list(names), list(streams), calls,
+            data[0], data[1], data[2].astype(np.int8), data[3], data[4], np.zeros(len(data[0]), dtype=np.bool_),
+            list(names), list(streams), {}, correlation=data[5], shape=data[6],
         )  # fmt: skip
-        annotations = sorted(self._ranges(process, strings), key=lambda a: (a.start_ns, -a.end_ns, a.name))
-        return Recorded(device=columns, cpu_annotations=annotations, metadata=self._metadata()), count
+        threads: dict[int, int] = {}
+        annotations: list[Annotation] = []
+        ranges: list[HostRange] = []
+        for label, start, end, thread in self._ranges(process, strings):
+            number = threads.setdefault(thread, len(threads))
+            if classifier.annotates(label):
+                plain = label.split(", op_id = ", 1)[0].split(", seq = ", 1)[0]
+                ranges.append(HostRange(plain, start, end, number, NONE, annotation=True))
+            annotations.append(Annotation(label, start, end, NONE, number))
+        launches = self._launches(process, strings, threads)
+        annotations.sort(key=lambda a: (a.start_ns, -a.end_ns, a.name))
+        recorded = Recorded(
+            device=columns,
+            cpu_annotations=annotations,
+            host_ranges=ranges,
+            launches=launches,
+            metadata=self._metadata(),
+            names_only=True,
+        )
+        return recorded, count
 
     def _device(
         self, table: str, kind: int, process: int | None, strings: dict[int, str]
-    ) -> Iterator[tuple[Any, Any, Any, Any, str | None]]:
+    ) -> Iterator[tuple[Any, Any, Any, Any, str | None, Any, tuple[Any, ...] | None]]:
+        """Yields (start, end, device, stream, name, correlation id, grid) of each row."""
         have = self.columns(table)
         name = "demangledName" if "demangledName" in have else "shortName" if "shortName" in have else "NULL"
-        wanted = ", ".join(c if c in have else "NULL" for c in ("start", "end", "deviceId", "streamId"))
-        query = f'SELECT {wanted.replace("end", chr(34) + "end" + chr(34))}, {name} FROM "{table}"'  # noqa: S608 - constants
+        asked = ("start", '"end"', "deviceId", "streamId", "correlationId", "gridX", "gridY", "gridZ", "copyKind",
+                 "srcDeviceId", "dstDeviceId")  # fmt: skip
+        wanted = ", ".join(c if c.strip('"') in have else "NULL" for c in asked)
+        query = f'SELECT {wanted}, {name} FROM "{table}"'  # noqa: S608 - constants
         arguments: tuple[Any, ...] = ()
         if process is not None and "globalPid" in have:
             query, arguments = query + " WHERE globalPid = ?", (process,)
-        for start, end, device, stream, key in self.rows(query, arguments):
-            text = _COPY_NAMES.get(kind) or (key if isinstance(key, str) else strings.get(key))
-            yield start, end, device, stream, text
+        for start, end, device, stream, correlation, *rest, key in self.rows(query, arguments):
+            *grid, copy, source, destination = rest
+            shape = tuple(grid) if kind == KERNEL and None not in grid else None
+            if kind == KERNEL:
+                text = key if isinstance(key, str) else strings.get(key)
+            else:
+                text = _copy_name(copy, source, destination) if kind == COPY else "Memset"
+            yield start, end, device, stream, text, correlation, shape
 
-    def _ranges(self, process: int | None, strings: dict[int, str]) -> Iterator[Annotation]:
+    def _launches(self, process: int | None, strings: dict[int, str], threads: dict[int, int]) -> Launches:
+        """Returns the host calls of a process; every process's correlation ids are its own."""
+        table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+        have = self.columns(table) if table in self._present else set()
+        if not {"start", "end", "correlationId"} <= have:
+            return Launches(threads=_owners(threads))
+        name, thread = ("nameId" if "nameId" in have else "NULL"), ("globalTid" if "globalTid" in have else "NULL")
+        rows = _Rows(5)
+        numbers: dict[str, int] = {}
+        query = f'SELECT start, "end", correlationId, {name}, {thread} FROM "{table}" WHERE 1'  # noqa: S608 - constants
+        arguments: tuple[Any, ...] = ()
+        if process is not None and thread != "NULL":
+            query += _OF_PROCESS
+            arguments = (process,)
+        for start, end, correlation, key, tid in self.rows(query, arguments):
+            if not (isinstance(start, int) and isinstance(end, int)):
+                continue
+            if not 0 <= start <= end < min(LIMIT_NS, start + LONGEST_NS):
+                continue
+            # Names carry the version of the interface: cudaLaunchKernel_v7000.
+            text = _VERSION.sub("", strings.get(key, "")) if isinstance(key, int) else ""
+            where = threads.setdefault(tid if isinstance(tid, int) else 0, len(threads))
+            rows.add(start, end, _id(correlation), numbers.setdefault(text, len(numbers)), where)
+        data = rows.columns()
+        data = data[:, np.lexsort((-data[1], data[0]))]
+        return Launches(data[0], data[1], data[2], data[3], data[4], list(numbers), _owners(threads))
+
+    def _ranges(self, process: int | None, strings: dict[int, str]) -> Iterator[tuple[str, int, int, int]]:
+        """Yields (name, start, end, thread) of NVTX ranges."""
         if "NVTX_EVENTS" not in self._present:
             return
         have = self.columns("NVTX_EVENTS")
         if not {"start", "end", "eventType"} <= have:
             return
         text, key, thread = (c if c in have else "NULL" for c in ("text", "textId", "globalTid"))
-        query = f'SELECT start, "end", {text}, {key} FROM NVTX_EVENTS WHERE eventType IN (?, ?)'  # noqa: S608
+        query = f'SELECT start, "end", {text}, {key}, {thread} FROM NVTX_EVENTS WHERE eventType IN (?, ?)'  # noqa: S608
         arguments: tuple[Any, ...] = (_PUSH_POP, _START_END)
         if process is not None and thread != "NULL":
-            # A globalTid holds its process in its upper bits (User Guide, "Common SQLite examples").
-            query += " AND (typeof(globalTid) <> 'integer' OR globalTid >> 24 << 24 = ?)"
+            query += _OF_PROCESS
             arguments += (process,)
-        for start, end, name, number in self.rows(query, arguments):
+        for start, end, name, number, tid in self.rows(query, arguments):
             label = name if isinstance(name, str) else strings.get(number)
             if (
                 label
@@ -224,7 +331,7 @@ class Export:
                 and isinstance(end, int)
                 and 0 <= start <= end < min(LIMIT_NS, start + LONGEST_NS)
             ):
-                yield Annotation(label, start, end, -1)
+                yield label, start, end, tid if isinstance(tid, int) else 0
 
     def _metadata(self) -> dict[str, Any]:
         if "TARGET_INFO_SESSION_START_TIME" not in self._present:

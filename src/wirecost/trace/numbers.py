@@ -24,6 +24,7 @@ LONGEST_NS = 2**50
 
 _NUMBER = re.compile(rb"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 _MAX_DIGITS = 400
+_PLAIN_DIGITS = 15  # of whole microseconds: below LIMIT_NS
 
 
 class NotANumber(ValueError):
@@ -35,7 +36,7 @@ class OutOfRange(ValueError):
 
 
 def exact_ns(text: bytes) -> Fraction:
-    """A JSON number of microseconds in nanoseconds, exactly.
+    """Returns a JSON number of microseconds in nanoseconds, exactly.
 
     Raises:
         NotANumber: for anything but a JSON number.
@@ -60,8 +61,28 @@ def exact_ns(text: bytes) -> Fraction:
     return -value if sign else value
 
 
+def nearest_span_ns(ts: bytes, dur: bytes) -> tuple[int, int]:
+    """Returns (start_ns, end_ns) of an event whose times went through doubles or are written as text, to the
+    nearest ns.
+
+    JAX writes microseconds as the seventeen digits of a double, Ascend's profiler as strings.
+
+    Raises:
+        NotANumber: for anything but a number or a string of one, and for a negative duration.
+        OutOfRange: see `span_ns`.
+    """
+    start, length = (exact_ns(text.strip(b'"')) for text in (ts, dur))
+    end = start + length
+    if length < 0:
+        raise NotANumber(dur[:40])
+    if abs(end) > LIMIT_NS or length > LONGEST_NS:
+        raise OutOfRange(dur[:40])
+    half = Fraction(1, 2)
+    return (start + half).__floor__(), (end + half).__floor__()
+
+
 def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
-    """(start_ns, end_ns, exact) of an event from the texts of its `ts` and `dur` in microseconds.
+    """Returns (start_ns, end_ns, exact) of an event from the texts of its `ts` and `dur` in microseconds.
 
     Where a time is finer than a nanosecond (`exact` is False), both ends of the exact interval are rounded down,
     so that intervals that touch still touch and none is turned around.
@@ -70,9 +91,21 @@ def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
         NotANumber: see `exact_ns`.
         OutOfRange: see `exact_ns`; and for durations beyond 2**50 ns.
     """
+    plain_start, plain_length = plain_ns(ts), plain_ns(dur)
+    if plain_start is not None and plain_length is not None and plain_length <= LONGEST_NS:
+        return plain_start, plain_start + plain_length, True
     start = exact_ns(ts)
     length = exact_ns(dur)
     end = start + length
     if abs(end) > LIMIT_NS or length > LONGEST_NS:
         raise OutOfRange(dur[:40])
     return start.__floor__(), end.__floor__(), start.denominator == 1 and end.denominator == 1
+
+
+def plain_ns(text: bytes) -> int | None:
+    """Returns a number of microseconds in nanoseconds, as nearly all are written: 15 digits and three decimals at
+    most; None where it is written otherwise."""
+    whole, dot, part = text.partition(b".")
+    if len(whole) > _PLAIN_DIGITS or not whole.isdigit() or part not in NS_OF_FRACTION or len(dot) > len(part):
+        return None
+    return int(whole) * 1000 + NS_OF_FRACTION[part]

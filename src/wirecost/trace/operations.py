@@ -14,6 +14,7 @@ _OPERATIONS = (
     ("alltoall|all2all|ulyssesa2a|helixa2a", "all_to_all"),
     ("broadcast", "broadcast"),
     ("sendrecv|coalesced|batchisendirecv|pointtopoint", "send_recv"),
+    ("collectivepermute", "send_recv"),
     ("barrier|ranksync", "barrier"),
     ("dispatch", "dispatch"),
     ("combine", "combine"),
@@ -37,13 +38,14 @@ DTYPE_BYTES = {
 
 
 def operation(name: str) -> str:
-    """The collective that a kernel's, annotation's or argument's name stands for; `unknown` where it doesn't say.
+    """Returns the collective that a kernel's, annotation's or argument's name stands for; `unknown` where it
+    doesn't say.
 
     One name for each operation whatever wrote it: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`,
     `broadcast`, `reduce`, `send_recv`, `send`, `recv`, `gather`, `scatter`, `barrier`, `dispatch`, `combine`.
     """
     function = function_name(name)
-    head = function.lower().replace("_", "")
+    head = function.lower().replace("_", "").replace("-", "")
     for prefix in ("nccldevkernel", "ncclkernel"):
         if head.startswith(prefix):
             # ncclDevKernel_AllReduce_Sum_f32_RING_LL: the operation comes first.
@@ -56,7 +58,8 @@ def operation(name: str) -> str:
 
 
 def bus_factor(op: str, group_size: int | None) -> float | None:
-    """busbw / algbw of an operation over a group (nccl-tests, doc/PERFORMANCE.md); None where it isn't defined."""
+    """Returns busbw / algbw of an operation over a group (nccl-tests, doc/PERFORMANCE.md); None where it isn't
+    defined."""
     if op in ("broadcast", "reduce", "send_recv", "send", "recv"):
         return 1.0
     if group_size is None or group_size < 1:
@@ -69,7 +72,7 @@ def bus_factor(op: str, group_size: int | None) -> float | None:
 
 
 def total_bytes(op: str, elements_in: int | None, elements_out: int | None, dtype: str | None) -> int | None:
-    """The total size S of a collective from kineto's per-rank element counts; None where it isn't known.
+    """Returns the total size S of a collective from kineto's per-rank element counts; None where it isn't known.
 
     S is the output of an all-gather and of a gather, and the input of everything else.
     """

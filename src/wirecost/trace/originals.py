@@ -16,6 +16,7 @@ from wirecost.trace.problems import Problems
 from wirecost.trace.source import SQLITE, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
 from wirecost.trace.timeline import COMMUNICATION, COMPUTE
+from wirecost.trace.typed import PlainDecoder
 
 if TYPE_CHECKING:
     from wirecost.trace.rank import RankTrace
@@ -57,7 +58,7 @@ class Rows:
         self._used: set[int] = set()
 
     def process(self, key: object, order: int, default: str) -> int:
-        """The number of a process; `order` sorts processes, `default` names it until the trace does."""
+        """Returns the number of a process; `order` sorts processes, `default` names it until the trace does."""
         pid = self._pids.get(key)
         if pid is None:
             pid = self._pids[key] = len(self._pids) + 1
@@ -66,8 +67,8 @@ class Rows:
         return pid
 
     def thread(self, pid: int, key: object, default: str, *, used: bool = True) -> int:
-        """The number of a thread: of its own over all processes, since viewers key threads by it. `used` says that
-        it has events, so that its process is worth a name."""
+        """Returns the number of a thread: of its own over all processes, since viewers key threads by it. `used`
+        says that it has events, so that its process is worth a name."""
         if used:
             self._used.add(pid)
         tid = self._tids.get((pid, key))
@@ -80,7 +81,7 @@ class Rows:
         self._names[kind, pid, tid] = args
 
     def metadata(self) -> Iterator[dict[str, Any]]:
-        """Names and order of the processes that have events, and of their threads, as metadata events."""
+        """Yields names and order of the processes that have events, and of their threads, as metadata events."""
         for (kind, pid, tid), args in self._names.items():
             if pid in self._used:
                 yield {"ph": "M", "name": kind, "pid": pid, "tid": tid, "ts": 0, "args": args}
@@ -92,8 +93,8 @@ class Rows:
 
 
 def us(ns: int) -> float:
-    """Nanoseconds in microseconds. Readers that cut `us * 1000` to a whole number and readers that round it both
-    get the same nanoseconds back, up to 13 days."""
+    """Returns nanoseconds in microseconds. Readers that cut `us * 1000` to a whole number and readers that round
+    it both get the same nanoseconds back, up to 13 days."""
     value = ns / 1000
     return value if int(value * 1000) == ns else math.nextafter(value, math.inf)
 
@@ -103,8 +104,8 @@ def rank_name(trace: RankTrace) -> str:
 
 
 def originals(traces: TraceSet, rows: Rows) -> Iterator[dict[str, Any]]:
-    """The events of all files, each file once. Files that hold no JSON events (Nsight Systems exports), or that
-    are gone, give the device events that were kept."""
+    """Yields the events of all files, each file once. Files that hold no JSON events (Nsight Systems exports), or
+    that are gone, give the device events that were kept."""
     clock = Clock(traces)
     by_file: dict[str, list[tuple[int, RankTrace]]] = {}
     for number, trace in enumerate(traces.traces):
@@ -131,7 +132,7 @@ def _has_events(file: str) -> bool:
 def _of_file(path: Path, of: tuple[int, str, int], rows: Rows) -> Iterator[dict[str, Any]]:
     number, label, shift = of
     problems = Problems()
-    for events, _ in EventStream(chunks(path, problems), problems, event_type=_Event):
+    for events, _ in EventStream(chunks(path, problems), problems, PlainDecoder(_Event)):
         for event in events:
             given = _given(cast("_Event", event), number, label, shift, rows)
             if given is not None:
@@ -139,7 +140,7 @@ def _of_file(path: Path, of: tuple[int, str, int], rows: Rows) -> Iterator[dict[
 
 
 def _given(event: _Event, number: int, label: str, shift: int, rows: Rows) -> dict[str, Any] | None:
-    """The event as it is written; None for what a viewer can't draw."""
+    """Returns the event as it is written; None for what a viewer can't draw."""
     if event.ph not in _TIMED and event.ph != "M":
         return None
     name = event.name[:_LONGEST_NAME] if isinstance(event.name, str) else str(event.name)[:_LONGEST_NAME]
@@ -201,7 +202,7 @@ def _id(value: object, number: int) -> int | str:
 
 
 def _kept(number: int, trace: RankTrace, zero: int, rows: Rows) -> Iterator[dict[str, Any]]:
-    """The device events that the time line keeps."""
+    """Yields the device events that the time line keeps."""
     assert trace.timeline is not None
     events = trace.timeline.events
     pid = rows.process((number, "device"), 10_000 * number, f"{rank_name(trace)}: {trace.device}")

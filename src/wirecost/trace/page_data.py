@@ -50,23 +50,20 @@ def _first(trace: RankTrace) -> int:
 
 
 def page_data(traces: TraceSet) -> tuple[dict[str, Any], Clock, str]:
-    """(data, clock, what to say of it).
+    """Returns (data, clock, what to say of it).
 
     Raises:
         TraceError: where no trace has a time line.
     """
     drawn = [(t, w) for t, w in zip(traces.traces, traces.waits, strict=True) if t.timeline is not None]
     if not drawn:
-        raise TraceError("no time line to draw: no device events, or read without timeline=True")
+        raise TraceError(nothing_to_draw(traces))
     clock = Clock(traces)
-    names = _Numbered()
-    ops = _Numbered()
     limit = min(_RANK_CELLS, max(_PAGE_CELLS // len(drawn), _LEAST_CELLS))
-    steps = _MOST_STEPS // len(drawn)
     lines = [t.timeline.thinned(limit) for t, _ in drawn if t.timeline is not None]
-    ranks = [
-        _rank(t, line, w, clock.zero(t), steps, names, ops) for (t, w), line in zip(drawn, lines, strict=True)
-    ]
+    names, ops = _Numbered(), _Numbered()
+    build = _Ranks(names, ops, clock, _bubbles(traces), _MOST_STEPS // len(drawn))
+    ranks = [build.rank(t, line, waits) for (t, waits), line in zip(drawn, lines, strict=True)]
     kernels = _kernels(traces, names)
     data = {
         "ranks": ranks,
@@ -77,6 +74,13 @@ def page_data(traces: TraceSet) -> tuple[dict[str, Any], Clock, str]:
         "end": max(r["end"] for r in ranks),
     }
     return data, clock, _note(lines, clock)
+
+
+def nothing_to_draw(traces: TraceSet) -> str:
+    """Returns why there is no time line."""
+    if any(t.parts is not None for t in traces.traces):
+        return "no time line to draw: the traces were read without timeline=True"
+    return "nothing to draw: the traces hold no device events (profile with ProfilerActivity.CUDA)"
 
 
 def _note(lines: list[Timeline], clock: Clock) -> str:
@@ -106,45 +110,76 @@ class _Numbered:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def cut(self) -> list[str]:
-        """The texts in the order of their numbers, the shorter the more there are."""
+        """Returns the texts in the order of their numbers, the shorter the more there are."""
         width = min(_LONGEST_NAME, max(_LEAST_NAME, _NAME_CHARACTERS // max(len(self._numbers), 1)))
         return [text[:width] for text in self._numbers]
 
 
-def _rank(
-    trace: RankTrace, line: Timeline, waits: Int64, zero: int, steps: int, names: _Numbered, ops: _Numbered
-) -> dict[str, Any]:
-    start = int(line.edges_ns[0]) - zero
-    events, lanes = line.events, _lanes(line.events)
-    numbers = [names.of(name) for name in events.names]
-    gaps = np.diff(np.concatenate([[start + zero], events.start_ns]))
-    columns = [
-        gaps,
-        events.end_ns - events.start_ns,
-        np.array(numbers, dtype=np.int64)[events.name],
-        lanes[1][events.stream],
-        events.kind,
-    ]
-    return {
-        "label": "rank ?" if trace.rank is None else f"rank {trace.rank}",
-        "file": Path(trace.file).name,
-        "start": start,
-        "end": int(line.edges_ns[-1]) - zero,
-        "cells": _cells(line),
-        "steps": [
-            [i.window.name[:_STEP_NAME], i.window.start_ns - zero, i.window.end_ns - zero]
-            for i in trace.iterations[:steps]
-        ],
-        "streams": lanes[0],
-        "events": np.stack(columns, axis=1).reshape(-1).tolist(),
-        "calls": _calls(trace, waits, events, ops),
-        "kept": len(events.start_ns),
-        "total": events.total,
-    }
+class _Ranks:
+    """Makes the data of each rank; names and operations are numbered over all of them."""
+
+    def __init__(
+        self, names: _Numbered, ops: _Numbered, clock: Clock, bubbles: dict[int, set[int]], steps: int
+    ) -> None:
+        self._names, self._ops, self._clock, self._bubbles, self._steps = names, ops, clock, bubbles, steps
+
+    def rank(self, trace: RankTrace, line: Timeline, waits: Int64) -> dict[str, Any]:
+        zero = self._clock.zero(trace)
+        events, (streams, lane) = line.events, _lanes(line.events)
+        numbers = np.array([self._names.of(name) for name in events.names], dtype=np.int64)
+        columns = [
+            np.diff(np.concatenate([line.edges_ns[:1], events.start_ns])),
+            events.end_ns - events.start_ns,
+            numbers[events.name],
+            lane[events.stream],
+            events.kind,
+        ]
+        return {
+            "label": "rank ?" if trace.rank is None else f"rank {trace.rank}",
+            "file": Path(trace.file).name,
+            "start": int(line.edges_ns[0]) - zero,
+            "end": int(line.edges_ns[-1]) - zero,
+            "cells": _cells(line),
+            "steps": [
+                [i.window.name[:_STEP_NAME], i.window.start_ns - zero, i.window.end_ns - zero]
+                for i in trace.iterations[: self._steps]
+            ],
+            "streams": streams,
+            "events": np.stack(columns, axis=1).reshape(-1).tolist(),
+            "calls": self._calls(trace, waits, events),
+            "kept": len(events.start_ns),
+            "total": events.total,
+        }
+
+    def _calls(self, trace: RankTrace, waits: Int64, events: Events) -> list[list[int]]:
+        """Returns [event, operation and group, exposed ns, wait ns (-1: unknown), 1 for a bubble] of each
+        communication event that is kept."""
+        calls, bubbles = trace.calls, self._bubbles[trace.rank or 0]
+        rows: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for row in range(len(calls) - 1, -1, -1):
+            rows[int(calls.start_ns[row]), int(calls.end_ns[row])].append(row)
+        found = []
+        for event in np.flatnonzero(events.kind == COMMUNICATION):
+            same = rows.get((int(events.start_ns[event]), int(events.end_ns[event])))
+            if same:
+                row = same.pop()
+                op = self._ops.of(f"{calls.ops[calls.op[row]]} in group {calls.groups[calls.group[row]]}")
+                found.append([int(event), op, int(calls.exposed_ns[row]), int(waits[row]), int(row in bubbles)])
+        return found
+
+
+def _bubbles(traces: TraceSet) -> dict[int, set[int]]:
+    """Returns the calls of each rank whose waits are a pipeline's bubble."""
+    rows: dict[int, set[int]] = defaultdict(set)
+    for m in traces.matched:
+        if m.bubble:
+            for rank, call in zip(m.ranks, m.calls.tolist(), strict=True):
+                rows[rank].add(call)
+    return rows
 
 
 def _cells(line: Timeline) -> list[int]:
-    """[code, length(, four sums), ...]: code 0 is idle, 1 to 4 one category, 5 several."""
+    """Returns [code, length(, four sums), ...]: code 0 is idle, 1 to 4 one category, 5 several."""
     length = np.diff(line.edges_ns)
     sums = line.sums_ns
     pure = np.concatenate([(sums.sum(axis=1) == 0)[:, None], sums == length[:, None]], axis=1)
@@ -158,7 +193,7 @@ def _cells(line: Timeline) -> list[int]:
 
 
 def _lanes(events: Events) -> tuple[list[str], Int64]:
-    """(names of the lanes, lane of each stream): the busiest streams have one of their own."""
+    """Returns (names of the lanes, lane of each stream): the busiest streams have one of their own."""
     busy = np.bincount(
         events.stream, weights=(events.end_ns - events.start_ns).astype(float), minlength=len(events.streams)
     )
@@ -172,24 +207,8 @@ def _lanes(events: Events) -> tuple[list[str], Int64]:
     return labels, lane
 
 
-def _calls(trace: RankTrace, waits: Int64, events: Events, ops: _Numbered) -> list[list[int]]:
-    """[event, operation and group, exposed ns, wait ns (-1: unknown)] of each communication event that is kept."""
-    calls = trace.calls
-    rows: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in range(len(calls) - 1, -1, -1):
-        rows[int(calls.start_ns[row]), int(calls.end_ns[row])].append(row)
-    found = []
-    for event in np.flatnonzero(events.kind == COMMUNICATION):
-        same = rows.get((int(events.start_ns[event]), int(events.end_ns[event])))
-        if same:
-            row = same.pop()
-            op = ops.of(f"{calls.ops[calls.op[row]]} in group {calls.groups[calls.group[row]]}")
-            found.append([int(event), op, int(calls.exposed_ns[row]), int(waits[row])])
-    return found
-
-
 def _kernels(traces: TraceSet, names: _Numbered) -> list[list[Any]]:
-    """[name, kind, count, total ns, why] over all ranks, longest first."""
+    """Returns [name, kind, count, total ns, why] over all ranks, longest first."""
     sums: dict[tuple[str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     for use in (use for t in traces.traces if t.timeline is not None for use in t.kernels):
         kind = COMMUNICATION if use.communicates else COMPUTE if use.kind == "kernel" else MEMORY

@@ -27,7 +27,7 @@ _MOST_ROWS, _LONGEST_CELL = 200, 300
 
 
 def legend(traces: TraceSet) -> list[dict[str, str]]:
-    """The categories that any rank spends time in."""
+    """Returns the categories that any rank spends time in."""
     listed = loads(traces)
     return [
         {"code": code, "label": label}
@@ -37,7 +37,7 @@ def legend(traces: TraceSet) -> list[dict[str, str]]:
 
 
 def bars(traces: TraceSet) -> list[dict[str, Any]]:
-    """One bar for each rank, all on one scale."""
+    """Returns one bar for each rank, all on one scale."""
     listed = loads(traces)
     longest = max((load.window_ns for load in listed), default=0.0)
     return [_bar(load, longest, load.rank in traces.answer.ranks) for load in listed]
@@ -66,7 +66,7 @@ def _bar(load: RankLoad, longest: float, blamed: bool) -> dict[str, Any]:
 
 
 def findings(traces: TraceSet, clock: Clock) -> list[dict[str, Any]]:
-    """What an iteration loses, the largest first, each with the way to its place in the time line."""
+    """Returns what an iteration loses, the largest first, each with the way to its place in the time line."""
     drawn = [t for t in traces.traces if t.timeline is not None]
     rows = []
     for loss in traces.losses:
@@ -93,11 +93,11 @@ def _placed(place: Place, number: int, zero: int) -> dict[str, Any]:
 
 
 def tables(traces: TraceSet) -> list[dict[str, Any]]:
-    """The tables of the command, folded away."""
+    """Returns the tables of the command, folded away."""
     from wirecost.trace.views import VIEWS
 
     shown = []
-    for name in ("collectives", "exposed", "skew", "stragglers", "iterations", "diagnostics"):
+    for name in ("collectives", "causes", "exposed", "skew", "stragglers", "iterations", "diagnostics"):
         view = VIEWS[name](traces)
         if not view.rows:
             continue

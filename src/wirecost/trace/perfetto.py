@@ -17,6 +17,7 @@ import msgspec
 from wirecost._version import __version__
 from wirecost.trace.originals import Rows, originals
 from wirecost.trace.outputs import refuse_input
+from wirecost.trace.page_data import nothing_to_draw
 from wirecost.trace.source import TraceError
 from wirecost.trace.tracks import tracks
 
@@ -37,7 +38,7 @@ def write_perfetto(traces: TraceSet, path: Path) -> int:
     """
     drawn = [t for t in traces.traces if t.timeline is not None]
     if not drawn:
-        raise TraceError("no tracks to write: no device events, or read without timeline=True")
+        raise TraceError(nothing_to_draw(traces))
     refuse_input(traces, path)
     # A device, a pipe or a link is written into, and not replaced by a file.
     direct = path.is_symlink() or (path.exists() and not path.is_file())

@@ -12,6 +12,7 @@ from wirecost.trace.loads import steady_iterations
 
 if TYPE_CHECKING:
     from wirecost.trace.rank import RankTrace
+    from wirecost.trace.recorded import Int64
     from wirecost.trace.result import TraceSet
 
 
@@ -25,8 +26,8 @@ class Place(msgspec.Struct):
 
 
 def costliest_wait(s: TraceSet, late: Sequence[int] = (), *, bubble: bool = False) -> Place | None:
-    """The collective in which a rank waits longest while nothing computes; only for one of `late`, if given.
-    `bubble` takes the waits of pipeline stages for their neighbours instead."""
+    """Returns the collective in which a rank waits longest while nothing computes; only for one of `late`, if
+    given. `bubble` takes the waits of pipeline stages for their neighbours instead."""
     by_rank = {t.rank or 0: t.calls for t in s.traces}
     best: tuple[float, Place] | None = None
     for m in s.matched:
@@ -44,11 +45,22 @@ def costliest_wait(s: TraceSet, late: Sequence[int] = (), *, bubble: bool = Fals
     return best[1] if best is not None else None
 
 
-def most_exposed(s: TraceSet) -> Place | None:
-    """The communication call with the longest exposed part."""
+def exposed_ns(trace: RankTrace, waits: Int64, *, matched: bool) -> Int64:
+    """Returns the exposed time of each call that goes to moving data (`matched`), or that isn't matched over the
+    ranks."""
+    calls = trace.calls
+    length = np.maximum(calls.end_ns - calls.start_ns, 1)
+    moving = calls.exposed_ns * (1 - np.clip(waits / length, 0, 1))
+    return (
+        np.where(waits >= 0, moving, 0).astype(np.int64) if matched else np.where(waits < 0, calls.exposed_ns, 0)
+    )
+
+
+def most_exposed(s: TraceSet, *, matched: bool) -> Place | None:
+    """Returns the communication call with the longest exposed part of this kind (see `exposed_ns`)."""
     best: tuple[int, RankTrace, int] | None = None
-    for trace in s.traces:
-        exposed = trace.calls.exposed_ns
+    for trace, waits in zip(s.traces, s.waits, strict=True):
+        exposed = exposed_ns(trace, waits, matched=matched)
         if len(exposed):
             row = int(np.argmax(exposed))
             if best is None or int(exposed[row]) > best[0]:
@@ -63,26 +75,30 @@ def most_exposed(s: TraceSet) -> Place | None:
     )  # fmt: skip
 
 
-def idle_place(s: TraceSet, rank: int | None) -> Place | None:
-    """The longest idle stretch that the time line shows, of one rank or of all; in an iteration if there are any.
+def longest(s: TraceSet, category: str) -> Place | None:
+    """Returns the longest stretch of a category (`idle`, `memory`) of a time line, in an iteration if there are
+    any.
 
-    None without time lines (see `read(timeline=True)`)."""
+    None without time lines (see `read(timeline=True)`).
+    """
     best: Place | None = None
     for trace, kept in zip(s.traces, steady_iterations(s.traces), strict=True):
         line = trace.timeline
-        if line is None or (rank is not None and trace.rank != rank) or len(line.edges_ns) < 2:
+        if line is None or len(line.edges_ns) < 2:
             continue
         start, end = line.edges_ns[:-1], line.edges_ns[1:]
-        idle = end - start - line.compute_ns - line.overlapped_ns - line.exposed_ns - line.memory_ns
-        inside = np.full(len(idle), not trace.iterations)
+        time = end - start - line.sums_ns.sum(axis=1) if category == "idle" else line.memory_ns
+        inside = np.full(len(time), not trace.iterations)
         for n in kept:
             window = trace.iterations[n].window
             inside |= (start >= window.start_ns) & (end <= window.end_ns)
-        idle = np.where(inside, idle, 0)
-        if not len(idle):
-            continue
-        row = int(np.argmax(idle))
-        if idle[row] > 0 and (best is None or int(idle[row]) > best.end_ns - best.start_ns):
+        row = int(np.argmax(np.where(inside, time, 0)))
+        if (
+            inside[row]
+            and time[row] > 0
+            and (best is None or int(end[row] - start[row]) > best.end_ns - best.start_ns)
+        ):
+            what = "idle stretch" if category == "idle" else "copy that nothing hides"
             who = "?" if trace.rank is None else str(trace.rank)
-            best = Place(trace.rank, int(start[row]), int(end[row]), f"the longest idle stretch, on rank {who}")
+            best = Place(trace.rank, int(start[row]), int(end[row]), f"the longest {what}, on rank {who}")
     return best

@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import wirecost
-from wirecost.trace.rank import Options, RankTrace, read_file
-from wirecost.trace.source import TraceError
+from wirecost.trace.file import read_file
+from wirecost.trace.rank import Options, RankTrace
+from wirecost.trace.source import ForeignFile, TraceError
 from wirecost.trace.wire import Done, Failed, Job, Read, receive, send
 
 # Below this many bytes of files a worker's start takes longer than the reading.
@@ -35,7 +35,7 @@ def read_all(
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
-    """What each file holds, in the order of `paths`; a file that is no trace gives its TraceError.
+    """Returns what each file holds, in the order of `paths`; a file that is no trace gives its TraceError.
 
     `progress` is told of bytes read (of the files as they are, compressed or not), from the calling thread.
     """
@@ -60,7 +60,7 @@ def _in_workers(
         todo.put(index)
     results: queue.SimpleQueue[tuple[int, Outcome] | int | BaseException] = queue.SimpleQueue()
     environment = dict(os.environ)
-    package = str(Path(wirecost.__file__).resolve().parents[1])
+    package = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(p for p in (package, environment.get("PYTHONPATH", "")) if p)
     started: list[subprocess.Popen[bytes]] = []
     try:
@@ -119,7 +119,7 @@ def _serve(
                     results.put((index, answer.traces))
                     break
                 elif isinstance(answer, Failed):
-                    results.put((index, TraceError(answer.message)))
+                    results.put((index, (ForeignFile if answer.foreign else TraceError)(answer.message)))
                     break
                 else:
                     raise TraceError(

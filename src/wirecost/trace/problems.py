@@ -48,16 +48,18 @@ MESSAGES = {
     "rank_unknown": "ranks are numbered in the order of files and processes, since nothing tells them",
     "repaired_event": "broken events kept from their readable head; their arguments are lost",
     "second_event_list": "further lists of events in one file left out",
-    "several_devices": "devices in one file, taken as one time line",
+    "several_devices": "devices in one file, each counted as a rank of its own",
     "step_without_work": "steps launched nothing on the device and are no iterations",
     "step_repeated": "steps appear more than once; each name's window spans them",
     "stray_element": "elements of the event list are no events",
+    "stray_device": "events of devices that hardly worked left out (another rank's, which this process touched)",
     "stray_separator": "separators between events are missing or too many",
     "sub_nanosecond": "events have times finer than a nanosecond; starts and ends are both rounded down",
     "unknown_category": "events of unknown category left out",
     "unmatched_collectives": "collectives could not be matched over the ranks",
     "unnamed_event": "device events left out: no name, so communication and compute can't be told apart",
     "unnamed_annotation": "annotations left out: no name",
+    "other_file": "files of other tools left out",
     "unreadable": "files could not be read",
     "unsupported_phase": "device or annotation events left out: no complete event (ph is not X)",
     "window_inferred": "iterations come from repeated annotations that tile the recording, since there is no "
@@ -121,11 +123,17 @@ class Problems:
         if detail:
             self._details.setdefault(code, detail)
 
+    def copy(self) -> Problems:
+        """Returns the same counts, to be counted on apart."""
+        other = Problems()
+        other._counts, other._details = dict(self._counts), dict(self._details)
+        return other
+
     def count(self, code: str) -> int:
         return self._counts.get(code, 0)
 
     def listed(self) -> list[Problem]:
-        """Losses first, then by count."""
+        """Returns losses first, then by count."""
         found = [
             Problem(
                 code,

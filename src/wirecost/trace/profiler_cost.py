@@ -53,7 +53,7 @@ class ProfilerCost(msgspec.Struct, frozen=True):
 
 
 def profiler_cost(traces: Sequence[RankTrace], step_time_ns: int | None) -> ProfilerCost | None:
-    """The cost of the profiler; None without a step time or without iterations."""
+    """Returns the cost of the profiler; None without a step time or without iterations."""
     if step_time_ns is None:
         return None
     windows: dict[str, list[int]] = defaultdict(list)

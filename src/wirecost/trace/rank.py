@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from wirecost.text import encodable
 from wirecost.trace.calls import Calls, IterationParts, build_calls
 from wirecost.trace.categories import KERNEL
 from wirecost.trace.classify import Classifier
-from wirecost.trace.events import Collector
 from wirecost.trace.evidence import KernelUse, decide, kernel_uses
 from wirecost.trace.families import HOST_ANNOTATIONS
 from wirecost.trace.identity import distributed_info, rank_by_name
@@ -25,8 +23,7 @@ from wirecost.trace.numbers import LIMIT_NS
 from wirecost.trace.operations import operation
 from wirecost.trace.problems import Problem, Problems
 from wirecost.trace.recorded import Call, Columns, Recorded
-from wirecost.trace.source import SQLITE, Progress, TraceError, chunks, magic
-from wirecost.trace.stream import EventStream
+from wirecost.trace.slowdown import Slowdown, slowdowns
 from wirecost.trace.timeline import Timeline
 from wirecost.trace.windows import windows
 
@@ -62,86 +59,14 @@ class RankTrace(msgspec.Struct):
     problems: list[Problem]
     events: int
     kernels: list[KernelUse] = []
+    slowdowns: list[Slowdown] = []
+    host_collectives: int = 0  # annotations of collectives on the host
     timeline: Timeline | None = None
     base_ns: int = 0  # what was added to the times of the file
     idle: list[IdleUse] = []  # of each iteration; of the whole window where there is none
 
 
-def read_file(path: Path, options: Options, progress: Progress | None = None) -> list[RankTrace]:
-    """Reads one file whole: one rank, or each process of an Nsight Systems export.
-
-    Raises:
-        TraceError: for a file that is no trace.
-    """
-    # Millions of short-lived objects without a cycle among them: looking for cycles costs a tenth of the time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return _read_file(path, options, progress)
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _read_file(path: Path, options: Options, progress: Progress | None) -> list[RankTrace]:
-    classifier = Classifier(options.comm_patterns)
-    if not magic(path).startswith(SQLITE):
-        problems = Problems()
-        recorded, count = _recorded(path, classifier, problems, progress)
-        return [_rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)]
-    from wirecost.trace.nsys import Export
-
-    found = []
-    with Export(path) as export:
-        for process in export.processes():
-            problems = Problems()
-            recorded, count = export.recorded(classifier, problems, process)
-            found.append(
-                _rank(path, recorded, count=count, options=options, classifier=classifier, problems=problems)
-            )
-    if len(found) > 1:
-        # The file's name is of the node then, not of a rank.
-        for number, trace in enumerate(found):
-            trace.file, trace.rank, trace.rank_source = (
-                f"{encodable(str(path))} (process {number})",
-                None,
-                "unknown",
-            )
-    if progress is not None:
-        progress(path.stat().st_size)
-    return found
-
-
-def _recorded(
-    path: Path,
-    classifier: Classifier,
-    problems: Problems,
-    progress: Progress | None,
-) -> tuple[Recorded, int]:
-    recorded, count = _pass(path, Collector(classifier, problems), problems, progress)
-    host_only = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
-    if len(recorded.device.start_ns) == 0 and host_only:
-        # A run on CPUs: its operators are the compute, which a first pass needn't keep.
-        unsaid = Problems()
-        recorded, count = _pass(path, Collector(classifier, unsaid, keep_cpu=True), unsaid, None)
-    return recorded, count
-
-
-def _pass(path: Path, collector: Collector, problems: Problems, progress: Progress | None) -> tuple[Recorded, int]:
-    stream = EventStream(chunks(path, problems, progress), problems)
-    count = 0
-    try:
-        for events, text in stream:
-            collector.add((events, text))
-            count += len(events)
-    except TraceError as error:
-        raise TraceError(f"{path}: {error}") from error
-    if not stream.saw_events:
-        raise TraceError(f"{path}: holds no list 'traceEvents'; expected a PyTorch profiler trace")
-    return collector.finish(stream.metadata), count
-
-
-def _rank(
+def build_rank(
     path: Path,
     recorded: Recorded,
     *,
@@ -150,11 +75,14 @@ def _rank(
     classifier: Classifier,
     problems: Problems,
 ) -> RankTrace:
+    """Returns what one device of a file says."""
     recorded = without_jumps(recorded, problems)
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"
     if rank is None:
         rank, source = rank_by_name(path), "file name"
+        if rank is not None and info.get("world_size") is not None and rank >= info["world_size"]:
+            rank = None
     if rank is None:
         source = "unknown"
     columns, device = recorded.device, "gpu"
@@ -176,9 +104,9 @@ def _rank(
         for w in found
         if parts is not None
     ]
-    calls = build_calls(columns, sets, recorded, iterations, problems)
-    several = {columns.streams[s][0] for s in np.unique(columns.stream)} if len(columns.stream) else set()
-    problems.add("several_devices", len(several) if len(several) > 1 else 0)
+    calls = build_calls(columns, sets, recorded, iterations, problems, on_host=device == "cpu")
+    slower = slowdowns(columns, sets[1], calls) if device == "gpu" else []
+    problems.add("nsys_inferred", len(calls) if recorded.names_only else 0)
     problems.add("overlap_on_stream", _overlaps(columns, recorded.sub_microsecond))
     world = info.get("world_size")
     problems.add("no_communication", bool(world and world > 1 and parts is not None and len(calls) == 0))
@@ -211,6 +139,8 @@ def _rank(
         problems=problems.listed(),
         events=count,
         kernels=kernel_uses(columns),
+        slowdowns=slower,
+        host_collectives=sum(r.annotation for r in recorded.host_ranges),
         timeline=timeline,
         base_ns=base,
         idle=idle,
@@ -218,7 +148,7 @@ def _rank(
 
 
 def _base_ns(metadata: dict[str, Any], problems: Problems) -> tuple[int, bool]:
-    """The base time in ns, and whether the file has one."""
+    """Returns the base time in ns, and whether the file has one."""
     base = metadata.get("baseTimeNanoseconds")
     if base is None:
         return 0, False
@@ -229,14 +159,15 @@ def _base_ns(metadata: dict[str, Any], problems: Problems) -> tuple[int, bool]:
 
 
 def _sets(columns: Columns) -> tuple[Intervals, Intervals, Intervals]:
-    """Merged (compute, communication, copies and fills)."""
+    """Returns merged (compute, communication, copies and fills)."""
     spans = np.stack([columns.start_ns, columns.end_ns], axis=1)
     kernel = columns.kind == KERNEL
     return merge(spans[kernel & ~columns.comm]), merge(spans[columns.comm]), merge(spans[~kernel & ~columns.comm])
 
 
 def _host_columns(recorded: Recorded) -> Columns:
-    """The CPU's time line of a run without a device: operators compute, annotated collectives communicate."""
+    """Returns the CPU's time line of a run without a device: operators compute, annotated collectives
+    communicate."""
     comm = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
     ops = recorded.cpu_ops if comm else []
     spans = np.array([(a.start_ns, a.end_ns) for a in comm] + ops, dtype=np.int64).reshape(-1, 2)
@@ -252,11 +183,14 @@ def _host_columns(recorded: Recorded) -> Columns:
         names=names,
         streams=[("cpu", str(i)) for i in range(n)] if n else [],
         calls={i: Call(op=operation(a.name), op_source="annotation") for i, a in enumerate(comm)},
+        why=np.where(np.arange(n) < len(comm), 0, 1).astype(np.int64),
+        reasons=["annotation of the host", "operators of the host"],
     )
 
 
 def _overlaps(columns: Columns, sub_microsecond: bool) -> int:
-    """How many device events start before the one before on their stream ends, by more than the resolution."""
+    """Returns how many device events start before the one before on their stream ends, by more than the
+    resolution."""
     if len(columns.start_ns) < 2:
         return 0
     slack = 0 if sub_microsecond else 1000

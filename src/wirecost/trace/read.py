@@ -10,12 +10,13 @@ from pathlib import Path
 
 from wirecost.text import encodable
 from wirecost.trace.classify import Classifier
+from wirecost.trace.file import require_device
 from wirecost.trace.identity import parse_told, rank_told
 from wirecost.trace.pool import read_all
 from wirecost.trace.problems import Problems
 from wirecost.trace.rank import Options, RankTrace
 from wirecost.trace.result import TraceSet
-from wirecost.trace.source import TraceError
+from wirecost.trace.source import ForeignFile, TraceError
 from wirecost.trace.windows import check_choice
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite", ".json.zstd")
@@ -55,7 +56,9 @@ def read(
     check_choice(window)
     Classifier(comm_patterns := tuple(comm_patterns))
     told = parse_told(ranks)
-    files = find_files([paths] if isinstance(paths, str | os.PathLike) else list(paths))
+    named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = find_files(named)
+    asked_for = {Path(path).resolve() for path in named}
     total, so_far = sum(f.stat().st_size for f in files), 0
 
     def advance(count: int) -> None:
@@ -76,7 +79,9 @@ def read(
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
             errors.append(outcome)
-            problems.add("unreadable", detail=encodable(str(outcome)))
+            # What lies in a directory beside traces needn't be one.
+            left_out = isinstance(outcome, ForeignFile) and file.resolve() not in asked_for
+            problems.add("other_file" if left_out else "unreadable", detail=encodable(str(outcome)))
             continue
         for trace in outcome:
             # Of several processes in one export each is told by its own name, `node0.sqlite (process 1)`.
@@ -86,11 +91,12 @@ def read(
             traces.append(trace)
     if not traces:
         raise errors[0]
+    require_device(traces)
     return TraceSet(_ordered(traces, problems), problems, step_time_ns=step_time_ns)
 
 
 def find_files(paths: Sequence[PathLike]) -> list[Path]:
-    """The trace files that paths, directories (searched to any depth) and globs name, each once.
+    """Returns the trace files that paths, directories (searched to any depth) and globs name, each once.
 
     Raises:
         TraceError: where there is nothing.
@@ -134,14 +140,15 @@ def _is_trace_name(path: Path) -> bool:
 
 
 def natural(path: Path) -> list[tuple[int, int | str]]:
-    """Sort key that puts rank 2 before rank 10."""
+    """Returns a sort key that puts rank 2 before rank 10."""
     return [(0, int(t)) if t.isdigit() and t.isascii() else (1, t) for t in re.split(r"([0-9]+)", str(path))]
 
 
 def _ordered(traces: list[RankTrace], problems: Problems) -> list[RankTrace]:
-    """In order of rank. A lone trace may keep its rank unknown; of several, each must have one of its own."""
+    """Returns the traces in order of rank. A lone trace may keep its rank unknown; of several, each must have one
+    of its own."""
     unknown = [t for t in traces if t.rank is None]
-    if unknown and len(unknown) == len(traces) and any("(process " in t.file for t in traces):
+    if unknown and len(unknown) == len(traces) and all(t.rank_source == "part" for t in traces):
         for number, trace in enumerate(traces):
             trace.rank, trace.rank_source = number, "order"
         problems.add("rank_unknown", len(traces))
@@ -155,8 +162,10 @@ def _ordered(traces: list[RankTrace], problems: Problems) -> list[RankTrace]:
     for trace in traces:
         other = claimed.setdefault(trace.rank, trace)
         if other is not trace:
+            apart = Path(other.file).parent != Path(trace.file).parent
+            hint = "read one directory at a time" if apart else "take one of them"
             raise TraceError(
                 f"{other.file} ({other.rank_source}) and {trace.file} ({trace.rank_source}) both claim rank "
-                f"{trace.rank}; take one of them, or say which is which with --rank FILE=RANK"
+                f"{trace.rank}; {hint}, or say which is which with --rank FILE=RANK"
             )
     return sorted(traces, key=lambda t: t.rank or 0)

@@ -29,7 +29,8 @@ _scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw
 
 
 def scan_value(text: str, start: int) -> int | None:
-    """Where the JSON value that starts at `start` ends; None where there is none. `text` is bytes as Latin-1."""
+    """Returns where the JSON value that starts at `start` ends; None where there is none. `text` is bytes as
+    Latin-1."""
     try:
         return _scan(text, start)[1]
     except (ValueError, RecursionError):
@@ -43,7 +44,7 @@ class Recovery:
         self._decoder, self._problems = decoder, problems
 
     def events(self, buffer: bytes, limit: int, *, eof: bool) -> tuple[list[Any], int, bool]:
-        """(events, bytes taken, whether the list closed) of the elements that start before `limit`.
+        """Returns (events, bytes taken, whether the list closed) of the elements that start before `limit`.
 
         `buffer` starts at an element. Unless `eof`, no element is judged with less than 64 KiB behind its start,
         so that none is called broken for being cut by the buffer; a longer one is given up.
@@ -82,7 +83,8 @@ class Recovery:
         return found, at, False
 
     def _past_broken(self, buffer: bytes, start: int, found: list[Any]) -> tuple[int, bool]:
-        """Where to go on behind a broken element, and whether a separator was passed; salvages what it can."""
+        """Returns where to go on behind a broken element, and whether a separator was passed; salvages what it
+        can."""
         match = _RESYNC.search(buffer, start + 1)
         if match is None:
             end, following, separated = len(buffer), len(buffer), True
@@ -101,7 +103,7 @@ class Recovery:
         return following, separated
 
     def _event(self, text: bytes) -> Any | None:
-        """One element that is whole."""
+        """Returns one element that is whole."""
         try:
             text.decode()
         except UnicodeDecodeError:
@@ -115,7 +117,7 @@ class Recovery:
             return event
 
     def _from_head(self, text: bytes) -> Any | None:
-        """An event from the head that kineto writes first, without its arguments."""
+        """Returns an event from the head that kineto writes first, without its arguments."""
         match = _HEAD.match(text)
         if match is None:
             return None

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from wirecost.breakdown import Breakdown, Collective, Iteration, ResultWarning, Source
+from wirecost.breakdown import Breakdown, Collective, Iteration, Source
+from wirecost.diagnostics import diagnostic
 from wirecost.trace.blame import Straggler, stragglers
 from wirecost.trace.clocks import ClockOffset
 from wirecost.trace.comm_parts import CommParts, comm_parts
 from wirecost.trace.compare_ranks import Exposed, Imbalance, imbalance, top_exposed
+from wirecost.trace.explained import Cause, Explained
 from wirecost.trace.matched import Matched
 from wirecost.trace.operations import bus_factor
 from wirecost.trace.problems import Problem, Problems
@@ -110,8 +112,18 @@ class TraceSet:
         return rows
 
     @cached_property
+    def explained(self) -> Explained:
+        """The exposed time of every call by cause."""
+        return Explained(self.traces, self.matched)
+
+    @cached_property
+    def causes(self) -> list[Cause]:
+        """Why communication is exposed, over all ranks and iterations, the largest cause first."""
+        return self.explained.causes(self.explained.calls_in_iterations())
+
+    @cached_property
     def exposed(self) -> list[Exposed]:
-        return top_exposed(self.traces)
+        return top_exposed(self.traces, self.explained)
 
     @cached_property
     def profiler_cost(self) -> ProfilerCost | None:
@@ -171,13 +183,13 @@ class TraceSet:
             if not trace.iterations and trace.parts is not None:
                 iterations.append(Iteration(rank=rank, name="whole", parts=trace.parts, start_ns=trace.start_ns))
         warnings = [
-            ResultWarning(code=p.code, message=f"rank {t.rank}: {p.message}" if t.rank is not None else p.message)
+            diagnostic(p.code, f"rank {t.rank}: {p.message}" if t.rank is not None else p.message)
             for t in self.traces
             for p in t.problems
         ]
-        warnings += [ResultWarning(code=p.code, message=p.message) for p in self.set_problems]
+        warnings += [diagnostic(p.code, p.message) for p in self.set_problems]
         if cut:
-            warnings.append(ResultWarning(code="cut_steps_left_out", message=f"{cut} cut steps are left out"))
+            warnings.append(diagnostic("cut_steps_left_out", f"{cut} cut steps are left out"))
         return Breakdown(
             source=Source.IMPORTED,
             title=f"profiler traces of {len(self.traces)} of {self.world_size} ranks",
@@ -190,18 +202,18 @@ class TraceSet:
                 )
                 for r in self.collective_rows
             ),
-            warnings=tuple(warnings),
+            diagnostics=tuple(warnings),
             details={"files": [t.file for t in self.traces]},
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented JSON form (docs/trace.md)."""
+        """Returns the documented JSON form (docs/how-to/trace.md)."""
         from wirecost.trace.tables import as_dict
 
         return as_dict(self)
 
     def table(self, name: str) -> polars.DataFrame:
-        """One of `tables.NAMES` as a DataFrame."""
+        """Returns one of `tables.NAMES` as a DataFrame."""
         from wirecost.trace.tables import frame
 
         return frame(self, name)

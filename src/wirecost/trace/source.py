@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +16,8 @@ from wirecost.trace.problems import Problems
 CHUNK_BYTES = 1 << 17
 _CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
 
-SQLITE, ZIP = b"SQLite format 3\0", b"PK\x03\x04"
-# Protocol 2 to 5 pickles start with PROTO; torch memory snapshots are such files.
-_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+SQLITE = b"SQLite format 3\0"
+_HEAD_BYTES = 1 << 16
 
 Progress = Callable[[int], None]
 
@@ -28,32 +26,31 @@ class TraceError(WirecostError):
     """A file that is no trace, or traces that can't belong together."""
 
 
+class ForeignFile(TraceError):
+    """A file of another tool, or of another kind: no broken trace but none at all."""
+
+
+class NoDeviceEvents(TraceError):
+    """A trace of the host alone."""
+
+
 def magic(path: Path) -> bytes:
-    """The first bytes of a file. Raises TraceError where it can't be opened."""
+    """Returns the first 64 KiB of a file. Raises TraceError where it can't be opened or is empty."""
     with open_file(path, pipes=False, error=TraceError) as file:
-        return file.read(16)
-
-
-def refuse_foreign(path: Path, head: bytes) -> None:
-    """Raises TraceError for what can't be a trace, saying what would be one."""
-    wanted = "expected a PyTorch profiler trace (.json, .json.gz, .json.zst) or an Nsight Systems .sqlite export"
+        head = file.read(_HEAD_BYTES)
     if not head:
-        raise TraceError(f"{path}: the file is empty; {wanted}")
-    if head.startswith(ZIP):
-        raise TraceError(f"{path}: a zip archive; unpack it first; {wanted}")
-    if _PICKLE.match(head):
-        raise TraceError(f"{path}: a pickle, and pickles are never loaded; {wanted}")
+        raise TraceError(f"{path}: the file is empty; expected a profiler trace")
+    return head
 
 
 def chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
-    """The file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
+    """Yields the file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
 
     A damaged or cut-off compressed stream ends the iteration and is counted in `problems`. Raises TraceError for
     what can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
     `progress` is told how many bytes of the file itself were read.
     """
     head = magic(path)
-    refuse_foreign(path, head)
     with open_file(path, pipes=False, error=TraceError) as file:
         counted = _Counted(file, progress)
         if head.startswith(GZIP):
@@ -117,7 +114,7 @@ def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
 
 
 def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
-    """What a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
+    """Yields what a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
 
     A decompressor that fails takes along what it had not given yet; this one is asked byte by byte near the end.
     """

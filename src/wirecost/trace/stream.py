@@ -11,30 +11,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from wirecost.trace.problems import Problems
 from wirecost.trace.recovery import Recovery, scan_value
 from wirecost.trace.source import TraceError
+from wirecost.trace.typed import Decoder, EventDecoder
 
 SLICE_BYTES = 1 << 17  # with its events fits a core's second-level cache; larger slices decode slower
 MAX_ELEMENT_BYTES = 1 << 24
 MAX_METADATA_BYTES = 1 << 28
-
-
-class Event(msgspec.Struct, gc=False):
-    """What is needed of a trace event. Numbers and names stay text until an event turns out to matter."""
-
-    ph: str | None = None
-    cat: str | None = None
-    name: msgspec.Raw = msgspec.Raw()
-    pid: msgspec.Raw = msgspec.Raw()
-    tid: msgspec.Raw = msgspec.Raw()
-    ts: msgspec.Raw = msgspec.Raw()
-    dur: msgspec.Raw = msgspec.Raw()
-    args: msgspec.Raw = msgspec.Raw()
+_MOST_KEYS = 50
 
 
 _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
@@ -43,26 +32,31 @@ _EVENTS_AGAIN = re.compile(rb'"traceEvents"\s*:\s*\[|\{\s*"ph"\s*:')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _WANTED = frozenset(("distributedInfo", "baseTimeNanoseconds", "traceName", "displayTimeUnit", "schemaVersion"))
 
-Slice = tuple[list[Event], bytes]
+
+class Slice(NamedTuple):
+    """Some events, each of its category's type or a plain `Event`, and the text of their list."""
+
+    events: list[Any]
+    text: bytes
 
 
 class EventStream:
     """Iterates over the slices of a trace: lists of events, with the text they came from.
 
     After the iteration `metadata` holds the top-level values of interest and `saw_events` whether there was
-    an event list at all. Events are of `event_type`. Raises TraceError (when iterated) for what isn't a trace.
+    an event list at all. `decoder` decodes the lists of events, by default `EventDecoder`. Raises TraceError (when
+    iterated) for what isn't a trace.
     """
 
-    def __init__(
-        self, chunks: Iterator[bytes], problems: Problems, event_type: type[msgspec.Struct] = Event
-    ) -> None:
+    def __init__(self, chunks: Iterator[bytes], problems: Problems, decoder: Decoder | None = None) -> None:
         self._chunks = chunks
         self._problems = problems
         self._buffer = b""
         self._eof = False
-        self._decoder = msgspec.json.Decoder(list[event_type])
-        self._recovery = Recovery(msgspec.json.Decoder(event_type), problems)
+        self._decoder: Decoder = decoder or EventDecoder()
+        self._recovery = Recovery(self._decoder.one, problems)
         self.metadata: dict[str, Any] = {}
+        self.keys: list[str] = []  # of the top-level object, the first few
         self.saw_events = False
 
     def __iter__(self) -> Iterator[Slice]:
@@ -96,7 +90,7 @@ class EventStream:
         self._buffer = b"".join(parts)
 
     def _more(self) -> bool:
-        """Whether anything but white space is left."""
+        """Returns whether anything but white space is left."""
         while True:
             self._buffer = self._buffer.lstrip(b" \t\r\n")
             if self._buffer or self._eof:
@@ -104,7 +98,7 @@ class EventStream:
             self._fill(SLICE_BYTES)
 
     def _members(self, *, first: bool = True) -> Iterator[Slice]:
-        """The members of the top-level object, up to and with its closing brace."""
+        """Yields the members of the top-level object, up to and with its closing brace."""
         while True:
             if not self._more():
                 if not self._problems.count("cut_off"):
@@ -150,6 +144,8 @@ class EventStream:
             return None
         self._buffer = self._buffer[match.end() :]
         self._fill(1)
+        if len(self.keys) < _MOST_KEYS:
+            self.keys.append(key)
         return key
 
     def _value(self) -> bytes | None:
@@ -177,7 +173,7 @@ class EventStream:
             self._problems.add("broken_metadata", detail=key)
 
     def _again(self, where: str) -> Iterator[Slice]:
-        """Past a broken place outside the event list: on to the next place where events can be seen."""
+        """Goes on past a broken place outside the event list to the next place where events can be seen."""
         self._problems.add("broken_metadata", detail=where)
         while True:
             self._fill(SLICE_BYTES)
@@ -194,7 +190,8 @@ class EventStream:
         yield from self._list(opened=not listed)
 
     def _list(self, *, opened: bool = False) -> Iterator[Slice]:
-        """The event list from its bracket (or, `opened`, from an element) up to and with its closing bracket."""
+        """Yields the event list from its bracket (or, `opened`, from an element) up to and with its closing
+        bracket."""
         self.saw_events = True
         if not opened:
             self._buffer = self._buffer[1:]
@@ -207,21 +204,21 @@ class EventStream:
                 size *= 2
                 continue
             size = SLICE_BYTES
-            text = b"[" + buffer[:cut] + b"]" if cut else b"[" + buffer
+            text = b"".join((b"[", memoryview(buffer)[:cut], b"]")) if cut else b"[" + buffer
             ended = False
             try:
                 events = self._decode(text)
                 ended = not cut
                 taken = len(text) - 1 if ended else following
             except msgspec.MsgspecError as error:
-                events, taken = self._until_bracket(text, error)
-                ended = events is not None
+                events, text = self._until_bracket(text, error)
+                ended, taken = events is not None, len(text) - 1
             except RecursionError:
                 events, taken = None, 0
             if events is None:
                 events, taken, ended = self._recovery.events(buffer, cut or len(buffer), eof=self._eof)
             if events:
-                yield events, text
+                yield Slice(events, text)
             self._buffer = buffer[taken:]
             if ended:
                 return
@@ -229,28 +226,28 @@ class EventStream:
                 self._problems.add("cut_off", detail="the file ends inside its list of events")
                 return
 
-    def _decode(self, text: bytes) -> list[Event]:
+    def _decode(self, text: bytes) -> list[Any]:
         if not text.isascii():
             try:
                 text.decode()  # msgspec doesn't look at the encoding of what it skips
             except UnicodeDecodeError as error:
                 raise msgspec.DecodeError("invalid UTF-8") from error
-        return self._decoder.decode(text)  # pyright: ignore[reportReturnType] - of the type that was asked for
+        return self._decoder(text)
 
-    def _until_bracket(self, text: bytes, error: msgspec.MsgspecError) -> tuple[list[Event] | None, int]:
-        """Where the list closes inside the text: its events and how much of the buffer they took."""
+    def _until_bracket(self, text: bytes, error: msgspec.MsgspecError) -> tuple[list[Any] | None, bytes]:
+        """Returns where the list closes inside the text: its events, and the text up to there."""
         match = _TRAILING.search(str(error))
         if match is None:
-            return None, 0
+            return None, text
         whole = text[: int(match[1])].rstrip()
         try:
-            return self._decode(whole), len(whole) - 1
+            return self._decode(whole), whole
         except (msgspec.MsgspecError, RecursionError):
-            return None, 0
+            return None, text
 
 
 def _last_boundary(buffer: bytes) -> tuple[int, int]:
-    """(end of an element, start of the next) of the last `},{`; zeros where there is none."""
+    """Returns (end of an element, start of the next) of the last `},{`; zeros where there is none."""
     end = len(buffer)
     while (at := buffer.rfind(b"}", 0, end)) >= 0:
         match = _BOUNDARY.match(buffer, at)

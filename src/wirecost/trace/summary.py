@@ -79,7 +79,8 @@ def ms(ns: float) -> str:
 
 
 def findings(s: TraceSet) -> list[Finding]:
-    """Every loss worth a sentence, largest share first; waiting apart from moving data where wait is known."""
+    """Returns every loss worth a sentence, largest share first; waiting apart from moving data where wait is
+    known."""
     t = _Totals(s)
     if not t.windows or not t.window:
         return []
@@ -144,7 +145,8 @@ def _wait(s: TraceSet, t: _Totals) -> Finding:
 
 
 def _excess(s: TraceSet, rank: int) -> float | None:
-    """A rank's compute over the mean of all ranks, less 1, over the iterations that the imbalance compares."""
+    """Returns a rank's compute over the mean of all ranks, less 1, over the iterations that the imbalance
+    compares."""
     means = {i.iteration: i.mean_ns for i in s.imbalance}
     own = [i for i in s.breakdown.iterations if i.rank == rank and i.name in means]
     mean = sum(means[i.name] for i in own)
@@ -186,7 +188,8 @@ def _unmatched(t: _Totals, total: float) -> Finding:
 
 
 def sentences(s: TraceSet) -> list[str]:
-    """The whole summary, one sentence an item: the answer, losses with advice, what the numbers may lack."""
+    """Returns the whole summary, one sentence an item: the answer, losses with advice, what the numbers may
+    lack."""
     lines = [f"{label}: {text}." for label, text in s.answer.lines]
     for number, f in enumerate(s.findings):
         lead = "Largest loss: " if number == 0 else "Also: "
@@ -195,7 +198,8 @@ def sentences(s: TraceSet) -> list[str]:
 
 
 def warnings(s: TraceSet) -> list[str]:
-    """What makes the numbers less than they seem: communication that isn't seen, scraps of steps, lost data."""
+    """Returns what makes the numbers less than they seem: communication that isn't seen, scraps of steps, lost
+    data."""
     lines = []
     silent = [trace for trace in s.traces if any(p.code == "no_communication" for p in trace.problems)]
     if silent:
@@ -223,7 +227,7 @@ def warnings(s: TraceSet) -> list[str]:
 
 
 def _told(s: TraceSet) -> list[str]:
-    """Diagnostics that change how the numbers are read, each once."""
+    """Returns diagnostics that change how the numbers are read, each once."""
     lines = []
     every = [p for t in s.traces for p in t.problems] + s.set_problems
     for code, lead in _TOLD.items():

@@ -169,11 +169,20 @@ _TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
         {"iteration": _TEXT, "ranks": _INT, "mean_ns": _FLOAT, "min_ns": _INT, "max_ns": _INT,
          "slowest_rank": _INT, "excess": _FLOAT},
     ),
+    "causes": (
+        lambda s: _structs(s.causes),
+        {"code": _TEXT, "text": _TEXT, "exposed_ns": _INT, "share": _FLOAT, "calls": _INT, "rank": _INT,
+         "host_call": _TEXT},
+    ),
+    "slowdowns": (
+        lambda s: [{"rank": t.rank, **row} for t in s.traces for row in _structs(t.slowdowns)],
+        {"rank": _INT, "op": _TEXT, "group": _TEXT, "kernels": _INT, "ratio": _FLOAT, "extra_ns": _INT},
+    ),
     "exposed": (
-        lambda s: _structs(s.exposed),
+        lambda s: [{k: v for k, v in row.items() if k != "causes"} for row in _structs(s.exposed)],
         {"op": _TEXT, "group": _TEXT, "ordinal": _INT, "bytes": _INT, "exposed_ns": _FLOAT, "duration_ns": _FLOAT,
          "share": _FLOAT, "position": _FLOAT, "samples": _INT, "worst_rank": _INT, "after": _TEXT,
-         "before": _TEXT},
+         "before": _TEXT, "cause": _TEXT, "cause_share": _FLOAT, "cause_rank": _INT},
     ),
     "clocks": (
         lambda s: _structs(s.clocks),
@@ -206,7 +215,7 @@ _ALIASES = {"problems": "diagnostics"}
 
 
 def table_name(name: str) -> str:
-    """The name of a table, with its aliases resolved.
+    """Returns the name of a table, with its aliases resolved.
 
     Raises:
         TraceError: for a table that doesn't exist.
@@ -217,14 +226,23 @@ def table_name(name: str) -> str:
     return name
 
 
+def column_types(name: str) -> dict[str, str]:
+    """Returns the type of each column of a table: Int64, Float64, String or Boolean.
+
+    Raises:
+        TraceError: for a table that doesn't exist.
+    """
+    return dict(_table(name)[1])
+
+
 def rows_of(s: TraceSet, name: str) -> tuple[list[str], list[Row]]:
-    """(columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
+    """Returns (columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
     rows, schema = _table(name)
     return list(schema), rows(s)
 
 
 def frame(s: TraceSet, name: str) -> polars.DataFrame:
-    """One table as a polars DataFrame with a fixed schema.
+    """Returns one table as a polars DataFrame with a fixed schema.
 
     Raises:
         TraceError: for a table that doesn't exist.
@@ -238,7 +256,7 @@ def frame(s: TraceSet, name: str) -> polars.DataFrame:
 
 
 def to_csv(s: TraceSet, name: str) -> str:
-    """One table as CSV, harmless in a terminal and in a spreadsheet.
+    """Returns one table as CSV, harmless in a terminal and in a spreadsheet.
 
     Raises:
         TraceError: for a table that doesn't exist.
@@ -252,7 +270,7 @@ def _table(name: str) -> tuple[Callable[[TraceSet], list[Row]], dict[str, str]]:
 
 
 def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
-    """Every table as FOLDER/NAME.csv or .parquet. Raises TraceError where the folder can't be written."""
+    """Writes every table as FOLDER/NAME.csv or .parquet. Raises TraceError where the folder can't be written."""
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -272,7 +290,7 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
 
 
 def as_dict(s: TraceSet) -> dict[str, Any]:
-    """The JSON form: stable within a schema version, documented in docs/trace.md."""
+    """Returns the JSON form: stable within a schema version, documented in docs/how-to/trace.md."""
     ranks = []
     for t in s.traces:
         sources = sorted({i.window.source for i in t.iterations})
@@ -316,7 +334,9 @@ def as_dict(s: TraceSet) -> dict[str, Any]:
         "comm_parts": _structs(s.comm_parts),
         "stragglers": _structs(s.stragglers),
         "imbalance": _structs(s.imbalance),
-        "top_exposed": _structs(s.exposed),
+        "top_exposed": [row | {"causes": _structs(row["causes"])} for row in _structs(s.exposed)],
+        "causes": _structs(s.causes),
+        "slowdowns": [{"rank": t.rank, **row} for t in s.traces for row in _structs(t.slowdowns)],
         "profiler_cost": _structs([s.profiler_cost])[0] if s.profiler_cost is not None else None,
         "problems": _problem_rows(s.set_problems),
         "findings": _structs(s.findings),

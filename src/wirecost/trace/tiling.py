@@ -7,12 +7,12 @@ import re
 import numpy as np
 
 from wirecost.trace.categories import KERNEL
-from wirecost.trace.recorded import Int64, Recorded
+from wirecost.trace.recorded import Int64, Recorded, among
 
 Span = tuple[int, int]
 
-# A step's window goes on to the next one's start unless the host paused between them for more than this share
-# of the step.
+# A step's window goes on to the next one's start unless the host paused between them for longer than usual, by
+# this share of a step.
 _PAUSE_SHARE = 0.1
 # A stream that runs ahead of the one that does most work by more than this share of a step tells no starts.
 _AHEAD_SHARE = 0.01
@@ -21,7 +21,7 @@ _LAUNCH = re.compile(r"launch\w*kernel|kernellaunch", re.IGNORECASE)
 
 
 def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
-    """The window on the device of each span of the host, given as (n, 2) integer ns in order of start.
+    """Returns the window on the device of each span of the host, given as (n, 2) integer ns in order of start.
 
     A window runs from the first device event launched in its span to the first launched in the next; the last one,
     and one before a pause of the host, to the end of its device events. What other streams run ahead of time (the
@@ -30,7 +30,7 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     None where launches don't tell: a span that the host spent while the device worked has no device event launched
     in it. A span without any device event has the window None.
     """
-    launch = recorded.launch_ns()
+    launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():
         return None
     device = recorded.device
@@ -42,7 +42,7 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     main_first, main_last = _extent(main, device.start_ns, device.end_ns, len(spans))
     if _run_ahead(first, main_first, main_last):
         first = main_first
-    paused = spans[1:, 0] - spans[:-1, 1] > _PAUSE_SHARE * (spans[:-1, 1] - spans[:-1, 0])
+    paused = _paused(spans)
     found: list[Span | None] = []
     for number in range(len(spans)):
         if first[number] == _NEVER:
@@ -58,12 +58,21 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     return found
 
 
+def _paused(spans: Int64) -> np.ndarray:
+    """Returns whether the host paused after each span but the last: longer than it usually does between spans."""
+    gaps = spans[1:, 0] - spans[:-1, 1]
+    if len(gaps) == 0:
+        return np.zeros(0, dtype=bool)
+    lengths = np.median(spans[:, 1] - spans[:, 0])
+    return gaps > np.median(gaps) + _PAUSE_SHARE * max(lengths, np.median(np.diff(spans[:, 0])))
+
+
 def launched_in(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
-    """For each span of the host from the first start to the last end of the device events launched in it.
+    """Returns for each span of the host from the first start to the last end of the device events launched in it.
 
     None where launches don't tell.
     """
-    launch = recorded.launch_ns()
+    launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():
         return None
     device = recorded.device
@@ -81,7 +90,8 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def _owners(launch: Int64, spans: Int64) -> Int64:
-    """The span in which each event was launched, the last that began before; -1 before the first, after the last.
+    """Returns the span in which each event was launched, the last that began before; -1 before the first, after
+    the last.
 
     What is launched in a pause between spans belongs to the one before it.
     """
@@ -92,17 +102,22 @@ def _owners(launch: Int64, spans: Int64) -> Int64:
 
 
 def _extent(owner: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
-    """(first start, last end) of each owner's events; _NEVER and -1 without any."""
+    """Returns (first start, last end) of each owner's events; _NEVER and -1 without any."""
     first = np.full(count, _NEVER, dtype=np.int64)
     last = np.full(count, -1, dtype=np.int64)
-    rows = owner >= 0
-    np.minimum.at(first, owner[rows], start[rows])
-    np.maximum.at(last, owner[rows], end[rows])
+    rows = np.flatnonzero(owner >= 0)
+    if len(rows) == 0:
+        return first, last
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    ordered = owner[rows]
+    heads = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    first[ordered[heads]] = np.minimum.reduceat(start[rows], heads)
+    last[ordered[heads]] = np.maximum.reduceat(end[rows], heads)
     return first, last
 
 
 def _tells(recorded: Recorded, spans: Int64, owner: Int64, launch: Int64) -> bool:
-    """Whether no work of unknown launch began during a span of the host that launched nothing."""
+    """Returns whether no work of unknown launch began during a span of the host that launched nothing."""
     with_events = np.zeros(len(spans), dtype=bool)
     with_events[owner[owner >= 0]] = True
     if not with_events.any():
@@ -113,7 +128,8 @@ def _tells(recorded: Recorded, spans: Int64, owner: Int64, launch: Int64) -> boo
 
 
 def _run_ahead(first: Int64, main_first: Int64, main_last: Int64) -> bool:
-    """Whether steps usually begin, on some stream, while the main stream still works for the step before."""
+    """Returns whether steps usually begin, on some stream, while the main stream still works for the step
+    before."""
     if len(first) < 2 or (main_first == _NEVER).any() or (first == _NEVER).any():
         return False
     lead = np.maximum(main_last[:-1] - first[1:], 0)
@@ -121,13 +137,14 @@ def _run_ahead(first: Int64, main_first: Int64, main_last: Int64) -> bool:
 
 
 def incomplete(recorded: Recorded, spans: Int64) -> list[bool]:
-    """For each span of the host whether device events of its kernel launches are missing in the recording."""
+    """Returns for each span of the host whether device events of its kernel launches are missing in the
+    recording."""
     launches = recorded.launches
     kernels = np.array([bool(_LAUNCH.search(n)) for n in launches.names], dtype=bool)
     if len(launches) == 0 or not kernels.any():
         return [False] * len(spans)
     calls = np.flatnonzero(kernels[launches.name])
-    seen = np.isin(launches.correlation[calls], recorded.device.correlation)
+    seen = among(launches.correlation[calls], np.sort(recorded.device.correlation))
     begun = launches.start_ns[calls]
     found = []
     for start, end in spans:
@@ -137,7 +154,7 @@ def incomplete(recorded: Recorded, spans: Int64) -> list[bool]:
 
 
 def _main_stream(recorded: Recorded, owner: Int64) -> np.ndarray:
-    """Which rows are kernels on the stream that computes longest."""
+    """Returns which rows are kernels on the stream that computes longest."""
     device = recorded.device
     kernel = (device.kind == KERNEL) & ~device.comm & (owner >= 0)
     if not kernel.any():

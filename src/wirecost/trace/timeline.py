@@ -34,7 +34,7 @@ class Events(msgspec.Struct):
     total_ns: int
 
     def thinned(self, limit: int) -> Events:
-        """The `limit` longest of these events."""
+        """Returns the `limit` longest of these events."""
         if len(self.start_ns) <= limit:
             return self
         rows = np.sort(np.argpartition(self.start_ns - self.end_ns, limit)[:limit])
@@ -100,7 +100,7 @@ class Timeline(msgspec.Struct):
         return np.stack([self.compute_ns, self.overlapped_ns, self.exposed_ns, self.memory_ns], axis=1)
 
     def thinned(self, limit: int) -> Timeline:
-        """The same time line in at most `limit` cells (at least 4), with at most as many events."""
+        """Returns the same time line in at most `limit` cells (at least 4), with at most as many events."""
         keep, cell = _kept(self.edges_ns, max(limit, 4))
         if cell == 0:
             return msgspec.structs.replace(self, events=self.events.thinned(limit))
@@ -114,7 +114,7 @@ class Timeline(msgspec.Struct):
 
 
 def _kept(edges: Int64, limit: int) -> tuple[npt.NDArray[np.bool_], int]:
-    """(which edges stay, the shortest stretch that is a cell of its own; 0 where all stay)."""
+    """Returns (which edges stay, the shortest stretch that is a cell of its own; 0 where all stay)."""
     keep = np.ones(len(edges), dtype=bool)
     if len(edges) <= limit + 1:
         return keep, 0

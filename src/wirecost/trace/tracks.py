@@ -1,4 +1,4 @@
-"""The tracks that wirecost adds to a trace: iterations, breakdown, waits and causes of each rank."""
+"""The tracks that wirecost adds to a trace: iterations, breakdown, waits, causes and losses of each rank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wirecost.trace.causes import CAUSES, CODES
 from wirecost.trace.originals import Rows, rank_name, us
 from wirecost.trace.page_data import Clock
 from wirecost.trace.timeline import CATEGORIES, Timeline
@@ -35,7 +36,7 @@ Spans = list[tuple[int, int, str, dict[str, Any]]]  # start, end, name, argument
 
 
 def tracks(traces: TraceSet, rows: Rows) -> Iterator[dict[str, Any]]:
-    """The added events of all ranks, one process a rank. Spans of one track never overlap."""
+    """Yields the added events of all ranks, one process a rank. Spans of one track never overlap."""
     clock = Clock(traces)
     for number, trace in enumerate(traces.traces):
         if trace.timeline is None:
@@ -45,13 +46,14 @@ def tracks(traces: TraceSet, rows: Rows) -> Iterator[dict[str, Any]]:
             ("iterations", _iterations(trace)),
             ("breakdown", _breakdown(trace.timeline)),
             ("waits", _waits(traces, number)),
+            ("causes", _causes(trace)),
             ("losses", _losses(traces.losses, trace)),
         ):
             yield from _track(spans, name, pid, clock.zero(trace), rows)
 
 
 def _track(spans: Spans, name: str, pid: int, zero: int, rows: Rows) -> Iterator[dict[str, Any]]:
-    """Spans as complete events; what overlaps goes to a further track of the same name."""
+    """Yields spans as complete events; what overlaps goes to a further track of the same name."""
     free: list[int] = []  # the end of the last span of each track
     tids: list[int] = []
     for start, end, text, args in sorted(spans, key=lambda span: span[:2]):
@@ -81,7 +83,7 @@ def _iterations(trace: RankTrace) -> Spans:
 
 
 def _breakdown(line: Timeline) -> Spans:
-    """One span for each cell, with the shares of those that hold several categories."""
+    """Returns one span for each cell, with the shares of those that hold several categories."""
     length, sums = np.diff(line.edges_ns), line.sums_ns
     idle = length - sums.sum(axis=1)
     spans: Spans = []
@@ -98,7 +100,7 @@ def _breakdown(line: Timeline) -> Spans:
 
 
 def _waits(traces: TraceSet, number: int) -> Spans:
-    """What each collective of a rank waits before its data moves."""
+    """Returns what each collective of a rank waits before its data moves."""
     rank, calls = traces.traces[number].rank or 0, traces.traces[number].calls
     spans: Spans = []
     for m in traces.matched:
@@ -113,8 +115,22 @@ def _waits(traces: TraceSet, number: int) -> Spans:
     return spans
 
 
+def _causes(trace: RankTrace) -> Spans:
+    """Returns why each communication call stays exposed, where something of it does."""
+    calls = trace.calls
+    spans: Spans = []
+    for row in np.flatnonzero((calls.cause >= 0) & (calls.exposed_ns > 0)).tolist():
+        code = CODES[int(calls.cause[row])]
+        args = {
+            "code": code, "operation": calls.ops[calls.op[row]], "group": calls.groups[calls.group[row]],
+            "exposed, ns": int(calls.exposed_ns[row]),
+        }  # fmt: skip
+        spans.append((int(calls.start_ns[row]), int(calls.end_ns[row]), CAUSES[code], args))
+    return spans
+
+
 def _losses(listed: list[Loss], trace: RankTrace) -> Spans:
-    """Each loss at the place where it can be seen best."""
+    """Returns each loss at the place where it can be seen best."""
     return [
         (
             loss.place.start_ns, loss.place.end_ns, loss.text,

@@ -55,7 +55,8 @@ def _rank(rank: int | None) -> str:
 
 
 def ranks_view(s: TraceSet, most: int | None = None) -> View:
-    """Ranks by category, means per iteration. `most`: of more ranks than this only the telling ones."""
+    """Returns the ranks by category, means per iteration. `most`: of more ranks than this only the telling
+    ones."""
     listed = loads(s)
     shown = listed if most is None or len(listed) <= most else _telling(s, listed, most)
     parts = [
@@ -89,7 +90,7 @@ def ranks_view(s: TraceSet, most: int | None = None) -> View:
 
 
 def _telling(s: TraceSet, listed: Sequence[RankLoad], most: int) -> list[RankLoad]:
-    """The blamed ranks, then the extremes of each category, in order of rank."""
+    """Returns the blamed ranks, then the extremes of each category, in order of rank."""
     chosen: dict[int, RankLoad] = {}
     for n, load in enumerate(listed):
         if load.rank in s.answer.ranks and len(chosen) < most // 2:
@@ -107,7 +108,7 @@ def _telling(s: TraceSet, listed: Sequence[RankLoad], most: int) -> list[RankLoa
 
 
 def iterations_view(s: TraceSet) -> View:
-    """Every iteration of every rank."""
+    """Returns every iteration of every rank."""
     rows: dict[str, list[list[str]]] = defaultdict(list)
     for t in s.traces:
         for i in t.iterations:
@@ -131,7 +132,7 @@ def _part_cells(p: Parts) -> list[str]:
 
 
 def collectives_view(s: TraceSet) -> View:
-    """Operations by group; over ranks: means, and the bandwidth of the slowest rank."""
+    """Returns operations by group; over ranks: means, and the bandwidth of the slowest rank."""
     grouped: dict[tuple[str, str], list[CollectiveRow]] = defaultdict(list)
     for row in s.collective_rows:
         grouped[row.op, row.group].append(row)
@@ -174,13 +175,26 @@ def _bandwidth(values: Sequence[float | None], rows: Sequence[CollectiveRow]) ->
 def exposed_view(s: TraceSet) -> View:
     rows = [
         [
-            e.op, e.group, short_name(e.after or "–", 40), str(e.ordinal + 1), share(e.position), ms(e.exposed_ns),
-            share(e.share), size(e.bytes), str(e.worst_rank),
+            e.op, e.group, short_name(e.after or "–", 30), e.cause.replace("_", " "), str(e.ordinal + 1),
+            ms(e.exposed_ns), share(e.share), str(e.worst_rank),
         ]
         for e in s.exposed
     ]  # fmt: skip
-    heads = ["operation", "group", "after kernel", "k-th", "at", "exposed ms", "of time", "bytes", "worst rank"]
-    return View("Exposed collectives, means per iteration and rank", heads, rows, 3)
+    heads = ["operation", "group", "after kernel", "exposed because", "k-th", "ms", "of time", "rank"]
+    return View("Exposed collectives, means per iteration and rank", heads, rows, 4, "rank: exposes it most.")
+
+
+def causes_view(s: TraceSet) -> View:
+    """Returns why communication is exposed, over all ranks and iterations."""
+    rows = [
+        [
+            c.code, c.text + (f" ({c.host_call})" if c.host_call else ""), share(c.share), ms(c.exposed_ns),
+            str(c.calls), "–" if c.rank is None else str(c.rank),
+        ]
+        for c in s.causes
+    ]  # fmt: skip
+    heads = ["code", "exposed because", "share", "ms", "calls", "rank"]
+    return View("Causes of exposed communication, sums over ranks and iterations", heads, rows, 2)
 
 
 def skew_view(s: TraceSet) -> View:
@@ -210,7 +224,7 @@ def stragglers_view(s: TraceSet) -> View:
 
 
 def diagnostics_view(s: TraceSet) -> View:
-    """Diagnostics by code over the ranks; the message is the first rank's."""
+    """Returns diagnostics by code over the ranks; the message is the first rank's."""
     grouped: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
     loss: dict[str, bool] = {}
     for t in s.traces:
@@ -229,7 +243,7 @@ def diagnostics_view(s: TraceSet) -> View:
 
 
 def kernels_view(s: TraceSet) -> View:
-    """Every name with what it counts as and why, over all ranks, the longest first."""
+    """Returns every name with what it counts as and why, over all ranks, the longest first."""
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for use in (use for t in s.traces for use in t.kernels):
         entry = sums[use.name, "communication" if use.communicates else use.kind, use.why]
@@ -254,7 +268,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _plain_view(name: str) -> Callable[[TraceSet], View]:
-    """A table as it is, with times in ms."""
+    """Returns a table as it is, with times in ms."""
 
     def view(s: TraceSet) -> View:
         columns, rows = rows_of(s, name)
@@ -292,6 +306,7 @@ _OWN: dict[str, Callable[[TraceSet], View]] = {
     "stragglers": stragglers_view,
     "kernels": kernels_view,
     "losses": losses_view,
+    "causes": causes_view,
     "diagnostics": diagnostics_view,
 }
 VIEWS: dict[str, Callable[[TraceSet], View]] = {name: _OWN.get(name) or _plain_view(name) for name in NAMES}

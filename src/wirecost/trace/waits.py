@@ -114,21 +114,21 @@ def _collectives(traces: Sequence[RankTrace], group: Group, clocks: Clocks, prob
 
 
 def _until_the_last(start: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Each rank waits for the last one to start."""
+    """Returns each rank waits for the last one to start."""
     last = int(np.argmax(start))
     wait = np.clip(start[last] - start, 0, end - start)
     return wait, np.where(wait > 0, last, NONE)
 
 
 def _over_the_shortest(duration: Int64) -> tuple[Int64, Int64]:
-    """The shortest duration is taken as the transfer, and its rank as the last to come."""
+    """Returns the shortest duration is taken as the transfer, and its rank as the last to come."""
     last = int(np.argmin(duration))
     wait = duration - duration[last]
     return wait, np.where(wait > 0, last, NONE)
 
 
 def _unknown_neighbours(start: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Sends and receives between ranks of which the trace doesn't tell who exchanges with whom.
+    """Returns the sends and receives between ranks of which the trace doesn't tell who exchanges with whom.
 
     The shortest duration bounds the transfer; a rank that took longer waited for the one from whose start on it
     took just as long.
@@ -144,7 +144,7 @@ def _unknown_neighbours(start: Int64, end: Int64) -> tuple[Int64, Int64]:
 
 
 def _exchange(traces: Sequence[RankTrace], exchange: Exchange, clocks: Clocks) -> Matched | None:
-    """An exchange of messages; None where the clocks of its ranks can't be compared."""
+    """Returns an exchange of messages; None where the clocks of its ranks can't be compared."""
     numbers = [n for n, _ in exchange.calls]
     if len({clocks.comparable[n] for n in numbers}) > 1:
         return None
@@ -189,8 +189,8 @@ def _exchange(traces: Sequence[RankTrace], exchange: Exchange, clocks: Clocks) -
 
 
 def _is_bubble(traces: Sequence[RankTrace], exchange: Exchange, group: str) -> bool:
-    """Whether a wait in an exchange is a pipeline stage's for its neighbour: by the name of the process group, or
-    since no ring of ranks closes, each of which sends to one and receives from another."""
+    """Returns whether a wait in an exchange is a pipeline stage's for its neighbour: by the name of the process
+    group, or since no ring of ranks closes, each of which sends to one and receives from another."""
     if _PIPELINE.search(group):
         return True
     ranks = {traces[n].rank for n, _ in exchange.calls}

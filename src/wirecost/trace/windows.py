@@ -24,8 +24,9 @@ AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole
 _BARE_SHARE = 0.1
 # Annotations of the device count as steps where they cover this share of the work from the first to the last.
 _COVERED_SHARE = 0.98
-# Other annotations count as iterations where they cover at least this share of the recorded time or work.
-_TILING_SHARE = 0.9
+# Other annotations count as iterations where they cover at least this share of the time from the first to the
+# last, and this share of what was recorded: a warm-up may lie outside.
+_TILING_SHARE, _RECORDED_SHARE = 0.9, 0.8
 # Names of operators, and of what PyTorch and Python annotate by themselves: no iterations.
 _OPERATOR_NAME = re.compile(
     r"::|, op_id = |, seq = |^## Call CompiledFxGraph|^Torch-Compiled Region|dynamo_timed|^enumerate\(|"
@@ -63,7 +64,7 @@ def check_choice(choice: str) -> None:
 def windows(
     recorded: Recorded, choice: str, problems: Problems, communicates: Callable[[str], bool]
 ) -> list[Window]:
-    """The iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
+    """Returns the iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
 
     auto: from the first device event launched in a profiler step to the first launched in the next. Where launches
     aren't recorded: the steps' GPU annotations if they cover the device's work, else the CPU steps. Without any
@@ -104,11 +105,12 @@ def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], problems: Prob
 
 
 def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -> dict[str, Window]:
-    """Profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans them."""
+    """Returns profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans
+    them."""
     found: dict[str, Window] = {}
     rows: set[tuple[str, int, int]] = set()
     for a in annotations:
-        if not STEP.fullmatch(a.name):
+        if not (a.step or STEP.fullmatch(a.name)):
             continue
         window = found.get(a.name)
         if window is None:
@@ -121,7 +123,7 @@ def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -
 
 
 def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
-    """Windows of the device from the steps of the host; none where the launches don't tell them."""
+    """Returns windows of the device from the steps of the host; none where the launches don't tell them."""
     steps = sorted(steps, key=lambda s: (s.start_ns, s.name))
     spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64).reshape(-1, 2)
     found = tiles(recorded, spans)
@@ -143,7 +145,8 @@ def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[
 
 
 def _covered(gpu: dict[str, Window], cpu: dict[str, Window], recorded: Recorded) -> bool:
-    """Whether the annotations of the device hold its work from the first of them to the last, and every step."""
+    """Returns whether the annotations of the device hold its work from the first of them to the last, and every
+    step."""
     if any(name not in gpu for name in cpu):
         return False
     spans = merge(np.array([(w.start_ns, w.end_ns) for w in gpu.values()], dtype=np.int64).reshape(-1, 2))
@@ -163,11 +166,14 @@ def _busy(recorded: Recorded) -> Int64:
 
 
 def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
-    """What the matching annotations of the host launched, where that is recorded; else the annotations of the
-    device, else those of the host. Numbered where a name repeats."""
+    """Returns what the matching annotations of the host launched, where that is recorded; else the annotations of
+    the device, else those of the host. Numbered where a name repeats. Annotations that follow each other without a
+    gap tile the device's time as steps do."""
     cpu = [a for a in recorded.cpu_annotations if pattern.search(a.name)]
     named = _numbered(cpu, "cpu_annotation")
-    spans = launched_in(recorded, np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2))
+    table = np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2)
+    apart = all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(cpu))
+    spans = (tiles if len(cpu) > 1 and apart and _tiling(cpu) else launched_in)(recorded, table)
     launched = [
         Window(w.name, *span, "launches") for w, span in zip(named, spans or [], strict=False) if span is not None
     ]
@@ -188,7 +194,7 @@ def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
 
 
 def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems: Problems) -> list[Window]:
-    """The repeated annotation that tiles nearly the whole recording; none where none does.
+    """Returns the repeated annotation that tiles nearly the whole recording; none where none does.
 
     An annotation of the host tiles it where it covers the host's time from its first to its last and where what
     isn't launched inside it is next to nothing; one of the device where it covers the device's time.
@@ -196,32 +202,34 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems:
     device = recorded.device
     if len(device.start_ns) == 0:
         return []
-    whole = int(device.end_ns.max()) - int(device.start_ns.min())
+    first, last = int(device.start_ns.min()), int(device.end_ns.max())
     best: list[Window] = []
-    most = 0.0
+    most = _RECORDED_SHARE
     for found in _groups(recorded.cpu_annotations, communicates):
         share = _launched_share(found, recorded)
-        if share >= _TILING_SHARE and share > most:
+        if share > most and _tiling(found):
             windows_found = _tiled(_numbered(found, "cpu_annotation"), recorded, problems)
             if len(windows_found) > 1:
                 best, most = windows_found, share
     if best:
         return best
+    # Times of the host stand for the device's only where the trace doesn't tell what was launched when.
+    unlaunched = not (recorded.launch_ns >= 0).any()
     for found, source in (
         *((g, "gpu_annotation") for g in _groups(recorded.gpu_annotations, communicates)),
-        *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates)),
+        *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates) if unlaunched),
     ):
-        share = sum(a.end_ns - a.start_ns for a in found) / whole if whole else 0.0
-        if share >= _TILING_SHARE and share > most and not best:
+        covered = sum(max(0, min(a.end_ns, last) - max(a.start_ns, first)) for a in found)
+        if covered >= _RECORDED_SHARE * (last - first) > 0 and _tiling(found) and not best:
             best = _numbered(found, source)
     return best
 
 
 def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) -> list[list[Annotation]]:
-    """Annotations that repeat, that are the same but for numbers, and that never overlap."""
+    """Returns annotations that repeat, that are the same but for numbers, and that never overlap."""
     groups: dict[tuple[str, int, int], list[Annotation]] = defaultdict(list)
     for a in annotations:
-        if not communicates(a.name) and not _OPERATOR_NAME.search(a.name) and not STEP.fullmatch(a.name):
+        if not communicates(a.name) and not (a.step or _OPERATOR_NAME.search(a.name) or STEP.fullmatch(a.name)):
             groups[re.sub(r"\d+", "#", a.name), a.stream, a.thread].append(a)
     return [
         found
@@ -230,10 +238,16 @@ def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) 
     ]
 
 
+def _tiling(found: list[Annotation]) -> bool:
+    """Returns whether annotations, in order of start, follow each other with hardly a gap."""
+    span = found[-1].end_ns - found[0].start_ns
+    return sum(a.end_ns - a.start_ns for a in found) >= _TILING_SHARE * span > 0
+
+
 def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
-    """The share of the device's work that was launched inside annotations of the host, or the share of the host's
-    time from their first to their last that they cover, whichever is less."""
-    launch = recorded.launch_ns()
+    """Returns the share of the device's work with a known launch that was launched inside annotations of the
+    host."""
+    launch = recorded.launch_ns
     known = (launch >= 0) & (recorded.device.kind == KERNEL)
     if not known.any():
         return 0.0
@@ -243,9 +257,7 @@ def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
     inside = known & (at >= 0) & (launch <= ends[np.maximum(at, 0)])
     length = recorded.device.end_ns - recorded.device.start_ns
     work = int(length[known].sum())
-    span = int(ends[-1] - starts[0])
-    covered = int((ends - starts).sum()) / span if span else 0.0
-    return min(int(length[inside].sum()) / work if work else 0.0, covered)
+    return int(length[inside].sum()) / work if work else 0.0
 
 
 def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:

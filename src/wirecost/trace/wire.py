@@ -30,9 +30,10 @@ class Done(msgspec.Struct, tag=True):
 
 
 class Failed(msgspec.Struct, tag=True):
-    """The file is no trace; the message is for the user."""
+    """The file is no trace; the message is for the user. `foreign`: it is another tool's."""
 
     message: str
+    foreign: bool = False
 
 
 def _encode(value: Any) -> Any:
@@ -61,7 +62,7 @@ def send(stream: BinaryIO, message: Job | Read | Done | Failed) -> None:
 
 
 def receive(stream: BinaryIO) -> Job | Read | Done | Failed | None:
-    """The next message; None at the end of the stream."""
+    """Returns the next message; None at the end of the stream."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None

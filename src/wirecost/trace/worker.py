@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wirecost.text import encodable
-from wirecost.trace.rank import read_file
-from wirecost.trace.source import TraceError
+from wirecost.trace.file import read_file
+from wirecost.trace.source import ForeignFile, TraceError
 from wirecost.trace.wire import Done, Failed, Job, Read, receive, send
 
 _REPORT_BYTES = 1 << 23
@@ -32,7 +32,7 @@ def serve(jobs: BinaryIO, results: BinaryIO) -> None:
         try:
             answer = Done(read_file(Path(os.fsdecode(job.path)), job.options, progress))
         except TraceError as error:
-            answer = Failed(encodable(str(error)))
+            answer = Failed(encodable(str(error)), isinstance(error, ForeignFile))
         if pending:
             send(results, Read(pending))
         send(results, answer)

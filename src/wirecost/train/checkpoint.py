@@ -87,6 +87,8 @@ class Checkpoints:
         owner = f"pipeline-{engine.groups.pipeline.index}.tensor-{engine.groups.tensor.index}"
         if over is not None:
             owner += f".shard-{over.index}"
+        if engine.groups.expert.size > 1:
+            owner = f"rank-{engine.groups.rank}"  # experts have other shards than the other parameters
         state: dict[str, Any] = {}
         for number, tensors in enumerate(engine.stepper.optimizer.state()):
             state |= {f"{owner}.{number}.{name}": tensor for name, tensor in tensors.items()}

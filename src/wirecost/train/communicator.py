@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,8 +57,8 @@ DONE = Pending(None)
 class Communicator:
     """Collectives over one group. Each call is recorded with its operation, group and bytes.
 
-    Sizes are the total S of docs/measurement.md: the output of an all-gather, the input of a reduce-scatter. In
-    a group of one rank nothing moves and nothing is recorded.
+    Sizes are the total S of docs/explanation/measurement.md: the output of an all-gather, the input of a
+    reduce-scatter. In a group of one rank nothing moves and nothing is recorded.
 
     With `phase`, the time in the call counts for that phase of the iteration. With `asynchronous`, a call returns
     before the collective has ended. The caller then waits for the returned `Pending`.
@@ -151,22 +152,36 @@ class Communicator:
         output: torch.Tensor,
         whole: torch.Tensor,
         *,
+        sent: list[int] | None = None,
+        received: list[int] | None = None,
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
         """Exchanges parts between all n ranks.
 
+        The recorded size of uneven parts is that of equal ones with which the rank sends as many bytes to the
+        other ranks: n / (n - 1) times these bytes. It may differ over the ranks.
+
         Args:
-            output: receives the parts that the ranks send to this one, in the group's order, in n equal parts.
-            whole: this rank's n equal parts. Part i goes to rank i of the group.
+            output: receives the parts that the ranks send to this one, in the group's order.
+            whole: this rank's parts. Part i goes to rank i of the group.
+            sent, received: the sizes of the parts of `whole` and `output` in their first dimension. None are equal
+                parts.
         """
         if self.size == 1:
             output.view(-1).copy_(whole.reshape(-1))
             return DONE
+        size_bytes = whole.nbytes
+        if sent is not None:
+            row_bytes = whole.element_size() * math.prod(whole.shape[1:])
+            others = sum(sent) - sent[self.group.index]
+            size_bytes = round(others * row_bytes * self.size / (self.size - 1))
         return self._run(
             "all_to_all",
-            whole.nbytes,
-            lambda: dist.all_to_all_single(output, whole, group=self.group.process_group, async_op=asynchronous),
+            size_bytes,
+            lambda: dist.all_to_all_single(
+                output, whole, received, sent, self.group.process_group, async_op=asynchronous
+            ),
             phase,
         )
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from wirecost.errors import SpecError
-from wirecost.spec import Experiment, Precision
+from wirecost.spec import Experiment, Plan, Precision
 from wirecost.train.checks import check_combination, check_experiment, check_plan
 from wirecost.train.clock import clock_for
 from wirecost.train.communicator import Communicator
@@ -101,6 +101,10 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     torch.manual_seed(experiment.seed)
     with drawing_device(workload, device):
         whole = build_model(workload)
+    if groups.expert.size > 1:
+        from wirecost.train.parallel.experts import apply_expert_parallel
+
+        apply_expert_parallel(whole, groups, recorder)
     if groups.tensor.size > 1:
         from wirecost.train.parallel.tensor.apply import apply_tensor_parallel
 
@@ -115,7 +119,7 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     tied = None
     if plan.pipeline_parallel > 1:
         model, tied = cut(whole, plan, groups, recorder)
-    model.to(device, torch.float32 if holds_masters(plan, groups) else DTYPES[plan.precision])
+    _to_precision(model, device, plan, masters=holds_masters(plan, groups))
     partial = PartialGradients(Communicator(groups.tensor, recorder))
     strategy = apply_data_parallel(plan, model, groups, recorder)
     execution: Execution = PlainExecution(strategy, recorder)
@@ -132,3 +136,19 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
         Stepper(strategy, experiment.optimizer, plan.precision, groups, recorder),
         tied,
     )
+
+
+def _to_precision(model: nn.Module, device: torch.device, plan: Plan, *, masters: bool) -> None:
+    """Moves a model to a device and to the precision of its computation, in place.
+
+    Args:
+        masters: whether parameters stay in FP32, because the strategy casts them when it gathers them. Buffers,
+            as the angles of rotary positions, are never gathered, so they always have the precision of the
+            computation. A buffer in FP32 would turn the activations that it multiplies to FP32.
+    """
+    dtype = DTYPES[plan.precision]
+    model.to(device, torch.float32 if masters else dtype)
+    for module in model.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            if buffer.is_floating_point():
+                setattr(module, name, buffer.to(dtype))

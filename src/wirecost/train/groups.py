@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,9 +17,12 @@ GROUPS = {
     "tensor_parallel": ("tensor",),
     "context_parallel": ("context",),
     "pipeline_parallel": ("pipeline",),
-    "data_parallel": ("replicate", "shard", "context"),
-    "sharding": ("shard", "context"),
+    "expert_parallel": ("expert",),
+    "data_parallel": ("replicate", "shard", "expert", "context"),
+    "sharding": ("shard", "expert", "context"),
     "replication": ("replicate",),
+    "expert_data_parallel": ("replicate", "shard", "context"),
+    "expert_sharding": ("shard", "context"),
 }
 """The grid's dimensions that each group spans. Context-parallel ranks hold the same parameters, so gradients
 are summed over them as well."""
@@ -76,6 +80,11 @@ class Groups:
         return self._groups["pipeline_parallel"]
 
     @property
+    def expert(self) -> Group:
+        """The ranks that hold different experts."""
+        return self._groups["expert_parallel"]
+
+    @property
     def data(self) -> Group:
         """The ranks that hold the same parameters. Gradients are summed over them."""
         return self._groups["data_parallel"]
@@ -90,12 +99,22 @@ class Groups:
         """The ranks with the same shard (hybrid sharding)."""
         return self._groups["replication"]
 
+    def of_experts(self) -> Groups:
+        """Returns the groups in which `data` and `sharding` are the ranks that hold the same experts."""
+        groups = copy.copy(self)
+        groups._groups = self._groups | {
+            "data_parallel": self._groups["expert_data_parallel"],
+            "sharding": self._groups["expert_sharding"],
+        }
+        return groups
+
     @cached_property
     def batch_share(self) -> tuple[int, int]:
         """The share of the global batch that this rank trains on, as (index, number of shares)."""
         place = dict(zip(DIMENSIONS, np.argwhere(self.grid == self.rank)[0].tolist(), strict=True))
-        shards = self.grid.shape[DIMENSIONS.index("shard")]
-        return place["replicate"] * shards + place["shard"], self.experiment.data_parallel_degree
+        sizes = dict(zip(DIMENSIONS, self.grid.shape, strict=True))
+        index = place["replicate"] * sizes["shard"] + place["shard"]
+        return index * sizes["expert"] + place["expert"], self.experiment.data_parallel_degree
 
     @property
     def pipelines(self) -> list[list[int]]:
@@ -116,9 +135,20 @@ class Groups:
                 group = Group(self.pipeline.name, tuple(ranks), index, process_group)  # type: ignore[arg-type]
         return group
 
+    def with_process_group(self, group: Group) -> Group:
+        """Returns the group with a process group also if it has one rank, which FSDP2 needs. This is a collective
+        call, as `over` is."""
+        if group.size > 1:
+            return group
+        for rank in range(dist.get_world_size()):
+            process_group = dist.new_group([rank])
+            if rank == self.rank:
+                group = Group(group.name, (rank,), 0, process_group)  # type: ignore[arg-type]
+        return group
+
     def over(self, name: str, ranks: tuple[int, ...]) -> Group:
-        """Returns a group of `ranks`. This is a collective call: all ranks of the world make it, in the same
-        order.
+        """Returns a group of ascending `ranks`. This is a collective call: all ranks of the world make it, in
+        the same order.
 
         On a rank that isn't one of `ranks`, the group's `index` is -1.
         """
@@ -132,7 +162,8 @@ class Groups:
         size = int(np.prod([self.grid.shape[a] for a in axes]))
         own_group = None
         for ranks in self.grid.transpose([*others, *axes]).reshape(-1, size).tolist():
-            group = self.over(name, tuple(ranks))
+            # `dist.new_group` sorts ranks, and the parts of collectives are in its order.
+            group = self.over(name, tuple(sorted(ranks)))
             if group.index >= 0:
                 own_group = group
         assert own_group is not None

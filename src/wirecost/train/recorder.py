@@ -25,7 +25,7 @@ class Call:
     Attributes:
         group: the name of the group.
         ranks: the ranks of the group, or the sender and the receiver of a `send` or `recv`.
-        size_bytes: the total S of docs/measurement.md.
+        size_bytes: the total S of docs/explanation/measurement.md.
         start, end: marks of the clock. `end` is None until the call has ended.
     """
 
@@ -59,6 +59,9 @@ class Sample:
         host_issue_ns: time that the host took to issue the iteration. None on a CPU.
         kept_pace: whether the device had reached the optimizer's step by then. None on a CPU. If it hadn't, the
             host may have waited for the device's full queue, and `host_issue_ns` says nothing about the host.
+        expert_rows: number of copies of tokens that this rank's experts computed in forward, of all layers and
+            micro-batches. None without expert parallelism.
+        expert_copies: number of copies of this rank's tokens that it sent to experts on all ranks.
     """
 
     start_ns: int
@@ -68,6 +71,13 @@ class Sample:
     communications: list[Communication]
     host_issue_ns: int | None = None
     kept_pace: bool | None = None
+    expert_rows: int | None = None
+    expert_copies: int = 0
+
+    @property
+    def expert_load(self) -> float | None:
+        """The number of copies that this rank's experts computed over the number that it sent."""
+        return None if self.expert_rows is None else self.expert_rows / max(1, self.expert_copies)
 
 
 @dataclass
@@ -91,6 +101,8 @@ class Marks:
     issue_start_ns: int = field(default_factory=perf_counter_ns)  # on the host's clock
     host_issue_ns: int | None = None
     kept_pace: bool | None = None
+    expert_rows: int | None = None
+    expert_copies: int = 0
 
 
 class _Timed(AbstractContextManager["Span | None"]):
@@ -158,6 +170,12 @@ class Recorder:
             with self._lock:
                 self._current.calls.append(call)
         return call
+
+    def count_expert_rows(self, sent: int, received: int) -> None:
+        """Counts copies of tokens that this rank sends to experts, and those that its experts compute."""
+        if self._current is not None:
+            self._current.expert_rows = (self._current.expert_rows or 0) + received
+            self._current.expert_copies += sent
 
     def ended(self, call: Call) -> None:
         """Records the end of a collective."""
@@ -238,4 +256,6 @@ class Recorder:
             communications,
             marks.host_issue_ns,
             marks.kept_pace,
+            marks.expert_rows,
+            marks.expert_copies,
         )

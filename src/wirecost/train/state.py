@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from wirecost.train.engine import Engine
-from wirecost.train.groups import Group
+from wirecost.train.groups import Groups
 from wirecost.train.parallel.tensor import whole_parameter
 
 
@@ -22,7 +22,7 @@ def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
     """
     engine.strategy.complete_parameters()
     own = {
-        getattr(parameter, "tied_name", name): _whole(parameter, engine.groups.tensor).cpu()
+        getattr(parameter, "tied_name", name): _whole(parameter, engine.groups).cpu()
         for name, parameter in engine.model.named_parameters()
     }
     parts: list[dict[str, torch.Tensor] | None] = [None] * dist.get_world_size()
@@ -35,6 +35,11 @@ def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
     return merged
 
 
-def _whole(parameter: Any, tensor: Group) -> torch.Tensor:
+def _whole(parameter: Any, groups: Groups) -> torch.Tensor:
     tensor_shard = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-    return whole_parameter(tensor_shard.detach(), parameter, tensor)
+    whole = whole_parameter(tensor_shard.detach(), parameter, groups.tensor)
+    if groups.expert.size == 1:
+        return whole
+    from wirecost.train.parallel.experts import whole_experts
+
+    return whole_experts(whole, parameter, groups)

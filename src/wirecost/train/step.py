@@ -11,6 +11,7 @@ from wirecost.train.adam import MasterAdamW
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.parallel.base import DataParallelStrategy
+from wirecost.train.parallel.expert_data import Pieces, parts_of
 from wirecost.train.recorder import Recorder
 
 NORM_EPSILON = 1e-6
@@ -63,8 +64,11 @@ class Stepper:
         self.optimizer = MasterAdamW(strategy.optimizer_parameters(), settings)
         self.device = self.optimizer.masters[0].device
         self.scale = LossScale(settings, self.device) if precision is Precision.FP16 else None
-        over = (strategy.pieces_over, groups.tensor, groups.pipeline)
-        self._norm_over = [Communicator(g, recorder) for g in over if g is not None and g.size > 1]
+        self._parts = [
+            (part, [Communicator(g, recorder) for g in over if g.size > 1]) for part, over in parts_of(strategy)
+        ]
+        over = (groups.tensor, groups.pipeline)
+        self._norm_over = [Communicator(g, recorder) for g in over if g.size > 1]
         self.gradient_norm: torch.Tensor | None = None
 
     def loss_factor(self, factor: float) -> float | torch.Tensor:
@@ -97,14 +101,23 @@ class Stepper:
         the first rank of the tensor group, and parameters that pipeline stages share on the first of these
         stages.
         """
+        total = torch.zeros((), device=self.device)
+        for part, part_over in self._parts:
+            part_total = self._square_norm(part)
+            for communicator in part_over:
+                communicator.all_reduce(part_total, phase=Phase.GRAD_SYNC)
+            total = total + part_total
+        for communicator in self._norm_over:
+            communicator.all_reduce(total, phase=Phase.GRAD_SYNC)
+        return total.sqrt()
+
+    def _square_norm(self, part: Pieces) -> torch.Tensor:
+        """Returns the sum of the squares of this rank's pieces that no other rank counts."""
         pieces = [
             gradient
-            for parameter, gradient in self.strategy.gradient_pieces()
+            for parameter, gradient in part.gradient_pieces()
             if (self.groups.tensor.index == 0 or hasattr(parameter, "tensor_dim"))
             and not getattr(parameter, "tied_copy", False)
         ]
         norms = torch._foreach_norm(pieces, 2, dtype=torch.float32) if pieces else []  # pyright: ignore[reportPrivateImportUsage]
-        total = torch.stack(norms).square().sum() if norms else torch.zeros((), device=self.device)
-        for communicator in self._norm_over:
-            communicator.all_reduce(total, phase=Phase.GRAD_SYNC)
-        return total.sqrt()
+        return torch.stack(norms).square().sum() if norms else torch.zeros((), device=self.device)

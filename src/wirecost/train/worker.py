@@ -111,6 +111,7 @@ def run_rank(directory: Path, rank: int) -> None:
                 "parts": sample.parts.model_dump(),
                 "host_issue_ns": sample.host_issue_ns,
                 "kept_pace": sample.kept_pace,
+                "expert_load": sample.expert_load,
                 "communications": [vars(c) for c in sample.communications],
             }
             samples.write(json.dumps(line))

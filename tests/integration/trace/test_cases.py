@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wirecost.breakdown import Parts
-from wirecost.trace import TraceSet, read
+from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.rank import RankTrace
 
 pytestmark = pytest.mark.needs_shared
@@ -105,3 +105,55 @@ def test_a_clock_that_is_ahead_makes_no_straggler(shared: Path) -> None:
     (clock,) = traces.clocks
     assert (clock.rank, clock.offset_ns, clock.taken_out) == (1, 300_000, True)
     assert "clock_offsets" in codes(traces)
+
+
+@pytest.mark.parametrize("file", ["input.json", "two_devices.json"])
+def test_two_ranks_in_one_file_are_never_one_time_line(shared: Path, file: str) -> None:
+    traces = read(case(shared, "12") / file)
+    assert [(parts(t).compute_ns, parts(t).exposed_comm_ns, parts(t).overlapped_ns) for t in traces.traces] == [
+        (500_000, 100_000, 0), (100_000, 500_000, 0),
+    ]  # fmt: skip
+    assert len(traces.traces) == traces.world_size == 2
+
+
+def test_operator_ranges_of_nsight_systems_are_no_iterations(shared: Path) -> None:
+    trace = one(shared, "16", "input.sqlite")
+    assert trace.iterations == []
+    p = parts(trace)
+    assert (p.window_ns, p.compute_only_ns, p.exposed_comm_ns, p.idle_ns) == (190_000, 120_000, 60_000, 10_000)
+
+
+def test_an_ascend_trace_is_split(shared: Path) -> None:
+    trace = one(shared, "18", "trace_view.json")
+    assert (parts(trace).compute_ns, parts(trace).comm_ns) == (100_000, 80_500)
+
+
+def test_a_jax_trace_is_split(shared: Path) -> None:
+    trace = one(shared, "19", "host.trace.json")
+    assert (parts(trace).compute_ns, parts(trace).comm_ns, parts(trace).overlapped_ns) == (
+        100_000,
+        100_000,
+        50_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "what"),
+    [
+        ("20", "nccl_trace_rank_0", "Flight Recorder dump.*never loaded"), ("20", "p0", "Flight Recorder dump.*never loaded"),
+        ("20", "nccl_trace_rank_1.json", "Flight Recorder dump"), ("21", "empty.json", "nothing was recorded"),
+        ("21", "empty_list.json", "nothing was recorded"), ("21", "horovod_timeline.json", "Horovod"),
+        ("21", "memory_timeline.raw.json", "memory time line"), ("21", "nccl_profiler_plugin.json", "NCCL's profiler plugin"),
+        ("22", "input.json", r"no device events.*ProfilerActivity\.CUDA"), ("28", "", "can't tell its rank"),
+        ("23", "", "both claim rank 0; read one directory at a time"),
+    ],
+)  # fmt: skip
+def test_what_is_no_trace_or_no_set_of_them_is_refused_in_one_line(
+    shared: Path, name: str, file: str, what: str
+) -> None:
+    path = case(shared, name) / file
+    with pytest.raises(TraceError, match=what) as refused:
+        read(path)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).count(str(path)) <= 2
+    assert refused.value.exit_code == 2

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wirecost.trace import TraceSet, read
+from wirecost.trace.source import NoDeviceEvents
 from wirecost.trace.tables import PARTS
 
 pytestmark = pytest.mark.needs_shared
@@ -103,7 +104,6 @@ def test_a_cpu_run_is_called_one(shared: Path) -> None:
     assert {p.code for p in trace.problems} == {"cpu_only", "bytes_unknown"}
 
 
-def test_no_device_events_is_no_answer(shared: Path) -> None:
-    (trace,) = read(shared / "traces" / "no-distributed-info.json.gz").traces
-    assert (trace.rank, trace.parts) == (None, None)
-    assert [p.code for p in trace.problems] == ["no_device_events"]
+def test_no_device_events_is_no_answer_and_says_how_to_record_them(shared: Path) -> None:
+    with pytest.raises(NoDeviceEvents, match=r"records 6 collectives of the host alone.*ProfilerActivity\.CUDA"):
+        read(shared / "traces" / "no-distributed-info.json.gz")

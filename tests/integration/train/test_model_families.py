@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("torch")
 
 from support.parity import STEPS, WORKLOADS, assert_same, experiment, reference, train_all
-from wirecost.model.parameters import count
 from wirecost.spec import DataParallel, Family, Plan, Study, parse_yaml, validate
+from wirecost.spec.parameters import count
 from wirecost.study import Status, run_study
 
 PLANS = [

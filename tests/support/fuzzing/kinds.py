@@ -124,7 +124,7 @@ MEASURED = {
     "iter_s": "1.2", "notes": "",
 }  # fmt: skip
 FRACTIONS = {
-    "workload": "GPT-2-Large", "protocol": "IPoIB", "scaling": "strong", "gpus": "4", "global_batch": "32",
+    "workload": "GPT-2-Large", "testbed": "pinnacles-a", "protocol": "IPoIB", "scaling": "strong", "gpus": "4", "global_batch": "32",
     "micro_batch": "8", "comm_fraction": "0.5",
 }  # fmt: skip
 BENCHMARK = {
@@ -465,7 +465,18 @@ def breakdowns(draw: random.Random, folder: Path) -> list[str]:
         ["compare", str(hurt), str(sound), "--format", "json"],
         ["project", str(hurt), "--gpus", "64", "--efficiency", "0.7"],
         ["project", str(hurt), "--gpus", "64", "--cluster", "dgx-h100", "--format", "json"],
-        ["calibrate", str(hurt), "--workload", "gpt-tiny", "--plan", "all-reduce", "-b", "4", "--gpu", "A40"],
+        [
+            "calibrate",
+            str(hurt),
+            "--workload",
+            "gpt-tiny",
+            "--plan",
+            "all-reduce",
+            "--micro-batch",
+            "4",
+            "--gpu",
+            "A40",
+        ],
     ]
     return draw.choice(commands)
 

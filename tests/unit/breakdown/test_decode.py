@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,12 +22,12 @@ from wirecost.breakdown import (
     PeakMemory,
     Phase,
     Profile,
-    ResultWarning,
     Source,
     UnknownProfile,
 )
 from wirecost.breakdown.decode import decode_breakdown, to_model
 from wirecost.breakdown.integers import MOST as LARGEST
+from wirecost.diagnostics import KINDS, Diagnostic, Severity
 
 NS = st.integers(0, 2**60)
 RATES = st.none() | st.floats(1, 1e12)
@@ -52,6 +53,15 @@ COLLECTIVES = st.builds(
     count=st.integers(1, LARGEST), bytes=st.none() | st.integers(0, LARGEST), duration_ns=NS,
     wait_ns=st.none() | NS, busbw_Bps=st.none() | st.floats(0, 1e12), expected_ns=st.none() | NS,
 )  # fmt: skip
+DIAGNOSTICS = st.builds(
+    Diagnostic,
+    code=st.just("a_b"),
+    severity=st.sampled_from(Severity),
+    message=TEXT,
+    remedy=st.none() | TEXT,
+    subject=st.none() | TEXT,
+    count=st.none() | st.integers(0, LARGEST),
+)
 BREAKDOWNS = st.builds(
     Breakdown,
     source=st.sampled_from(Source),
@@ -80,7 +90,7 @@ BREAKDOWNS = st.builds(
     ),
     tokens_per_iteration=st.none() | st.integers(1, LARGEST),
     interval=st.none() | st.builds(Interval, level=st.floats(0.1, 0.9), low_ns=NS, high_ns=NS),
-    warnings=st.lists(st.builds(ResultWarning, code=st.just("a_b"), message=TEXT), max_size=2).map(tuple),
+    diagnostics=st.lists(DIAGNOSTICS, max_size=2).map(tuple),
     details=st.dictionaries(TEXT, st.none() | st.integers() | TEXT, max_size=2),
 )
 INSERTED = [
@@ -108,7 +118,11 @@ def test_ordinary_breakdowns_need_no_pydantic(monkeypatch: pytest.MonkeyPatch) -
 def test_changed_breakdowns_are_accepted_and_refused_as_pydantic_does(
     breakdown: Breakdown, data: st.DataObject
 ) -> None:
-    content = breakdown.model_dump_json().encode()
+    check_changed(breakdown.model_dump_json().encode(), data)
+
+
+def check_changed(content: bytes, data: st.DataObject) -> None:
+    """Changes a token of the content; both decoders must give the same breakdown or the same refusal."""
     tokens = [m.span() for m in re.finditer(rb'"[^"]*"|-?\d[\d.e+-]*|null|true|[\[\]{}:,]', content)]
     start, end = data.draw(st.sampled_from(tokens))
     changed = content[:start] + data.draw(st.sampled_from(INSERTED)) + content[end:]
@@ -123,11 +137,61 @@ def test_changed_breakdowns_are_accepted_and_refused_as_pydantic_does(
     assert repr(decoded) == repr(expected)  # repr, for NaN is unlike itself
 
 
+def former(breakdown: Breakdown) -> dict[str, Any]:
+    """The breakdown as version 1 of the schema has it."""
+    data = breakdown.model_dump(mode="json")
+    diagnostics = data.pop("diagnostics")
+    data["warnings"] = [{"code": d["code"], "message": d["message"]} for d in diagnostics]
+    return data | {"schema_version": 1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(BREAKDOWNS)
+def test_breakdowns_of_version_1_are_read(breakdown: Breakdown) -> None:
+    content = json.dumps(former(breakdown)).encode()
+    expected = tuple(Diagnostic(d.code, Severity.WARNING, d.message) for d in breakdown.diagnostics)
+    read = Breakdown.model_validate_json(content)
+    assert read == breakdown.model_copy(update={"diagnostics": expected})
+    assert to_model(Breakdown, decode_breakdown(content)) == read
+
+
+def test_warnings_of_version_1_have_the_registered_severity_and_no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    breakdown = Breakdown(source=Source.MEASURED, title="t", world_size=1, iterations=())
+    data = former(breakdown) | {"warnings": [{"code": "transport_not_as_asked", "message": "m"}]}
+    (read,) = Breakdown.model_validate(data).diagnostics
+    assert read == Diagnostic("transport_not_as_asked", KINDS["transport_not_as_asked"].severity, "m")
+    del data["schema_version"]
+    assert Breakdown.model_validate(data).diagnostics == (read,)
+    monkeypatch.setattr(Breakdown, "model_validate_json", None)
+    assert decode_breakdown(json.dumps(data).encode()).diagnostics == (read,)
+
+
+@settings(max_examples=200, deadline=None)
+@given(BREAKDOWNS, st.data())
+def test_changed_breakdowns_of_version_1_are_accepted_and_refused_as_pydantic_does(
+    breakdown: Breakdown, data: st.DataObject
+) -> None:
+    check_changed(json.dumps(former(breakdown)).encode(), data)
+
+
+@pytest.mark.parametrize(
+    "warnings",
+    [None, 5, {}, "no", [5], [{}], [{"code": "a"}], [{"code": "A", "message": "m"}], [{"code": 1, "message": "m"}],
+     [{"code": "a", "message": None}], [{"code": "a", "message": "m", "colour": "red"}]],
+)  # fmt: skip
+def test_warnings_that_version_1_does_not_allow_are_refused(warnings: object) -> None:
+    breakdown = Breakdown(source=Source.MEASURED, title="t", world_size=1, iterations=())
+    with pytest.raises(ValidationError):
+        decode_breakdown(json.dumps(former(breakdown) | {"warnings": warnings}).encode())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"world_size": 1}, "rank 1 is outside a world of 1"),
-        ({"schema_version": 2}, "Input should be 1"),
+        ({"schema_version": 3}, "Input should be 2"),
+        ({"schema_version": 1}, "Input should be 2"),
+        ({"warnings": []}, "Extra inputs are not permitted"),
         ({"colour": "red"}, "Extra inputs are not permitted"),
         ({"collectives": [{"op": "x", "group": "y", "count": 1, "duration_ns": 10**31}]}, "less than or equal"),
     ],

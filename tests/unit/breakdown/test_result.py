@@ -43,12 +43,19 @@ def test_phases_are_means_over_ranks_and_medians_over_iterations() -> None:
     assert b.phase_ns(Phase.OPTIMIZER) is None
 
 
+def test_imbalance_of_experts_is_the_largest_load_over_the_mean() -> None:
+    loads = [(0, "a", 1.5), (1, "a", 0.5), (0, "b", 1.25), (1, "b", 0.75), (0, "c", None)]
+    b = breakdown(*(iteration(r, n, 10, 1).model_copy(update={"expert_load": load}) for r, n, load in loads))
+    assert b.expert_imbalance() == Spread.of([1.5, 1.25])
+    assert breakdown(iteration(0, "a", 10, 1)).expert_imbalance() is None
+
+
 def test_json_round_trip() -> None:
     b = breakdown(iteration(0, "a", 2**62 + 1, 10))
     assert Breakdown.model_validate_json(b.model_dump_json()) == b
 
 
-@pytest.mark.parametrize("change", [{"schema_version": 2}, {"colour": "red"}, {"world_size": 0}])
+@pytest.mark.parametrize("change", [{"schema_version": 3}, {"colour": "red"}, {"world_size": 0}])
 def test_what_another_version_wrote_is_refused(change: dict[str, object]) -> None:
     data = breakdown(iteration(0, "a", 10, 1)).model_dump() | change
     with pytest.raises(ValidationError):

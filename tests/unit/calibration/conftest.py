@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from support.calibration import bench, experiment, keep, measured
-from wirecost.calibration.assemble import calibrate, write
-from wirecost.calibration.sources import Told, gather
+from wirecost.calibration.calibrate import calibrate
+from wirecost.calibration.inputs.gather import gather
+from wirecost.calibration.inputs.traces import TraceOptions
+from wirecost.calibration.saved import write
+from wirecost.spec import Precision
 
 
 @pytest.fixture(scope="session")
@@ -25,14 +28,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("mine")
     files = [bench(where / f"bench-{hosts}.json", hosts) for hosts in (2, 4)]
-    made = calibrate(gather([store, *files], Told()))
+    made = calibrate(gather([store, *files], TraceOptions()))
     write(made, where / "out")
-    (fit,) = made.devices
-    assert max(map(abs, fit.errors)) < 0.06
-    assert fit.held_out is not None
-    assert max(map(abs, fit.held_out)) < 0.1
-    told = {one.name: one for one in fit.told}
-    assert told["gpu peak_flops"].value == pytest.approx(70e9, rel=0.2)
-    assert told["stack optimizer_bytes"].value == pytest.approx(20, rel=0.1)
-    assert not told["stack vocabulary_efficiency"].told
+    fit = made.of_stacks[Precision.FP32]
+    assert max(map(abs, fit.row_errors)) < 0.06
+    assert fit.held_out_errors is not None
+    assert max(map(abs, fit.held_out_errors)) < 0.1
+    assert fit.beats_presets
+    fitted = {p.name: p for p in fit.properties}
+    assert fitted["gpu cpu-abacus-9 peak_flops"].value == pytest.approx(70e9, rel=0.2)
+    assert fitted["stack engine-cpu optimizer_bytes"].value == pytest.approx(20, rel=0.1)
+    assert not fitted["stack engine-cpu vocabulary_efficiency"].determined
     return where / "out"

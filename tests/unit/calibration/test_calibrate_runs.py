@@ -11,16 +11,21 @@ import numpy as np
 import pytest
 
 from support.calibration import ENVIRONMENT, MACHINE, TRUTH, bench, experiment, keep, measured, workload
-from wirecost.breakdown import ResultWarning
-from wirecost.calibration.assemble import calibrate, chosen, read
-from wirecost.calibration.network import fit_benches
-from wirecost.calibration.observed import from_engine
-from wirecost.calibration.sources import Told, gather, read_bench
+from wirecost.calibration.calibrate import calibrate
+from wirecost.calibration.inputs.benchmarks import read_bench
+from wirecost.calibration.inputs.gather import gather
+from wirecost.calibration.inputs.runs import Environment, from_engine
+from wirecost.calibration.inputs.traces import TraceOptions
+from wirecost.calibration.links import fit_benches
+from wirecost.calibration.saved import read
+from wirecost.costmodel.setup import setup
+from wirecost.diagnostics import diagnostic
 from wirecost.errors import SpecError
-from wirecost.model.predict import predict
-from wirecost.model.setup import setup
+from wirecost.prediction.predict import predict
 from wirecost.spec import Plan, Precision, Workload
 from wirecost.spec.presets import named
+
+MACHINE_OF_RUNS = Environment.model_validate(ENVIRONMENT)
 
 
 def test_the_folder_holds_what_predicts(folder: Path) -> None:
@@ -29,19 +34,19 @@ def test_the_folder_holds_what_predicts(folder: Path) -> None:
     assert list(made.clusters) == ["emulated-100m"]
     text = (folder / "stack-fp32.yaml").read_text()
     assert "# fitted, within" in text
-    assert "# start value: the runs don't tell" in text
-    cluster, stack = chosen(folder, None, Precision.FP32, None)
-    assert cluster.cores is not None
-    assert (cluster.cores.count, cluster.cores.threads) == (2, 1)
+    assert "# start value: the measurements that depend on it do not determine it" in text
+    cluster, stack = read(folder).chosen(None, Precision.FP32, None, "here")
+    assert cluster.shared_cores is not None
+    assert (cluster.shared_cores.count, cluster.shared_cores.threads) == (2, 1)
     assert "fitted" in (stack.calibration or "")
     with pytest.raises(SpecError, match="not calibrated"):
-        chosen(folder, None, Precision.BF16, None)
+        read(folder).chosen(None, Precision.BF16, None, "here")
     with pytest.raises(SpecError, match="emulated-100m"):
-        chosen(folder, "emulated-100", Precision.FP32, None)
+        read(folder).chosen("emulated-100", Precision.FP32, None, "here")
 
 
 def test_more_ranks_are_predicted_as_the_truth_has_them(folder: Path) -> None:
-    cluster, stack = chosen(folder, None, Precision.FP32, None)
+    cluster, stack = read(folder).chosen(None, Precision.FP32, None, "here")
     plan = Plan.model_validate(named("plan", "all-reduce"))
     model = Workload.model_validate(workload(4, 256))
     compute = []
@@ -58,27 +63,27 @@ def test_more_ranks_are_predicted_as_the_truth_has_them(folder: Path) -> None:
 
 def test_disturbed_runs_weigh_less_and_are_named(store: Path) -> None:
     one = experiment(4, 256, 4)
-    warning = ResultWarning(code="busy_machine", message="other programs were busy")
-    found = gather([store], Told())
-    busy = from_engine(one, measured(one, 3.0, warnings=(warning,)), ENVIRONMENT, "busy")
+    warning = diagnostic("busy_machine", "other programs were busy")
+    found = gather([store], TraceOptions())
+    busy = from_engine(one, measured(one, 3.0, diagnostics=(warning,)), MACHINE_OF_RUNS, "busy")
     assert busy is not None
     assert busy.noise > 1
     found.runs.append(busy)
-    (fit,) = calibrate(found).devices
-    assert fit.doubts == ["other programs were busy"]
-    assert np.median(np.abs(fit.errors)) < 0.1
+    (fit,) = calibrate(found).fits
+    assert fit.diagnostics == (warning,)
+    assert np.median(np.abs(fit.row_errors)) < 0.1
 
 
 def test_runs_of_several_ranks_can_be_left_out(store: Path, tmp_path: Path) -> None:
     for hosts in (1, 2):
         one = experiment(4, 256, 4, hosts)
         keep(tmp_path, one, measured(one))
-    found = gather([tmp_path], Told(), ranks=1)
+    found = gather([tmp_path], TraceOptions(), ranks=1)
     assert [run.ranks for run in found.runs] == [1]
-    assert "1 runs of other than 1 ranks" in found.skipped[0]
+    assert "1 runs of other than 1 ranks" in found.diagnostics[0].message
     overlapping = experiment(4, 256, 4, 2, plan=named("plan", "ddp"))
     keep(tmp_path, overlapping, measured(overlapping))
-    assert any("overlap" in reason for reason in gather([tmp_path], Told()).skipped)
+    assert any("overlap" in d.message for d in gather([tmp_path], TraceOptions()).diagnostics)
 
 
 def test_a_studys_own_benchmarks_calibrate_its_networks(tmp_path: Path) -> None:
@@ -92,10 +97,10 @@ def test_a_studys_own_benchmarks_calibrate_its_networks(tmp_path: Path) -> None:
         # One that failed has a reason in place of a result.
         (tmp_path / "networks" / f"failed-{hosts}").mkdir()
         (tmp_path / "networks" / f"failed-{hosts}" / "failed.json").write_text("{}")
-    found = gather([tmp_path], Told())
+    found = gather([tmp_path], TraceOptions())
     assert [b.hosts for b in found.benches] == [2, 4]
     assert list(calibrate(found).clusters) == ["emulated-100m"]
-    assert [b.hosts for b in gather([tmp_path], Told(), ranks=2).benches] == [2]
+    assert [b.hosts for b in gather([tmp_path], TraceOptions(), ranks=2).benches] == [2]
 
 
 def test_a_benchmark_is_named_without_where_it_lay(tmp_path: Path) -> None:
@@ -105,7 +110,7 @@ def test_a_benchmark_is_named_without_where_it_lay(tmp_path: Path) -> None:
     assert found is not None
     assert found.source == "networks/slow.json"
     fit = fit_benches([found])
-    assert fit.sources == ["networks/slow.json"]
+    assert fit.fit.inputs == ("networks/slow.json",)
     assert str(tmp_path) not in fit.curves.model_dump_json()
     with pytest.raises(SpecError, match=re.escape(found.path)):  # a mistake is said with the whole path
         fit_benches([replace(found, rows=())])

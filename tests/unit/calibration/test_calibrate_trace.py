@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown
-from wirecost.calibration.assemble import calibrate
-from wirecost.calibration.sources import Told, gather
-from wirecost.model.predict import predict
-from wirecost.model.setup import setup
+from wirecost.calibration.calibrate import Options, calibrate
+from wirecost.calibration.inputs.gather import gather
+from wirecost.calibration.inputs.traces import TraceOptions
+from wirecost.costmodel.setup import setup
+from wirecost.prediction.predict import predict
 from wirecost.spec import Cluster, Plan, Stack, Workload
 from wirecost.spec.presets import named
 
@@ -42,12 +43,13 @@ def test_a_trace_calibrates_a_known_gpu_and_its_link(tmp_path: Path) -> None:
     )  # fmt: skip
     path = tmp_path / "trace.json"
     path.write_text(breakdown.model_dump_json())
-    found = gather([path], Told(model, plan, 1, 8, 8))
-    fitted = calibrate(found, base=base)
-    (fit,) = fitted.devices
-    assert abs(fit.errors[0]) < 0.3
-    (network,) = fitted.networks
-    assert network.kind == "intra"
-    assert network.mape < 0.1
+    found = gather([path], TraceOptions(model, plan, 1, 8, 8))
+    fitted = calibrate(found, Options(cluster=base))
+    of_compute, of_link = fitted.fits
+    assert abs(of_compute.row_errors[0]) < 0.3
+    assert of_compute.beats_presets is None
+    assert "too few" in of_compute.errors.how
+    assert of_link.name == "link nvlink3"
+    assert of_link.errors.fitted < 0.1
     assert list(fitted.clusters) == ["thetagpu-80"]
     assert fitted.clusters["thetagpu-80"].nodes == base.nodes

@@ -9,12 +9,12 @@ import pytest
 
 from support.calibration import STUDY, bench, experiment, keep, measured
 from wirecost.breakdown import Source
-from wirecost.calibration.assemble import read
+from wirecost.calibration.saved import read
 from wirecost.errors import SpecError
+from wirecost.prediction.study import predict_study, read_predictions, write_predictions
+from wirecost.prediction.study_validation import validate_study
 from wirecost.spec import to_yaml
 from wirecost.spec.presets import named
-from wirecost.study.held_against import hold_against
-from wirecost.study.predicted import predict_study, read_predictions, write_predictions
 from wirecost.study.store import Outcome, Result, Status
 
 
@@ -24,7 +24,7 @@ def test_a_study_is_predicted_then_held_against_what_was_measured(folder: Path, 
     assert {cell.experiment.plan.name for cell in refused} == {"all-reduce-bf16"}
     assert all("bf16 was not calibrated" in (cell.refused or "") for cell in refused)
     codes = {
-        cell.experiment.network.name: {w.code for w in cell.prediction.breakdown.warnings}
+        cell.experiment.network.name: {w.code for w in cell.prediction.breakdown.diagnostics}
         for cell in cells
         if cell.prediction
     }
@@ -44,7 +44,7 @@ def test_a_study_is_predicted_then_held_against_what_was_measured(folder: Path, 
             results.append(Result(cell.experiment, Outcome(status=Status.DONE), breakdown, tmp_path))
     other = experiment(4, 256, 4, 2, network=named("network", "emulated-300m"))
     results.append(Result(other, Outcome(status=Status.DONE), measured(other), tmp_path))
-    held = hold_against(results, said)
+    held = validate_study(results, said)
     assert held.summary()["cells"] == 4
     wrong = {o.network: o.wrong_pairs for o in held.orders}
     assert wrong["emulated-100m"] == (("all-reduce", "ddp"),)
@@ -56,21 +56,21 @@ def test_a_study_is_predicted_then_held_against_what_was_measured(folder: Path, 
     assert abs(cell.fraction_error) < 0.05
     assert json.loads(json.dumps(held.as_json()))["pairs"] == held.pairs_right[1]
     with pytest.raises(SpecError, match="no measured cell"):
-        hold_against([], said)
+        validate_study([], said)
 
 
 def test_a_study_of_more_iterations_is_the_same_prediction(folder: Path, tmp_path: Path) -> None:
     cells = predict_study(STUDY, read(folder))
     said = {c.experiment.slug: c.prediction.breakdown for c in cells if c.prediction}
     longer = cells[0].experiment.model_copy(update={"iterations": 99})
-    held = hold_against([Result(longer, Outcome(status=Status.DONE), measured(longer), tmp_path)], said)
+    held = validate_study([Result(longer, Outcome(status=Status.DONE), measured(longer), tmp_path)], said)
     assert held.summary()["cells"] == 1
 
 
 def test_strategies_predicted_alike_have_no_order(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from wirecost.cli.show import show_held_against
+    from wirecost.cli.show import show_study_validation
 
     cells = [c for c in predict_study(STUDY, read(folder)) if c.experiment.network.name == "emulated-100m"]
     (one, two) = (c.experiment for c in cells if c.prediction)
@@ -79,12 +79,12 @@ def test_strategies_predicted_alike_have_no_order(
         Result(e, Outcome(status=Status.DONE), measured(e, factor), tmp_path)
         for e, factor in ((one, 2.0), (two, 1.0))
     ]
-    held = hold_against(results, {one.slug: alike, two.slug: alike})
+    held = validate_study(results, {one.slug: alike, two.slug: alike})
     (order,) = held.orders
     assert order.measured == (two.plan.name, one.plan.name)
     assert order.level == (order.predicted[1],)
     assert held.pairs_right == (0, 1)
-    show_held_against(held)
+    show_study_validation(held)
     assert "=" in capsys.readouterr().out
 
 
@@ -102,7 +102,8 @@ def test_the_commands_do_all_of_it(store: Path, tmp_path: Path, capsys: pytest.C
     said_of_fit = json.loads(
         run("calibrate", store, bench(tmp_path / "b.json", 2), "--out", mine, "--format", "json")
     )
-    assert {Path(p).name for p in said_of_fit["wrote"]} == {"stack-fp32.yaml", "cluster-emulated-100m.yaml"}
+    names = {Path(p).name for p in said_of_fit["wrote"]}
+    assert names == {"calibration.yaml", "stack-fp32.yaml", "cluster-emulated-100m.yaml"}
     table = run("predict", "--study", study, "--calibration", mine, "--out", said)
     assert "predicted" in table
     assert "not_benchmarked" in table

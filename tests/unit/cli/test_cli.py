@@ -141,9 +141,9 @@ def test_a_page_is_written_though_figures_cannot_be(tmp_path: Path) -> None:
     "command",
     [
         "transport {}", "validate {}", "calibrate {}", "calibrate {}.csv", "trace {}", "compare {} {}", "report {}",
-        "project {} --gpus 8 --efficiency 1", "study run {}", "study run {}.yaml", "predict {}.json -c dgx-h100",
-        "predict gpt-tiny -c {}.yaml", "predict gpt-tiny -c dgx-h100 --calibration {}", "bench --read {}",
-        "predict --study {} -c dgx-h100", "need {}.yaml -c dgx-h100", "validate {} --predictions x",
+        "project {} --gpus 8 --efficiency 1", "study run {}", "study run {}.yaml", "predict {}.json --cluster dgx-h100",
+        "predict gpt-tiny --cluster {}.yaml", "predict gpt-tiny --cluster dgx-h100 --calibration {}", "bench --read {}",
+        "predict --study {} --cluster dgx-h100", "need {}.yaml --cluster dgx-h100", "validate {} --predictions x",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["a" * 5000, "loop", "file/below"])

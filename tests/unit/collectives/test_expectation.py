@@ -13,11 +13,11 @@ from wirecost.collectives.hardware import Hardware, of_cluster, of_gpu_name, of_
 from wirecost.collectives.readers.base import row
 from wirecost.collectives.result import Row
 from wirecost.collectives.table import share_lines
-from wirecost.doctor.finding import Machine
-from wirecost.model.load import one
+from wirecost.doctor.machine import Machine
+from wirecost.spec import load_spec
 
 GB = 1e9
-DGX = of_cluster(one("cluster", "dgx-h100"), "cluster dgx-h100")
+DGX = of_cluster(load_spec("cluster", "dgx-h100"), "cluster dgx-h100")
 
 
 def rows(

@@ -30,7 +30,7 @@ def test_a_whole_run() -> None:
         1,
         "NVIDIA H100 80GB HBM3",
     )
-    assert (len(only.rows), reading.ignored, reading.notes, reading.corrupt) == (2 * len(SIZES), 0, (), ())
+    assert (len(only.rows), reading.ignored, reading.diagnostics, reading.corrupt) == (2 * len(SIZES), 0, (), ())
     assert best(reading) == 290.7
 
 
@@ -43,7 +43,7 @@ def test_cpu_time_under_its_heading_is_replaced_by_size_over_algbw() -> None:
     ]
     reading = read("\n".join(lines))
     assert best(reading) == pytest.approx(290.7, abs=0.1)
-    assert "-C" in reading.notes[0]
+    assert "-C" in reading.diagnostics[0].message
     assert {round(r.time_ns) for r in reading.rows} != {1230}
 
 
@@ -64,7 +64,7 @@ def test_groups_at_once_are_told_by_the_device_list() -> None:
     reading = read(table(hosts, groups=[0, 1, 2, 3, 0, 1, 2, 3], busbw=40))
     (only,) = reading.tables
     assert (only.ranks, only.groups, only.hosts, only.span) == (2, 4, 2, 2)
-    assert "NCCL_TESTS_SPLIT" in reading.notes[0]
+    assert "NCCL_TESTS_SPLIT" in reading.diagnostics[0].message
     (only,) = read(table(hosts, groups=[0, 0, 0, 0, 1, 1, 1, 1])).tables
     assert (only.ranks, only.groups, only.hosts, only.span) == (4, 2, 2, 1)
 
@@ -181,7 +181,10 @@ def test_milliseconds_are_told_by_the_bandwidth() -> None:
         rows.append("  ".join([size, count, dtype, op, *mine, *mine]))
     text = "\n".join([*(line.replace("Group  0 ", "") for line in devices(["a", "a"])), heading, *rows])
     reading = read(f"$ ./build/all_reduce_perf -b 64K\n{text}")
-    assert (best(reading), reading.notes) == (pytest.approx(19.9, abs=0.1), ("times are in ms (nccl-tests 1.x)",))
+    assert (best(reading), [d.code for d in reading.diagnostics]) == (
+        pytest.approx(19.9, abs=0.1),
+        ["times_in_ms"],
+    )
 
 
 @pytest.mark.parametrize(

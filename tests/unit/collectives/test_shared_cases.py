@@ -70,7 +70,7 @@ def test_there_are_cases() -> None:
 def test_cpu_time_is_not_taken_for_time() -> None:
     reading = read("B01")
     assert fitted(reading.tables[0]) == (pytest.approx(175, rel=1e-3), pytest.approx(20, rel=1e-2))
-    assert any("CPU" in note for note in reading.notes)
+    assert any("CPU" in d.message for d in reading.diagnostics)
 
 
 @pytest.mark.parametrize(("name", "groups", "busbw"), [("B02", 8, 50), ("B07c", 4, 100)])
@@ -101,7 +101,7 @@ def test_milliseconds_of_the_first_versions() -> None:
     reading = read("B06")
     (table,) = reading.tables
     assert table.ranks == 2 and fitted(table) == (pytest.approx(100, rel=1e-3), pytest.approx(20, rel=1e-2))
-    assert any("ms" in note for note in reading.notes)
+    assert any("ms" in d.message for d in reading.diagnostics)
 
 
 def test_torn_rows_are_counted() -> None:

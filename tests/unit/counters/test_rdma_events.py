@@ -14,8 +14,9 @@ from wirecost.counters import Event, Row, Sampler, of_summary, read_jsonl
 from wirecost.counters.infiniband import InfinibandSource
 from wirecost.counters.jsonl import JsonlWriter
 from wirecost.counters.parquet import ParquetWriter, read_parquet
+from wirecost.counters.rdma_diagnostics import CODES, during, since_start
 from wirecost.counters.rdma_events import GROUP_OF, Group, RdmaEventSource
-from wirecost.counters.rdma_findings import during, since_start
+from wirecost.diagnostics import Severity
 
 NDR_Bps = 50e9
 
@@ -58,9 +59,14 @@ def test_counts_are_from_the_first_sample_on_and_in_the_summary(tmp_path: Path) 
     rows = {row.kind: row for row in sampler.sample(every_source=True)}
     assert events_of(rows["rdma"]) == {"out_of_sequence": 37, "rp_cnp_handled": 0}
     assert rows["infiniband"].events is None and rows["rdma"].rx_bytes is None
-    (finding,) = of_summary(sampler.summary())
-    assert (finding.device, finding.group, finding.grave) == ("mlx5_0/1", Group.LOST, True)
-    assert finding.message == "packets lost, repeated or out of order: out_of_sequence 37"
+    (lost,) = of_summary(sampler.summary())
+    assert (lost.subject, lost.code, lost.severity, lost.count) == (
+        "mlx5_0/1",
+        CODES[Group.LOST],
+        Severity.WARNING,
+        37,
+    )
+    assert lost.message == "packets lost, repeated or out of order: out_of_sequence 37"
 
 
 def test_events_are_read_once_a_second_and_at_the_end(tmp_path: Path) -> None:
@@ -111,32 +117,33 @@ def test_events_in_parquet(tmp_path: Path) -> None:
     ],
 )
 def test_what_counts_mean(counter: str, group: Group, words: str) -> None:
-    (finding,) = during({counter: 5000, "link_downed": 0}, "mlx5_0/1", 10.0, NDR_Bps)
-    assert (finding.group, finding.grave) == (group, True)
-    assert words in finding.message and f"{counter} 5000" in finding.message and finding.remedy
+    (counted,) = during({counter: 5000, "link_downed": 0}, "mlx5_0/1", 10.0, NDR_Bps)
+    assert (counted.code, counted.severity) == (CODES[group], Severity.WARNING)
+    assert words in counted.message and f"{counter} 5000" in counted.message and counted.remedy
     (old,) = since_start({counter: 5000}, "mlx5_0/1")
-    assert not old.grave and "since the driver was loaded" in old.message
+    assert old.severity is Severity.INFO and "since the driver was loaded" in old.message
 
 
 def test_few_congestion_notifications_are_no_warning() -> None:
     (few,) = during({"rp_cnp_handled": 40}, "mlx5_0/1", 10.0, NDR_Bps)
     (many,) = during({"rp_cnp_handled": 4000}, "mlx5_0/1", 10.0, NDR_Bps)
-    assert (few.grave, many.grave) == (False, True)
+    assert (few.severity, many.severity) == (Severity.INFO, Severity.WARNING)
 
 
 def test_waiting_is_a_share_of_the_links_time() -> None:
-    (finding,) = during({"port_xmit_wait": int(0.05 * NDR_Bps * 10)}, "mlx5_0/1", 10.0, NDR_Bps)
-    assert finding.grave and "at least 5 % of the link's" in finding.message
-    (finding,) = during({"port_xmit_wait": int(0.005 * NDR_Bps * 10)}, "mlx5_0/1", 10.0, NDR_Bps)
-    assert not finding.grave
+    (waited,) = during({"port_xmit_wait": int(0.05 * NDR_Bps * 10)}, "mlx5_0/1", 10.0, NDR_Bps)
+    assert waited.severity is Severity.WARNING and "at least 5 % of the link's" in waited.message
+    (waited,) = during({"port_xmit_wait": int(0.005 * NDR_Bps * 10)}, "mlx5_0/1", 10.0, NDR_Bps)
+    assert waited.severity is Severity.INFO
     assert not list(during({"port_xmit_wait": 1000}, "mlx5_0/1", 10.0, NDR_Bps))
     assert not list(during({"port_xmit_wait": 10**9}, "mlx5_0/1", 10.0, None))
     assert not list(since_start({"port_xmit_wait": 10**9}, "mlx5_0/1"))
 
 
 @given(st.dictionaries(st.sampled_from(sorted(GROUP_OF)), st.integers(0, 2**64)), st.floats(0, 1e6))
-def test_one_finding_for_each_group(events: dict[str, int], seconds: float) -> None:
-    findings = list(during(events, "x/1", seconds, NDR_Bps))
-    groups = [f.group for f in findings]
+def test_one_diagnostic_for_each_group(events: dict[str, int], seconds: float) -> None:
+    group_of_code = {code: group for group, code in CODES.items()}
+    counted = list(during(events, "x/1", seconds, NDR_Bps))
+    groups = [group_of_code[d.code] for d in counted]
     assert len(groups) == len(set(groups))
     assert set(groups) - {Group.WAIT} == {GROUP_OF[n] for n, count in events.items() if count} - {Group.WAIT}

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from support.rdma import write_port
-from wirecost.doctor import Diagnosis, Finding, Level, Machine, diagnose
+from wirecost.diagnostics import Diagnostic, Severity, area_of
+from wirecost.doctor import Diagnosis, Machine, diagnose
 from wirecost.doctor.rdma_counters import CountersWatch
 from wirecost.ncclog import Transport
 
@@ -90,18 +91,21 @@ def look(tree: Tree, **environment: str) -> Diagnosis:
     return diagnose(Machine(tree.root, live=False, environment=environment))
 
 
-def found(diagnosis: Diagnosis, words: str) -> Finding:
-    matching = [f for f in diagnosis.findings if words in f.message]
-    assert len(matching) == 1, [f.message for f in diagnosis.findings]
+def found(diagnosis: Diagnosis, words: str) -> Diagnostic:
+    matching = [f for f in diagnosis.diagnostics if words in f.message]
+    assert len(matching) == 1, [f.message for f in diagnosis.diagnostics]
     return matching[0]
 
 
 def test_a_machine_with_none_of_it(tree: Tree) -> None:
     diagnosis = look(tree)
-    assert diagnosis.at_least(Level.WARNING) == []
+    assert diagnosis.at_least(Severity.WARNING) == []
     assert diagnosis.choice.between_hosts is Transport.UNKNOWN
     assert {"no GPU", "no physical network", "no InfiniBand"} <= {
-        w for f in diagnosis.findings for w in ("no GPU", "no physical network", "no InfiniBand") if w in f.message
+        w
+        for f in diagnosis.diagnostics
+        for w in ("no GPU", "no physical network", "no InfiniBand")
+        if w in f.message
     }
 
 
@@ -114,10 +118,10 @@ def test_every_warning_and_problem_has_a_remedy(tree: Tree) -> None:
     diagnosis = look(
         tree, NCCL_P2P_DISABLE="1", NCCL_IB_HCA="mlx9", NCCL_SOCKET_IFNAME="none", NCCL_IB_DISABLE="1"
     )
-    grave = diagnosis.at_least(Level.WARNING)
+    grave = diagnosis.at_least(Severity.WARNING)
     assert len(grave) >= 7
     assert all(f.remedy for f in grave)
-    assert all("\n" not in f.message for f in diagnosis.findings)
+    assert all("\n" not in f.message for f in diagnosis.diagnostics)
 
 
 def test_a_healthy_node(tree: Tree) -> None:
@@ -126,10 +130,10 @@ def test_a_healthy_node(tree: Tree) -> None:
     tree.nic("eth0")
     diagnosis = look(tree)
     assert diagnosis.choice.between_hosts is Transport.RDMA_GDR
-    assert diagnosis.at_least(Level.WARNING) == []
-    assert found(diagnosis, "mlx5_0/1: InfiniBand, 400 Gb/s, active").level is Level.OK
-    assert found(diagnosis, "NVIDIA A100-SXM4-40GB; driver 570.86.15").level is Level.OK
-    assert found(diagnosis, "1 of 1 GPUs have a NIC on their PCIe switch").level is Level.OK
+    assert diagnosis.at_least(Severity.WARNING) == []
+    assert found(diagnosis, "mlx5_0/1: InfiniBand, 400 Gb/s, active").severity is Severity.OK
+    assert found(diagnosis, "NVIDIA A100-SXM4-40GB; driver 570.86.15").severity is Severity.OK
+    assert found(diagnosis, "1 of 1 GPUs have a NIC on their PCIe switch").severity is Severity.OK
 
 
 def test_no_way_into_gpu_memory(tree: Tree) -> None:
@@ -138,7 +142,7 @@ def test_no_way_into_gpu_memory(tree: Tree) -> None:
     diagnosis = look(tree)
     assert diagnosis.choice.between_hosts is Transport.RDMA
     problem = found(diagnosis, "neither a peer-memory module nor DMA-BUF")
-    assert problem.level is Level.PROBLEM and "nvidia-peermem" in (problem.remedy or "")
+    assert problem.severity is Severity.ERROR and "nvidia-peermem" in (problem.remedy or "")
     tree.write("sys/module/nvidia_peermem/version", "1")
     assert look(tree).choice.between_hosts is Transport.RDMA_GDR
 
@@ -158,22 +162,22 @@ def test_a_container_without_the_device(tree: Tree) -> None:
     assert diagnosis.choice.between_hosts is Transport.TCP
     assert "can't be opened" in diagnosis.choice.between_why
     assert "--device=/dev/infiniband" in (found(diagnosis, "uverbs* isn't here").remedy or "")
-    assert found(diagnosis, "inside a container (docker)").level is Level.NOTE
+    assert found(diagnosis, "inside a container (docker)").severity is Severity.INFO
 
 
 @pytest.mark.parametrize(("layer", "kind"), [("Ethernet", "RoCE"), ("InfiniBand", "InfiniBand")])
 def test_port_states(tree: Tree, layer: str, kind: str) -> None:
     tree.port("mlx5_0", state="2: INIT", layer=layer)
     problem = found(look(tree), f"mlx5_0/1: {kind}, 400 Gb/s, not active (INIT)")
-    assert problem.level is Level.PROBLEM
+    assert problem.severity is Severity.ERROR
     tree.port("mlx5_1", layer=layer, pci=tree.pci("0000:19:00.0", "pci0000:16/0000:16:01.0"))
-    assert found(look(tree), "mlx5_0/1").level is Level.NOTE  # another one works
+    assert found(look(tree), "mlx5_0/1").severity is Severity.INFO  # another one works
 
 
 def test_ports_of_different_speed(tree: Tree) -> None:
     tree.port("mlx5_0")
     tree.port("mlx5_1", rate="100 Gb/sec (4X EDR)", pci=tree.pci("0000:19:00.0", "pci0000:16/0000:16:01.0"))
-    assert found(look(tree), "differ in speed (100, 400 Gb/s)").level is Level.WARNING
+    assert found(look(tree), "differ in speed (100, 400 Gb/s)").severity is Severity.WARNING
 
 
 def test_efa(tree: Tree) -> None:
@@ -202,12 +206,12 @@ def test_iommu_and_acs(tree: Tree) -> None:
     struct.pack_into("<IHH", config, 0x148, (0 << 20) | (1 << 16) | 0x000D, 0x5F, 0b0001_1101)
     (bridge / "config").write_bytes(bytes(config))
     diagnosis = look(tree)
-    assert found(diagnosis, "ACS is on in 1 PCIe bridges (0000:16:01.0").level is Level.WARNING
+    assert found(diagnosis, "ACS is on in 1 PCIe bridges (0000:16:01.0").severity is Severity.WARNING
     assert "iommu=pt" in (found(diagnosis, "the IOMMU translates").remedy or "")
     tree.write("proc/cmdline", "root=/dev/sda iommu=pt quiet")
     struct.pack_into("<H", config, 0x148 + 6, 0)
     (bridge / "config").write_bytes(bytes(config))
-    messages = " ".join(f.message for f in look(tree).findings)
+    messages = " ".join(f.message for f in look(tree).diagnostics)
     assert "IOMMU" not in messages and "ACS" not in messages
 
 
@@ -218,7 +222,7 @@ def test_a_config_space_that_loops(tree: Tree) -> None:
     config = bytearray(4096)
     struct.pack_into("<I", config, 0x100, (0x100 << 20) | 0x0001)
     (bridge / "config").write_bytes(bytes(config))
-    findings = look(tree).findings
+    findings = look(tree).diagnostics
     assert findings
     assert all("ACS" not in f.message for f in findings)
 
@@ -229,7 +233,7 @@ def test_mtu(tree: Tree) -> None:
     tree.nic("ens3", speed=1_000, mtu=1500)
     tree.nic("ib0", speed=100_000, mtu=2044)
     diagnosis = look(tree)
-    warned = {f.message.split()[0].rstrip(":") for f in diagnosis.findings if f.level is Level.WARNING}
+    warned = {f.message.split()[0].rstrip(":") for f in diagnosis.diagnostics if f.severity is Severity.WARNING}
     assert warned == {"ens1", "ib0"}
 
 
@@ -250,7 +254,7 @@ def test_which_interface_sockets_would_take(tree: Tree, asked: str | None, expec
     tree.nic("lo", physical=False)
     diagnosis = look(tree, **({"NCCL_SOCKET_IFNAME": asked} if asked else {}))
     assert diagnosis.choice.between_hosts is expected
-    refused = [f for f in diagnosis.findings if "matches no interface" in f.message]
+    refused = [f for f in diagnosis.diagnostics if "matches no interface" in f.message]
     assert bool(refused) == (asked == "none")
 
 
@@ -284,7 +288,7 @@ def test_environment(tree: Tree, variables: dict[str, str], expected: Transport,
     tree.nic("eth0")
     diagnosis = look(tree, **variables)
     assert diagnosis.choice.between_hosts is expected
-    grave = [f.message for f in diagnosis.at_least(Level.WARNING)]
+    grave = [f.message for f in diagnosis.at_least(Severity.WARNING)]
     assert len(grave) == (words is not None)
     assert words is None or words in grave[0]
 
@@ -349,25 +353,26 @@ BOTH = {(0, 1), (1, 0)}
 def test_gpus_and_their_links(tree: Tree, nvml: FakeNvml, inside: Transport | None, words: str | None) -> None:
     diagnosis = diagnose(Machine(tree.root, live=False, environment={}, nvml=nvml))
     assert diagnosis.choice.inside_host is inside
-    grave = {f.message for f in diagnosis.at_least(Level.WARNING)}
+    grave = {f.message for f in diagnosis.at_least(Severity.WARNING)}
     assert bool(grave) == (words is not None)
     assert words is None or all(words in message for message in grave)
 
 
 def test_driver_without_gpus(tree: Tree) -> None:
     tree.write("dev/nvidiactl")
-    assert found(look(tree), "no GPU is visible").level is Level.PROBLEM
+    assert found(look(tree), "no GPU is visible").severity is Severity.ERROR
 
 
 def test_kernels_without_network_namespaces(tree: Tree) -> None:
     tree.write("proc/sys/user/max_net_namespaces", "0")
-    assert found(look(tree), "no network namespaces").level is Level.WARNING
+    assert found(look(tree), "no network namespaces").severity is Severity.WARNING
 
 
 def test_json(tree: Tree) -> None:
     tree.gpu()
     answer = look(tree).as_json()
-    assert set(answer) == {"transport", "findings"}
+    assert set(answer) == {"schema_version", "transport", "diagnostics", "findings"}
+    assert {"code", "severity", "message", "remedy", "area"} == set(answer["diagnostics"][0])
     assert {"area", "level", "message", "remedy"} == set(answer["findings"][0])
 
 
@@ -375,8 +380,8 @@ def test_this_machine_alive() -> None:
     """Whatever this machine is: an answer, and nothing left behind."""
     before = set(Path("/sys/class/net").iterdir())
     diagnosis = diagnose()
-    assert diagnosis.findings
-    assert any(f.area == "emulation" for f in diagnosis.findings)
+    assert diagnosis.diagnostics
+    assert any(area_of(f.code) == "emulation" for f in diagnosis.diagnostics)
     assert set(Path("/sys/class/net").iterdir()) == before
 
 
@@ -384,9 +389,9 @@ def test_counted_errors_are_notes_and_new_ones_warnings(tmp_path: Path) -> None:
     write_port(tmp_path, out_of_sequence=12, np_cnp_sent=3, symbol_error=0)
     watch = CountersWatch(Machine(root=tmp_path, live=False))
     write_port(tmp_path, out_of_sequence=15, np_cnp_sent=3, symbol_error=0)
-    found = {(f.level, f.message.partition(" in ")[0].partition(":")[0]): f for f in watch.probe()}
-    assert set(found) == {(Level.WARNING, "mlx5_0/1"), (Level.NOTE, "mlx5_0/1")}
-    assert "out_of_sequence 3" in found[Level.WARNING, "mlx5_0/1"].message
-    notes = [f.message for f in diagnose(Machine(root=tmp_path, live=False, environment={})).findings]
+    found = {(f.severity, f.subject): f for f in watch.probe()}
+    assert set(found) == {(Severity.WARNING, "mlx5_0/1"), (Severity.INFO, "mlx5_0/1")}
+    assert "out_of_sequence 3" in found[Severity.WARNING, "mlx5_0/1"].message
+    notes = [f.message for f in diagnose(Machine(root=tmp_path, live=False, environment={})).diagnostics]
     assert any("since the driver was loaded: out_of_sequence 15" in message for message in notes)
     assert not any("symbol_error" in message for message in notes)

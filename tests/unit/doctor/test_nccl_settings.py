@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wirecost.doctor import Diagnosis, Finding, Level, Machine, diagnose
+from wirecost.diagnostics import Diagnostic, Severity, area_of
+from wirecost.doctor import Diagnosis, Machine, diagnose
 from wirecost.doctor.nccl_values import is_on, number_of
 from wirecost.doctor.nccl_variables import KNOWN, NOT_NCCLS, NUMBERS, RANGES, REMOVED
 from wirecost.doctor.settings import settings_of
@@ -24,12 +25,14 @@ def machine(root: Path, files: dict[str, str] | None = None, **environment: str)
     return Machine(root=root, live=False, environment={"HOME": "/home/a", **environment})
 
 
-def findings(root: Path, **environment: str) -> list[Finding]:
-    return [f for f in diagnose(machine(root, None, **environment)).findings if f.area == "environment"]
+def findings(root: Path, **environment: str) -> list[Diagnostic]:
+    return [
+        f for f in diagnose(machine(root, None, **environment)).diagnostics if area_of(f.code) == "environment"
+    ]
 
 
-def with_words(diagnosis: Diagnosis, words: str) -> list[Finding]:
-    return [f for f in diagnosis.findings if f.area == "environment" and words in f.message]
+def with_words(diagnosis: Diagnosis, words: str) -> list[Diagnostic]:
+    return [f for f in diagnosis.diagnostics if area_of(f.code) == "environment" and words in f.message]
 
 
 def with_port(root: Path) -> None:
@@ -54,7 +57,7 @@ def test_the_environment_wins_over_the_users_file_and_that_over_the_systems(tmp_
     assert [settings.values[n] for n in ("NCCL_DEBUG", "NCCL_IB_TIMEOUT", "NCCL_IB_SL")] == ["TRACE", "18", "1"]
     assert settings.named("NCCL_IB_TIMEOUT") == "NCCL_IB_TIMEOUT=18 (in /home/a/.nccl.conf)"
     assert settings.source_of("NCCL_DEBUG") == "the environment"
-    assert not settings.findings
+    assert not settings.diagnostics
 
 
 def test_a_named_file_takes_the_place_of_the_users(tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_a_setting_in_a_file_decides_the_transport(tmp_path: Path) -> None:
 def test_lines_that_nccl_reads_otherwise(tmp_path: Path, line: str, words: str, remedy: str) -> None:
     diagnosis = diagnose(machine(tmp_path, {"etc/nccl.conf": f"{line}\n"}))
     (finding,) = [f for f in with_words(diagnosis, words) if f.remedy == remedy]
-    assert finding.level is Level.WARNING and finding.message.startswith("/etc/nccl.conf: ")
+    assert finding.severity is Severity.WARNING and finding.message.startswith("/etc/nccl.conf: ")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 )
 def test_misspelt_names(tmp_path: Path, name: str, meant: str) -> None:
     (finding,) = findings(tmp_path, **{name: "1"})
-    assert finding.level is Level.WARNING and finding.remedy == f"{meant} is meant?"
+    assert finding.severity is Severity.WARNING and finding.remedy == f"{meant} is meant?"
 
 
 def test_opposite_switches(tmp_path: Path) -> None:
@@ -137,7 +140,7 @@ def test_names_of_others_are_left_alone(tmp_path: Path) -> None:
         assert not findings(tmp_path, **{name: "x"}), name
     for name, words in (("NCCL_QUUX_BAZ", "a plugin's?"), ("NCCL_TIMEOUT", "like it: NCCL_IB_TIMEOUT")):
         (finding,) = findings(tmp_path, **{name: "1"})
-        assert finding.level is Level.NOTE and words in finding.message
+        assert finding.severity is Severity.INFO and words in finding.message
 
 
 def test_variables_that_newer_versions_ignore(tmp_path: Path) -> None:
@@ -171,7 +174,7 @@ def test_impossible_values(tmp_path: Path, name: str, value: str, words: str, re
     (finding,) = findings(tmp_path, **{name: value})
     assert words in finding.message
     assert finding.remedy is not None and finding.remedy.startswith(remedy)
-    assert finding.level is (Level.PROBLEM if name in ("NCCL_ALGO", "NCCL_PROTO") else Level.WARNING)
+    assert finding.severity is (Severity.ERROR if name in ("NCCL_ALGO", "NCCL_PROTO") else Severity.WARNING)
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,24 @@ from collections.abc import Callable
 
 import pytest
 
-from wirecost.doctor import Level, Machine
+from wirecost.diagnostics import Severity, area_of
+from wirecost.doctor import Machine
 from wirecost.doctor.pace import MOST_CORES, loops_ms, probe
 
 
 def test_steady_cores_are_fine() -> None:
     (finding,) = probe(Machine(), lambda _: [1.0, 1.02, 1.3, 1.05])
-    assert (finding.area, finding.level) == ("processor", Level.OK)
+    assert (area_of(finding.code), finding.severity) == ("processor", Severity.OK)
     assert "1.00 ms at best" in finding.message
     assert finding.remedy is None
 
 
-@pytest.mark.parametrize(("slow", "level"), [(1, Level.OK), (2, Level.NOTE), (9, Level.NOTE)])
-def test_cores_that_something_takes_part_of(slow: int, level: Level) -> None:
+@pytest.mark.parametrize(("slow", "level"), [(1, Severity.OK), (2, Severity.INFO), (9, Severity.INFO)])
+def test_cores_that_something_takes_part_of(slow: int, level: Severity) -> None:
     (finding,) = probe(Machine(), lambda _: [1.0] * (10 - slow) + [1.9] * slow)
-    assert finding.level is level
-    assert (finding.remedy is None) == (level is Level.OK)
-    if level is Level.NOTE:
+    assert finding.severity is level
+    assert (finding.remedy is None) == (level is Severity.OK)
+    if level is Severity.INFO:
         assert f"{10 * slow}% of the time more than 1.4 times the best" in finding.message
 
 
@@ -31,9 +32,9 @@ def test_a_core_that_is_always_slow_is_held_against_the_others() -> None:
     slow = min(os.sched_getaffinity(0))
     (finding,) = probe(Machine(), lambda core: [2.0] * 5 if core == slow else [1.0] * 5)
     if len(os.sched_getaffinity(0)) == 1:
-        assert finding.level is Level.OK
+        assert finding.severity is Severity.OK
     else:
-        assert finding.level is Level.NOTE
+        assert finding.severity is Severity.INFO
         assert "2.00 at best on the slowest core: cores of unlike kinds" in finding.message
 
 
@@ -46,7 +47,7 @@ def refuse(_: int) -> list[float]:
 )
 def test_what_cannot_be_told_is_unknown(times: Callable[[int], list[float]], why: str) -> None:
     (finding,) = probe(Machine(), times)
-    assert finding.level is Level.NOTE
+    assert finding.severity is Severity.INFO
     assert "is unknown" in finding.message
     assert why in finding.message
 

@@ -59,7 +59,7 @@ def test_an_answer_has_no_reason() -> None:
 def test_noise_changes_nothing(line: str) -> None:
     plain = read_text(EDGE)
     noisy = read_text(f"alpha:1:2 [0] NCCL INFO {line}\n" + EDGE)
-    assert (noisy.verdict, noisy.warnings) == (plain.verdict, plain.warnings)
+    assert (noisy.verdict, noisy.diagnostics) == (plain.verdict, plain.diagnostics)
 
 
 @pytest.mark.parametrize("cut", range(1, len(EDGE)))
@@ -88,7 +88,7 @@ def test_lines_run_together() -> None:
     known = "beta:1:2 [0] NCCL INFO Using network IB\n"
     verdict = read_text(known + first + second)
     assert verdict.verdict is Transport.RDMA_GDR
-    assert verdict.warning("lines_cut") is not None
+    assert verdict.diagnostic("lines_cut") is not None
     (pair,) = verdict.communicators[0].pairs
     assert pair.hosts == ("alpha", "beta")
     # Where nothing else names beta, "0beta" could be a device 0 and a host beta, or a host 0beta: not known.
@@ -99,8 +99,8 @@ def test_lines_run_together() -> None:
 def test_a_line_cut_in_the_middle_is_counted() -> None:
     verdict = read_text(EDGE + "alpha:1:2 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NE\nT/IB/0\n")
     assert verdict.verdict is Transport.RDMA_GDR
-    warning = verdict.warning("lines_cut")
-    assert warning is not None and warning.message.startswith("1 lines")
+    reported = verdict.diagnostic("lines_cut")
+    assert reported is not None and reported.message.startswith("1 lines")
 
 
 def test_truncated_gzip(tmp_path) -> None:
@@ -109,7 +109,7 @@ def test_truncated_gzip(tmp_path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     verdict = read_logs([path])
     assert verdict.verdict is Transport.RDMA_GDR
-    assert verdict.warning("log_truncated") is not None
+    assert verdict.diagnostic("log_truncated") is not None
     path.write_bytes(b"\x1f\x8b" + b"garbage" * 100)
     assert read_logs([path]).verdict is Transport.UNKNOWN
 
@@ -176,7 +176,7 @@ def test_any_arrangement_of_its_words_in_any_chunks(pieces: list[bytes], size: i
         reader.feed(data[i : i + size])
     verdict = reader.verdict()
     assert (verdict.verdict is Transport.UNKNOWN) == (verdict.reason is not None)
-    assert all(w.code.replace("_", "").isalnum() and w.message for w in verdict.warnings)
+    assert all(w.code.replace("_", "").isalnum() and w.message for w in verdict.diagnostics)
 
 
 def test_memory_stays_bounded_without_line_ends() -> None:
@@ -196,8 +196,8 @@ def test_more_edges_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     log = "".join(line(peer, "NET/IB/0/GDRDMA") for peer in range(1, 50))
     verdict = read_text(log)
     assert verdict.verdict is Transport.RDMA_GDR
-    warning = verdict.warning("edges_left_out")
-    assert warning is not None and warning.message.startswith("38 ")
+    reported = verdict.diagnostic("edges_left_out")
+    assert reported is not None and reported.message.startswith("38 ")
     assert sum(p.edges for c in verdict.communicators for p in c.pairs) == 11
     # One of another kind counts, however late it comes.
     assert read_text(log + line(60, "NET/Socket/0")).verdict is Transport.MIXED

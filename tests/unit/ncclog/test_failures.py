@@ -81,7 +81,7 @@ def test_a_connection_that_failed_is_no_proof(name: str) -> None:
     verdict = read_text(job() + RDMA_FAILURES[name])
     assert verdict.verdict is Transport.UNKNOWN
     assert verdict.reason is not None and "NET/IB with GPUDirect was set up and then failed" in verdict.reason
-    assert verdict.warning("connection_failed") is not None
+    assert verdict.diagnostic("connection_failed") is not None
     assert not_as_asked(verdict, "rdma-gdr") is not None
     (communicator,) = verdict.communicators
     (pair,) = communicator.pairs
@@ -114,7 +114,7 @@ QUIET = {
 def test_what_is_no_failure_of_the_connection(name: str) -> None:
     verdict = read_text(job() + up() + QUIET[name])
     assert verdict.verdict is Transport.RDMA_GDR
-    assert verdict.warning("connection_failed") is None
+    assert verdict.diagnostic("connection_failed") is None
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_what_is_no_failure_of_the_connection(name: str) -> None:
 def test_a_failure_after_collectives_were_completed_says_what_was_in_use(line: str) -> None:
     verdict = read_text(job() + up() + line)
     assert verdict.verdict is Transport.RDMA_GDR
-    warning = verdict.warning("failed_later")
-    assert warning is not None and "until then" in warning.message
+    reported = verdict.diagnostic("failed_later")
+    assert reported is not None and "until then" in reported.message
 
 
 def test_status_numbers_are_explained() -> None:
@@ -141,7 +141,7 @@ def test_status_numbers_are_explained() -> None:
 def test_rdma_that_failed_takes_nothing_from_sockets() -> None:
     verdict = read_text(job("NET/Socket/0") + RDMA_FAILURES["2.27"])
     assert verdict.verdict is Transport.TCP
-    assert verdict.warning("failure_elsewhere") is not None
+    assert verdict.diagnostic("failure_elsewhere") is not None
 
 
 def test_sockets_that_failed() -> None:
@@ -158,7 +158,7 @@ def test_the_last_attempt_counts_where_an_earlier_one_failed() -> None:
     )
     assert verdict.verdict is Transport.TCP
     for code in ("several_attempts", "connection_failed"):
-        assert verdict.warning(code) is not None
+        assert verdict.diagnostic(code) is not None
     # And a watchdog's line, which names no process, concerns those before it.
     verdict = read_text(job() + RDMA_FAILURES["watchdog"] + job("NET/Socket/0", AGAIN, "0xc2") + up(AGAIN, "0xc2"))
     assert verdict.verdict is Transport.TCP
@@ -176,7 +176,7 @@ def test_the_last_attempt_failed() -> None:
 
 def test_a_second_communicator_is_no_second_attempt() -> None:
     verdict = read_text(job() + up() + job(comm_id="0xc9") + up(comm_id="0xc9"))
-    assert verdict.warning("several_attempts") is None
+    assert verdict.diagnostic("several_attempts") is None
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_two_versions_in_one_job(versions: list[str], warned: bool) -> None:
     lines = "".join(f"{who}NCCL version {v}\n" for who, v in zip((A, B), versions, strict=True))
     verdict = read_text(lines + job())
     assert verdict.verdict is Transport.RDMA_GDR
-    assert (verdict.warning("versions_differ") is not None) == warned
+    assert (verdict.diagnostic("versions_differ") is not None) == warned
 
 
 INSIDE = f"{A}Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
@@ -251,14 +251,14 @@ def test_one_node_of_several_names_is_one() -> None:
 def test_network_edges_that_can_be_read_decide_beside_one_that_cant() -> None:
     verdict = read_text(job() + f"{A}Channel 01/0 : 0[0] -> 1[0] [send] via NET/\n")
     assert verdict.verdict is Transport.RDMA_GDR
-    assert verdict.warning("network_lines_unread") is not None
+    assert verdict.diagnostic("network_lines_unread") is not None
 
 
 def test_a_torn_line_is_mended_with_its_rest() -> None:
     torn = f"{A}Channel 00/0 : 0[0] -> 1[0] [sen{B}Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA\nd] via NET/IB/0\n"
     verdict = read_text(torn + init(A, 0, "START") + init(B, 1, "START"))
     assert verdict.verdict is Transport.RDMA
-    assert verdict.warning("gdr_receive_only") is not None
+    assert verdict.diagnostic("gdr_receive_only") is not None
     assert [p.hosts for c in verdict.communicators for p in c.pairs] == [("alpha", "beta")]
 
 
@@ -276,12 +276,12 @@ def test_mnnvl_edge_to_a_gpu_that_is_taken_leaves_the_host() -> None:
 @pytest.mark.parametrize("words", ["Failed to open libibverbs.so[.1]", "Count not open libibverbs.so.1"])
 def test_no_libibverbs(words: str) -> None:
     verdict = read_text(f"{A}{words}\n" + job("NET/Socket/0"))
-    assert verdict.warning("no_ib_library") is not None
+    assert verdict.diagnostic("no_ib_library") is not None
 
 
 def test_one_missing_name_of_libibverbs_is_no_missing_library() -> None:
     verdict = read_text(f"{A}Count not open libibverbs.so\n" + job("NET/Socket/0"))
-    assert verdict.warning("no_ib_library") is None
+    assert verdict.diagnostic("no_ib_library") is None
 
 
 @pytest.mark.parametrize("name", ["IBP", "PSM2", "Spectrum-X", "XLIO", "Warp_v3"])
@@ -305,10 +305,10 @@ def test_flush_of_receiving_ends(flush: str) -> None:
     receive_only = job("NET/IB/0").replace(
         "[receive] via NET/IB/0", f"[receive] via NET/IB/0/GDRDMA/flush={flush}"
     )
-    assert read_text(receive_only).warning("gdr_receive_only") is not None
+    assert read_text(receive_only).diagnostic("gdr_receive_only") is not None
 
 
 def test_net_name_reset_to_sockets() -> None:
     verdict = read_text(f"{A}Comm config netName reset to NCCL_NET=Socket\n" + job("NET/Socket/0"))
-    warning = verdict.warning("ib_disabled")
-    assert warning is not None and "NCCL_NET=Socket" in warning.message
+    reported = verdict.diagnostic("ib_disabled")
+    assert reported is not None and "NCCL_NET=Socket" in reported.message

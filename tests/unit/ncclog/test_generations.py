@@ -140,7 +140,7 @@ def test_transport_inside_one_host(version: str, inside: str, expected: Transpor
     verdict = read_text("\n".join(lines) + "\n")
     assert verdict.verdict is expected
     assert [p.hosts for p in verdict.communicators[0].pairs] == [("alpha", "alpha")]
-    assert (verdict.warning("shm_inside_host") is not None) == (inside == "shm")
+    assert (verdict.diagnostic("shm_inside_host") is not None) == (inside == "shm")
 
 
 @pytest.mark.parametrize("version", ["2.23.4", "2.28.9", "2.30.7"])
@@ -172,7 +172,7 @@ def test_several_communicators_connected_after_init() -> None:
     assert (first.id, first.ranks_seen, [p.edges for p in first.pairs]) == ("0x77", 2, [2])
     assert all(c.verdict is Transport.P2P for c in verdict.communicators)
     assert verdict.communicators[-1].id is None
-    assert verdict.warning("edges_without_communicator") is not None
+    assert verdict.diagnostic("edges_without_communicator") is not None
 
 
 def _colour(line: str) -> str:
@@ -208,7 +208,7 @@ def test_launcher_prefixes(prefix: str, version: str) -> None:
     lines = [PREFIXES[prefix](i, line) if line else line for i, line in enumerate(job(version))]
     verdict = read_text("\n".join(lines) + "\n")
     assert verdict.communicators == plain.communicators
-    assert verdict.warnings == plain.warnings
+    assert verdict.diagnostics == plain.diagnostics
     assert verdict.nccl_versions == plain.nccl_versions
 
 
@@ -221,7 +221,7 @@ def test_pasted_without_prefix(version: str) -> None:
         verdict = read_text("\n".join(start + line for line in lines) + "\n")
         assert verdict.verdict is Transport.RDMA
         assert all(c.hosts == () for c in verdict.communicators)
-        assert verdict.warning("hosts_unknown") is not None
+        assert verdict.diagnostic("hosts_unknown") is not None
         net = [p for c in verdict.communicators for p in c.pairs if p.networks == ("NET/IB",)]
         pairs += len(net)
         assert net and all(p.hosts == (None, None) and p.where is Where.PRESUMED for p in net)
@@ -256,7 +256,7 @@ def test_one_file_a_rank_in_a_directory(tmp_path) -> None:
     verdict = read_logs([tmp_path])
     assert verdict.verdict is Transport.RDMA_GDR
     assert verdict.communicators[0].ranks_seen == 4
-    skipped = verdict.warning("files_skipped")
+    skipped = verdict.diagnostic("files_skipped")
     assert skipped is not None and "model.pt" in skipped.message
     between = next(p for p in verdict.communicators[0].pairs if p.where is Where.BETWEEN)
     assert between.gpudirect is GpuDirect.BOTH

@@ -75,7 +75,7 @@ UNRELATED = [
 
 def _judged(lines: list[str]) -> tuple[object, ...]:
     verdict = read_text("\n".join(lines) + "\n")
-    return verdict.verdict, verdict.communicators, verdict.reason, {w.code for w in verdict.warnings}
+    return verdict.verdict, verdict.communicators, verdict.reason, {w.code for w in verdict.diagnostics}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,7 +137,7 @@ def test_any_damage_gives_an_answer_or_a_reason(kind: str) -> None:
             reader.feed(bytes(data[at : at + max(size, 100)]))
         verdict = reader.verdict()
         assert (verdict.verdict is Transport.UNKNOWN) == (verdict.reason is not None), seed
-        assert all("\n" not in w.message for w in verdict.warnings), seed
+        assert all("\n" not in w.message for w in verdict.diagnostics), seed
 
 
 @settings(max_examples=200, deadline=None)

@@ -94,8 +94,8 @@ def test_what_each_case_warns_of() -> None:
         ("21", "several_attempts", "rdma-gdr in the last"),
         ("27a", "one_side_only", "sending end"),
     ):
-        warning = read(name).warning(code)
-        assert warning is not None and words in warning.message, (name, code)
+        reported = read(name).diagnostic(code)
+        assert reported is not None and words in f"{reported.message} -> {reported.remedy}", (name, code)
 
 
 def test_a_failed_connection_is_not_what_was_asked_for() -> None:

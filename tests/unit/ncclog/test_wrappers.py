@@ -117,7 +117,7 @@ def test_the_verdict_is_that_of_the_bare_log(name: str, net: str, expected: Tran
     verdict = read_text("\n".join(WRAPPERS[name](i, line) for i, line in enumerate(job(net))) + "\n")
     assert verdict.verdict is expected
     assert verdict.communicators == plain.communicators
-    assert verdict.warnings == plain.warnings
+    assert verdict.diagnostics == plain.diagnostics
     (between,) = [p for p in verdict.communicators[0].pairs if p.where is Where.BETWEEN]
     assert (between.hosts, between.edges, between.gpudirect) == (("n1", "n2"), 2, direct)
 
@@ -127,7 +127,7 @@ def test_messages_joined_in_one_line(separator: str) -> None:
     lines = job("NET/Socket/0")
     verdict = read_text(separator.join(lines))
     assert verdict.communicators == read_text("\n".join(lines)).communicators
-    assert verdict.warning("lines_cut") is None
+    assert verdict.diagnostic("lines_cut") is None
 
 
 def test_messages_of_one_json_record() -> None:

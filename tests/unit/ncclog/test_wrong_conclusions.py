@@ -30,7 +30,7 @@ def edges(net: str, back: str | None = None) -> str:
 
 
 def codes(verdict: Verdict) -> set[str]:
-    return {w.code for w in verdict.warnings}
+    return {w.code for w in verdict.diagnostics}
 
 
 @pytest.mark.parametrize("interface", ["ib0", "ibp12s0", "ibs85f0", "ib0.8001"])
@@ -38,8 +38,8 @@ def test_sockets_over_ipoib_are_not_rdma(interface: str) -> None:
     using = "".join(f"{w}NET/Socket : Using [0]{interface}:192.168.11.{i}<0>\n" for i, w in enumerate((A, B)))
     verdict = read_text(TWO + using + edges("NET/Socket/0"))
     assert verdict.verdict is Transport.IPOIB
-    warning = verdict.warning("ipoib_not_rdma")
-    assert warning is not None and interface in warning.message and "not RDMA" in warning.message
+    reported = verdict.diagnostic("ipoib_not_rdma")
+    assert reported is not None and interface in reported.message and "not RDMA" in reported.message
     (pair,) = verdict.communicators[0].pairs
     assert pair.interfaces == (interface,)
 
@@ -83,8 +83,8 @@ def test_sockets_without_interface_line_are_not_called_ethernet() -> None:
 def test_rdma_staged_through_host_memory_and_why(line: str, words: str) -> None:
     verdict = read_text(TWO + f"{A}Using network IB\n{A}{line}\n" + edges("NET/IB/0"))
     assert verdict.verdict is Transport.RDMA
-    warning = verdict.warning("rdma_staged")
-    assert warning is not None and words in warning.message
+    reported = verdict.diagnostic("rdma_staged")
+    assert reported is not None and words in f"{reported.message} -> {reported.remedy}"
     assert verdict.communicators[0].pairs[0].gpudirect is GpuDirect.NONE
 
 
@@ -94,8 +94,8 @@ def test_gpudirect_on_receive_only() -> None:
     assert "gdr_receive_only" in codes(verdict)
     assert verdict.communicators[0].pairs[0].gpudirect is GpuDirect.RECEIVE_ONLY
     read = f"{A}NCCL_NET_GDR_READ set by environment to 0.\n"
-    warning = read_text(TWO + read + edges("NET/IB/0", back="NET/IB/0/GDRDMA")).warning("gdr_receive_only")
-    assert warning is not None and "NCCL_NET_GDR_READ=0 is set" in warning.message
+    reported = read_text(TWO + read + edges("NET/IB/0", back="NET/IB/0/GDRDMA")).diagnostic("gdr_receive_only")
+    assert reported is not None and "NCCL_NET_GDR_READ=0 is set" in reported.message
 
 
 def test_gpudirect_on_send_only() -> None:
@@ -127,8 +127,8 @@ def test_sockets_striped_over_virtual_interfaces(virtual: str) -> None:
     using = "".join(f"{w}NET/Socket : Using [0]eth0:10.0.0.1<0> [1]{virtual}:172.17.0.1<0>\n" for w in (A, B))
     verdict = read_text(TWO + using + edges("NET/Socket/0") + edges("NET/Socket/1"))
     assert verdict.verdict is Transport.TCP
-    warning = verdict.warning("sockets_on_virtual_interface")
-    assert warning is not None and virtual in warning.message and "NCCL_SOCKET_IFNAME" in warning.message
+    reported = verdict.diagnostic("sockets_on_virtual_interface")
+    assert reported is not None and virtual in reported.message and "NCCL_SOCKET_IFNAME" in (reported.remedy or "")
     # A candidate that no edge uses is no reason to warn.
     assert "sockets_on_virtual_interface" not in codes(read_text(TWO + using + edges("NET/Socket/0")))
 
@@ -140,9 +140,13 @@ def test_sockets_on_loopback() -> None:
 
 def test_ib_disable_0_and_still_no_device() -> None:
     env = f"{A}NCCL_IB_DISABLE set by environment to 0.\n{A}NET/IB : No device found.\n"
-    warning = read_text(TWO + env + edges("NET/Socket/0")).warning("ib_no_device")
-    assert warning is not None and "NCCL_IB_DISABLE=0" in warning.message and "/dev/infiniband" in warning.message
-    plain = read_text(TWO + f"{A}NET/IB : No device found.\n" + edges("NET/Socket/0")).warning("ib_no_device")
+    reported = read_text(TWO + env + edges("NET/Socket/0")).diagnostic("ib_no_device")
+    assert (
+        reported is not None
+        and "NCCL_IB_DISABLE=0" in reported.message
+        and "/dev/infiniband" in (reported.remedy or "")
+    )
+    plain = read_text(TWO + f"{A}NET/IB : No device found.\n" + edges("NET/Socket/0")).diagnostic("ib_no_device")
     assert plain is not None and "NCCL_IB_DISABLE=0" not in plain.message
 
 
@@ -312,10 +316,10 @@ def test_indirect_and_proxy_forms() -> None:
 
 def test_shm_and_its_reason() -> None:
     line = f"{A}Channel 00 : 0[0] -> 1[1] via SHM/direct/direct\n"
-    off = read_text(f"{A}NCCL_P2P_DISABLE set by environment to 1.\n" + line).warning("shm_inside_host")
+    off = read_text(f"{A}NCCL_P2P_DISABLE set by environment to 1.\n" + line).diagnostic("shm_inside_host")
     assert off is not None and "NCCL_P2P_DISABLE=1" in off.message
     acs = read_text(f"{A}P2P is disabled between connected GPUs 0 and 1. You can repress this\n" + line)
-    warning = acs.warning("shm_inside_host")
-    assert warning is not None and "ACS" in warning.message
+    reported = acs.diagnostic("shm_inside_host")
+    assert reported is not None and "ACS" in (reported.remedy or "")
     both = read_text(line + f"{A}Channel 00/0 : 0[0] -> 2[2] via P2P/IPC\n")
     assert both.verdict is Transport.SHM  # the slowest edge inside the host

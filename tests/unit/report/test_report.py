@@ -155,7 +155,7 @@ def test_json_and_csv_say_the_same(tmp_path: Path) -> None:
     report = read_report(tmp_path)
     data = json.loads(to_json(report))
     table = list(csv.DictReader(io.StringIO(to_csv(report))))
-    assert data["format_version"] == 1
+    assert data["format_version"] == 2
     assert len(data["experiments"]) == len(table) == 16
     for one, other in zip(data["experiments"], table, strict=True):
         assert one["status"] == other["status"]
@@ -246,15 +246,15 @@ def test_damaged_results_are_left_out_and_named(tmp_path: Path) -> None:
     store = invented_store(tmp_path)
     victims = sorted(store.experiments.iterdir())[:2]
     for victim in victims:
-        (victim / "breakdown.json").write_text('{"schema_version": 2}')
+        (victim / "breakdown.json").write_text('{"schema_version": 3}')
     report = read_report(tmp_path)
     assert len(report.cells) == 14
     names = {victim.name for victim in victims}
     assert names.isdisjoint(c.result.directory.name for c in report.cells)
-    damaged = [message for code, message, _ in report.warnings() if code == "damaged"]
-    assert [message.split(": ")[1] in names for message in damaged] == [True, True]
-    assert "breakdown.json has 21 bytes" in damaged[0]
-    assert "--resume --repair" in damaged[-1]
+    damaged = [row.diagnostic for row in report.diagnostics() if "damaged_result" in row.diagnostic.code]
+    assert {d.subject for d in damaged} == names
+    assert all(d.message.startswith("left out: breakdown.json has 21 bytes") for d in damaged)
+    assert all("--resume --repair" in (d.remedy or "") for d in damaged)
     for text in (shown(tmp_path), render_page(report), to_json(report)):
         assert all(name in text for name in names)
 
@@ -264,9 +264,11 @@ def test_many_damaged_results_are_counted(tmp_path: Path) -> None:
     whole = len(store.results())
     for victim in sorted(store.experiments.iterdir())[:-1]:
         (victim / "status.json").unlink()
-    damaged = [message for code, message, _ in read_report(tmp_path).warnings() if code == "damaged"]
+    damaged = [
+        row.diagnostic for row in read_report(tmp_path).diagnostics() if "damaged_result" in row.diagnostic.code
+    ]
     assert (whole, len(damaged)) == (32, 21)
-    assert damaged[-1].startswith("left out: 11 more; ")
+    assert (damaged[-1].message, damaged[-1].count) == ("left out: 11 more", 11)
 
 
 def test_a_store_of_damaged_results_alone_is_one_clear_line(tmp_path: Path) -> None:
@@ -286,7 +288,11 @@ def test_a_damaged_study_leaves_the_results_in_the_order_of_their_names(tmp_path
     report = read_report(tmp_path)
     names = [c.result.directory.name for c in report.cells]
     assert names == sorted(p.name for p in store.experiments.iterdir())
-    assert any("study.yaml" in message for code, message, _ in report.warnings() if code == "damaged")
+    assert any(
+        "study.yaml" in row.diagnostic.message
+        for row in report.diagnostics()
+        if row.diagnostic.code == "study_unreadable"
+    )
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"packages": [1]}', "[" * 100_000])
@@ -312,7 +318,7 @@ def test_results_of_a_study_before_it_was_edited_are_not_mixed_in(tmp_path: Path
     report = read_report(tmp_path)
     assert {c.result.experiment.iterations for c in report.cells} == {5}
     assert len(report.cells) == len(report.expectations()) == 16
-    assert ("earlier_study", 16) in [(code, n) for code, _, n in report.warnings()]
+    assert ("earlier_study", 16) in [(row.diagnostic.code, row.experiments) for row in report.diagnostics()]
 
 
 def test_an_empty_store(tmp_path: Path) -> None:

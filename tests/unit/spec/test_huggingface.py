@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wirecost.errors import SpecError
-from wirecost.model.load import one
-from wirecost.model.parameters import count
-from wirecost.spec import Study, Workload, parse_yaml, validate
+from wirecost.spec import Study, Workload, load_spec, parse_yaml, validate
 from wirecost.spec.huggingface import TYPES, imported
+from wirecost.spec.parameters import count
 
 LLAMA = {
     "model_type": "llama",
@@ -29,6 +28,49 @@ LLAMA = {
     "hidden_act": "silu",
     "tie_word_embeddings": False,
     "rope_theta": 500000.0,
+}
+DEEPSEEK = {
+    "model_type": "deepseek",
+    "hidden_size": 2048,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+    "moe_layer_freq": 1,
+    "norm_topk_prob": False,
+    "scoring_func": "softmax",
+    "vocab_size": 102400,
+    "max_position_embeddings": 4096,
+    "hidden_act": "silu",
+}
+LATENT = {
+    "kv_lora_rank": 512,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+DEEPSEEK_V2 = {
+    **DEEPSEEK,
+    **LATENT,
+    "model_type": "deepseek_v2",
+    "hidden_size": 5120,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 1536,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "n_routed_experts": 160,
+    "q_lora_rank": 1536,
+    "topk_method": "group_limited_greedy",
+    "n_group": 8,
+    "topk_group": 3,
+    "routed_scaling_factor": 16.0,
 }
 # The dimensions of published checkpoints and the parameters that they hold.
 PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
@@ -118,6 +160,39 @@ PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
         },
         30_532_122_624,
     ),
+    "deepseek-moe-16b": (DEEPSEEK, 16_375_728_128),
+    "deepseek-v2-lite": (
+        {
+            **DEEPSEEK,
+            "model_type": "deepseek_v2",
+            "num_hidden_layers": 27,
+            **LATENT,
+            "topk_method": "greedy",
+            "n_group": 1,
+            "topk_group": 1,
+        },
+        15_706_484_224,
+    ),
+    "deepseek-v2": (DEEPSEEK_V2, 235_741_434_880),
+    "deepseek-v3": (
+        {
+            **DEEPSEEK_V2,
+            "model_type": "deepseek_v3",
+            "hidden_size": 7168,
+            "intermediate_size": 18432,
+            "moe_intermediate_size": 2048,
+            "num_hidden_layers": 61,
+            "n_routed_experts": 256,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 8,
+            "first_k_dense_replace": 3,
+            "vocab_size": 129280,
+            "topk_method": "noaux_tc",
+            "topk_group": 4,
+            "scoring_func": "sigmoid",
+        },
+        671_026_404_352,
+    ),
     "bert-large-uncased": (
         {
             "model_type": "bert",
@@ -196,16 +271,19 @@ plans: [all-reduce]
 scaling: [{{kind: strong, global_batch: 16}}]
 """
     first, second = validate(Study, parse_yaml(text, "s"), "s").workloads
-    assert first == one("workload", str(path))
+    assert first == load_spec("workload", str(path))
     assert (first.name, first.sequence_length) == ("mine", 8192)
     assert second == first.model_copy(update={"name": "short", "sequence_length": 512})
-    assert one("workload", str(path), sequence_length=512).sequence_length == 512
+    assert load_spec("workload", str(path), sequence_length=512).sequence_length == 512
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "rwkv"}, "unknown model_type 'rwkv'; allowed: bert, gpt2, gpt_neox, llama, "),
+        (
+            {"model_type": "rwkv"},
+            "unknown model_type 'rwkv'; allowed: bert, deepseek, deepseek_v2, deepseek_v3, gpt2, ",
+        ),
         ({"model_type": "lama"}, "unknown model_type 'lama' (did you mean 'llama'?)"),
         ({"model_type": None}, "model_type: is missing, so this isn't a Hugging Face model configuration"),
         ({"model_type": ["llama"]}, "model_type: is missing"),
@@ -221,12 +299,29 @@ scaling: [{{kind: strong, global_batch: 16}}]
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings: should be true or false, not 'no'"),
         ({"num_attention_heads": 31}, "hidden 4096 does not divide over 31 heads"),
         ({"num_key_value_heads": 7}, "heads 32 must be a multiple of kv_heads 7"),
+        ({**DEEPSEEK, "scoring_func": "noisy"}, "scoring_func: 'noisy' can't be described; only 'softmax' or"),
+        ({**DEEPSEEK, "moe_layer_freq": 2}, "moe_layer_freq: 2 can't be described; only 1"),
+        ({**DEEPSEEK, "routed_scaling_factor": "16"}, "routed_scaling_factor: should be a number from 0"),
+        ({**DEEPSEEK, "first_k_dense_replace": -1}, "first_k_dense_replace: should be a whole number"),
+        ({**DEEPSEEK, "n_routed_experts": 4}, "top_k 6 can't exceed the 4 experts"),
+        (
+            {**DEEPSEEK, "model_type": "deepseek_v2", "topk_method": "random"},
+            "topk_method: 'random' can't be described; only 'greedy' or 'group_limited_greedy' or 'noaux_tc'",
+        ),
+        (
+            {**DEEPSEEK_V2, "n_group": 7},
+            "160 experts do not divide into 7 groups; nearest that do: 154 or 161",
+        ),
+        (
+            {**DEEPSEEK_V2, "qk_rope_head_dim": None},
+            "qk_rope_head_dim: is missing",
+        ),
     ],
 )
 def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write(tmp_path, {**LLAMA, **changes})
     with pytest.raises(SpecError) as refusal:
-        one("workload", str(path))
+        load_spec("workload", str(path))
     assert message in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -277,7 +372,7 @@ def test_whatever_stands_there_it_is_a_workload_or_one_line(
     changed = data.draw(st.dictionaries(st.sampled_from(sorted(set(known) - {"model_type"})), values, max_size=3))
     path = write(tmp_path_factory.getbasetemp() / "fuzz", {**known, **changed})
     try:
-        workload = one("workload", str(path))
+        workload = load_spec("workload", str(path))
     except SpecError as refusal:
         assert "\n" not in str(refusal)
     else:

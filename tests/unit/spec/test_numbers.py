@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from wirecost.breakdown import Breakdown
+from wirecost.costmodel.setup import setup
 from wirecost.errors import SpecError, shorten
-from wirecost.model.load import one
-from wirecost.model.predict import predict
-from wirecost.model.setup import setup
-from wirecost.spec import Cluster, Stack, Workload, validate
+from wirecost.prediction.predict import predict
+from wirecost.spec import Cluster, Stack, Workload, load_spec, validate
 from wirecost.spec.presets import named
 from wirecost.units import parse_rate_bps, parse_size_bytes
 
@@ -58,9 +57,9 @@ def test_a_latency_of_centuries() -> None:
 
 
 def test_numbers_that_together_give_no_iteration() -> None:
-    cluster = one("cluster", "dgx-h100").model_copy(update={"dollars_per_gpu_hour": None})
-    workload = one("workload", "gpt-tiny", layers=10**9, sequence_length=10**9, hidden=10**9, heads=10**6)
-    made = setup(workload, one("plan", "zero3"), cluster, gpus=8)
+    cluster = load_spec("cluster", "dgx-h100").model_copy(update={"dollars_per_gpu_hour": None})
+    workload = load_spec("workload", "gpt-tiny", layers=10**9, sequence_length=10**9, hidden=10**9, heads=10**6)
+    made = setup(workload, load_spec("plan", "zero3"), cluster, gpus=8)
     with pytest.raises(SpecError, match="give no"):
         predict(made)
 

@@ -43,5 +43,7 @@ def test_the_command_line_prints_one_line(tmp_path: Path, capsys: pytest.Capture
         main(["study", "run", str(path), "--dry-run"])
     printed = capsys.readouterr()
     assert ending.value.code == 0
-    assert printed.err == "wirecost: the key 'fabrics' is deprecated: write 'networks'\n"
+    first, second = printed.err.splitlines()
+    assert first == "wirecost: the key 'fabrics' is deprecated: write 'networks'"
+    assert second.startswith("1 experiment, about ")
     assert printed.out.startswith("nano_capped_")

@@ -1,4 +1,4 @@
-"""From raw samples to a breakdown: matching over ranks, wait and transfer, warnings."""
+"""From raw samples to a breakdown: matching over ranks, wait and transfer, diagnostics."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_wait_ends_when_the_last_rank_starts(tmp_path: Path) -> None:
     # Two all-reduces of 10 MB over the slowest link, 0.8 Gb/s: n = 2 sends each byte once.
     assert first.expected_ns == pytest.approx(2 * 10e6 * 8 / 0.8)
     assert breakdown.iteration_times_ns() == [410, 400]
-    assert breakdown.warnings == ()
+    assert breakdown.diagnostics == ()
 
 
 def test_short_messages_and_shared_cores_are_pointed_out(tmp_path: Path) -> None:
     rank = [sample(n, 0, 10, 20, size=100_000) for n in range(3)]
-    codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=1).warnings}
+    codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=1).diagnostics}
     assert codes == {"short_messages", "shared_cores"}
 
 
@@ -80,7 +80,7 @@ def test_short_messages_and_shared_cores_are_pointed_out(tmp_path: Path) -> None
 def test_a_busy_machine_is_pointed_out(tmp_path: Path, busy: float | None, codes: set[str]) -> None:
     rank = [sample(n, 0, 10, 20) for n in range(3)]
     (tmp_path / "machine.json").write_text(json.dumps({"busy_fraction_before": busy}))
-    assert {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings} == codes
+    assert {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).diagnostics} == codes
 
 
 @pytest.mark.parametrize(("again", "codes"), [(50, {"tcp_retransmits"}), (1, set()), (None, set())])
@@ -91,7 +91,7 @@ def test_segments_sent_again_are_counted_and_many_pointed_out(
     if again is not None:
         (tmp_path / "tcp.json").write_text(json.dumps({"sent": 1000, "retransmitted": again}))
     found = collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8)
-    assert {w.code for w in found.warnings} == codes
+    assert {w.code for w in found.diagnostics} == codes
     assert found.network is not None
     assert found.network.tcp_retransmitted == (None if again is None else again / 1000)
 
@@ -104,15 +104,15 @@ def test_segments_that_only_overtook_each_other_are_told_from_lost_ones(tmp_path
     messages = []
     for in_order in (True, None, False):
         (folder / "link.json").write_text(json.dumps(link | {"in_order": in_order}))
-        (warning,) = collect(EXPERIMENT, folder, cores=8).warnings
-        messages.append(warning.message)
+        (warning,) = collect(EXPERIMENT, folder, cores=8).diagnostics
+        messages.append(f"{warning.message} -> {warning.remedy}")
     assert "were lost," in messages[0] and "lost or overtook" in messages[1] and "as root itself" in messages[2]
 
 
 def test_ranks_that_never_talked_are_shouted_about(tmp_path: Path) -> None:
     rank = [sample(n, 0, 10, 20) | {"communications": []} for n in range(3)]
-    codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).warnings}
-    assert "no_communication" in codes
+    codes = {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).diagnostics}
+    assert "ranks_trained_apart" in codes
 
 
 def test_missing_iterations_are_an_error(tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_a_least_time_brings_every_rank_as_many_iterations_more(tmp_path: Path) 
     rank = [sample(n, 0, 10, 20) for n in range(5)]
     found = collect(longer, write(tmp_path / "more", rank, rank), cores=8)
     assert len(found.iterations) == 2 * 4
-    (short,) = (w for w in found.warnings if w.code == "measured_short")
+    (short,) = (w for w in found.diagnostics if w.code == "measured_short")
     assert "s of min_time's 1, 4 iterations" in short.message
     enough = EXPERIMENT.model_copy(update={"min_time": Seconds(5e-8)})
-    codes = {w.code for w in collect(enough, write(tmp_path / "enough", rank, rank), cores=8).warnings}
+    codes = {w.code for w in collect(enough, write(tmp_path / "enough", rank, rank), cores=8).diagnostics}
     assert "measured_short" not in codes
     for name, left, said in (("fewer", rank[:4], "4 of 5"), ("less", rank[:2], "2 of 3")):
         with pytest.raises(IncompleteSamplesError, match=f"left {said} iterations"):
@@ -171,7 +171,7 @@ def test_a_gpu_run_is_labelled_with_what_nccl_reported(
     breakdown = collect(EXPERIMENT.model_copy(update={"device": Device.CUDA}), folder, cores=8)
     assert breakdown.network is not None
     assert breakdown.network.transport == transport
-    assert {w.code for w in breakdown.warnings} == codes
+    assert {w.code for w in breakdown.diagnostics} == codes
 
 
 def test_calls_under_way_at_once_have_no_bandwidth_of_their_own(tmp_path: Path) -> None:

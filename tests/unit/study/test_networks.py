@@ -97,12 +97,12 @@ def test_kept_reused_shown_and_read_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert why_not(store, wanted[0]) is None
 
     path.write_text('{"format_version": 1, "request": {}}')
-    named = [b.remark for b in read_report(tmp_path).benchmarks if b.remark]
+    named = [b.reason for b in read_report(tmp_path).benchmarks if b.reason]
     assert len(named) == 1
     assert "bench.json has 36 bytes" in str(named[0])
     benchmark(store, wanted, lambda site, why: None)
     assert asked == [4, 1, 1]
-    assert not [b for b in read_report(tmp_path).benchmarks if b.remark]
+    assert not [b for b in read_report(tmp_path).benchmarks if b.reason]
 
 
 def test_wrong_sums_are_no_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_calibrated_values_do_not_replace_their_table(tmp_path: Path) -> None:
     (tmp_path / "link.yaml").symlink_to(table)
     ending = run(["calibrate", str(table), "--folds", "0", "--save", str(tmp_path / "link.yaml")])
     assert ending.code == 2
-    assert "is one of the tables; name another file to write" in ending.err
+    assert "is one of the measurements; name another file to write" in ending.err
     assert table.read_bytes() == before
 
 

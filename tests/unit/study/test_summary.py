@@ -18,11 +18,11 @@ from wirecost.breakdown import (
     PeakMemory,
     Phase,
     Profile,
-    ResultWarning,
     Source,
     Spread,
 )
 from wirecost.breakdown.memory import MemoryKind
+from wirecost.diagnostics import Diagnostic, Severity
 from wirecost.study.summary import PARTS, Summary, summarise
 
 SHARES = st.lists(st.integers(0, 10**12), min_size=5, max_size=5)
@@ -54,7 +54,7 @@ def test_each_number_is_the_breakdowns_own(found: list[Iteration], tokens: int |
             for r in ranks
         ),
         profile=Profile(asked_iterations=2, iterations=tuple(found[:2])),
-        warnings=(ResultWarning(code="a", message="b"),),
+        diagnostics=(Diagnostic("a", Severity.WARNING, "b"),),
     )
     summary = summarise(breakdown.model_dump_json().encode())
     assert list(summary.iteration_times_ns) == breakdown.iteration_times_ns()
@@ -65,7 +65,7 @@ def test_each_number_is_the_breakdowns_own(found: list[Iteration], tokens: int |
         assert summary.phases_ns.get(phase) == breakdown.phase_ns(phase)
     assert summary.tokens_per_s == breakdown.tokens_per_s()
     assert summary.peak == breakdown.largest_peak()
-    assert summary.warnings == breakdown.warnings
+    assert summary.diagnostics == breakdown.diagnostics
     assert breakdown.profile is not None
     assert summary.profile is not None
     assert summary.profile.overlapped == breakdown.profile.share("overlapped_ns")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wirecost.trace.rank import Options, RankTrace, read_file
+from wirecost.trace.file import read_file
+from wirecost.trace.rank import Options, RankTrace
 
 Read = Callable[..., RankTrace]
 

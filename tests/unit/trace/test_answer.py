@@ -12,6 +12,7 @@ import pytest
 from support.simulated_jobs import AllReduce, Busy, Kernel, Load, Send, Step, Synchronise, Wait, simulate
 from support.tracefiles import make_job
 from wirecost.trace import TraceSet, read
+from wirecost.trace.answer import clipped
 
 US = 1_000
 END: list[Step] = [Wait(), Kernel(100 * US, name="adam"), Synchronise()]
@@ -226,3 +227,36 @@ def test_the_five_lines_have_their_labels(tmp_path: Path) -> None:
     assert [label for label, _ in s.answer.lines] == ["Iteration", "Communication", "Cause", "To be won", "Next"]
     assert all(text and not text.endswith(".") for _, text in s.answer.lines)
     assert "median of 4" in s.answer.iteration
+
+
+def test_each_line_of_the_answer_fits_80_columns(tmp_path: Path) -> None:
+    late = only(1, 60 * US, 6 * US)
+    jobs: list[tuple[list[Step], dict[str, Any]]] = [
+        ([*kernels(), *HIDDEN, *END], {}),
+        ([*kernels(), *HIDDEN, *END], {"launch_ns": late}),
+        ([Kernel(100 * US, count=20), AllReduce(3000 * US), *END], {}),
+    ]
+    assert len(jobs) == 3
+    for number, (program, options) in enumerate(jobs):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        answer = solve(folder, program, **options).answer
+        assert len(answer.brief_lines) == 5
+        for label, text in answer.brief_lines:
+            assert text and len(text) <= 64, (label, text)
+
+
+@pytest.mark.parametrize(
+    ("hints", "line"),
+    [
+        (
+            "take more micro-batches, or an interleaved schedule",
+            "take more micro-batches, or an interleaved schedule",
+        ),
+        (f"first (one; {'x' * 20}); {'second ' * 9}", f"first (one; {'x' * 20})"),
+        (f"do this ({'x' * 60}) and that", "do this and that"),
+        (f"do this: {'x ' * 60}", "do this"),
+    ],
+)
+def test_hints_are_cut_between_clauses(hints: str, line: str) -> None:
+    assert clipped(hints) == line

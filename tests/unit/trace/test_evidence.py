@@ -143,3 +143,26 @@ def test_every_name_is_counted_with_its_class(read: Read) -> None:
         ("ncclDevKernel_AllGather_RING_LL(x)", "kernel", True, "name: NCCL", 3, 60_000),
         ("Memset (Device)", "fill", False, "no sign of communication", 3, 15_000),
     ]
+
+
+@pytest.mark.parametrize("prefix", ["gloo", "hccl"])
+def test_an_annotation_that_lasts_as_long_as_the_transfer_says_nothing_of_what_is_launched_meanwhile(
+    read: Read, prefix: str
+) -> None:
+    line = Timeline()
+    line.annotation(f"{prefix}:all_to_all", 0, 500)
+    for k in range(3):
+        line.device(100 * k + 60, 40, STRANGE, launched=100 * k + 10)
+    assert len(read(line.text()).calls) == 0
+
+
+def test_an_annotation_around_many_kernels_is_no_call_of_a_collective(read: Read) -> None:
+    line = Timeline()
+    line.annotation("nccl:all_to_all", 0, 900)
+    for k in range(8):
+        line.device(100 * k + 60, 40, STRANGE, launched=100 * k + 10)
+    assert len(read(line.text()).calls) == 0
+    line = Timeline()
+    line.annotation("nccl:all_to_all", 0, 50)
+    line.device(60, 40, STRANGE, launched=10)
+    assert ops(read(line.text())) == ["all_to_all"]

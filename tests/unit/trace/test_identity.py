@@ -11,9 +11,12 @@ from wirecost.trace.source import TraceError
 @pytest.mark.parametrize(
     ("name", "rank"),
     [
+        ("lora_rank16.json", None), ("rank16-lora.json", None), ("low_rank_4.json", None), ("lora-r16-rank3.json", 3),
         ("rank0_trace.json", 0), ("rank-34.json.gz", 34), ("worker3_step_12.1694128201545.pt.trace.json.gz", 3),
         ("/a/rank7/trace.json", None), ("job.rank_12.json", 12), ("Rank5.json", 5), ("prank3.json", None),
-        ("rank1_worker2.json", None), ("rank1_rank1.json", 1), ("trace.json", None), ("rank123456789.json", None),
+        ("rank1_worker2.json", None), ("local_rank0.json", None), ("tp_rank1_pp-rank0.json", None),
+        ("global_rank3_local_rank0.json", 3), ("ddp_rank2.json", 2), ("k8s-worker-3_12345.1694128201545.pt.trace.json", None),
+        ("worker-3_12345.1694128201545.pt.trace.json", None), ("rank-box_77.1694128201545.pt.trace.json.gz", None), ("rank1_rank1.json", 1), ("trace.json", None), ("rank123456789.json", None),
     ],
 )  # fmt: skip
 def test_ranks_by_name(name: str, rank: int | None) -> None:

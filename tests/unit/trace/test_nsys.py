@@ -181,3 +181,79 @@ def test_names_that_are_no_utf8(shared: Path) -> None:
     with pytest.raises(TraceError, match="malformed database schema"):
         read(folder / "view-as-table.sqlite")
     assert read(folder / "names.sqlite").traces
+
+
+def with_host(path: Path, copies: list[tuple[int, int | None, int | None]]) -> Path:
+    """An export whose kernels have launches: the device lags 5 us behind a host that marks steps of 1000 ns."""
+    db = sqlite3.connect(path)
+    db.executescript("""
+        CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
+            correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, gridX INTEGER, gridY INTEGER,
+            gridZ INTEGER);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
+            correlationId INTEGER, globalPid INTEGER, copyKind INTEGER, srcDeviceId INTEGER, dstDeviceId INTEGER);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER,
+            correlationId INTEGER, nameId INTEGER);
+        CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER,
+            globalTid INTEGER);
+        INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'some_kernel'), (4, 'cudaLaunchKernel_v7000');
+    """)
+    for p in (1, 2):  # two processes with the same correlation ids
+        pid, tid = p * PID, p * PID + 17
+        for k in range(4):
+            at = 1000 * k + (p - 1) * 7
+            db.execute(
+                "INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, ?, NULL, ?)", (at, at + 999, f"iteration {k}", tid)
+            )
+            db.execute(
+                "INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, 'ncclAllReduce', NULL, ?)", (at + 200, at + 220, tid)
+            )
+            for n, (name, begin) in enumerate(((1, 100), (2, 210))):
+                db.execute(
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, 4)",
+                    (at + begin, at + begin + 5, tid, 10 * k + n + 1),
+                )
+                start = at + 5000 + 500 * n
+                db.execute(
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, 8, 1, 1)",
+                    (start, start + 450, p - 1, 7 + n, 10 * k + n + 1, pid, name),
+                )
+        for n, (kind, source, destination) in enumerate(copies):
+            db.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, ?, 9, 0, ?, ?, ?, ?)",
+                (9000 + 10 * n, 9005 + 10 * n, p - 1, pid, kind, source, destination),
+            )
+    db.commit()
+    db.close()
+    return path
+
+
+def test_steps_come_from_launches_and_operations_from_what_nccl_annotates(tmp_path: Path) -> None:
+    traces = read(with_host(tmp_path / "node.sqlite", []))
+    assert len(traces.traces) == 2
+    for trace in traces.traces:
+        assert [(i.window.name, i.window.source) for i in trace.iterations] == [
+            (f"iteration {k}", "launches") for k in range(4)
+        ]
+        assert [i.parts.window_ns for i in trace.iterations] == [1000, 1000, 1000, 950]
+        assert [trace.calls.ops[o] for o in trace.calls.op] == ["all_reduce"] * 4
+        assert {u.why for u in trace.kernels if u.communicates} == {"operator: ncclAllReduce"}
+
+
+def test_copies_have_kinds(tmp_path: Path) -> None:
+    copies = [(1, None, None), (2, None, None), (8, None, None), (10, None, None), (8, 0, 1), (99, None, None)]
+    (trace, _) = read(with_host(tmp_path / "node.sqlite", copies)).traces
+    names = {u.name: u.count for u in trace.kernels if u.kind == "copy"}
+    assert names == {"Memcpy HtoD": 1, "Memcpy DtoH": 1, "Memcpy DtoD": 1, "Memcpy PtoP": 2, "Memcpy": 1}
+    assert "looks_like_communication" in {p.code for p in trace.problems}
+
+
+def test_operator_ranges_are_no_iterations(tmp_path: Path) -> None:
+    ranges = [
+        f"INSERT INTO NVTX_EVENTS VALUES ({s}, {s + 1000}, 59, 'aten::mm, op_id = {s}', NULL, {PID + 17})"
+        for s in (0, 1000)
+    ]
+    also = ["DELETE FROM NVTX_EVENTS", *ranges]
+    (trace,) = read(export(tmp_path / "rank0.sqlite", also=also)).traces
+    assert trace.iterations == []

@@ -70,9 +70,7 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
     assert out.stdout.splitlines()[0].startswith("rank,op,group,iteration,start_ns")
     assert len(out.stdout.splitlines()) == 5
     for kind in ("csv", "parquet"):
-        done = run.invoke(
-            application(), ["trace", str(traces), "--format", kind, "--output", str(tmp_path / kind)]
-        )
+        done = run.invoke(application(), ["trace", str(traces), "--format", kind, "--out", str(tmp_path / kind)])
         assert done.exit_code == 0, done.output
         assert (tmp_path / kind / f"iterations.{kind}").exists()
     assert polars.read_parquet(tmp_path / "parquet" / "iterations.parquet").height == 4

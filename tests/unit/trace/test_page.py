@@ -79,8 +79,8 @@ def test_events_calls_and_kernels_are_those_of_the_traces(tmp_path: Path) -> Non
             (int(s) - zero, int(e) - zero) for s, e in zip(calls.start_ns, calls.end_ns, strict=True)
         ]
         assert {f[3] for f in found} == {"stream 7", "stream 20"}
-        assert [(found[event][4], wait) for event, _, _, wait in drawn["calls"]] == [(1, int(w)) for w in waits]
-        assert {data["ops"][op] for _, op, _, _ in drawn["calls"]} == {"all_reduce in group 0 (default_pg)"}
+        assert [(found[event][4], wait) for event, _, _, wait, _ in drawn["calls"]] == [(1, int(w)) for w in waits]
+        assert {data["ops"][op] for _, op, _, _, _ in drawn["calls"]} == {"all_reduce in group 0 (default_pg)"}
     count = {data["names"][name]: count for name, _, count, _, _ in data["kernels"]}
     assert sum(count.values()) == sum(r["total"] for r in data["ranks"])
     assert max(count.values()) == count["Memcpy HtoD (Pinned -> Device)"] or len(count) > 1

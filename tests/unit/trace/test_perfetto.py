@@ -101,8 +101,10 @@ def test_waits_iterations_and_causes_are_on_the_clock_of_the_events(tmp_path: Pa
     assert all(ns(e["ts"]) in starts and e["name"] == "all_reduce waits for rank 2" for e in listed)
     steps = tracks(document, "wirecost iterations")
     assert [e["name"] for e in steps["rank 0: wirecost"]] == [f"ProfilerStep#{n}" for n in range(3, 8)]
-    causes = [e for events in tracks(document, "wirecost losses").values() for e in events]
-    assert any("Rank 2" in e["name"] for e in causes)
+    losses = [e for events in tracks(document, "wirecost losses").values() for e in events]
+    assert any("Rank 2" in e["name"] for e in losses)
+    why = [e for events in tracks(document, "wirecost causes").values() for e in events]
+    assert len(why) == sum(int(((t.calls.cause >= 0) & (t.calls.exposed_ns > 0)).sum()) for t in traces.traces) > 0
 
 
 @given(st.integers(0, 2**50))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -24,6 +25,11 @@ SOUND = make_job(2, 3, seed=1)[0]
 
 def codes(trace: RankTrace) -> dict[str, int]:
     return {p.code: p.count for p in trace.problems}
+
+
+def name_of(event: Any) -> str:
+    """The name of an event, decoded as its category's type or as a plain one."""
+    return event.name if isinstance(event.name, str) else json.loads(bytes(event.name))
 
 
 def same(trace: RankTrace, text: bytes) -> None:
@@ -74,7 +80,7 @@ def test_slices_and_chunks_of_any_size_give_the_same(size: int, chunk: int, layo
         patch.setattr(stream, "SLICE_BYTES", size)
         pieces = (text[i : i + chunk] for i in range(0, len(text), chunk))
         events = EventStream(pieces, problems)
-        got = [json.loads(bytes(e.name)) for found, _ in events for e in found]
+        got = [name_of(e) for part in events for e in part.events]
     assert got == want
     assert problems.listed() == []
     assert events.metadata["baseTimeNanoseconds"] == json.loads(text)["baseTimeNanoseconds"]
@@ -335,7 +341,7 @@ def test_memory_stays_bounded_by_the_slice(tmp_path: Path, monkeypatch: pytest.M
     path.write_bytes(made)
     monkeypatch.setattr(source, "CHUNK_BYTES", 1000)
     problems = Problems()
-    count = sum(len(found) for found, _ in Watched(source.chunks(path, problems), problems))
+    count = sum(len(part.events) for part in Watched(source.chunks(path, problems), problems))
     assert count == len(json.loads(made)["traceEvents"])
     assert largest <= (1 << 16) + 4096 < len(made)  # the metadata's look-ahead, not the file
 

@@ -64,3 +64,15 @@ def test_outside_an_iteration_it_leaves_nothing(communicator: Communicator) -> N
     recorder: Any = communicator.recorder
     recorder.begin()
     assert recorder.finish().calls == []
+
+
+def test_an_uneven_all_to_all_has_the_size_of_an_even_one_that_sends_as_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dist, "all_to_all_single", lambda *_, **__: None)
+    over = Communicator(Group("expert_parallel", (0, 1, 2), 1, None), Recorder(Counted()))  # type: ignore[arg-type]
+    over.recorder.begin()
+    for sent in ([4, 4, 4], [5, 7, 0], [0, 12, 0]):
+        over.all_to_all(torch.ones(12, 8), torch.ones(12, 8), sent=sent, received=[4, 4, 4])
+    sizes = [call.size_bytes for call in over.recorder.finish().calls]
+    assert sizes == [12 * 8 * 4, 5 * 8 * 4 * 3 / 2, 0]

@@ -15,7 +15,7 @@ from support.parity import LLAMA, TOKENS, WORKLOADS
 from wirecost.spec import Family, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.checks import check_workload
-from wirecost.train.models import Batch, Model, build_model, examples_for, llama, t5
+from wirecost.train.models import Batch, Model, blocks, build_model, examples_for, llama, t5
 from wirecost.train.models.base import run_units
 
 ALL = {**{str(family): workload for family, workload in WORKLOADS.items()}, "llama": LLAMA}
@@ -144,7 +144,7 @@ def test_rotary_scores_depend_on_the_distance_only() -> None:
     rotary = llama.Rotary(64, 8)
     q, k = torch.randn(2, 8)
     cosine, sine = rotary(64, None)
-    scores = llama.rotate(q.expand(64, 8), cosine, sine) @ llama.rotate(k.expand(64, 8), cosine, sine).T
+    scores = blocks.rotate(q.expand(64, 8), cosine, sine) @ blocks.rotate(k.expand(64, 8), cosine, sine).T
     for distance in (0, 1, 9):
         diagonal = scores.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-4, atol=1e-4)
@@ -179,7 +179,12 @@ def test_grouped_heads_share_keys_and_values() -> None:
         ("bert", {"norm": "rmsnorm"}, "norm 'rmsnorm' can't be trained here; only 'layernorm' can"),
         ("t5", {"decoder_sequence_length": 128}, "too few to cut spans out; at least 64 and 2"),
         ("t5", {"activation": "geglu"}, "activation 'geglu' can't be trained here; only 'relu' can"),
-        ("llama", {"mixture_of_experts": {"experts": 4, "top_k": 2}}, "the engine trains no mixture of experts"),
+        ("gpt", {"mixture_of_experts": {"experts": 4, "top_k": 2}}, "can be trained in a Llama only"),
+        (
+            "llama",
+            {"mixture_of_experts": {"experts": 4, "top_k": 2, "dense_layers": 99}},
+            "dense_layers 99 is more than layers",
+        ),
     ],
 )
 def test_what_cannot_be_trained(family: str, changes: dict[str, object], message: str) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from wirecost.model.parameters import count
 from wirecost.spec import Workload
+from wirecost.spec.parameters import count
 from wirecost.spec.presets import named, names
 
 torch = pytest.importorskip("torch")

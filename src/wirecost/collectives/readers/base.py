@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from wirecost.collectives.operations import BARRIER, COLLECTIVES, bus_factor
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import WirecostError, one_of
 from wirecost.text import printable
 
@@ -59,19 +60,30 @@ class Reading:
 
     Attributes:
         ignored: lines of tables that could not be used: torn by other output, or at odds with themselves.
-        notes: one line each on what was read otherwise than printed, or left out, and why.
+        diagnostics: what was read otherwise than printed, or left out, and why.
         corrupt: one line each on results that the benchmark itself found wrong.
     """
 
     source: str
     tables: tuple[Table, ...]
     ignored: int = 0
-    notes: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     corrupt: tuple[str, ...] = ()
 
     @property
     def rows(self) -> tuple[Row, ...]:
         return tuple(row for table in self.tables for row in table.rows)
+
+    @property
+    def every_diagnostic(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics, with those of rows that were left out and of results that are wrong."""
+        every = [*self.diagnostics]
+        if self.ignored:
+            rows = "1 row" if self.ignored == 1 else f"{self.ignored} rows"
+            message = f"{rows} torn or at odds with themselves, left out"
+            every.append(diagnostic("rows_left_out", message, count=self.ignored))
+        every += [diagnostic("corrupt_results", f"CORRUPT RESULTS: {words}") for words in self.corrupt]
+        return tuple(every)
 
     @property
     def hosts(self) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from wirecost.collectives.operations import bus_factor
 from wirecost.collectives.readers.base import MAX_RANKS, ResultFileError
 from wirecost.collectives.readers.printed import Printed
+from wirecost.diagnostics import Diagnostic, diagnostic
 
 FACTOR_SLACK = 0.005
 ROUNDING = 1e-6
@@ -78,7 +79,7 @@ class Devices:
 class GroupSize:
     ranks: int
     groups: int = 1
-    note: str | None = None
+    diagnostic: Diagnostic | None = None
 
 
 def ratio_ranks(collective: str, pairs: Iterable[tuple[Printed, Printed]]) -> tuple[int, int] | None:
@@ -154,8 +155,8 @@ def group_size(
             raise ResultFileError(
                 f"{where}: --ranks {ranks} contradicts the groups of {sizes[0]} ranks that it lists"
             )
-        note = f"{len(sizes)} groups of {sizes[0]} ranks ran at once (NCCL_TESTS_SPLIT)"
-        return GroupSize(sizes[0], len(sizes), note)
+        message = f"{len(sizes)} groups of {sizes[0]} ranks ran at once (NCCL_TESTS_SPLIT)"
+        return GroupSize(sizes[0], len(sizes), diagnostic("split_groups", message))
     if told is not None and fits(told):
         if ranks is not None and ranks != told:
             raise ResultFileError(f"{where}: --ranks {ranks} contradicts the {told} ranks that it lists")

@@ -22,6 +22,7 @@ from wirecost.collectives.readers.group_size import Devices, factor_agrees, grou
 from wirecost.collectives.readers.printed import Printed, agree, printed
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
+from wirecost.diagnostics import diagnostic
 from wirecost.errors import SpecError
 
 
@@ -45,7 +46,7 @@ def parse(data: Any, where: str, *, ranks: int | None = None) -> Reading:
     results = [_dict(result) for result in data["results"]]
     bodies = [(r, mode, _dict(r.get(str(mode)))) for r in results for mode in Mode]
     size = group_size(collective, devices, ratio_ranks(collective, _pairs(bodies)), ranks, where)
-    notes = [size.note] if size.note else []
+    diagnostics = [size.diagnostic] if size.diagnostic else []
     rows: list[Row] = []
     ignored = 0
     for result, mode, body in bodies:
@@ -55,11 +56,12 @@ def parse(data: Any, where: str, *, ranks: int | None = None) -> Reading:
         ignored += made is None
         rows += [made] if made is not None else []
     if any("cpu_time" in body for _, _, body in bodies):
-        notes.append("the times are the CPU's, of the launch (-C): times here are size over alg_bw")
+        message = "the times are the CPU's, of the launch (-C): times here are size over alg_bw"
+        diagnostics.append(diagnostic("cpu_times", message))
     if not rows:
         raise ResultFileError(f"{where}: nccl-tests' JSON without a result whose size, time and bandwidths agree")
     tables = tables_of(rows, hosts=devices.hosts, groups=size.groups, gpu=devices.gpu, span=devices.span)
-    return Reading(where, tuple(tables), ignored, tuple(notes), tuple(_corrupt(data, rows)))
+    return Reading(where, tuple(tables), ignored, tuple(diagnostics), tuple(_corrupt(data, rows)))
 
 
 def _corrupt(data: dict[str, Any], rows: list[Row]) -> list[str]:

@@ -28,6 +28,7 @@ from wirecost.collectives.readers.printed import (
 )
 from wirecost.collectives.request import Mode
 from wirecost.collectives.result import Row
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import SpecError
 
 RANK = re.compile(
@@ -71,7 +72,7 @@ class _Run:
 def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
     """Raises ResultFileError."""
     tables: list[Table] = []
-    notes: list[str] = []
+    diagnostics: list[Diagnostic] = []
     corrupt: list[str] = []
     refusals: list[ResultFileError] = []
     ignored = 0
@@ -87,7 +88,7 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
             refusals.append(refusal)
             continue
         tables += result.tables
-        notes += result.notes
+        diagnostics += result.diagnostics
         corrupt += result.corrupt
         ignored += result.ignored
     if not tables:
@@ -97,8 +98,10 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
             f"{where}: no result line of nccl-tests in it (size, count, type, ..., time, algbw, busbw)"
             + (f"; {ignored} lines of a table are torn by other output" if ignored else "")
         )
-    notes += [f"a table was left out: {str(r).removeprefix(f'{where}: ')}" for r in refusals]
-    return Reading(where, tuple(tables), ignored, tuple(dict.fromkeys(notes)), tuple(dict.fromkeys(corrupt)))
+    left_out = [f"a table was left out: {str(r).removeprefix(f'{where}: ')}" for r in refusals]
+    diagnostics += [diagnostic("table_left_out", message) for message in left_out]
+    distinct = tuple(dict.fromkeys(diagnostics)), tuple(dict.fromkeys(corrupt))
+    return Reading(where, tuple(tables), ignored, *distinct)
 
 
 def _runs(lines: list[str]) -> Iterator[_Run]:
@@ -189,11 +192,11 @@ def _read(run: _Run, where: str, ranks: int | None) -> Reading:
             "command line in it"
         )
     _check_root(collective, run.lines, where)
-    notes: list[str] = []
-    unit_us = _unit(every, run.columns, where, notes)
+    diagnostics: list[Diagnostic] = []
+    unit_us = _unit(every, run.columns, where, diagnostics)
     pairs = [(c.algbw, c.busbw) for _, c in every if c.algbw is not None and c.busbw is not None]
     size = group_size(collective, run.devices, ratio_ranks(collective, pairs), ranks, where)
-    notes += [size.note] if size.note else []
+    diagnostics += [size.diagnostic] if size.diagnostic else []
     fits = [_factor_agrees(collective, size.ranks, cells) for _, cells in every]
     none_fits = not any(fits)
     rows: list[Row] = []
@@ -207,16 +210,17 @@ def _read(run: _Run, where: str, ranks: int | None) -> Reading:
     if not rows:
         raise ResultFileError(f"{where}: no row whose size, time and algbw agree; {at_odds} don't")
     if none_fits:
-        notes.append(
+        message = (
             f"{collective}: busbw is not algbw times the factor of {size.ranks} ranks; bandwidths here are "
             "computed from size and time"
         )
+        diagnostics.append(diagnostic("bandwidth_recomputed", message))
     wrong = [r for r in rows if r.wrong]
     corrupt = [_wrong(wrong, len(rows))] if wrong else []
     tables = tables_of(
         rows, hosts=run.devices.hosts, groups=size.groups, gpu=run.devices.gpu, span=run.devices.span
     )
-    return Reading(where, tuple(tables), at_odds, tuple(notes), tuple(corrupt))
+    return Reading(where, tuple(tables), at_odds, tuple(diagnostics), tuple(corrupt))
 
 
 def _check_root(collective: str, lines: list[Line], where: str) -> None:
@@ -244,7 +248,9 @@ def _guess(lines: list[Line]) -> str | None:
     return ("all_reduce" if shows_all else "reduce_scatter") if reduces else None
 
 
-def _unit(every: list[tuple[Line, Cells]], columns: Columns, where: str, notes: list[str]) -> float | None:
+def _unit(
+    every: list[tuple[Line, Cells]], columns: Columns, where: str, diagnostics: list[Diagnostic]
+) -> float | None:
     """The unit of times in us; None where they are no times of the collective, so that algbw has to tell.
 
     Raises:
@@ -252,7 +258,8 @@ def _unit(every: list[tuple[Line, Cells]], columns: Columns, where: str, notes: 
     """
     checked = [(line, c.time, c.algbw) for line, c in every if c.time is not None and c.algbw is not None]
     if columns.cpu_time:
-        notes.append("the time column is the CPU's, of the launch (-C): times here are size over algbw")
+        message = "the time column is the CPU's, of the launch (-C): times here are size over algbw"
+        diagnostics.append(diagnostic("cpu_times", message))
         return None
 
     def share(unit_us: float) -> float:
@@ -261,7 +268,7 @@ def _unit(every: list[tuple[Line, Cells]], columns: Columns, where: str, notes: 
     if not checked or share(1.0) > 0.5:
         return 1.0
     if share(MILLISECONDS) > 0.5:
-        notes.append("times are in ms (nccl-tests 1.x)")
+        diagnostics.append(diagnostic("times_in_ms", "times are in ms (nccl-tests 1.x)"))
         return MILLISECONDS
     line, time, algbw = checked[-1]
     raise ResultFileError(

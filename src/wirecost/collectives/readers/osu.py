@@ -62,7 +62,6 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
     """Raises ResultFileError."""
     tables: list[Table] = []
     rows: list[Row] = []
-    notes: list[str] = []
     ignored = failed = 0
     title: str | None = None
     columns = _Columns([])
@@ -90,7 +89,7 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
     if not tables:
         raise ResultFileError(f"{where}: OSU's benchmark without any result line")
     corrupt = [f"the benchmark itself says: {failed} results failed the validation"] if failed else []
-    return Reading(where, tuple(tables), ignored, tuple(notes), tuple(corrupt))
+    return Reading(where, tuple(tables), ignored, (), tuple(corrupt))
 
 
 def _row(title: str, cells: list[str], columns: _Columns, where: str, ranks: int | None) -> Row | None:

@@ -21,6 +21,7 @@ KINDS = {
     "link": "links",
     "stack": "stacks",
     "study": "studies",
+    "testbed": "testbeds",
 }
 
 

@@ -38,7 +38,7 @@ function describe(event) {
     if (++listed > 5) { lines.push("…"); break; }
     const call = rank.calls.get(i);
     lines.push(data.names[rank.names[i]].slice(0, 200) + "  " + text(rank.ends[i] - rank.starts[i]));
-    if (call) lines.push("   " + data.ops[call.op] + ", exposed " + text(call.exposed) + (call.wait >= 0 ? ", waits " + text(call.wait) : ", wait unknown"));
+    if (call) lines.push("   " + data.ops[call.op] + ", exposed " + text(call.exposed) + (call.wait >= 0 ? (call.bubble ? ", bubble " : ", waits ") + text(call.wait) : ", wait unknown"));
   }
   return lines.join("\n");
 }

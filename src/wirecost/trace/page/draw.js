@@ -3,7 +3,7 @@ const canvas = document.getElementById("canvas"), scroll = document.getElementBy
 const overview = document.getElementById("overview"), ctx = canvas.getContext("2d");
 const AXIS = 24, LANE = 15, GAP = 8;
 const STRIP = data.ranks.length > 48 ? 10 : data.ranks.length > 16 ? 16 : 26;
-const STACK = ["compute", "overlapped", "memory", "exposed"];   // from the bottom up
+const STACK = ["compute", "overlapped", "memory", "bubble", "wait", "exposed"];   // from the bottom up
 let view = [0, END], selection = null, wanted = null, colors = {};
 const opened = new Set(data.ranks.length <= 2 ? data.ranks.keys() : []);
 const labelWidth = () => scroll.clientWidth < 520 ? 58 : 92;
@@ -11,7 +11,7 @@ const rowHeight = (r) => STRIP + GAP + (opened.has(r) ? data.ranks[r].lanes.leng
 
 function readColors() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ["page", "panel", "ink", "dim", "line", "accent", "mark", "compute", "overlapped", "transfer", "wait", "memory", "idle", "on-bar"])
+  for (const name of ["page", "panel", "ink", "dim", "line", "accent", "mark", "compute", "overlapped", "transfer", "wait", "bubble", "memory", "idle", "on-bar"])
     colors[name] = style.getPropertyValue("--" + name).trim();
   colors.exposed = colors.transfer;
 }
@@ -28,11 +28,11 @@ function sized(target, width, height) {
   return context;
 }
 
-// One strip of stacked shares. `sums(k, time)` gives the ns of category k before a time.
+// One strip of stacked shares. `sums(time)` gives the ns before a time of the four categories, of waits and of bubbles.
 function strip(context, sums, weight, from, to, left, top, width, height) {
-  const columns = Math.max(1, Math.round(width)), edges = STACK.map(() => 0), scale = window.devicePixelRatio || 1;
+  const columns = Math.max(1, Math.round(width)), scale = window.devicePixelRatio || 1;
   const at = (i) => from + (to - from) * i / columns;
-  STACK.forEach((name, s) => { edges[s] = sums(CATEGORIES.indexOf(name), from); });
+  let before = sums(from);
   let run = null;                                    // columns that look the same are one rectangle
   const flush = (end) => {
     if (!run) return;
@@ -44,11 +44,13 @@ function strip(context, sums, weight, from, to, left, top, width, height) {
     });
   };
   for (let i = 0; i < columns; i++) {
-    const heights = STACK.map((name, s) => {
-      const now = sums(CATEGORIES.indexOf(name), at(i + 1)), share = (now - edges[s]) / ((to - from) / columns * weight);
-      edges[s] = now;
-      return Math.round(Math.min(1, share) * height * scale) / scale;
-    });
+    const now = sums(at(i + 1)), whole = (to - from) / columns * weight;
+    const [compute, overlapped, exposed, memory, wait, bubble] = now.map((value, k) => (value - before[k]) / whole);
+    // What of a wait compute hides isn't exposed: the exposed time is taken for waiting first.
+    const bubbles = Math.min(exposed, bubble), waits = Math.min(exposed - bubbles, wait);
+    const heights = [compute, overlapped, memory, bubbles, waits, exposed - bubbles - waits]
+      .map(share => Math.round(Math.min(1, share) * height * scale) / scale);
+    before = now;
     if (run && run.heights.every((h, s) => h === heights[s])) continue;
     flush(i); run = {start: i, heights};
   }
@@ -77,7 +79,7 @@ function row(r, y, width) {
   if (to > from) {
     const start = Math.floor(x(from)), end = Math.ceil(x(to));   // whole pixels: no column is smeared over two
     ctx.fillStyle = colors.idle; ctx.fillRect(start, top, end - start, STRIP);
-    strip(ctx, (k, t) => before(rank, k, t), 1, timeAt(start), timeAt(end), start, top, end - start, STRIP);
+    strip(ctx, t => sumsBefore(rank, t), 1, timeAt(start), timeAt(end), start, top, end - start, STRIP);
     waits(rank, top);
   }
   for (const [name, start, end] of rank.steps) {
@@ -97,11 +99,13 @@ function row(r, y, width) {
   }
 }
 
+const sumsBefore = (rank, t) => [0, 1, 2, 3].map(k => before(rank, k, t)).concat(waited(rank, "wait", t), waited(rank, "bubble", t));
+
 function waits(rank, top) {                          // a thin line above what a collective waits for others
-  ctx.fillStyle = colors.wait;
   for (const [i, call] of rank.calls) {
     if (call.wait <= 0 || rank.starts[i] > view[1] || rank.starts[i] + call.wait < view[0]) continue;
     const left = x(rank.starts[i]), right = x(rank.starts[i] + call.wait);
+    ctx.fillStyle = call.bubble ? colors.bubble : colors.wait;
     if (right - left >= 1) ctx.fillRect(left, top - 3, right - left, 3);
   }
 }
@@ -155,13 +159,13 @@ function drawOverview() {
   const width = overview.clientWidth, height = 22, context = sized(overview, width, height), left = labelWidth();
   if (!sumOfAll) {                                   // a sample of the ranks is enough for a strip of 22 pixels
     const every = Math.ceil(data.ranks.length / 24), sample = data.ranks.filter((_, r) => r % every === 0);
-    const columns = Math.max(1, Math.round(width - left)), table = CATEGORIES.map(() => new Float64Array(columns + 1));
-    for (const rank of sample) for (let k = 0; k < 4; k++) for (let i = 0; i <= columns; i++) table[k][i] += before(rank, k, END * i / columns);
+    const columns = Math.max(1, Math.round(width - left)), table = [];
+    for (let i = 0; i <= columns; i++) table.push(sample.map(rank => sumsBefore(rank, END * i / columns)).reduce((a, b) => a.map((v, k) => v + b[k])));
     sumOfAll = {columns, table, weight: sample.length};
   }
   context.fillStyle = colors.idle; context.fillRect(left, 2, width - left, height - 4);
   const {columns, table, weight} = sumOfAll;
-  strip(context, (k, t) => table[k][Math.min(columns, Math.round(t / END * columns))], weight, 0, END, left, 2, columns, height - 4);
+  strip(context, t => table[Math.min(columns, Math.round(t / END * columns))], weight, 0, END, left, 2, columns, height - 4);
   const from = left + Math.max(0, view[0]) / END * (width - left), to = left + Math.min(END, view[1]) / END * (width - left);
   context.fillStyle = colors.page; context.globalAlpha = 0.6;
   context.fillRect(left, 0, from - left, height); context.fillRect(to, 0, width - to, height); context.globalAlpha = 1;

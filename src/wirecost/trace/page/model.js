@@ -41,7 +41,24 @@ for (const rank of data.ranks) {
   const running = rows => { let most = -Infinity; return Float64Array.from(rows, i => most = Math.max(most, ends[i])); };
   rank.latest = running(Array.from(starts.keys()));  // the latest end so far: where to start looking
   for (const lane of rank.lanes) lane.latest = running(lane.rows);
-  rank.calls = new Map(rank.calls.map(([event, op, exposed, wait]) => [event, {op, exposed, wait}]));
+  rank.calls = new Map(rank.calls.map(([event, op, exposed, wait, bubble]) => [event, {op, exposed, wait, bubble}]));
+  rank.waits = {wait: merged(rank, 0), bubble: merged(rank, 1)};
+}
+
+function merged(rank, bubble) {                      // when calls wait for others: disjoint stretches, and their sums
+  const found = {from: [], to: [], sum: [0]};
+  for (const [i, call] of [...rank.calls].sort((a, b) => rank.starts[a[0]] - rank.starts[b[0]])) {
+    if (call.wait <= 0 || call.bubble !== bubble) continue;
+    const last = found.to.length - 1, from = rank.starts[i], to = from + call.wait;
+    if (last >= 0 && from <= found.to[last]) found.to[last] = Math.max(found.to[last], to);
+    else { found.from.push(from); found.to.push(to); }
+  }
+  found.from.forEach((from, n) => found.sum.push(found.sum[n] + found.to[n] - from));
+  return found;
+}
+function waited(rank, kind, time) {                  // ns of waiting before a time
+  const {from, to, sum} = rank.waits[kind], i = first(to, time);
+  return sum[i] + (i < from.length ? Math.max(0, time - from[i]) : 0);
 }
 
 function before(rank, k, time) {                     // ns of category k before a time

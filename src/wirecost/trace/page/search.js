@@ -1,6 +1,6 @@
 // Kernel names: the table, the search, and the way from match to match.
 const box = byId("search"), hits = byId("hits"), body = document.querySelector("#kernels tbody");
-let shown = 40, matches = [], at = -1;
+let shown = 20, matches = [], at = -1;
 const lower = data.names.map(name => name.toLowerCase());
 
 function listKernels() {
@@ -12,7 +12,7 @@ function listKernels() {
     const label = element("span", "", "long");
     label.append(dot, data.names[name]); label.title = data.names[name]; first.append(label);
     line.append(first, element("td", KINDS[kind]), element("td", count.toLocaleString("en"), "n"), element("td", text(ns), "n"), element("td", percent(whole ? ns / whole : 0), "n"));
-    line.cells[1].title = why; line.cells[1].append(element("small", why));
+    line.cells[1].title = why; if (kind === 1 || !why.startsWith("no sign")) line.cells[1].append(element("small", why));
     line.onclick = () => { box.value = data.names[name]; search(); byId("timeline").scrollIntoView({behavior: "smooth"}); };
     return line;
   }));

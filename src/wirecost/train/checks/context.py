@@ -16,6 +16,11 @@ def check_context_parallel(workload: Workload, plan: Plan) -> str | None:
             f"{where}: context_parallel splits causal sequences, so it needs family gpt, not {workload.family}; "
             "use tensor_parallel with sequence_parallel"
         )
+    if workload.latent_attention is not None:
+        return (
+            f"{where}: context_parallel gathers keys and values of one size, which latent_attention hasn't; use "
+            "tensor_parallel with sequence_parallel"
+        )
     chunks = 2 * plan.context_parallel
     if plan.sequence_parallel:
         chunks *= plan.tensor_parallel

@@ -5,13 +5,18 @@ from __future__ import annotations
 from wirecost.spec import DataParallel, Experiment, GradientTraffic, PipelineSchedule, Plan, Recompute, Workload
 from wirecost.spec.workload import nearest_multiples
 from wirecost.train.checks.context import check_context_parallel
+from wirecost.train.checks.experts import check_balance, check_expert_ranks, check_experts
+from wirecost.train.checks.sharding import check_sharding_group
 from wirecost.train.checks.tensor import check_tensor_parallel
 
 
 def check_plan(plan: Plan) -> str | None:
     """Returns why the engine can't run a plan with any workload, or None if it can."""
-    if plan.expert_parallel != 1:
-        return f"plan '{plan.name}': the engine runs expert_parallel 1, not {plan.expert_parallel}"
+    if plan.expert_parallel > 1 and plan.data_parallel is DataParallel.ZERO3 and plan.sharding_group == "node":
+        return (
+            f"plan '{plan.name}': zero3 can't replicate experts over hosts beside expert_parallel "
+            f"{plan.expert_parallel}; use sharding_group all, or zero1 or zero2"
+        )
     if plan.matrix_precision is not None:
         return (
             f"plan '{plan.name}': the engine multiplies matrices in 'precision' ({plan.precision}), not in "
@@ -73,6 +78,7 @@ def check_combination(workload: Workload, plan: Plan) -> str | None:
     return (
         check_tensor_parallel(workload, plan)
         or check_context_parallel(workload, plan)
+        or check_experts(workload, plan)
         or _check_stages(workload, plan)
     )
 
@@ -93,6 +99,10 @@ def check_experiment(experiment: Experiment) -> str | None:
 
     The experiment's workload and plan pass `check_combination`.
     """
+    if problem := (
+        check_sharding_group(experiment) or check_expert_ranks(experiment) or check_balance(experiment)
+    ):
+        return problem
     plan = experiment.plan
     if plan.pipeline_schedule is PipelineSchedule.INTERLEAVED and experiment.accumulation % plan.pipeline_parallel:
         return (

@@ -40,8 +40,16 @@ def _check_t5(workload: Workload) -> str | None:
 
 
 def _check_rotary(workload: Workload) -> str | None:
+    if workload.latent_attention is not None:
+        if workload.latent_attention.rope_head_dim % 2:
+            size = workload.latent_attention.rope_head_dim
+            return f"rotary positions need an even latent_attention.rope_head_dim, not {size}"
+        return _check_grouped_attention(workload)
     if workload.head_size % 2:
         return f"rotary positions need an even head_dim, not {workload.head_size}"
+    moe = workload.mixture_of_experts
+    if moe is not None and moe.dense_layers > workload.layers:
+        return f"mixture_of_experts.dense_layers {moe.dense_layers} is more than layers {workload.layers}"
     return None
 
 
@@ -88,9 +96,13 @@ VARIANTS: dict[Family, list[Variant]] = {
 
 def check_workload(workload: Workload) -> str | None:
     """Returns why the engine can't train a workload, or None if it can."""
-    if workload.mixture_of_experts:
-        return f"workload '{workload.name}': the engine trains no mixture of experts"
     variant = variant_of(workload)
+    for key in ("mixture_of_experts", "latent_attention"):
+        if getattr(workload, key) and variant.name != "llama":
+            return (
+                f"workload '{workload.name}': {key} can be trained in a Llama only (family gpt, activation "
+                "swiglu, norm rmsnorm, positions rotary, biases false)"
+            )
     if mismatches := _mismatches(workload, variant):
         key = mismatches[0]
         given, trained = getattr(workload, key), variant.needs[key]

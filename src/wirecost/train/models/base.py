@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -16,6 +17,16 @@ rank has only a part of each sequence.
 
 State = tuple[torch.Tensor, ...]
 """The tensors that one unit passes to the next: activations, (batch, sequence, hidden)."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns a function that `torch.compile` doesn't trace, because it communicates or depends on routed
+    numbers of tokens."""
+    return torch.compiler.disable(function)  # type: ignore[return-value]
 
 
 class Unit(nn.Module):

@@ -55,6 +55,12 @@ class Attend(nn.Module):
         )
 
 
+def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
+    """Rotates `x`, (..., head_size). The first and the second half of the last dimension form the pairs."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
+
+
 class SelfAttention(nn.Module):
     """Multi-head attention over (batch, sequence, hidden).
 
@@ -112,6 +118,19 @@ class MLP(nn.Module):
         return self.down(self.activation(self.up(x)))
 
 
+class GatedMLP(nn.Module):
+    """A SwiGLU MLP (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, hidden: int, ffn_hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, ffn_hidden, bias=False)
+        self.up = nn.Linear(hidden, ffn_hidden, bias=False)
+        self.down = nn.Linear(ffn_hidden, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(functional.silu(self.gate(x)) * self.up(x))
+
+
 def keep_inputs(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Returns the result of `forward`, of which only the inputs are kept. Backward recomputes everything else."""
     # No unit draws random numbers, so the state of the generator needn't be kept.
@@ -160,6 +179,10 @@ class VocabularyLoss(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+RESIDUAL = ("attention.out.weight", "mlp.down.weight", "mlp.experts.down", "mlp.shared.down.weight")
+"""Weights whose outputs are added to the residual stream."""
+
+
 def initialise(model: nn.Module, layers: int | None = None) -> None:
     """Initialises a model as GPT-2 (Radford et al. 2019, section 2.3) or BERT.
 
@@ -172,5 +195,5 @@ def initialise(model: nn.Module, layers: int | None = None) -> None:
         if name.endswith("bias"):
             nn.init.zeros_(parameter)
         elif "norm" not in name:
-            residual = layers is not None and name.endswith(("attention.out.weight", "mlp.down.weight"))
+            residual = layers is not None and name.endswith(RESIDUAL)
             nn.init.normal_(parameter, std=0.02 / (2 * layers) ** 0.5 if layers and residual else 0.02)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from wirecost.errors import SpecError
-from wirecost.model.parameters import count
 from wirecost.spec import Workload
+from wirecost.spec.parameters import count
 from wirecost.train.checks import check_workload
 from wirecost.train.checks.workloads import variant_of
 from wirecost.train.models.base import Model

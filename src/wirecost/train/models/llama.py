@@ -3,13 +3,15 @@ arXiv:2307.09288; Llama 3, arXiv:2407.21783)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
-from torch.nn import functional
 
 from wirecost.spec import Workload
 from wirecost.train.models.base import Batch, Model, State, Unit
-from wirecost.train.models.blocks import Attend, VocabularyLoss, initialise
+from wirecost.train.models.blocks import Attend, GatedMLP, VocabularyLoss, initialise, rotate
+from wirecost.train.models.latent import MultiHeadLatentAttention
 
 ROTARY_BASE = 500_000.0
 """The base of Llama 3. It affects what is learned, but not the cost of training."""
@@ -41,12 +43,6 @@ class Rotary(nn.Module):
         return self.cosine[positions], self.sine[positions]
 
 
-def rotate(x: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """Rotates `x`, (..., head_size). The first and the second half of the last dimension form the pairs."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
-
-
 class GroupedAttention(nn.Module):
     """Causal attention in which `heads / kv_heads` query heads share keys and values (Ainslie et al. 2023)."""
 
@@ -71,55 +67,58 @@ class GroupedAttention(nn.Module):
         return self.out(self.attend(q, k, v).transpose(1, 2).flatten(2))
 
 
-class GatedMLP(nn.Module):
-    """A SwiGLU MLP (Shazeer 2020, arXiv:2002.05202)."""
-
-    def __init__(self, hidden: int, ffn_hidden: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(hidden, ffn_hidden, bias=False)
-        self.up = nn.Linear(hidden, ffn_hidden, bias=False)
-        self.down = nn.Linear(ffn_hidden, hidden, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(functional.silu(self.gate(x)) * self.up(x))
-
-
 class LlamaEmbedding(Unit):
-    """The embedding of the tokens."""
+    """The embedding of the tokens.
+
+    If a loss balances experts, states have a second tensor: the sum of this loss over the layers, an FP32 scalar.
+    """
 
     def __init__(self, workload: Workload) -> None:
         super().__init__()
         self.tokens = nn.Embedding(workload.vocab_size, workload.hidden)
+        moe = workload.mixture_of_experts
+        self.balances = moe is not None and moe.aux_loss > 0
 
     def forward(self, state: State, batch: Batch) -> State:
-        return (self.tokens(batch["inputs"]),)
+        x = self.tokens(batch["inputs"])
+        # The zero depends on `x`, because a pipeline computes a gradient for every tensor of a state.
+        return (x, 0 * x.flatten()[0].float()) if self.balances else (x,)
 
 
 class LlamaLayer(Unit):
-    """A decoder layer. `rotary` is the same object in every layer."""
+    """A decoder layer.
+
+    Args:
+        rotary: the same object in every layer.
+        mlp: the MLP, over (batch, sequence, hidden).
+    """
 
     layers = 1
 
-    def __init__(self, workload: Workload, rotary: Rotary) -> None:
+    def __init__(self, workload: Workload, rotary: Rotary, mlp: nn.Module) -> None:
         super().__init__()
         self.rotary = rotary
         self.attention_norm = _norm(workload)
-        self.attention = GroupedAttention(
-            workload.hidden, workload.heads, workload.key_value_heads, workload.head_size
-        )
+        self.attention = _attention(workload)
         self.mlp_norm = _norm(workload)
-        self.mlp = GatedMLP(workload.hidden, workload.ffn)
+        self.mlp = mlp
 
     def forward(self, state: State, batch: Batch) -> State:
-        (x,) = state
+        x, *aux_losses = state
         angles = self.rotary(batch["inputs"].shape[1], batch.get("positions"))
         x = x + self.attention(self.attention_norm(x), angles)
-        return (x + self.mlp(self.mlp_norm(x)),)
+        mlp: Any = self.mlp
+        if not aux_losses or isinstance(mlp, GatedMLP):
+            return (x + mlp(self.mlp_norm(x)), *aux_losses)
+        y, aux_loss = mlp.balanced(self.mlp_norm(x))
+        return x + y, aux_losses[0] + aux_loss
 
 
 class LlamaHead(Unit):
-    """The last norm, and the mean cross-entropy of the next token. The output weights may be those of the
-    embedding."""
+    """The last norm, and the mean cross-entropy of the next token, plus the loss that balances experts.
+
+    The output weights may be those of the embedding.
+    """
 
     def __init__(self, workload: Workload, weight: torch.Tensor) -> None:
         super().__init__()
@@ -127,21 +126,40 @@ class LlamaHead(Unit):
         self.vocabulary = VocabularyLoss(weight)
 
     def forward(self, state: State, batch: Batch) -> State:
-        (x,) = state
-        return (self.vocabulary(self.norm(x), batch["targets"]),)
+        x, *aux_losses = state
+        loss = self.vocabulary(self.norm(x), batch["targets"])
+        return (loss + aux_losses[0] if aux_losses else loss,)
 
 
 def llama(workload: Workload) -> Model:
     """Returns an initialised Llama."""
     embedding = LlamaEmbedding(workload)
-    rotary = Rotary(workload.sequence_length, workload.head_size)
+    latent = workload.latent_attention
+    rotary = Rotary(workload.sequence_length, latent.rope_head_dim if latent else workload.head_size)
     weight = embedding.tokens.weight
     if not workload.tied_embeddings:
         weight = nn.Parameter(torch.empty_like(weight))
-    layers = [LlamaLayer(workload, rotary) for _ in range(workload.layers)]
+    layers = [LlamaLayer(workload, rotary, _mlp(workload, number)) for number in range(workload.layers)]
     model = Model([embedding, *layers, LlamaHead(workload, weight)])
     initialise(model, workload.layers)
     return model
+
+
+def _attention(workload: Workload) -> nn.Module:
+    if workload.latent_attention is not None:
+        return MultiHeadLatentAttention(workload.hidden, workload.heads, workload.latent_attention)
+    return GroupedAttention(workload.hidden, workload.heads, workload.key_value_heads, workload.head_size)
+
+
+def _mlp(workload: Workload, layer: int) -> nn.Module:
+    """Returns the MLP of a layer: a mixture of experts if the workload has one and this isn't a dense layer."""
+    moe = workload.mixture_of_experts
+    if moe is None or layer < moe.dense_layers:
+        return GatedMLP(workload.hidden, workload.ffn)
+    # The import loads PyTorch's compiler, which takes a second that other models don't need.
+    from wirecost.train.models.experts import MixtureMLP
+
+    return MixtureMLP(workload)
 
 
 def _norm(workload: Workload) -> nn.RMSNorm:

@@ -14,13 +14,14 @@ import torch
 from torch import nn
 
 from wirecost.breakdown import Phase
-from wirecost.spec import Plan
+from wirecost.spec import GradientTraffic, Plan
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.parallel.buckets import Bucket, into_buckets
 from wirecost.train.parallel.chains import chains_for
 from wirecost.train.parallel.gradients import GradientsReady, Places
 from wirecost.train.parallel.traffic import traffic_for
+from wirecost.train.parallel.traffic.int8 import BLOCK
 from wirecost.train.parallel.whole import WholeParameters
 from wirecost.train.recorder import Recorder
 
@@ -35,8 +36,12 @@ class BucketedAllReduce(WholeParameters):
         self.recorder = recorder
         self.overlap = plan.overlap and not self.one_buffer
         device, dtype = self.parameters[0].device, self.parameters[0].dtype
-        self.buckets = into_buckets(self.parameters, None if self.one_buffer else plan.bucket_bytes)
-        buffer = torch.empty(sum(b.size for b in self.buckets), dtype=dtype, device=device)
+        self.buckets = into_buckets(
+            self.parameters,
+            None if self.one_buffer else plan.bucket_bytes,
+            alignment=_alignment(plan, groups),
+        )
+        buffer = torch.zeros(sum(b.size for b in self.buckets), dtype=dtype, device=device)
         self.flat = buffer.split([b.size for b in self.buckets])
         self.places = Places(dict(pair for b in self.buckets for pair in b.views(self.flat[b.index])))
         self.traffic = traffic_for(plan, Communicator(groups.data, recorder), self.buckets, device)
@@ -67,3 +72,13 @@ class FlatAllReduce(BucketedAllReduce):
     """All-reduces all gradients in one buffer after backward."""
 
     one_buffer = True
+
+
+def _alignment(plan: Plan, groups: Groups) -> int:
+    """Returns the number of elements at a multiple of which each parameter starts.
+
+    Tensor-parallel ranks hold copies of some parameters beside shards of others. In 8 bits the elements of a block
+    share a scale. If a block held elements of a shard too, the copies would get different gradients.
+    """
+    blocks = plan.gradient_traffic is GradientTraffic.INT8 and groups.tensor.size > 1
+    return BLOCK if blocks else 1

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 import torch
 from torch import nn
 
 from wirecost.train.groups import Group
 from wirecost.train.models import Batch
+from wirecost.train.models.base import uncompiled
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns a function that `torch.compile` doesn't trace, because it communicates."""
-    return torch.compiler.disable(function)  # type: ignore[return-value]
+__all__ = ["DataParallelStrategy", "Execution", "uncompiled"]
 
 
 class DataParallelStrategy(Protocol):

@@ -12,6 +12,7 @@ from wirecost.train.parallel.all_reduce import BucketedAllReduce, FlatAllReduce
 from wirecost.train.parallel.alone import Alone
 from wirecost.train.parallel.base import DataParallelStrategy
 from wirecost.train.parallel.ddp import OverlappedDDP
+from wirecost.train.parallel.expert_data import ExpertStrategies, Subset, is_expert
 from wirecost.train.parallel.zero1 import Zero1
 from wirecost.train.parallel.zero2 import Zero2
 from wirecost.train.recorder import Recorder
@@ -32,16 +33,27 @@ def holds_masters(plan: Plan, groups: Groups) -> bool:
 
 def apply_data_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> DataParallelStrategy:
     """Applies a plan's data parallelism to a model or to a rank's part of it, and returns the strategy."""
+    shards_all = holds_masters(plan, groups)  # ZeRO-3 handles experts itself
+    if shards_all or not any(is_expert(parameter) for parameter in model.parameters()):
+        return _strategy(plan, model, groups, recorder)
+    dense = _strategy(plan, Subset(model, lambda p: not is_expert(p)), groups, recorder)
+    experts = _strategy(plan, Subset(model, is_expert), groups.of_experts(), recorder)
+    return ExpertStrategies(model, dense, experts, groups)
+
+
+def _strategy(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> DataParallelStrategy:
     if plan.data_parallel in (DataParallel.ALL_REDUCE, DataParallel.DDP) and groups.data.size == 1:
         return Alone(model)
     if plan.data_parallel is DataParallel.DDP and (
         # DistributedDataParallel needs one backward after each forward, and always overlaps. Its compressed
         # collectives can't be recorded. It splits compiled code at its buckets and copies each gradient
-        # separately: with GPT-2-Medium on two H200, the host took as long as the GPU.
+        # separately: with GPT-2-Medium on two H200, the host took as long as the GPU. It has one group for all
+        # parameters, also for experts.
         plan.pipeline_parallel > 1
         or not plan.overlap
         or plan.gradient_traffic is not GradientTraffic.NATIVE
         or plan.compile
+        or plan.expert_parallel > 1
     ):
         return BucketedAllReduce(model, plan, groups, recorder)
     if plan.data_parallel is DataParallel.ZERO3 and groups.sharding.size == 1:

@@ -106,7 +106,7 @@ class ShardedOptimizer:
         bucket_of = {p: bucket.index for bucket in self.buckets for p in bucket.parameters}
         units = [m for m in model.modules() if isinstance(m, Unit)] or [model]
         for unit in units:
-            needed = sorted({bucket_of[p] for p in unit.parameters()}, reverse=True)
+            needed = sorted({bucket_of[p] for p in unit.parameters() if p in bucket_of}, reverse=True)
 
             def wait(_module: nn.Module, _inputs: object, needed: list[int] = needed) -> None:
                 if not self._gathers:

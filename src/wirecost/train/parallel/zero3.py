@@ -4,6 +4,8 @@ In every micro-batch, each unit gathers its parameters before forward and again 
 reduce-scatters its gradients. Parameters that units share, as a tied embedding, belong to the root, and so do
 units that consist mostly of them. The root's parameters are gathered once per micro-batch. FSDP2 keeps FP32
 master weights and casts the parameters that it gathers.
+
+Experts that are divided among ranks are sharded over the ranks that hold the same ones, as blocks of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -25,6 +28,7 @@ from wirecost.train.communicator import Communicator, Pending
 from wirecost.train.groups import Group, Groups
 from wirecost.train.models.base import Unit
 from wirecost.train.parallel.base import uncompiled
+from wirecost.train.parallel.expert_data import is_expert
 from wirecost.train.parallel.traffic import WIRE_DTYPES
 from wirecost.train.recorder import Recorder
 from wirecost.train.streams import use_stream
@@ -39,6 +43,8 @@ class Zero3:
     never runs during computation. On a CPU reduce-scatters never overlap, because FSDP2 uses streams for that.
 
     Attributes:
+        parts: the shards of the parameters that all data-parallel ranks share, and those of divided experts, each
+            with the groups over which they are disjoint.
         blocks: lists of modules whose parameters are gathered together. The first one is the root.
     """
 
@@ -47,16 +53,22 @@ class Zero3:
         self.recorder = recorder
         self.overlap = plan.overlap
         self.sharding = Communicator(groups.sharding, recorder)
+        self.expert_sharding = Communicator(groups.of_experts().sharding, recorder)
         self.replication = Communicator(groups.replication, recorder)
         self.device = next(model.parameters()).device
         self.last = True
         self._reduced_since: Any = None
         self._waiting_since: Any = None
         tags = {name: vars(p) for name, p in model.named_parameters() if vars(p)}
-        self.blocks = self._shard(model, plan)
+        self.blocks = self._shard(model, plan, groups)
         for name, parameter in model.named_parameters():
             vars(parameter).update(tags.get(name, {}))
         self.parameters = list(model.parameters())
+        shared, experts = ([p for p in self.parameters if is_expert(p) is kind] for kind in (False, True))
+        self.parts: list[tuple[Shards, list[Group]]] = [(Shards(shared, groups.sharding), [groups.sharding])]
+        if experts:
+            of_experts = groups.of_experts().sharding
+            self.parts.append((Shards(experts, of_experts), [of_experts, groups.expert]))
         self._time_gathers()
 
     @property
@@ -81,12 +93,10 @@ class Zero3:
         pass
 
     def optimizer_parameters(self) -> Sequence[nn.Parameter]:
-        return self.parameters
+        return [p for shards, _ in self.parts for p in shards.parameters]
 
     def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
-        for parameter in self.parameters:
-            assert isinstance(parameter.grad, DTensor)
-            yield parameter, parameter.grad.to_local()
+        return chain.from_iterable(shards.gradient_pieces() for shards, _ in self.parts)
 
     def after_step(self) -> None:
         pass
@@ -100,25 +110,32 @@ class Zero3:
     def carried(self) -> dict[str, torch.Tensor]:
         return {}
 
-    def _shard(self, model: nn.Module, plan: Plan) -> list[list[nn.Module]]:
+    def _shard(self, model: nn.Module, plan: Plan, groups: Groups) -> list[list[nn.Module]]:
         """Shards a model, and returns the blocks: the root's, and then those of the units in the order of
         forward."""
         options: dict[str, Any] = {
-            "mesh": self.sharding.group.mesh(self.device.type),
             "mp_policy": MixedPrecisionPolicy(
-                param_dtype=GATHERED_AS[plan.precision], reduce_dtype=WIRE_DTYPES.get(plan.gradient_traffic)
+                param_dtype=GATHERED_AS[plan.precision],
+                reduce_dtype=WIRE_DTYPES.get(plan.gradient_traffic),
+                cast_forward_inputs=False,  # the embedding has the precision of the plan, and scalars stay FP32
             ),
         }
+        mesh = self.sharding.group.mesh(self.device.type)
+        expert_mesh = mesh
+        if groups.expert.size > 1:
+            expert_mesh = groups.with_process_group(groups.of_experts().sharding).mesh(self.device.type)
         units = [m for m in model.modules() if isinstance(m, Unit)]
         users = Counter(p for unit in units for p in set(unit.parameters()))
         shared = {p for p, count in users.items() if count > 1}
-        blocks = [[model], *(own for unit in units if (own := _own_modules(unit, shared)))]
+        blocks = [[model], *(block for unit in units for block in _own_blocks(unit, shared))]
         for modules in reversed(blocks):  # the root is last, because it takes the remaining parameters
-            fully_shard(modules, **options)
-        for block in map(_first, blocks):
+            fully_shard(modules, mesh=expert_mesh if _are_experts(modules) else mesh, **options)
+        for modules in blocks:
+            block = _first(modules)
+            sharding = self.expert_sharding if _are_experts(modules) else self.sharding
             # FSDP2 needs only the methods of these classes.
-            block.set_custom_all_gather(_AllGather(self))  # type: ignore[arg-type]
-            block.set_custom_reduce_scatter(_ReduceScatter(self))  # type: ignore[arg-type]
+            block.set_custom_all_gather(_AllGather(self, sharding))  # type: ignore[arg-type]
+            block.set_custom_reduce_scatter(_ReduceScatter(self, sharding))  # type: ignore[arg-type]
             block.set_gradient_divide_factor(1.0)
             block.set_force_sum_reduction_for_comms(True)
             # The hooks of `_time_gathers` prefetch, because they can measure it. A block that prefetches
@@ -133,8 +150,9 @@ class Zero3:
 
         The later hooks also issue the all-gather of the next block.
         """
-        # Backward begins at the root, which holds the loss, and continues at the last unit.
-        backwards = [self.blocks[0], *reversed(self.blocks[1:])]
+        # Backward begins at the root, which holds the loss, and continues at the last unit. A unit's experts are
+        # inside it, so they follow it in backward as well.
+        backwards = [self.blocks[0], *_reversed(self.blocks[1:])]
         following = dict(zip(map(_first, self.blocks), map(_first, self.blocks[1:]), strict=False))
         previous = dict(zip(map(_first, backwards), map(_first, backwards[1:]), strict=False))
         for block in self.blocks:
@@ -170,6 +188,44 @@ class Zero3:
         """Records that a reduce-scatter is about to be issued. On a GPU it has its own stream."""
         if self.device.type == "cuda":
             self._reduced_since = self.recorder.clock.now()
+
+
+class Shards:
+    """The shards of some parameters, which are disjoint over a group."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], group: Group) -> None:
+        self.parameters = parameters
+        self.pieces_over = group
+
+    def gradient_pieces(self) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """Yields the pieces of the gradients. See `DataParallelStrategy.gradient_pieces`."""
+        for parameter in self.parameters:
+            assert isinstance(parameter.grad, DTensor)
+            yield parameter, parameter.grad.to_local()
+
+
+def _are_experts(modules: list[nn.Module]) -> bool:
+    """Returns whether modules are a unit's experts that are divided among ranks."""
+    # FSDP2 replaces parameters, and with them their attributes.
+    return getattr(modules[0], "divided", False)
+
+
+def _reversed(blocks: list[list[nn.Module]]) -> list[list[nn.Module]]:
+    """Returns the blocks of units in reverse order, but the experts of a unit after the unit."""
+    units: list[list[list[nn.Module]]] = []
+    for block in blocks:
+        if _are_experts(block):
+            units[-1].append(block)
+        else:
+            units.append([block])
+    return [block for unit in reversed(units) for block in unit]
+
+
+def _own_blocks(unit: nn.Module, shared: set[nn.Parameter]) -> list[list[nn.Module]]:
+    """Returns the blocks of a unit: its own modules, and then its experts if they are divided among ranks."""
+    own = _own_modules(unit, shared)
+    experts = [[m] for m in unit.modules() if _are_experts([m])]
+    return [own, *experts] if own else experts
 
 
 def _own_modules(unit: nn.Module, shared: set[nn.Parameter]) -> list[nn.Module]:
@@ -236,10 +292,11 @@ def _on_gradient(values: object, act: Callable[[], None]) -> None:
 
 
 class _Allocates:
-    """Allocates memory for FSDP2."""
+    """Allocates memory for FSDP2, and communicates over a group."""
 
-    def __init__(self, strategy: Zero3) -> None:
+    def __init__(self, strategy: Zero3, sharding: Communicator) -> None:
         self.strategy = strategy
+        self.sharding = sharding
         self.compute = torch.cuda.current_stream() if strategy.device.type == "cuda" else None
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -258,7 +315,7 @@ class _AllGather(_Allocates):
     ) -> dist.Work | None:
         if self.compute is not None and not self.strategy.overlap:
             torch.cuda.current_stream().wait_stream(self.compute)
-        pending = self.strategy.sharding.all_gather(output_tensor, input_tensor, asynchronous=async_op)
+        pending = self.sharding.all_gather(output_tensor, input_tensor, asynchronous=async_op)
         return _Work(pending) if async_op else None
 
 
@@ -292,7 +349,7 @@ class _ReduceScatter(_Allocates):
         self.strategy.reduced()
         # On a GPU this runs on FSDP2's stream, beside the phases.
         phase = None if self.compute is not None else Phase.GRAD_SYNC
-        self.strategy.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
+        self.sharding.reduce_scatter(output_tensor, input_tensor, phase=phase)
         if self.compute is not None and not self.strategy.overlap:
             reducing = torch.cuda.current_stream()
             with use_stream(self.compute):

@@ -12,9 +12,10 @@ from wirecost.spec import Plan
 from wirecost.train.communicator import Communicator
 from wirecost.train.groups import Groups
 from wirecost.train.models.bert import BERTEmbedding, BERTHead
-from wirecost.train.models.blocks import MLP, SelfAttention, VocabularyLoss
+from wirecost.train.models.blocks import MLP, GatedMLP, SelfAttention, VocabularyLoss
 from wirecost.train.models.gpt import GPTEmbedding, GPTHead
-from wirecost.train.models.llama import GatedMLP, GroupedAttention, LlamaEmbedding, LlamaHead
+from wirecost.train.models.latent import MultiHeadLatentAttention
+from wirecost.train.models.llama import GroupedAttention, LlamaEmbedding, LlamaHead
 from wirecost.train.models.t5 import CrossAttention, RelativeBias, T5Embedding, T5Head, T5Turn
 from wirecost.train.parallel.tensor.linear import ColumnLinear, RowLinear
 from wirecost.train.parallel.tensor.ranks import TensorRanks, enter, whole_sequence
@@ -76,6 +77,17 @@ def _grouped_attention(attention: GroupedAttention, split: Splitter) -> None:
     split.heads(attention, "heads", "kv_heads")
 
 
+def _latent_attention(attention: MultiHeadLatentAttention, split: Splitter) -> None:
+    """Splits what each head has of its own. All ranks compute what heads share, with sequence parallelism of their
+    slice of the sequence."""
+    split.columns(attention, "q", "kv")
+    split.rows(attention, "out")
+    split.heads(attention, "heads")
+    attention.for_heads = lambda x: enter(x, split.ranks)
+    if split.ranks.sequence:
+        mark_partial(attention.kv_down.weight, attention.q_down.weight if attention.q_down else None)
+
+
 def _mlp(mlp: MLP, split: Splitter) -> None:
     split.columns(mlp, "up")
     split.rows(mlp, "down")
@@ -128,6 +140,7 @@ RULES: dict[type[nn.Module], Callable[[Any, Splitter], None]] = {
     SelfAttention: _self_attention,
     CrossAttention: _cross_attention,
     GroupedAttention: _grouped_attention,
+    MultiHeadLatentAttention: _latent_attention,
     MLP: _mlp,
     GatedMLP: _gated_mlp,
     RelativeBias: _relative_bias,
@@ -159,3 +172,8 @@ def apply_tensor_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder
     for module in modules:
         if rule := RULES.get(type(module)):
             rule(module, split)
+        elif type(module).__name__ == "MixtureMLP":
+            # The import loads PyTorch's compiler, which takes a second that other models don't need.
+            from wirecost.train.parallel.tensor.experts import split_mixture
+
+            split_mixture(module, split.shards, split.ranks)

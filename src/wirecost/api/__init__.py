@@ -1,0 +1,1 @@
+"""The functions that `import wirecost` offers, with the types of their results."""

@@ -1,0 +1,167 @@
+"""Breakdowns and comparisons of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wirecost.api.parts import bars, collective_rows, iteration_rows, part_rows
+from wirecost.api.view import ResultView, Rows
+from wirecost.breakdown import Breakdown, Spread
+from wirecost.comparison.breakdowns import Comparison
+from wirecost.comparison.breakdowns import compare as compare_breakdowns
+from wirecost.comparison.sources import is_experiment, is_study, load_breakdown
+
+if TYPE_CHECKING:
+    import altair
+
+    from wirecost.api.studies import StudyResults
+    from wirecost.api.traces import Traces
+
+PathLike = str | os.PathLike[str]
+
+
+class BreakdownView(ResultView):
+    """The breakdown of an iteration, whatever it comes from.
+
+    Attributes:
+        breakdown: the breakdown itself, with every raw sample.
+    """
+
+    def __init__(self, breakdown: Breakdown) -> None:
+        self.breakdown = breakdown
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return ("parts", "iterations", "collectives")
+
+    @property
+    def iteration_ms(self) -> float | None:
+        """Median of the slowest rank's iteration time in milliseconds. None if it is unknown."""
+        return _median(self.breakdown.iteration_ns(), 1e-6)
+
+    @property
+    def comm_fraction(self) -> float | None:
+        """Median share of the iteration that is exposed communication. None if it is unknown."""
+        return _median(self.breakdown.comm_fraction(), 1.0)
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens of all ranks in a second. None if it is unknown."""
+        return self.breakdown.tokens_per_s()
+
+    def _rows(self, table: str) -> Rows:
+        builders = {"parts": part_rows, "iterations": iteration_rows, "collectives": collective_rows}
+        return builders[table](self.breakdown)
+
+    def chart(self) -> altair.Chart:
+        """Returns a bar with the parts of the mean iteration."""
+        title = self.breakdown.title
+        return bars([{"run": title, **row} for row in part_rows(self.breakdown)], "run", f"Breakdown of {title}")
+
+    def _headline(self) -> str:
+        return (
+            f"{self.breakdown.title} ({self.breakdown.source}): {_numbers(self.iteration_ms, self.comm_fraction)}"
+        )
+
+
+class ComparisonView(ResultView):
+    """Two runs side by side.
+
+    Attributes:
+        comparison: all that the comparison says. `comparison.summary` has it in words.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return ("parts", "collectives")
+
+    @property
+    def speedup(self) -> float | None:
+        """Median iteration time before over after. It is above 1 if the second run is faster, None if unknown."""
+        ratio = self.comparison.speedup
+        return None if ratio is None else ratio.value
+
+    @property
+    def speedup_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of `speedup`. None if `speedup` is unknown."""
+        ratio = self.comparison.speedup
+        return None if ratio is None else (ratio.low, ratio.high)
+
+    def _rows(self, table: str) -> Rows:
+        c = self.comparison
+        if table == "collectives":
+            return [vars(row) for row in c.collectives]
+        return [
+            {
+                "part": p.part.removesuffix("_ns"),
+                "before_ms": p.before_ns * 1e-6,
+                "after_ms": p.after_ns * 1e-6,
+                "change_ms": p.change_ns * 1e-6,
+                "before_share": p.before_share,
+                "after_share": p.after_share,
+            }
+            for p in c.parts
+        ]
+
+    def chart(self) -> altair.Chart:
+        """Returns two bars with the parts of the mean iteration, before and after."""
+        from wirecost.api.parts import WORDS
+
+        rows: list[dict[str, Any]] = []
+        for p in self.comparison.parts:
+            part = WORDS[p.part.removesuffix("_ns")]
+            rows.append({"run": "before", "part": part, "mean_ms": p.before_ns * 1e-6})
+            rows.append({"run": "after", "part": part, "mean_ms": p.after_ns * 1e-6})
+        return bars(rows, "run", f"{self.comparison.before_title} and {self.comparison.after_title}")
+
+    def _headline(self) -> str:
+        return "\n".join(self.comparison.summary)
+
+
+def load(path: PathLike) -> BreakdownView | StudyResults:
+    """Returns what lies at a path: a study's results, or the breakdown of an experiment, a file or traces.
+
+    Args:
+        path: a study's directory, an experiment's directory, a breakdown's JSON file, or traces.
+
+    Raises:
+        WirecostError: if it is none of them, or is damaged.
+    """
+    if is_study(Path(path)) and not is_experiment(Path(path)):
+        from wirecost.api.studies import read_study
+
+        return read_study(path)
+    return BreakdownView(load_breakdown(os.fspath(path)))
+
+
+def compare(before: PathLike | BreakdownView | Traces, after: PathLike | BreakdownView | Traces) -> ComparisonView:
+    """Compares two runs by the medians of their iterations and the means of their parts.
+
+    Args:
+        before, after: a path that `load` takes, or a result that has a breakdown.
+
+    Raises:
+        WirecostError: if a path can't be read, or the runs can't be compared.
+    """
+    return ComparisonView(compare_breakdowns(_breakdown(before), _breakdown(after)))
+
+
+def _breakdown(given: PathLike | BreakdownView | Traces) -> Breakdown:
+    if isinstance(given, str | os.PathLike):
+        return load_breakdown(os.fspath(given))
+    return given.breakdown
+
+
+def _median(spread: Spread | None, factor: float) -> float | None:
+    return None if spread is None else spread.median * factor
+
+
+def _numbers(iteration_ms: float | None, comm_fraction: float | None) -> str:
+    time = "unknown" if iteration_ms is None else f"{iteration_ms:.4g} ms"
+    share = "unknown" if comm_fraction is None else f"{comm_fraction:.1%}"
+    return f"iteration {time}, communication {share}"

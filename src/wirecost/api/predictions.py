@@ -1,0 +1,361 @@
+"""Predictions of the cost model, and how wrong they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from wirecost.api.view import ResultView, Rows
+from wirecost.breakdown import Breakdown
+from wirecost.errors import SpecError, one_of
+from wirecost.prediction import need as needs
+from wirecost.prediction.job import JobOptions, setup_of
+from wirecost.prediction.predict import Prediction, iteration_parts, largest_micro_batch, memory_parts
+from wirecost.prediction.predict import predict as predict_setup
+from wirecost.prediction.study_validation import StudyValidation
+from wirecost.prediction.sweep import Point, parse_axis
+from wirecost.prediction.sweep import sweep as sweep_setup
+from wirecost.prediction.table_validation import TableValidation
+from wirecost.spec import Workload
+
+if TYPE_CHECKING:
+    import altair
+
+PathLike = str | os.PathLike[str]
+
+
+class PredictionView(ResultView):
+    """A predicted iteration, with a 90 % interval.
+
+    Attributes:
+        prediction: all that the prediction was made from and consists of.
+    """
+
+    def __init__(self, prediction: Prediction) -> None:
+        self.prediction = prediction
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return ("parts", "memory", "diagnostics")
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """The breakdown of the predicted iteration."""
+        return self.prediction.breakdown
+
+    @property
+    def iteration_ms(self) -> float:
+        """Time of the iteration in milliseconds."""
+        return self.prediction.total_s * 1e3
+
+    @property
+    def interval_ms(self) -> tuple[float, float] | None:
+        """The 90 % interval of the iteration time in milliseconds."""
+        interval = self.breakdown.interval
+        return None if interval is None else (interval.low_ns * 1e-6, interval.high_ns * 1e-6)
+
+    @property
+    def comm_fraction(self) -> float:
+        """Share of the iteration that is exposed communication."""
+        return self.prediction.comm_fraction
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of all ranks in a second."""
+        return self.prediction.tokens_per_s
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization (arXiv:2204.02311, appendix B)."""
+        return self.prediction.mfu
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of the fullest rank in bytes."""
+        return float(self.prediction.memory.total)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest rank fits in the memory of its GPU."""
+        return self.prediction.fits
+
+    @property
+    def largest_micro_batch(self) -> int | None:
+        """The largest micro-batch that fits in memory. None if not even 1 fits."""
+        return largest_micro_batch(self.prediction.setup)
+
+    def _rows(self, table: str) -> Rows:
+        if table == "memory":
+            return [{"part": name, "bytes": size} for name, size in memory_parts(self.prediction)]
+        if table == "diagnostics":
+            return [d.as_row() for d in self.breakdown.diagnostics]
+        total_s = self.prediction.total_s
+        return [
+            {"part": name, "time_ms": spent_s * 1e3, "share": spent_s / total_s}
+            for name, spent_s in iteration_parts(self.prediction)
+        ]
+
+    def chart(self) -> altair.Chart:
+        """Returns a bar with the parts of the predicted iteration."""
+        import altair as alt
+
+        rows = [{"order": index, **row} for index, row in enumerate(self.rows("parts"))]
+        return (
+            alt.Chart(alt.InlineData(values=rows), title=f"{self.breakdown.title} (predicted)")
+            .mark_bar()
+            .encode(
+                x=alt.X("time_ms:Q", title="ms per iteration"),
+                y=alt.Y("part:N", title=None, sort=None),
+                tooltip=["part:N", alt.Tooltip("time_ms:Q", format=".3f"), alt.Tooltip("share:Q", format=".1%")],
+            )
+            .properties(width=480)
+        )
+
+    def _headline(self) -> str:
+        low_high = self.interval_ms
+        interval = "" if low_high is None else f" (90 % interval {low_high[0]:.4g} to {low_high[1]:.4g} ms)"
+        fits = "fits in memory" if self.fits else "does not fit in memory"
+        return (
+            f"{self.breakdown.title}, predicted: iteration {self.iteration_ms:.4g} ms{interval}, "
+            f"communication {self.comm_fraction:.1%}, {self.tokens_per_s:,.0f} tokens/s, {fits}"
+        )
+
+
+class SweepView(ResultView):
+    """Predictions of a job for several values of one quantity.
+
+    Attributes:
+        axis: the quantity.
+        points: a prediction for each value, or the reason for which there is none.
+    """
+
+    def __init__(self, axis: str, points: Sequence[Point]) -> None:
+        self.axis = axis
+        self.points = points
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return ("points",)
+
+    def _rows(self, table: str) -> Rows:
+        return [point.row() for point in self.points]
+
+    def chart(self) -> altair.TopLevelMixin:
+        """Returns iteration time and communication over the quantity."""
+        from wirecost.report.sweep_figure import sweep_chart
+
+        return sweep_chart(self.points, self.axis, "Predicted")
+
+    def _headline(self) -> str:
+        refused = sum(point.prediction is None for point in self.points)
+        without = f", {refused} of them impossible" if refused else ""
+        return f"{len(self.points)} values of {self.axis}{without}"
+
+
+class NeedView(ResultView):
+    """The smallest bandwidth, micro-batch or accumulation with which communication falls to a limit.
+
+    Attributes:
+        need: the answer with the prediction that it rests on.
+        now: share of communication as the job is described.
+    """
+
+    def __init__(self, need: needs.Need, now: float) -> None:
+        self.need = need
+        self.now = now
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return ("need",)
+
+    @property
+    def value(self) -> float | None:
+        """The needed value: bits per second and node for a bandwidth, else a count. None if none suffices."""
+        return self.need.value
+
+    @property
+    def comm_fraction(self) -> float:
+        """Share of communication at the needed value."""
+        return self.need.reached
+
+    @property
+    def floor(self) -> float:
+        """Share of communication that stays however large the value gets."""
+        return self.need.floor
+
+    def _rows(self, table: str) -> Rows:
+        n = self.need
+        unit = "b/s per node" if n.what == "bandwidth" else "count"
+        return [
+            {"of": n.what, "limit": n.limit, "value": n.value, "unit": unit, "comm_fraction": n.reached}
+            | {"floor": n.floor, "now": self.now}
+        ]
+
+    def chart(self) -> altair.Chart:
+        """Returns bars of the share of communication: now, at the needed value, and the floor."""
+        import altair as alt
+
+        shares = (("now", self.now), ("with the needed value", self.comm_fraction), ("floor", self.floor))
+        rows = [{"case": name, "share": share} for name, share in shares]
+        return (
+            alt.Chart(alt.InlineData(values=rows), title=f"Communication by {self.need.what} (predicted)")
+            .mark_bar()
+            .encode(
+                x=alt.X("share:Q", title="share of the iteration", axis=alt.Axis(format=".0%")),
+                y=alt.Y("case:N", title=None, sort=None),
+            )
+            .properties(width=480)
+        )
+
+    def _headline(self) -> str:
+        n = self.need
+        if n.value is None:
+            return f"no {n.what} brings communication to {n.limit:.0%}: {n.floor:.1%} stay"
+        shown = f"{n.value / 1e9:,.4g} Gb/s a node" if n.what == "bandwidth" else f"{n.value:.0f}"
+        return f"{n.what} {shown} brings communication from {self.now:.1%} to {n.reached:.1%} (predicted)"
+
+
+class ValidationView(ResultView):
+    """Predictions beside measurements.
+
+    Attributes:
+        validation: of a table's rows, or of a study's experiments.
+    """
+
+    def __init__(self, validation: TableValidation | StudyValidation) -> None:
+        self.validation = validation
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return ("rows", "groups") if isinstance(self.validation, TableValidation) else ("cells",)
+
+    @property
+    def mean_absolute_error(self) -> float | None:
+        """Mean of |predicted / measured - 1| over all rows, or of |predicted - measured| for fractions."""
+        errors = [abs(row["error"]) for row in self.rows() if row["error"] is not None]
+        return sum(errors) / len(errors) if errors else None
+
+    def _rows(self, table: str) -> Rows:
+        data = self.validation.as_json()
+        return data[table]
+
+    def chart(self) -> altair.Chart:
+        """Returns predicted over measured values, with the diagonal."""
+        import altair as alt
+
+        seconds = isinstance(self.validation, StudyValidation)
+        measured, predicted = ("measured_s", "predicted_s") if seconds else ("measured", "predicted")
+        rows = [r for r in self.rows() if r[measured] and r[predicted]]
+        most = max((max(r[measured], r[predicted]) for r in rows), default=1.0)
+        least = min((min(r[measured], r[predicted]) for r in rows), default=0.1)
+        scale = alt.Scale(type="log")
+        points = (
+            alt.Chart(alt.InlineData(values=rows))
+            .mark_point()
+            .encode(x=alt.X(f"{measured}:Q", scale=scale), y=alt.Y(f"{predicted}:Q", scale=scale))
+        )
+        line: list[dict[str, Any]] = [{measured: v, predicted: v} for v in (least, most)]
+        diagonal = (
+            alt.Chart(alt.InlineData(values=line))
+            .mark_line(strokeDash=[4, 4])
+            .encode(x=alt.X(f"{measured}:Q", scale=scale), y=alt.Y(f"{predicted}:Q", scale=scale))
+        )
+        return points + diagonal  # type: ignore[return-value]
+
+    def _headline(self) -> str:
+        error = self.mean_absolute_error
+        shown = "unknown" if error is None else f"{error:.1%}"
+        return f"{len(self.rows())} rows, mean |error| {shown}"
+
+
+def predict(workload: str | Path | Workload, **job: Unpack[JobOptions]) -> PredictionView:
+    """Predicts an iteration: its parts, communication, throughput and memory, with an interval.
+
+    Example: `wirecost.predict("llama-3-8b", cluster="dgx-h100", gpus=64).iteration_ms`
+
+    Args:
+        workload: a preset's name, a YAML file, a Hugging Face config.json, or a Workload.
+        job: see `wirecost.JobOptions`.
+
+    Raises:
+        WirecostError: if a name is unknown, or the job can't exist.
+    """
+    return PredictionView(predict_setup(setup_of(workload, job)))
+
+
+def sweep(workload: str | Path | Workload, axis: str, **job: Unpack[JobOptions]) -> SweepView:
+    """Predicts a job for several values of one quantity.
+
+    Example: `wirecost.sweep("llama-3-8b", "gpus=8..512", cluster="dgx-h100").chart()`
+
+    Args:
+        workload: see `predict`.
+        axis: as `gpus=8..512`, `bandwidth=100Gb/s..1.6Tb/s` or `micro_batch=1,2,4`.
+        job: see `wirecost.JobOptions`.
+
+    Raises:
+        WirecostError: if a name is unknown, or the job can't exist.
+    """
+    name, values = parse_axis(axis)
+    return SweepView(name, sweep_setup(setup_of(workload, job), name, values))
+
+
+def need(
+    workload: str | Path | Workload, *, fraction: float = 0.2, of: str = "bandwidth", **job: Unpack[JobOptions]
+) -> NeedView:
+    """Returns the smallest bandwidth, micro-batch or accumulation with which communication falls to `fraction`.
+
+    Args:
+        workload: see `predict`.
+        fraction: largest share of the iteration that may be exposed communication, between 0 and 1.
+        of: `bandwidth`, `micro-batch` or `accumulation`.
+        job: see `wirecost.JobOptions`.
+
+    Raises:
+        WirecostError: if a name is unknown, or the job can't exist.
+    """
+    solvers = {
+        "bandwidth": needs.bandwidth,
+        "micro-batch": needs.micro_batch,
+        "accumulation": needs.accumulation,
+    }
+    if of not in solvers:
+        raise SpecError(one_of("quantity", of, solvers))
+    setup = setup_of(workload, job)
+    return NeedView(solvers[of](setup, fraction), needs.fraction(setup))
+
+
+def validate(
+    measured: PathLike,
+    *,
+    calibrate_on: PathLike | None = None,
+    cluster: str | Path | None = None,
+    testbed: str | Path | None = None,
+    predictions: PathLike | None = None,
+    calibration: PathLike | None = None,
+) -> ValidationView:
+    """Predicts every row of a table of measurements, or every experiment of a study, and holds both together.
+
+    Args:
+        measured: a CSV of iteration times or communication fractions, or a study's results.
+        calibrate_on: a table to which the model is fitted first.
+        cluster, testbed: where the rows of a table were measured, if they don't say it.
+        predictions: for a study: what `wirecost predict --study` wrote.
+        calibration: for a study: predict it from this calibration.
+
+    Raises:
+        WirecostError: if something can't be read, or an option isn't for this kind of measurements.
+    """
+    from wirecost.calibration.inputs.table import Setting
+    from wirecost.prediction.validation import Options
+    from wirecost.prediction.validation import validate as run
+    from wirecost.spec import load_spec
+
+    setting = Setting(
+        load_spec("cluster", str(cluster)) if cluster is not None else None,
+        load_spec("testbed", str(testbed)) if testbed is not None else None,
+    )
+    paths = [None if path is None else Path(path) for path in (calibrate_on, predictions, calibration)]
+    return ValidationView(run(Path(measured), Options(setting, *paths)))

@@ -1,0 +1,194 @@
+"""The machine that a row of a table means: GPU, software stack, links and number format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
+from wirecost.calibration.properties import Parts
+from wirecost.costmodel.inputs import Machine
+from wirecost.costmodel.machine import Formats, Node, build
+from wirecost.spec import GPU, Link, MatrixPrecision, Stack, gpu, load_spec, stack_named
+from wirecost.spec.presets import named, names
+
+INTRA_LINKS = (
+    ("nvlink5", "nvlink5"),
+    ("nvlink4", "nvlink4"),
+    ("nvlink3", "nvlink3"),
+    ("nvlink2", "nvlink2"),
+    ("pcie", "pcie4"),
+    ("xgmi", "xgmi3"),
+    ("infinity", "xgmi3"),
+)
+INTER_LINKS = (
+    ("omni", "omni-path-100"),
+    ("opa", "omni-path-100"),
+    ("slingshot", "slingshot-11"),
+    ("efa", "efa-400g"),
+    ("edr", "infiniband-edr"),
+    ("hdr", "infiniband-hdr"),
+    ("ndr", "infiniband-ndr"),
+    ("xdr", "infiniband-xdr"),
+    ("ipoib", "ipoib-100g"),
+    ("roce", "roce-200g"),
+    ("tcp", "tcp-10g"),
+    ("ethernet", "roce-200g"),
+)
+INTRA_DEFAULT = {
+    "volta": "nvlink2",
+    "ampere": "nvlink3",
+    "hopper": "nvlink4",
+    "blackwell": "nvlink5",
+    "cdna3": "xgmi3",
+}
+INTER_DEFAULT = {
+    "volta": "infiniband-edr",
+    "ampere": "infiniband-hdr",
+    "hopper": "infiniband-ndr",
+    "blackwell": "infiniband-ndr",
+    "cdna3": "roce-400g",
+}
+
+
+@dataclass(frozen=True)
+class MachineKey:
+    """What rows must share to be predicted together: names of their parts, and numbers of their nodes."""
+
+    gpu: str
+    stack: str
+    intra: str
+    intra_Bps: float
+    inter: str
+    node_Bps: float
+    gpus_per_node: int
+    precision: MatrixPrecision
+    cluster: str = ""
+
+
+@lru_cache
+def parts_of(key: MachineKey) -> Parts:
+    """Returns the presets that a key names."""
+    return Parts(gpu(key.gpu), stack_named(key.stack), link_named(key.intra), link_named(key.inter))
+
+
+@lru_cache
+def link_named(name: str) -> Link:
+    """Returns a link preset."""
+    return load_spec("link", name)
+
+
+def machine_from(key: MachineKey, parts: Parts) -> Machine:
+    """Returns the machine of a key with these parts."""
+    node = Node(key.gpus_per_node, parts.intra, parts.inter, node_Bps=key.node_Bps, intra_Bps=key.intra_Bps)
+    return build(parts.gpu, parts.stack, node, Formats(key.precision), parts.shared_cores)
+
+
+def key_of_row(row: Mapping[str, str | None], stack: Stack, world: int, assumed: dict[str, Any]) -> MachineKey:
+    """Returns the machine of a row that trains with a stack on `world` GPUs; what is filled in goes to `assumed`.
+
+    Raises:
+        CannotExpressError: for an unknown GPU, or a number that can't be.
+    """
+    device = find_gpu(row.get("gpu") or "")
+    framework = (row.get("framework") or "").lower()
+    precision = _precision(row.get("precision") or "", framework, row.get("notes") or "", device.architecture)
+    if precision not in device.peak_flops:
+        precision = MatrixPrecision.FP8 if MatrixPrecision.FP8 in device.peak_flops else MatrixPrecision.BF16
+    per_node = whole(row, "gpus_per_node", 0)
+    if not per_node:
+        per_node = assumed["gpus_per_node"] = 8
+    intra, intra_Bps = _intra(row, device, world, assumed)
+    inter, node_Bps = _inter(row, device, per_node, world, assumed)
+    inside = f"{row.get('intra_link') or ''} {row.get('gpu') or ''}".lower()
+    domain = re.search(r"nvl(\d+)", inside)
+    if domain and int(domain[1]) > per_node:
+        # An NVLink domain of several trays is one node to the model, with all its trays' NICs.
+        node_Bps *= int(domain[1]) / per_node
+        per_node = int(domain[1])
+    return MachineKey(device.name, stack.name, intra, intra_Bps, inter, node_Bps, per_node, precision)
+
+
+def _intra(row: Mapping[str, str | None], device: GPU, world: int, assumed: dict[str, Any]) -> tuple[str, float]:
+    """The link inside a node and its rate; the usual one of the GPU's architecture where the row names none."""
+    text = (row.get("intra_link") or "").lower()
+    link = next((preset for word, preset in INTRA_LINKS if word in text), None)
+    if link is None:
+        link = INTRA_DEFAULT[device.architecture]
+        if world > 1:
+            assumed["intra_link"] = link
+    return link, (number(row, "intra_gbytes_s_per_gpu_uni") or 0) * 1e9 or link_named(link).rate / 8
+
+
+def _inter(
+    row: Mapping[str, str | None], device: GPU, per_node: int, world: int, assumed: dict[str, Any]
+) -> tuple[str, float]:
+    """The link between nodes and the rate of a node's NICs; the usual ones of the GPU's architecture where the row
+    names none."""
+    text = (row.get("inter_link") or "").lower()
+    link = next((preset for word, preset in INTER_LINKS if word in text), None)
+    if link is None:
+        link = INTER_DEFAULT[device.architecture]
+        if world > per_node:
+            assumed["inter_link"] = link
+    node_Bps = (number(row, "inter_gbit_s_per_node") or 0) * 1e9 / 8
+    if not node_Bps:
+        nics = 4 if link == "omni-path-100" else per_node
+        node_Bps = link_named(link).rate / 8 * nics
+        if world > per_node:
+            assumed["inter_gbit_s_per_node"] = node_Bps * 8 / 1e9
+    return link, node_Bps
+
+
+def find_gpu(name: str) -> GPU:
+    """Returns a GPU by name, alias, or the longest alias inside a longer name ('NVIDIA H100 80GB HBM3')."""
+    if not name.strip():
+        raise CannotExpressError("gpu is empty")
+    try:
+        return gpu(name)
+    except ValueError:
+        pass
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower())
+    longest: tuple[int, str] | None = None
+    for preset in names("gpu"):
+        for alias in (preset, *named("gpu", preset).get("aliases", ())):
+            if alias.lower() in plain and (longest is None or len(alias) > longest[0]):
+                longest = (len(alias), preset)
+    if longest is None:
+        raise CannotExpressError(f"unknown gpu '{name[:60]}'")
+    return gpu(longest[1])
+
+
+@lru_cache
+def pick_stack(framework: str, architecture: str, sharding: str = "") -> Stack:
+    """Returns the stack preset whose match fits most specifically; `generic` where none does."""
+    best, score = "generic", (0, 0)
+    for name in names("stack"):
+        match = named("stack", name).get("match") or {}
+        wanted = [
+            any(part in framework.lower() for part in match.get("framework", ())),
+            architecture in match.get("architecture", ()),
+            any(part in sharding.lower() for part in match.get("sharding", ())),
+        ]
+        asked = [bool(match.get(key)) for key in ("framework", "architecture", "sharding")]
+        fits = any(asked) and all(hit for hit, ask in zip(wanted, asked, strict=True) if ask)
+        longest = max((len(part) for part in match.get("framework", ()) if part in framework.lower()), default=0)
+        if fits and (sum(asked), longest) > score:
+            best, score = name, (sum(asked), longest)
+    return stack_named(best)
+
+
+def _precision(text: str, framework: str, notes: str, architecture: str) -> MatrixPrecision:
+    low = f"{text} {notes if 'titan' in framework else ''}".lower()
+    if "fp4" in low:
+        return MatrixPrecision.FP4
+    if "fp8" in low or "float8" in low:
+        return MatrixPrecision.FP8
+    if "fp16" in low or ("float16" in low and "bfloat16" not in low):
+        return MatrixPrecision.FP16
+    if "bf16" not in low and "bfloat16" not in low and ("fp32" in low or "float32" in low):
+        return MatrixPrecision.FP32
+    return MatrixPrecision.FP16 if architecture == "volta" else MatrixPrecision.BF16

@@ -1,0 +1,96 @@
+"""The transformer that a row of published measurements means, from its dimensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
+from wirecost.spec import Workload
+from wirecost.spec.parameters import count
+from wirecost.spec.presets import named, names
+
+GATED = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "yi-", "internlm", "phi-3")
+DEFAULT_SEQUENCE = 2048
+
+
+def _preset_for(row: Mapping[str, str | None], layers: int, hidden: int) -> Workload | None:
+    """Returns the workload preset that the row's model name and width mean; published runs often take fewer
+    layers."""
+    plain = re.sub(r"[^a-z0-9]+", "", (row.get("model") or "").lower())
+    best: tuple[int, dict[str, Any]] | None = None
+    for name in names("workload"):
+        data = named("workload", name)
+        parts = re.findall(r"[a-z]+|[0-9]+", name)
+        if data["hidden"] != hidden or parts[0] not in plain:
+            continue
+        score = sum(len(part) for part in parts if part in plain) + 2 * (data["layers"] == layers)
+        if best is None or score > best[0]:
+            best = (score, data)
+    if best is None:
+        return None
+    moe = best[1].get("mixture_of_experts")
+    fewer = {"mixture_of_experts": {**moe, "dense_layers": min(moe.get("dense_layers", 0), layers)}} if moe else {}
+    return Workload.model_validate({**best[1], **fewer})
+
+
+def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
+    """Returns the row's transformer. Empty columns come from a preset of the same dimensions, else from the usual
+    rules."""
+    layers, hidden = whole(row, "n_layers", 0), whole(row, "hidden", 0)
+    if not layers or not hidden:
+        missing = "n_layers" if not layers else "hidden"
+        raise CannotExpressError(f"{missing} is empty")
+    preset = _preset_for(row, layers, hidden)
+    model = (row.get("model") or "").lower()
+    gated = any(part in model for part in GATED) or "titan" in (row.get("framework") or "").lower()
+    if preset is not None:
+        gated = preset.gated
+    heads = whole(row, "heads", 0)
+    if not heads:
+        heads = preset.heads if preset else max(1, hidden // 128)
+        assumed["heads"] = heads
+    data: dict[str, Any] = {
+        "name": "row",
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": whole(row, "kv_heads", 0) or (preset.kv_heads if preset else None),
+        "vocab_size": whole(row, "vocab", 0) or (preset.vocab_size if preset else 128256 if gated else 51200),
+        "sequence_length": whole(row, "seq", 0) or (preset.sequence_length if preset else DEFAULT_SEQUENCE),
+    }
+    for column, key in (("vocab", "vocab_size"), ("seq", "sequence_length")):
+        if not whole(row, column, 0):
+            assumed[column] = data[key]
+    ffn = whole(row, "ffn", 0)
+    if preset is not None:
+        data["head_dim"] = preset.head_dim
+        data["mixture_of_experts"] = preset.mixture_of_experts
+        if not ffn and preset.ffn_hidden:
+            ffn = preset.ffn_hidden
+            assumed["ffn"] = ffn
+    if not ffn and gated:
+        ffn = round(hidden * 8 / 3 / 256) * 256  # arXiv:2002.05202: 2/3 of 4 h
+        assumed["ffn"] = ffn
+    data["ffn_hidden"] = ffn or None
+    if hidden % heads and not data.get("head_dim"):
+        data["head_dim"] = max(1, round(hidden / heads))
+    if data["kv_heads"] and heads % data["kv_heads"]:
+        data["kv_heads"] = None
+    plain = {**data, "activation": "gelu"}
+    rich = {
+        **data,
+        "activation": "swiglu",
+        "norm": "rmsnorm",
+        "positions": "rotary",
+        "biases": False,
+        "tied_embeddings": False,
+    }
+    choices = [Workload.model_validate(rich if gated else plain)]
+    params_b = number(row, "params_b")
+    if params_b and preset is None and data.get("mixture_of_experts") is None:
+        # The published size tells which of the two usual layouts is meant.
+        choices.append(Workload.model_validate(plain if gated else rich))
+        choices.sort(key=lambda w: abs(count(w).total / 1e9 / params_b - 1) > 0.08)
+    return choices[0]

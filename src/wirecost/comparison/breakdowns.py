@@ -1,0 +1,228 @@
+"""Before and after: two breakdowns side by side, whatever they came from. Reads breakdowns only."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from wirecost.breakdown import Breakdown, Collective, Ratio, Source, ratio_of_medians
+from wirecost.errors import WirecostError
+
+WHOLE = "whole"
+"""The name of a recorded window in which no iterations are known."""
+# Iterations that cover less of the time from the first to the last are annotations of a part of each.
+_SCRAPS_SHARE = 0.2
+
+PARTS = ("compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
+WORDS = {
+    "compute_only_ns": "compute only",
+    "overlapped_ns": "overlapped",
+    "exposed_comm_ns": "exposed communication",
+    "exposed_memory_ns": "exposed copies",
+    "idle_ns": "idle",
+}
+
+
+@dataclass(frozen=True)
+class PartChange:
+    """One of the five parts: mean nanoseconds per iteration and rank, and its share of the window."""
+
+    part: str
+    before_ns: float
+    after_ns: float
+    before_share: float | None
+    after_share: float | None
+
+    @property
+    def change_ns(self) -> float:
+        return self.after_ns - self.before_ns
+
+
+@dataclass(frozen=True)
+class CollectiveChange:
+    """One operation in one group: means over ranks; None where a side hasn't got it or doesn't know."""
+
+    op: str
+    group: str
+    before_count: float | None
+    after_count: float | None
+    before_ns: float | None
+    after_ns: float | None
+    before_bytes: float | None
+    after_bytes: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`speedup` is the ratio of the median iteration times, before over after: above 1 the second is faster."""
+
+    before_source: Source
+    after_source: Source
+    before_title: str
+    after_title: str
+    before_iteration_ns: float | None
+    after_iteration_ns: float | None
+    speedup: Ratio | None
+    parts: tuple[PartChange, ...]
+    collectives: tuple[CollectiveChange, ...]
+    summary: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"before_source": self.before_source.value, "after_source": self.after_source.value}
+
+
+def compare(before: Breakdown, after: Breakdown) -> Comparison:
+    """Compares two breakdowns; an iteration's time is its slowest rank's, parts are means over ranks.
+
+    Recorded windows without iterations are compared by their shares alone: how long they are is up to the
+    profiler.
+
+    Raises:
+        WirecostError: for iterations that are scraps of what was recorded, which nothing can be said of.
+    """
+    for side, name in ((before, "first"), (after, "second")):
+        _refuse_scraps(side, name)
+    whole = [_is_whole(side) for side in (before, after)]
+    times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), whole, strict=True)]
+    medians = [statistics.median(t) if t else None for t in times]
+    speedup = ratio_of_medians(*times)
+    parts = tuple(_part(before, after, name) for name in PARTS)
+    return Comparison(
+        before_source=before.source,
+        after_source=after.source,
+        before_title=before.title,
+        after_title=after.title,
+        before_iteration_ns=medians[0],
+        after_iteration_ns=medians[1],
+        speedup=speedup,
+        parts=parts,
+        collectives=_collectives(before, after),
+        summary=tuple(_summary(before, after, speedup, parts, whole)),
+    )
+
+
+def _is_whole(side: Breakdown) -> bool:
+    """Whether a breakdown is of recorded windows in which no iterations are known."""
+    return (
+        side.source is Source.IMPORTED and bool(side.iterations) and all(i.name == WHOLE for i in side.iterations)
+    )
+
+
+def _refuse_scraps(side: Breakdown, which: str) -> None:
+    """Raises WirecostError where a rank's iterations cover next to nothing of the time from the first to the
+    last."""
+    by_rank: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for i in side.iterations:
+        if i.start_ns is not None:
+            by_rank[i.rank].append((i.start_ns, i.start_ns + i.parts.window_ns))
+    for rank, spans in by_rank.items():
+        span = max(end for _, end in spans) - min(start for start, _ in spans)
+        covered = sum(end - start for start, end in spans)
+        if len(spans) > 1 and side.source is Source.IMPORTED and covered < _SCRAPS_SHARE * span:
+            raise WirecostError(
+                f"the {which}: the iterations of rank {rank} cover {covered / span:.1%} of the time from the "
+                "first to the last: they are scraps of it; leave --window out, or name one of whole iterations"
+            )
+
+
+def _mean_ns(breakdown: Breakdown, part: str) -> float:
+    found = [getattr(i.parts, part) for i in breakdown.iterations]
+    return sum(found) / len(found) if found else 0.0
+
+
+def _part(before: Breakdown, after: Breakdown, part: str) -> PartChange:
+    windows = _mean_ns(before, "window_ns"), _mean_ns(after, "window_ns")
+    means = _mean_ns(before, part), _mean_ns(after, part)
+    shares = [m / w if w else None for m, w in zip(means, windows, strict=True)]
+    return PartChange(part, *means, *shares)
+
+
+def _by_operation(breakdown: Breakdown) -> dict[tuple[str, str], list[Collective]]:
+    found: dict[tuple[str, str], list[Collective]] = defaultdict(list)
+    for c in breakdown.collectives:
+        found[c.op, c.group].append(c)
+    return found
+
+
+def _mean(rows: list[Collective] | None, field: str) -> float | None:
+    values = [getattr(r, field) for r in rows or ()]
+    return sum(values) / len(values) if values and None not in values else None
+
+
+def _collectives(before: Breakdown, after: Breakdown) -> tuple[CollectiveChange, ...]:
+    a, b = _by_operation(before), _by_operation(after)
+    return tuple(
+        CollectiveChange(
+            *key,
+            *(_mean(side.get(key), field) for field in ("count", "duration_ns", "bytes") for side in (a, b)),
+        )
+        for key in dict.fromkeys([*a, *b])
+    )
+
+
+def _summary(
+    before: Breakdown,
+    after: Breakdown,
+    speedup: Ratio | None,
+    parts: tuple[PartChange, ...],
+    whole: list[bool],
+) -> list[str]:
+    lines = []
+    if before.source is not after.source:
+        lines.append(f"The first is {before.source.value}, the second {after.source.value}: read them apart.")
+    if before.world_size != after.world_size:
+        lines.append(f"The worlds differ: {before.world_size} and {after.world_size} ranks.")
+    ranks = [len({i.rank for i in side.iterations}) for side in (before, after)]
+    if ranks[0] != ranks[1]:
+        first = f"{ranks[0]} rank{'s' * (ranks[0] != 1)}"
+        lines.append(f"The first holds {first}, the second {ranks[1]}: a straggler may be in one alone.")
+    counts = [len(side.by_iteration()) for side in (before, after)]
+    if counts[0] != counts[1] and before.collectives and after.collectives:
+        lines.append(
+            f"Collectives are sums over {counts[0]} iteration{'s' * (counts[0] != 1)} in the first and "
+            f"{counts[1]} in the second."
+        )
+    if any(whole):
+        which = "either side" if all(whole) else "the first" if whole[0] else "the second"
+        return [
+            *lines,
+            f"No iterations are known in what {which} recorded: only shares of the time can be compared "
+            "(--window name:REGEX names iterations).",
+        ]
+    if speedup is None:
+        return [*lines, "No iteration time on one of the sides: nothing to compare."]
+    lines.append(speedup_sentence(speedup))
+    largest = max(parts, key=lambda p: abs(p.change_ns))
+    if largest.change_ns:
+        change = "grew" if largest.change_ns > 0 else "shrank"
+        lines.append(
+            f"What changed most is {WORDS[largest.part]}: it {change} by {abs(largest.change_ns) / 1e6:.3f} ms "
+            f"per iteration and rank."
+        )
+    return lines
+
+
+def speedup_sentence(speedup: Ratio) -> str:
+    """Says how much faster or slower the second is, with the interval of the number that is said."""
+    faster = speedup.value >= 1
+    value, low, high = (speedup.value, speedup.low, speedup.high) if faster else _inverse(speedup)
+    which = "faster" if faster else "slower"
+    samples = f"n = {speedup.n_numerator} and {speedup.n_denominator}"
+    least = min(speedup.n_numerator, speedup.n_denominator)
+    if least < 3:
+        return f"The second is {value:.2f}x {which}, on only {least} iteration{'s' * (least != 1)} of one side."
+    if speedup.low <= 1 <= speedup.high:
+        return (
+            f"No difference that these iterations show: the second takes {1 / speedup.value:.3f} of the first's "
+            f"time (95 % interval {1 / speedup.high:.3f} to {1 / speedup.low:.3f}, {samples})."
+        )
+    return f"The second is {value:.2f}x {which} (95 % interval {low:.2f}x to {high:.2f}x, {samples})."
+
+
+def _inverse(ratio: Ratio) -> tuple[float, float, float]:
+    return 1 / ratio.value, 1 / ratio.high, 1 / ratio.low
+
+
+__all__ = ["CollectiveChange", "Comparison", "PartChange", "compare", "speedup_sentence"]

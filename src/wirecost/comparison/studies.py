@@ -1,0 +1,123 @@
+"""Two studies side by side: every experiment of the one with its counterpart in the other."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wirecost.comparison.breakdowns import Comparison, compare
+from wirecost.errors import WirecostError
+
+if TYPE_CHECKING:
+    from wirecost.spec import Experiment
+    from wirecost.study.store import Result
+
+# What tells how an experiment was measured and not what it is.
+_HOW = frozenset(("iterations", "min_time", "warmup", "profile_iterations", "timeout", "seed"))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An experiment that both studies measured."""
+
+    workload: str
+    plan: str
+    network: str
+    ranks: int
+    global_batch: int
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class StudyComparison:
+    """`differing` are the properties in which the studies as a whole differ, each with both values."""
+
+    differing: dict[str, tuple[str, str]]
+    pairs: tuple[Pair, ...]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "differing": self.differing,
+            "pairs": [{**asdict(p), "comparison": p.comparison.to_dict()} for p in self.pairs],
+            "only_before": self.only_before,
+            "only_after": self.only_after,
+        }
+
+
+def compare_studies(before: Path, after: Path) -> StudyComparison:
+    """Compares the finished experiments of two studies.
+
+    Experiments belong together where they are the same but for properties that have one value in all of the one
+    study and another in all of the other.
+
+    Raises:
+        WirecostError: if a study can't be read, or if no experiment is in both.
+    """
+    from wirecost.study.store import Store
+
+    sides = [[r for r in Store(root).results() if r.breakdown is not None] for root in (before, after)]
+    for root, results in zip((before, after), sides, strict=True):
+        if not results:
+            raise WirecostError(f"{root}: holds no finished experiment")
+    properties = [[_properties(r.experiment) for r in results] for results in sides]
+    differing = _differing(*properties)
+    keyed = [_by_key(results, listed, set(differing)) for results, listed in zip(sides, properties, strict=True)]
+    both = [key for key in keyed[0] if key in keyed[1]]
+    if not both:
+        raise WirecostError(
+            f"{before} and {after} hold no experiment in common: they differ in more than one value of a property"
+        )
+    pairs = []
+    for key in both:
+        a, b = keyed[0][key], keyed[1][key]
+        assert a.breakdown is not None and b.breakdown is not None
+        e = a.experiment
+        pairs.append(
+            Pair(
+                workload=e.workload.name,
+                plan=e.plan.name,
+                network=e.network.name,
+                ranks=e.ranks,
+                global_batch=e.global_batch,
+                comparison=compare(a.breakdown, b.breakdown),
+            )
+        )
+    only = [tuple(r.directory.name for key, r in side.items() if key not in set(both)) for side in keyed]
+    return StudyComparison(differing, tuple(pairs), only[0], only[1])
+
+
+def _properties(experiment: Experiment) -> dict[str, str]:
+    """What an experiment is, each property as text."""
+    document = experiment.model_dump(mode="json")
+    return {k: json.dumps(v, sort_keys=True) for k, v in document.items() if k not in _HOW}
+
+
+def _differing(before: list[dict[str, str]], after: list[dict[str, str]]) -> dict[str, tuple[str, str]]:
+    """Properties with one value in all of one side and another one in all of the other."""
+    found = {}
+    for name in before[0]:
+        values = [{p[name] for p in side} for side in (before, after)]
+        if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
+            found[name] = (_short(values[0].pop()), _short(values[1].pop()))
+    return found
+
+
+def _short(text: str) -> str:
+    """A property's value as people call it: its name, where it has one."""
+    value = json.loads(text)
+    return str(value.get("name", text)) if isinstance(value, dict) else str(value)
+
+
+def _by_key(results: list[Result], properties: list[dict[str, str]], without: set[str]) -> dict[str, Result]:
+    found: dict[str, Result] = {}
+    several: dict[str, int] = defaultdict(int)
+    for result, values in zip(results, properties, strict=True):
+        key = json.dumps({k: v for k, v in values.items() if k not in without}, sort_keys=True)
+        several[key] += 1
+        found[key] = result
+    return {key: result for key, result in found.items() if several[key] == 1}

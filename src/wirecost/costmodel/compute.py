@@ -1,0 +1,147 @@
+"""Time of a layer's and the vocabulary layer's kernels, and of launching them.
+
+Device time is additive: products at the achieved rate plus their operands' memory traffic (which makes small and
+thin products slow), attention, and element-wise kernels in bytes over memory bandwidth (the roofline of Williams
+et al. 2009, doi 10.1145/1498765.1498785, summed instead of maximised since kernels of a layer run one after
+another). The host launches kernels ahead of the device: a layer takes the smooth maximum of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirecost.costmodel.flops import LayerWork
+from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
+from wirecost.costmodel.numbers import Number, flag, has, where
+from wirecost.spec.stack_costs import Recomputation
+
+
+@dataclass(slots=True)
+class DeviceTime:
+    """Kernels of one layer (or the vocabulary layer) on one micro-batch, in seconds."""
+
+    forward_s: Number
+    backward_s: Number
+    attention_core_s: Number  # the part of forward that selective recomputation repeats
+
+
+def smooth_maximum(a: Number, b: Number, sharpness: float) -> Number:
+    """Returns (a^p + b^p)^(1/p), which is above both where they are alike: host and device each stall the
+    other."""
+    high = np.maximum(a, b)
+    low = np.minimum(a, b)
+    ratio = low / np.maximum(high, 1e-30)
+    return high * np.exp(np.log1p(ratio**sharpness) / sharpness)
+
+
+def matrix_s(flops: Number, elements: Number, machine: Machine) -> Number:
+    """Returns the seconds of matrix products of `flops` operations over `elements` operands and results."""
+    rate = machine.peak_flops * machine.matrix_efficiency * machine.stack.layer.matrix_efficiency
+    traffic = machine.matrix_traffic * machine.element_bytes / (machine.memory_Bps * machine.memory_efficiency)
+    return flops / rate + elements * traffic
+
+
+def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
+    """Returns the device time of one layer without its communication."""
+    attention, layer = machine.stack.attention, machine.stack.layer
+    memory = machine.memory_Bps * machine.memory_efficiency
+    cool = matrix_s(work.matrix_flops, work.matrix_elements, machine)
+    skipped = 1 - shape.causal * (1 - attention.work)
+    half_precision = machine.attention_peak_flops * machine.matrix_efficiency * attention.efficiency
+    half_precision = half_precision * machine.attention_efficiency
+    products_s = work.attention_flops * skipped / half_precision
+    core = products_s + work.scores * attention.bytes_forward / memory
+    elementwise = (
+        work.hidden_elements * layer.hidden_bytes + work.sharded_elements * layer.sharded_bytes
+    ) / memory
+    products = cool
+    if machine.power_throttle:
+        # Clocks fall at the power limit, and dense products are what draws the power.
+        products = cool * (1 + machine.power_throttle * cool / (cool + core + elementwise))
+    # Backward of fused attention does 5 products where forward does 2 (arXiv:2205.14135, section 3.1).
+    factor = 2.5 if attention.kind == "fused" else 2.0
+    back = factor * products_s + work.scores * attention.bytes_backward / memory
+    return DeviceTime(products + core + elementwise, 2 * products + back + 2 * elementwise, core)
+
+
+@dataclass(slots=True)
+class LayerTime:
+    """One layer on one micro-batch on one rank, with the tensor-parallel time inside (it sits on the same
+    stream): wall time of both passes, and what of it the kernels and the communication take."""
+
+    forward_s: Number
+    backward_s: Number
+    device_s: Number
+    communication_s: Number
+
+
+@dataclass(slots=True)
+class LayerCommunication:
+    """A layer's communication on one micro-batch in seconds: of forward, what backward takes more, and how many
+    tensor-parallel collectives the host launches in each pass."""
+
+    forward_s: Number
+    again_s: Number
+    collectives: float
+
+
+def layer_time(
+    device: DeviceTime, communication: LayerCommunication, shape: Shape, layout: Layout, machine: Machine
+) -> LayerTime:
+    """Returns the wall time of a layer from its device time, its communication and the host's launch times.
+
+    Full recomputation repeats forward with its communication (arXiv:2104.04473, section 3.5).
+    """
+    stack, host = machine.stack, machine.host
+    full = flag(layout.recompute == RECOMPUTE_FULL)
+    selective = flag(layout.recompute == RECOMPUTE_SELECTIVE)
+    launch = host.collective_s * communication.collectives * flag(layout.tensor > 1)
+    if stack.attention.softmax_needs_multiple_of > 1:
+        # Megatron's fused softmax takes only multiples (fused_softmax.py, is_kernel_available).
+        heads = layout.micro_batch * shape.heads / layout.tensor
+        odd = np.mod(heads, stack.attention.softmax_needs_multiple_of) != 0
+        launch = launch + flag(odd) * host.softmax_fallback_s
+    masked = 1 + (stack.host.masked - 1) * (1 - shape.causal)
+    host_forward = masked * host.forward_s + launch
+    host_backward = masked * host.backward_s + launch + full * host_forward
+    comm_forward = communication.forward_s
+    comm_backward = comm_forward * (1 + full) + communication.again_s
+    repeated = _selective_s(device, stack.recomputation)
+    device_backward = device.backward_s + full * device.forward_s + selective * repeated
+    forward = smooth_maximum(device.forward_s + comm_forward, host_forward, stack.host.sharpness)
+    backward = smooth_maximum(device_backward + comm_backward, host_backward, stack.host.sharpness)
+    return LayerTime(forward, backward, device.forward_s + device_backward, comm_forward + comm_backward)
+
+
+def _selective_s(device: DeviceTime, recomputation: Recomputation) -> Number:
+    rest = device.forward_s - device.attention_core_s
+    return recomputation.attention * device.attention_core_s + recomputation.rest * rest
+
+
+def vocabulary_time(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
+    """Returns the seconds of logits, cross-entropy and their backward for one micro-batch on the last stage,
+    without communication."""
+    kernels = machine.stack.vocabulary
+    logits = tokens * shape.vocab / layout.tensor
+    elements = tokens * shape.hidden + logits + shape.vocab * shape.hidden / layout.tensor
+    rate = machine.attention_peak_flops * machine.matrix_efficiency * kernels.efficiency
+    if kernels.padded == "tensor_parallel":
+        # Products with a side that is no multiple of 8 miss the tensor cores' fast path (NVIDIA, "Matrix
+        # Multiplication Background User's Guide", section 4.1).
+        unaligned = (layout.tensor == 1) & (np.mod(shape.vocab, 8) != 0)
+        if has(unaligned):
+            rate = where(unaligned, rate * kernels.unaligned_efficiency, rate)
+    memory = machine.memory_Bps * machine.memory_efficiency
+    traffic = machine.matrix_traffic * machine.element_bytes * elements / memory
+    products = 6 * logits * shape.hidden / rate + 3 * traffic
+    return smooth_maximum(
+        products + logits * kernels.bytes / memory, machine.host.vocabulary_s, machine.stack.host.sharpness
+    )
+
+
+def embedding_time(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
+    """Returns the seconds of the look-up and its backward on the first stage for one micro-batch."""
+    memory = machine.memory_Bps * machine.memory_efficiency
+    return tokens * shape.hidden * machine.stack.vocabulary.embedding_bytes / memory

@@ -1,0 +1,249 @@
+"""Gradient synchronization and ZeRO: what moves for the parameters that a rank holds, and how much is exposed.
+
+ZeRO's volumes are those of Rajbhandari et al. 2020 (arXiv:1910.02054, section 7): stages 0 to 2 move 2 x the
+parameters an iteration, stage 3 moves 3 x, since it gathers in forward and again in backward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirecost.costmodel.collectives import (
+    Group,
+    all_reduce_s,
+    all_to_all_s,
+    gather_s,
+    group,
+    hierarchical_all_reduce_s,
+    placed,
+)
+from wirecost.costmodel.inputs import Layout, Machine
+from wirecost.costmodel.numbers import Number, blend, flag, has, where
+from wirecost.costmodel.overlap import exposed_s
+
+
+@dataclass(slots=True)
+class HeldParameters:
+    """Parameters of the fullest rank, in `layers` layers."""
+
+    total: Number
+    layers: Number
+    tied: Number  # of them, the embedding's share
+    root: Number  # of them, what the embedding's unit and the head share
+
+
+@dataclass(slots=True)
+class Cover:
+    """Seconds of one micro-batch's computation on the rank, under which communication can hide."""
+
+    forward_s: Number
+    backward_s: Number
+
+
+@dataclass(slots=True)
+class DataParallelTime:
+    """Seconds for each iteration. The exposed parts add to compute; `total_s` counts what is hidden as well."""
+
+    gradient_s: Number  # exposed
+    parameter_s: Number  # exposed
+    total_s: Number
+    contention: Number  # how much longer compute takes for each second of it that compute hides
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """What each of the strategies exchanges, and with whom."""
+
+    gradients: Number  # bytes on the wire
+    weights: Number  # bytes on the wire
+    members: Group  # ranks that hold the same parameters
+    shard: Group  # ranks that share one copy of the state
+    once_s: Number  # the all-reduce of shards between nodes, once an iteration
+    last: Number  # share of the gradients that leaves only when backward ends
+
+
+def data_group(layout: Layout, machine: Machine) -> Group:
+    """Returns the data-parallel groups of a layout."""
+    return group(layout.data * layout.context, layout.data_stride, layout.world, machine)
+
+
+def gradient_bytes(layout: Layout, machine: Machine) -> Number:
+    """Returns the bytes of one gradient on the wire."""
+    stacks = machine.stack.data_parallel.gradient_bytes
+    stacks = stacks if machine.element_bytes < 4 else max(stacks, 4.0)
+    return where(layout.gradient_bytes > 0, layout.gradient_bytes, stacks)
+
+
+def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, machine: Machine) -> DataParallelTime:
+    """Returns the exposed and total time of synchronizing a rank's gradients and parameters."""
+    costs = machine.stack.data_parallel
+    if not has(layout.data * layout.context > 1):
+        nothing = parameters.total * 0.0
+        return DataParallelTime(nothing, nothing, nothing, nothing)
+    members = data_group(layout, machine)
+    gradients = parameters.total * gradient_bytes(layout, machine)
+    last: Number = 0.0
+    if has(layout.bucketed > 0):
+        last = _last_bucket(parameters, layout, machine)
+    shard, once_s = _sharding_group(gradients, members, layout, machine)
+    exchange = _Exchange(gradients, parameters.total * machine.element_bytes, members, shard, once_s, last)
+    time = _all_reduced(exchange, cover, layout, machine)
+    if not has(layout.sharding > 0):
+        return time
+    by_units = costs.every_micro_batch and costs.zero2_gathers == "micro_batch"
+    fully = flag((layout.sharding == 3) | ((layout.sharding == 2) & by_units))
+    simply = flag(layout.sharding >= 1) - fully
+    if has(simply > 0):
+        time = _blended(simply, _partly_sharded(exchange, cover, layout, machine), time)
+    if has(fully > 0):
+        time = _blended(fully, _fully_sharded(parameters, exchange, cover, layout, machine), time)
+    time.contention = blend(fully, costs.shard_contention, costs.contention)
+    return time
+
+
+def _blended(share: Number, yes: DataParallelTime, no: DataParallelTime) -> DataParallelTime:
+    return DataParallelTime(
+        blend(share, yes.gradient_s, no.gradient_s),
+        blend(share, yes.parameter_s, no.parameter_s),
+        blend(share, yes.total_s, no.total_s),
+        no.contention,
+    )
+
+
+def _all_reduced(exchange: _Exchange, cover: Cover, layout: Layout, machine: Machine) -> DataParallelTime:
+    """Stage 0: one all-reduce after backward, or in buckets under the last micro-batch's backward."""
+    costs, members = machine.stack.data_parallel, exchange.members
+    message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
+    summed = _sum_s(exchange.gradients, message, members, layout, machine)
+    whole = members.several * (summed + costs.gradient_sync_s)
+    exposed = whole
+    if has(layout.bucketed > 0):
+        # The last bucket is one message.
+        last = exchange.last * exchange.gradients
+        tail = members.several * _sum_s(last, np.inf, members, layout, machine)
+        hidden = exposed_s(whole, cover.backward_s, costs.overlap, costs.contention)
+        exposed = blend(flag(layout.bucketed > 0), np.maximum(hidden, tail), whole)
+    return DataParallelTime(exposed, exchange.gradients * 0.0, whole, costs.contention)
+
+
+def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: Machine) -> DataParallelTime:
+    """Stages 1 and 2: reduce-scatter gradients, gather updated parameters, once an iteration."""
+    costs = machine.stack.data_parallel
+    several, shard = exchange.members.several, exchange.shard
+    overlap, contention = costs.overlap, costs.contention
+    hide = flag(layout.bucketed > 0)
+    message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
+    scatter = gather_s(exchange.gradients, shard, machine, "reduce_scatter", message)
+    scatter = several * (scatter + costs.gradient_sync_s)
+    message = _message_bytes(machine.element_bytes, layout, machine)
+    gather = several * gather_s(exchange.weights, shard, machine, message_bytes=message)
+    grad_once, par_once = scatter, gather
+    more: Number = 0.0
+    further: Number = 0.0
+    if costs.every_micro_batch and has(layout.sharding == 2):
+        # Stage 2 scatters in every micro-batch: all but the last also hide under the next one.
+        before = exposed_s(scatter, cover.forward_s + cover.backward_s, overlap, contention)
+        rounds = flag(layout.sharding == 2) * (layout.accumulation - 1)
+        more = rounds * blend(hide, before, scatter)
+        further = rounds * scatter
+    if has(layout.bucketed > 0):
+        # What leaves last is gathered first: forward begins with the embedding.
+        tail = several * gather_s(exchange.last * exchange.gradients, shard, machine, "reduce_scatter")
+        head = several * gather_s(exchange.last * exchange.weights, shard, machine)
+        hidden = exposed_s(scatter, cover.backward_s, overlap, contention)
+        grad_once = blend(hide, np.maximum(hidden, tail), scatter)
+        hidden = exposed_s(gather, cover.forward_s, overlap, contention)
+        par_once = blend(hide, np.maximum(hidden, head), gather)
+    total = scatter + gather + further + exchange.once_s
+    return DataParallelTime(grad_once + more + exchange.once_s, par_once, total, contention)
+
+
+def _fully_sharded(
+    parameters: HeldParameters, exchange: _Exchange, cover: Cover, layout: Layout, machine: Machine
+) -> DataParallelTime:
+    """Stage 3 (and stage 2 where each micro-batch gathers): layer by layer, under compute. Latency counts for each
+    layer's own collectives."""
+    costs, shard = machine.stack.data_parallel, exchange.shard
+    gradients, weights = exchange.gradients, exchange.weights
+    units = np.maximum(parameters.layers, 1.0) * costs.shard_messages
+    root_gather: Number = 0.0
+    root_scatter: Number = 0.0
+    if costs.root_gathered_once:
+        # FSDP's root is what units share; its parameters stay from forward to backward.
+        root = parameters.root * machine.element_bytes
+        share = root / weights
+        root_gather = gather_s(root, shard, machine)
+        root_scatter = gather_s(share * gradients, shard, machine, "reduce_scatter")
+        gradients, weights = gradients * (1 - share), weights - root
+    gather = units * gather_s(weights / units, shard, machine)
+    scatter = units * gather_s(gradients / units, shard, machine, "reduce_scatter") + root_scatter
+    again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
+    hide = flag(layout.bucketed > 0)
+    overlap, contention = costs.shard_overlap * hide, costs.shard_contention
+    if costs.scatter_overlap is None:
+        backward = exposed_s(again + scatter, cover.backward_s, overlap, contention)
+    else:
+        backward = exposed_s(again, cover.backward_s, overlap, contention)
+        backward = backward + exposed_s(scatter, cover.backward_s, costs.scatter_overlap * hide, contention)
+    # Nothing runs yet under which the root could hide.
+    forward = exposed_s(gather, cover.forward_s, overlap, contention) + root_gather
+    total = gather + again + scatter + root_gather
+    rounds, once = layout.accumulation, exchange.once_s
+    return DataParallelTime(rounds * backward + once, rounds * forward, rounds * total + once, contention)
+
+
+def _last_bucket(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
+    """Returns the share of the gradients that leaves only when backward ends: the last bucket, and with it the
+    tied embedding. Buckets are filled with gradients before any compression. (PyTorch's smaller first bucket is
+    only there where its size is left to PyTorch, which the engine never does.)"""
+    plain = parameters.total * machine.element_bytes
+    last = np.maximum(np.mod(plain, layout.bucket_bytes), parameters.tied * machine.element_bytes)
+    return np.minimum(last / plain, 1.0)
+
+
+def _message_bytes(element_bytes: Number, layout: Layout, machine: Machine) -> Number:
+    """Returns the bytes of a bucket that is sent with so many bytes an element; infinite without buckets."""
+    return where(layout.bucketed > 0, layout.bucket_bytes * element_bytes / machine.element_bytes, np.inf)
+
+
+def _sum_s(size_bytes: Number, message_bytes: Number, members: Group, layout: Layout, machine: Machine) -> Number:
+    """Returns the seconds of summing gradients: an all-reduce, or for compressed ones that no network sums other
+    collectives."""
+    time = all_reduce_s(size_bytes, members, machine, message_bytes)
+    if has(layout.exchanged > 0):
+        parts = all_to_all_s(size_bytes, members, machine) + gather_s(size_bytes, members, machine)
+        time = where(layout.exchanged > 0, parts, time)
+    if has(layout.factored > 0):
+        time = where(layout.factored > 0, 2 * all_reduce_s(size_bytes / 2, members, machine), time)
+    return time
+
+
+def _sharding_group(gradients: Number, members: Group, layout: Layout, machine: Machine) -> tuple[Group, Number]:
+    """Returns who shares one copy of the state. Hybrid sharding keeps it inside nodes, and all-reduces each
+    shard's gradient between them: that takes the seconds returned, once an iteration."""
+    if not has(layout.node_sharding > 0):
+        return members, 0.0
+    hybrid = flag(layout.node_sharding > 0)
+    inside = placed(members.per_node, members.per_node, members.rings, machine)
+    levels = hierarchical_all_reduce_s(gradients, members, machine) - 2 * gather_s(gradients, inside, machine)
+    once = members.several * hybrid * np.maximum(levels, 0.0)
+    size = where(layout.node_sharding > 0, inside.size, members.size)
+    per_node = where(layout.node_sharding > 0, inside.per_node, members.per_node)
+    return placed(size, per_node, members.rings, machine), once
+
+
+def compression_s(parameters: Number, layout: Layout, machine: Machine) -> Number:
+    """Returns the seconds of compressing gradients for the wire and restoring them: passes over memory."""
+    if not has(layout.compression_bytes > 0):
+        return parameters * 0.0
+    several = flag(layout.data * layout.context > 1)
+    return several * parameters * layout.compression_bytes / (machine.memory_Bps * machine.memory_efficiency)
+
+
+def optimizer_s(parameters: Number, layout: Layout, machine: Machine) -> Number:
+    """Returns the seconds of Adam's reads and writes for the parameters that this rank updates."""
+    share = where(layout.sharding >= 1, parameters / (layout.data * layout.context), parameters)
+    traffic = machine.stack.iteration.optimizer_bytes
+    return share * traffic / (machine.memory_Bps * machine.memory_efficiency)

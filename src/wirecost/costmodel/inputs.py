@@ -1,0 +1,199 @@
+"""What the formulas read: a model's shape, how it is laid out over ranks, and the machine. Times are in
+seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wirecost.costmodel.numbers import Number, has
+from wirecost.spec import SharedCores, Stack
+from wirecost.spec.efficiency import CollectiveEfficiency
+from wirecost.spec.stack_costs import HostCosts
+
+RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = 0.0, 1.0, 2.0
+
+
+@dataclass(slots=True)
+class Shape:
+    """A transformer's dimensions. `query` and `key_value` are heads x head size."""
+
+    layers: Number
+    hidden: Number
+    heads: Number
+    query: Number
+    key_value: Number
+    ffn: Number
+    mlp_matrices: Number  # 2, or 3 where gated
+    vocab: Number
+    sequence: Number
+    layer_parameters: Number  # of one layer, all experts
+    embedding_parameters: Number  # of the token embedding
+    other_parameters: Number  # of the untied head, positions, norms
+    causal: Number = 1.0
+    experts: Number = 1.0
+    top_k: Number = 1.0
+    expert_parameters: Number = 0.0  # of one layer's experts
+    decoder_layers: Number = 0.0  # with cross attention (T5)
+    decoder_sequence: Number = 0.0
+    decoder_layer_parameters: Number = 0.0
+    tied: Number = 1.0  # the head is the embedding
+
+    @property
+    def parameters(self) -> Number:
+        """Trainable parameters of the whole model."""
+        return (
+            self.layers * self.layer_parameters
+            + self.decoder_layers * self.decoder_layer_parameters
+            + self.embedding_parameters
+            + self.other_parameters
+        )
+
+
+@dataclass(slots=True)
+class Layout:
+    """How the model is spread and fed. `accumulation` counts micro-batches for each iteration and rank."""
+
+    tensor: Number
+    pipeline: Number
+    data: Number
+    micro_batch: Number
+    accumulation: Number
+    virtual: Number = 1.0
+    context: Number = 1.0
+    expert: Number = 1.0
+    sharding: Number = 0.0  # ZeRO stage, 0 to 3
+    bucketed: Number = 0.0  # gradients leave while backward goes on
+    node_sharding: Number = 0.0  # hybrid: shards inside a node, replicas between nodes
+    sequence_parallel: Number = 0.0
+    recompute: Number = RECOMPUTE_NONE
+    gpipe: Number = 0.0
+    gradient_bytes: Number = 0.0  # 0: the stack's
+    exchanged: Number = 0.0  # gradients are summed by an all-to-all and an all-gather (8 bits)
+    factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)
+    compression_bytes: Number = 0.0  # memory traffic of turning a gradient into what is sent, and back
+    bucket_bytes: Number = 25.0 * 2**20
+    pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
+
+    @property
+    def world(self) -> Number:
+        """Ranks of the whole job."""
+        return self.tensor * self.pipeline * self.data * self.context
+
+    @property
+    def tensor_stride(self) -> Number:
+        """Ranks between neighbours of a tensor-parallel group."""
+        if not has(self.pipeline_first > 0):
+            return 1.0
+        return 1 + self.pipeline_first * (self.pipeline * self.data * self.context - 1)
+
+    @property
+    def data_stride(self) -> Number:
+        """Ranks between neighbours of a data-parallel group."""
+        if not has(self.pipeline_first > 0):
+            return self.tensor
+        return self.tensor + self.pipeline_first * (self.pipeline - self.tensor)
+
+    @property
+    def stage_stride(self) -> Number:
+        """Ranks between neighbouring stages."""
+        stage = self.tensor * self.data * self.context
+        if not has(self.pipeline_first > 0):
+            return stage
+        return stage + self.pipeline_first * (1 - stage)
+
+
+@dataclass(slots=True)
+class LinkCosts:
+    """What collectives reach on one link. `half_bytes` is the message size whose time is twice that at full
+    rate."""
+
+    efficiency: float
+    latency_s: float
+    step_s: float
+    half_bytes: float
+
+
+@dataclass(slots=True)
+class HostTimes:
+    """A stack's launch times (`wirecost.spec.stack_costs.HostCosts`) on the machine's host, in seconds."""
+
+    forward_s: Number
+    backward_s: Number
+    collective_s: Number
+    softmax_fallback_s: Number
+    vocabulary_s: Number
+    issue_s: Number
+    issue_once_s: Number
+    shard_s: Number
+
+    @classmethod
+    def of(cls, costs: HostCosts) -> HostTimes:
+        """Returns the times as the stack states them."""
+        return cls(
+            forward_s=costs.forward_s,
+            backward_s=costs.backward_s,
+            collective_s=costs.collective_s,
+            softmax_fallback_s=costs.softmax_fallback_s,
+            vocabulary_s=costs.vocabulary_s,
+            issue_s=costs.issue_s,
+            issue_once_s=costs.issue_once_s,
+            shard_s=costs.shard_s,
+        )
+
+    def times(self, factor: Number) -> HostTimes:
+        """Returns the times of a host on which everything takes `factor` times as long."""
+        return HostTimes(
+            forward_s=self.forward_s * factor,
+            backward_s=self.backward_s * factor,
+            collective_s=self.collective_s * factor,
+            softmax_fallback_s=self.softmax_fallback_s * factor,
+            vocabulary_s=self.vocabulary_s * factor,
+            issue_s=self.issue_s * factor,
+            issue_once_s=self.issue_once_s * factor,
+            shard_s=self.shard_s * factor,
+        )
+
+
+@dataclass(slots=True)
+class Machine:
+    """A GPU under a software stack, with its links: one machine for many configurations.
+
+    Rates and times are arrays only where ranks share processor cores, so that they depend on the configuration.
+    """
+
+    peak_flops: Number
+    attention_peak_flops: Number  # of the format that attention and the vocabulary layer use
+    memory_Bps: Number
+    memory_bytes: float
+    matrix_efficiency: float
+    matrix_traffic: float
+    memory_efficiency: float
+    power_throttle: float
+    attention_efficiency: float
+    gpus_per_node: float
+    intra_Bps: float
+    intra: LinkCosts
+    node_Bps: float  # all NICs of a node, one direction
+    nics_per_node: float
+    inter: LinkCosts
+    inter_shared: float  # what is left of the node's rate where rings share its NICs
+    two_node_tree: float  # wirecost.costmodel.nccl.tree_share
+    stack: Stack
+    host: HostTimes
+    once_s: Number  # what the host does once an iteration
+    element_bytes: float = 2.0
+    activation_scale: float = 1.0  # 2 where activations take four bytes
+    gpu_name: str = ""
+    shared_cores: SharedCores | None = None  # where ranks share processor cores
+    curves: tuple[CollectiveEfficiency, ...] = ()  # measured collectives
+
+    def slowed(self, factor: Number) -> Machine:
+        """Returns the machine whose compute and host, but not whose network, take `factor` times as long."""
+        return replace(
+            self,
+            peak_flops=self.peak_flops / factor,
+            attention_peak_flops=self.attention_peak_flops / factor,
+            memory_Bps=self.memory_Bps / factor,
+            host=self.host.times(factor),
+            once_s=self.once_s * factor,
+        )

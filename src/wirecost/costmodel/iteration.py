@@ -1,0 +1,183 @@
+"""One iteration, assembled from its stages: the function that every prediction, fit, search and sweep calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirecost.costmodel.dataparallel import HeldParameters
+from wirecost.costmodel.host_launch import Waits
+from wirecost.costmodel.inputs import Layout, Machine, Shape
+from wirecost.costmodel.memory import Memory, memory
+from wirecost.costmodel.numbers import Number, flag
+from wirecost.costmodel.pipeline import PipelineTime, PipelineWork, schedule
+from wirecost.costmodel.shared_cores import bubble_s, sharing
+from wirecost.costmodel.stages import (
+    LagTime,
+    OnceTime,
+    StageTime,
+    ends_time,
+    lag_time,
+    launch_waits,
+    layers_time,
+    once_time,
+    stage_time,
+)
+
+
+@dataclass(slots=True)
+class Iteration:
+    """Seconds of one iteration on the busiest rank; the parts sum to `total_s`.
+
+    Kernels run for `compute_s`. The device waits for launches for `host_s` (those of collectives are in the
+    collectives' parts) and for other stages for `bubble_s`. The rest is exposed communication and what an
+    iteration does once. `hidden_comm_s` runs under compute; `uneven_s` is how much less the mean stage of a
+    pipeline computes than the busiest, and how much longer it waits."""
+
+    total_s: Number
+    compute_s: Number
+    host_s: Number
+    bubble_s: Number
+    tensor_s: Number
+    context_expert_s: Number
+    pipeline_s: Number
+    gradient_s: Number
+    parameter_s: Number
+    embedding_sync_s: Number
+    optimizer_s: Number
+    other_s: Number
+    straggler_s: Number
+    hidden_comm_s: Number
+    uneven_s: Number
+    forward_s: Number  # of one micro-batch on the busiest stage
+    backward_s: Number
+    ends_s: Number  # embedding and vocabulary layer of one micro-batch, forward and backward
+    rank_parameters: Number
+
+    @property
+    def exposed_comm_s(self) -> Number:
+        """Communication that nothing hides."""
+        return (
+            self.tensor_s
+            + self.context_expert_s
+            + self.pipeline_s
+            + self.gradient_s
+            + self.parameter_s
+            + self.embedding_sync_s
+        )
+
+
+@dataclass(slots=True)
+class Stages:
+    """The records that an iteration is assembled from."""
+
+    pipeline: PipelineTime
+    stage: StageTime
+    parameters: HeldParameters
+    once: OnceTime
+    lag: LagTime
+    waits: Waits
+
+
+def rank_parameters(shape: Shape, layout: Layout) -> Number:
+    """Returns the parameters on the fullest rank: its layers' shard (experts further divided), and the
+    embedding's."""
+    layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
+    mean = (shape.layers * shape.layer_parameters + shape.decoder_layers * shape.decoder_layer_parameters) / (
+        shape.layers + shape.decoder_layers
+    )
+    experts = shape.expert_parameters
+    layer = (mean - experts) / layout.tensor + experts / (layout.tensor * layout.expert)
+    ends = shape.embedding_parameters + flag(layout.pipeline <= 1) * shape.other_parameters
+    return layers * layer + ends / layout.tensor
+
+
+def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
+    """Predicts one iteration for every configuration. Fields broadcast; see `wirecost.costmodel.numbers`."""
+    turns: Number | None = None
+    if machine.shared_cores is not None:
+        shared = sharing(layout, machine.shared_cores, machine.gpus_per_node)
+        machine, turns = machine.slowed(shared.slowdown), shared.turns
+    layers = layers_time(shape, layout, machine)
+    ends = ends_time(layers, shape, layout, machine)
+    work = PipelineWork(
+        layer_s=(layers.forward_s + layers.backward_s) / layers.count,
+        layers=layers.count,
+        first_s=ends.first_s,
+        last_s=ends.last_s,
+        tokens=layers.tokens,
+    )
+    pipeline = schedule(work, shape, layout, machine)
+    if turns is not None:
+        pipeline.bubble_s = bubble_s(pipeline.busy_s, pipeline.bubble_s, turns)
+    stage = stage_time(layers, ends, pipeline, shape, layout)
+    parameters = held_parameters(pipeline.layers_of_stage, shape, layout)
+    once = once_time(stage, parameters, work.last_s, layout, machine)
+    lag = lag_time(stage, pipeline, layout, machine)
+    total_s = _device_s(pipeline, once, lag)
+    waits = launch_waits(total_s, once, stage, layout, machine)
+    return _assembled(total_s, Stages(pipeline, stage, parameters, once, lag, waits), layout)
+
+
+def _device_s(pipeline: PipelineTime, once: OnceTime, lag: LagTime) -> Number:
+    """Returns the seconds of an iteration whose host is never the slower one."""
+    return (
+        pipeline.busy_s
+        + pipeline.bubble_s
+        + pipeline.transfer_s
+        + once.data.gradient_s
+        + once.data.parameter_s
+        + once.contention_s
+        + once.tied_s
+        + once.optimizer_s
+        + once.other_s
+        + lag.straggler_s
+        + lag.host_s
+    )
+
+
+def _assembled(device_s: Number, stages: Stages, layout: Layout) -> Iteration:
+    """Returns the iteration of which the stages take `device_s` without the waits for the host."""
+    pipeline, stage, once = stages.pipeline, stages.stage, stages.once
+    waits, lag = stages.waits, stages.lag
+    # The quicker ranks wait in whatever they do together.
+    others = lag.host_s + waits.others_s
+    in_tensor = flag((layout.tensor > 1) & (layout.data <= 1) & (layout.pipeline <= 1))
+    in_pipeline = flag(layout.pipeline > 1)
+    return Iteration(
+        total_s=device_s + waits.all_s,
+        compute_s=stage.compute_s + once.contention_s,
+        host_s=stage.host_s + waits.all_s - waits.communication_s,
+        bubble_s=pipeline.bubble_s,
+        tensor_s=stage.communication_s - stage.context_expert_s + waits.tensor_s + in_tensor * others,
+        context_expert_s=stage.context_expert_s,
+        pipeline_s=pipeline.transfer_s + waits.transfer_s + in_pipeline * others,
+        gradient_s=once.data.gradient_s + (1 - in_tensor - in_pipeline) * others,
+        parameter_s=once.data.parameter_s + waits.gather_s,
+        embedding_sync_s=once.tied_s,
+        optimizer_s=once.optimizer_s,
+        other_s=once.other_s,
+        straggler_s=lag.straggler_s,
+        hidden_comm_s=once.hidden_s,
+        uneven_s=pipeline.uneven_s,
+        forward_s=stage.forward_s,
+        backward_s=stage.backward_s,
+        ends_s=stage.ends_s,
+        rank_parameters=stages.parameters.total,
+    )
+
+
+def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParameters:
+    """Returns the parameters of the fullest rank, which has `layers` layers."""
+    return HeldParameters(
+        total=rank_parameters(shape, layout),
+        layers=layers,
+        tied=shape.embedding_parameters / layout.tensor,
+        root=shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
+    )
+
+
+def iterate_memory(shape: Shape, layout: Layout, machine: Machine) -> Memory:
+    """Predicts the memory of the fullest rank for every configuration."""
+    return memory(rank_parameters(shape, layout), shape, layout, machine)

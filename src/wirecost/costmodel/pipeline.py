@@ -1,0 +1,128 @@
+"""Pipeline schedules: bubble, uneven stages, and transfers between stages.
+
+GPipe (arXiv:1811.06965) and 1F1B (arXiv:1806.03377) fill and drain p - 1 stages; interleaving v chunks divides
+that by v (arXiv:2104.04473, section 2.2). GPipe differs in memory, not in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wirecost.costmodel.collectives import all_reduce_s, placed, send_s
+from wirecost.costmodel.inputs import Layout, Machine, Shape
+from wirecost.costmodel.numbers import Flag, Number, blend, flag, has, where
+
+
+@dataclass(slots=True)
+class PipelineWork:
+    """What the stages do for one micro-batch, in seconds: forward and backward of one layer, and what the first
+    and the last stage do besides; `tokens` travel from stage to stage."""
+
+    layer_s: Number
+    layers: Number
+    first_s: Number
+    last_s: Number
+    tokens: Number
+
+
+@dataclass(slots=True)
+class PipelineTime:
+    """Seconds for each iteration: the busiest stage's own work, what it waits for others, how much longer the mean
+    stage waits, and transfers."""
+
+    busy_s: Number
+    bubble_s: Number
+    uneven_s: Number
+    transfer_s: Number
+    layers_of_stage: Number
+
+
+def largest_stage(layers: Number, layout: Layout) -> Number:
+    """Returns the layers of the fullest stage when they don't divide evenly over stages and chunks."""
+    chunks = layout.pipeline * layout.virtual
+    return np.ceil(layers / chunks) * layout.virtual
+
+
+def ends_are_shorter(layers: Number, layout: Layout) -> Flag:
+    """Whether embedding and loss stand in for a layer each, as Llama 3's 126 layers on 16 stages do
+    (arXiv:2407.21783, section 3.3.2)."""
+    chunks = layout.pipeline * layout.virtual
+    return (layout.pipeline > 1) & (np.mod(layers, chunks) != 0) & (np.mod(layers + 2, chunks) == 0)
+
+
+def boundary_crosses_nodes(layout: Layout, machine: Machine) -> Number:
+    """Returns the share of stage boundaries between nodes. Ranks run tensor, context, data, then pipeline, so
+    that a stage is world / pipeline neighbours, or the other way round."""
+    stage = layout.stage_stride
+    per_node = np.maximum(1.0, np.floor(machine.gpus_per_node / stage))
+    nodes = np.ceil(layout.pipeline / per_node)
+    inside = where(layout.pipeline > 1, (nodes - 1) / np.maximum(layout.pipeline - 1, 1.0), 0.0)
+    return inside
+
+
+def transfer_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
+    """Returns the seconds of one activation's way to the next stage."""
+    size = tokens * shape.hidden * machine.element_bytes
+    split = layout.sequence_parallel > 0
+    if machine.stack.pipeline.split:
+        # Scatter/gather optimization of arXiv:2104.04473, section 4.1.
+        size = size / layout.tensor
+    elif has(split):
+        size = where(split, size / layout.tensor, size)
+    # A node sends to the next what its one last stage holds, not what all its GPUs do.
+    senders = np.minimum(machine.gpus_per_node, layout.stage_stride)
+    return send_s(size, boundary_crosses_nodes(layout, machine), machine, senders)
+
+
+def received_hops(layout: Layout) -> Number:
+    """Returns how many transfers the longest chain of an iteration waits for where each begins only when its
+    receiver asks for it: every one that the busiest rank receives (with two stages each rank has an end, which
+    receives one less), and the way in and out of the pipeline. Closed form of what the schedules give when
+    played through, which `tests/unit/costmodel/test_pipeline_hops.py` does."""
+    m, p, v = layout.accumulation, layout.pipeline, layout.virtual
+    ends = flag(p <= 2)
+    steady = (2 * v - ends) * m + np.maximum(2 * p - 5, 1.0)
+    if not has(layout.gpipe > 0):
+        return steady
+    return blend(flag(layout.gpipe > 0), 2 * m + 2 * (p - 2), steady)
+
+
+def schedule(work: PipelineWork, shape: Shape, layout: Layout, machine: Machine) -> PipelineTime:
+    """Returns the time of an iteration's pipeline."""
+    m, p, v = layout.accumulation, layout.pipeline, layout.virtual
+    layers = largest_stage(work.layers, layout)
+    whole = work.layers * work.layer_s + work.first_s + work.last_s
+    single = p <= 1
+    # The fullest stage may or may not be an end; with even stages the end with the larger extra is the busiest.
+    ends = np.maximum(work.first_s, work.last_s)
+    if has(layers * p > work.layers):
+        shorter = flag(ends_are_shorter(work.layers, layout))
+        ends = blend(shorter, np.maximum(ends - work.layer_s, 0.0), ends)
+    # One stage has both ends: it is the whole, and nothing is left to wait for.
+    stage = np.minimum(blend(flag(single), whole, layers * work.layer_s + ends), whole)
+    bubble = (whole - stage) / v
+    if not has(p > 1):
+        return PipelineTime(m * stage, bubble, stage * 0.0, stage * 0.0, layers)
+    hop = transfer_s(work.tokens, shape, layout, machine)
+    if machine.stack.pipeline.rendezvous:
+        exposed = received_hops(layout)
+    else:
+        exposed = machine.stack.pipeline.exposed * 2 * v * m + 2 * (p - 1)
+    uneven = m * np.maximum(stage - whole / np.maximum(p, 1.0), 0.0)
+    return PipelineTime(m * stage, bubble, uneven, (1 - flag(single)) * exposed * hop, layers)
+
+
+def tied_embedding_s(parameters: Number, layout: Layout, gradient_bytes: Number, machine: Machine) -> Number:
+    """Returns the seconds in which first and last stage all-reduce the gradient of a tied embedding of which
+    each tensor rank holds `parameters`."""
+    if not has(layout.pipeline > 1):
+        return layout.pipeline * 0.0
+    crossing = boundary_crosses_nodes(layout, machine) > 0
+    size = where(layout.pipeline > 1, 2.0, 1.0)
+    rings = np.minimum(machine.gpus_per_node, layout.stage_stride)
+    pair = placed(size, where(crossing, 1.0, size), rings, machine)
+    if machine.stack.pipeline.tied_sync_sharded and has(layout.sharding > 0):
+        parameters = where(layout.sharding > 0, parameters / layout.data, parameters)
+    return all_reduce_s(parameters * gradient_bytes, pair, machine)

@@ -1,0 +1,205 @@
+"""What is predicted: specifications checked against each other, and as the formulas read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wirecost.costmodel.gradient_traffic import wire
+from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
+from wirecost.errors import SpecError
+from wirecost.spec import (
+    Cluster,
+    DataParallel,
+    PipelineSchedule,
+    Plan,
+    RankOrder,
+    Recompute,
+    Stack,
+    Workload,
+    stack_named,
+)
+from wirecost.spec.workload import nearest_multiples
+
+SHARDING = {
+    DataParallel.ALL_REDUCE: 0.0,
+    DataParallel.DDP: 0.0,
+    DataParallel.ZERO1: 1.0,
+    DataParallel.ZERO2: 2.0,
+    DataParallel.ZERO3: 3.0,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is predicted. The job uses `gpus` of the cluster. Batches count sequences."""
+
+    workload: Workload
+    plan: Plan
+    cluster: Cluster
+    stack: Stack
+    gpus: int
+    micro_batch: int
+    global_batch: int
+
+    @property
+    def data_parallel(self) -> int:
+        """Data-parallel ranks."""
+        return self.gpus // self.plan.model_parallel
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of one rank in an iteration."""
+        return self.global_batch // (self.micro_batch * self.data_parallel)
+
+
+def setup(
+    workload: Workload,
+    plan: Plan,
+    cluster: Cluster,
+    *,
+    stack: str | Stack | None = None,
+    gpus: int | None = None,
+    micro_batch: int = 1,
+    global_batch: int | None = None,
+) -> Setup:
+    """Returns the pieces as one setup, checked to fit together. `gpus` defaults to all of the cluster's,
+    `global_batch` to one micro-batch for each data-parallel rank, or four for each stage of a pipeline.
+
+    Raises:
+        SpecError: naming the key that can't be, and the nearest value that can.
+    """
+    count = cluster.gpus if gpus is None else gpus
+    _check_gpus(count, plan, cluster)
+    ranks = count // plan.model_parallel
+    check_plan(workload, plan, ranks)
+    if micro_batch < 1:
+        raise SpecError(f"micro_batch: {micro_batch} is no batch; at least 1")
+    if global_batch is None:
+        rounds = 4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1
+        global_batch = micro_batch * ranks * rounds
+    _check_global_batch(global_batch, micro_batch, ranks)
+    if stack is None:
+        stack = "megatron-core" if plan.model_parallel > 1 else "fsdp-flash"
+    if isinstance(stack, str):
+        stack = stack_named(stack)
+    checked = Setup(workload, plan, cluster, stack, count, micro_batch, global_batch)
+    _check_chunks(checked)
+    return checked
+
+
+def _check_gpus(count: int, plan: Plan, cluster: Cluster) -> None:
+    if count < 1:
+        raise SpecError(f"gpus: {count} can't run anything; at least 1")
+    if count > cluster.gpus:
+        raise SpecError(
+            f"gpus: {count} is more than the {cluster.gpus} of cluster '{cluster.name}'; give it more nodes"
+        )
+    if count > cluster.gpus_per_node and count % cluster.gpus_per_node:
+        raise SpecError(
+            f"gpus: {count} does not fill whole nodes of {cluster.gpus_per_node}; nearest that does: "
+            f"{nearest_multiples(count, cluster.gpus_per_node)}"
+        )
+    degree = plan.model_parallel
+    if count % degree:
+        raise SpecError(
+            f"gpus: {count} does not divide by tensor x pipeline x context = {degree} of plan '{plan.name}'; "
+            f"nearest that does: {nearest_multiples(count, degree)}"
+        )
+
+
+def _check_global_batch(batch: int, micro_batch: int, ranks: int) -> None:
+    step = micro_batch * ranks
+    if batch < 1:
+        raise SpecError(f"global_batch: {batch} is no batch; at least {step}")
+    if batch % step:
+        raise SpecError(
+            f"global_batch: {batch} does not divide over {ranks} data-parallel ranks of micro-batch "
+            f"{micro_batch}; nearest that does: {nearest_multiples(batch, step)}"
+        )
+
+
+def _check_chunks(checked: Setup) -> None:
+    plan, workload = checked.plan, checked.workload
+    if plan.virtual_stages > 1 and checked.accumulation % plan.pipeline_parallel:
+        raise SpecError(
+            f"global_batch: interleaving needs the {checked.accumulation} micro-batches to be a multiple of "
+            f"pipeline_parallel {plan.pipeline_parallel}"
+        )
+    chunks = plan.pipeline_parallel * plan.virtual_stages
+    if chunks > workload.layers + (workload.decoder_layers or 0):
+        raise SpecError(
+            f"plan: {chunks} pipeline chunks are more than the workload's {workload.layers} layers; "
+            "at most that many"
+        )
+
+
+def check_plan(workload: Workload, plan: Plan, ranks: int) -> None:
+    """Checks that a workload can be split as the plan says, with `ranks` data-parallel ranks.
+
+    Raises:
+        SpecError: naming the plan's key that can't be.
+    """
+    tensor = plan.tensor_parallel
+    if workload.heads % tensor:
+        raise SpecError(
+            f"plan.tensor_parallel: {tensor} does not divide the workload's {workload.heads} heads; "
+            f"a divisor of {workload.heads} does"
+        )
+    if workload.ffn % tensor:
+        raise SpecError(f"plan.tensor_parallel: {tensor} does not divide ffn_hidden {workload.ffn}")
+    if workload.sequence_length % (2 * plan.context_parallel) and plan.context_parallel > 1:
+        raise SpecError(
+            f"plan.context_parallel: {plan.context_parallel} x 2 chunks don't divide sequence_length "
+            f"{workload.sequence_length}"
+        )
+    if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
+        raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")
+    if plan.expert_parallel > 1:
+        _check_experts(workload, plan, ranks)
+
+
+def _check_experts(workload: Workload, plan: Plan, ranks: int) -> None:
+    moe = workload.mixture_of_experts
+    if moe is None:
+        raise SpecError("plan.expert_parallel: the workload has no mixture_of_experts to spread")
+    if moe.experts % plan.expert_parallel:
+        raise SpecError(f"plan.expert_parallel: {plan.expert_parallel} does not divide {moe.experts} experts")
+    if ranks * plan.context_parallel % plan.expert_parallel:
+        raise SpecError(
+            f"plan.expert_parallel: {plan.expert_parallel} does not divide the {ranks} data-parallel ranks that "
+            "it shares"
+        )
+
+
+def layout_of(checked: Setup) -> Layout:
+    """Returns the plan and batches as the formulas read them."""
+    plan = checked.plan
+    recompute = {
+        Recompute.NONE: RECOMPUTE_NONE,
+        Recompute.SELECTIVE: RECOMPUTE_SELECTIVE,
+        Recompute.FULL: RECOMPUTE_FULL,
+    }
+    held = plan.tensor_parallel * plan.pipeline_parallel
+    sent = wire(plan.gradient_traffic, checked.workload, plan.powersgd_rank, checked.data_parallel, held)
+    return Layout(
+        tensor=float(plan.tensor_parallel),
+        pipeline=float(plan.pipeline_parallel),
+        data=float(checked.data_parallel),
+        micro_batch=float(checked.micro_batch),
+        accumulation=float(checked.accumulation),
+        virtual=float(plan.virtual_stages),
+        context=float(plan.context_parallel),
+        expert=float(plan.expert_parallel),
+        sharding=SHARDING[plan.data_parallel],
+        bucketed=float(plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap),
+        node_sharding=float(plan.sharding_group == "node"),
+        sequence_parallel=float(plan.sequence_parallel),
+        recompute=recompute[plan.recompute],
+        gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
+        gradient_bytes=sent.bytes,
+        exchanged=float(sent.exchanged),
+        factored=float(sent.factored),
+        compression_bytes=sent.memory_bytes,
+        bucket_bytes=float(plan.bucket_bytes),
+        pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
+    )

@@ -1,0 +1,262 @@
+"""The stages of an iteration, each from the records of the ones before: layers, ends, the busiest pipeline stage,
+synchronisation, and what ranks wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wirecost.costmodel.collectives import Group
+from wirecost.costmodel.compute import (
+    LayerCommunication,
+    embedding_time,
+    layer_device,
+    layer_time,
+    vocabulary_time,
+)
+from wirecost.costmodel.dataparallel import (
+    Cover,
+    DataParallelTime,
+    HeldParameters,
+    compression_s,
+    data_parallel,
+    gradient_bytes,
+    optimizer_s,
+)
+from wirecost.costmodel.experts import context_forward_s, expert_forward_s
+from wirecost.costmodel.flops import layer_work
+from wirecost.costmodel.host_jitter import slowest
+from wirecost.costmodel.host_launch import (
+    StageLaunches,
+    Waits,
+    host_wait_s,
+    launches_of_stage,
+    with_decoder_layers,
+)
+from wirecost.costmodel.inputs import Layout, Machine, Shape
+from wirecost.costmodel.numbers import Number, blend, flag, has, where
+from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
+from wirecost.costmodel.tensor import forward as forward_tensor
+from wirecost.costmodel.tensor import tensor_group, vocabulary_s
+
+ENCODER_COLLECTIVES, DECODER_COLLECTIVES = 2.0, 3.0
+"""Tensor-parallel collectives of a layer's forward: after attention, after cross attention, after the MLP."""
+
+
+@dataclass(slots=True)
+class LayersTime:
+    """All layers of the model on one micro-batch, in seconds, and what the vocabulary layer takes over from
+    them."""
+
+    count: Number
+    members: Group  # the tensor-parallel group
+    forward_s: Number
+    backward_s: Number
+    device_s: Number
+    communication_s: Number
+    context_expert_share: Number  # of the communication
+    activation_s: Number  # one all-reduce of the (first) layers' output
+    tokens: Number  # on one rank
+    head_tokens: Number
+    head_activation_s: Number
+
+
+@dataclass(slots=True)
+class EndsTime:
+    """Embedding and vocabulary layer on one micro-batch, forward and backward, in seconds."""
+
+    embedding_s: Number
+    embedding_comm_s: Number
+    vocabulary_s: Number
+    vocabulary_comm_s: Number
+
+    @property
+    def first_s(self) -> Number:
+        """What the first stage does besides its layers."""
+        return self.embedding_s + self.embedding_comm_s
+
+    @property
+    def last_s(self) -> Number:
+        """What the last stage does besides its layers."""
+        return self.vocabulary_s + self.vocabulary_comm_s
+
+
+@dataclass(slots=True)
+class StageTime:
+    """The busiest stage of the pipeline. Seconds are those of an iteration; `forward_s`, `backward_s` and `ends_s`
+    those of one micro-batch."""
+
+    launches: StageLaunches
+    compute_s: Number
+    host_s: Number
+    communication_s: Number
+    context_expert_s: Number  # of the communication
+    forward_s: Number
+    backward_s: Number
+    ends_s: Number
+
+
+@dataclass(slots=True)
+class OnceTime:
+    """What an iteration does once, in seconds. `contention_s` is how much longer compute takes for what it
+    hides."""
+
+    data: DataParallelTime
+    hidden_s: Number
+    contention_s: Number
+    tied_s: Number
+    optimizer_s: Number
+    other_s: Number
+
+
+@dataclass(slots=True)
+class LagTime:
+    """What ranks wait for each other, in seconds: the slowest node, and the slowest host where hosts compute."""
+
+    straggler_s: Number
+    host_s: Number
+
+
+def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
+    """Returns the time of all layers on one micro-batch."""
+    sequence = shape.sequence
+    tokens = layout.micro_batch * sequence / layout.context
+    device = layer_device(layer_work(shape, layout, sequence=sequence), shape, machine)
+    members = tensor_group(layout, machine)
+    tensor = forward_tensor(tokens, members, shape, layout, machine)
+    tensor_s = tensor.layer_s(ENCODER_COLLECTIVES)
+    context_expert = context_forward_s(device.attention_core_s, sequence, shape, layout, machine)
+    context_expert = context_expert + expert_forward_s(tokens, shape, layout, machine)
+    both = tensor_s + context_expert
+    again = tensor.again_s(ENCODER_COLLECTIVES, shape)
+    communication = LayerCommunication(both, again, ENCODER_COLLECTIVES)
+    layer = layer_time(device, communication, shape, layout, machine)
+    encoder = LayersTime(
+        count=shape.layers,
+        members=members,
+        forward_s=shape.layers * layer.forward_s,
+        backward_s=shape.layers * layer.backward_s,
+        device_s=shape.layers * layer.device_s,
+        communication_s=shape.layers * layer.communication_s,
+        context_expert_share=context_expert / np.maximum(both, 1e-30),
+        activation_s=tensor.activation_s,
+        tokens=tokens,
+        head_tokens=tokens,
+        head_activation_s=tensor.activation_s + tensor.gathered_again_s,
+    )
+    return _with_decoder(encoder, shape, layout, machine) if has(shape.decoder_layers > 0) else encoder
+
+
+def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
+    """Adds the layers with cross attention."""
+    decoders, out = shape.decoder_layers, shape.decoder_sequence
+    tokens = layout.micro_batch * out / layout.context
+    work = layer_work(shape, layout, sequence=out, keys=shape.sequence)
+    tensor = forward_tensor(tokens, encoder.members, shape, layout, machine)
+    communication = LayerCommunication(
+        tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape), DECODER_COLLECTIVES
+    )
+    host = with_decoder_layers(machine.host)
+    device = layer_device(work, shape, machine)
+    layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
+    return LayersTime(
+        count=encoder.count + decoders,
+        members=encoder.members,
+        forward_s=encoder.forward_s + decoders * layer.forward_s,
+        backward_s=encoder.backward_s + decoders * layer.backward_s,
+        device_s=encoder.device_s + decoders * layer.device_s,
+        communication_s=encoder.communication_s + decoders * layer.communication_s,
+        context_expert_share=encoder.context_expert_share,
+        activation_s=encoder.activation_s,
+        tokens=encoder.tokens,
+        head_tokens=where(decoders > 0, tokens, encoder.head_tokens),
+        head_activation_s=where(
+            decoders > 0, tensor.activation_s + tensor.gathered_again_s, encoder.head_activation_s
+        ),
+    )
+
+
+def ends_time(layers: LayersTime, shape: Shape, layout: Layout, machine: Machine) -> EndsTime:
+    """Returns the time of embedding and vocabulary layer. The vocabulary-parallel embedding's output is
+    all-reduced as a layer's is."""
+    tokens, activation_s = layers.head_tokens, layers.head_activation_s
+    return EndsTime(
+        embedding_s=embedding_time(layers.tokens, shape, layout, machine),
+        embedding_comm_s=layers.activation_s,
+        vocabulary_s=vocabulary_time(tokens, shape, layout, machine),
+        vocabulary_comm_s=vocabulary_s(tokens, activation_s, layers.members, layout, machine),
+    )
+
+
+def stage_time(
+    layers: LayersTime, ends: EndsTime, pipeline: PipelineTime, shape: Shape, layout: Layout
+) -> StageTime:
+    """Returns the busiest stage's parts: its share of the layers' device, communication and launch time."""
+    single = flag(layout.pipeline <= 1)
+    share = blend(single, 1.0, pipeline.layers_of_stage / layers.count)
+    rounds = layout.accumulation
+    device = rounds * share * layers.device_s
+    communication = rounds * share * layers.communication_s
+    own = blend(single, ends.embedding_s + ends.vocabulary_s, np.maximum(ends.embedding_s, ends.vocabulary_s))
+    comm = blend(
+        single,
+        ends.embedding_comm_s + ends.vocabulary_comm_s,
+        np.maximum(ends.embedding_comm_s, ends.vocabulary_comm_s),
+    )
+    kernels = device + rounds * own
+    tensor = communication + rounds * comm
+    host = np.maximum(pipeline.busy_s - kernels - tensor, 0.0)
+    # Forward and backward launch 2 each; 3 in a decoder layer with cross attention.
+    collectives = flag(layout.tensor > 1) * share * (4 * shape.layers + 6 * shape.decoder_layers)
+    launches = launches_of_stage(share, shape, layout)
+    return StageTime(
+        launches=StageLaunches(launches, pipeline.layers_of_stage, collectives),
+        compute_s=pipeline.busy_s - host - tensor,
+        host_s=host,
+        communication_s=tensor,
+        context_expert_s=communication * layers.context_expert_share,
+        forward_s=share * layers.forward_s,
+        backward_s=share * layers.backward_s,
+        ends_s=own,
+    )
+
+
+def once_time(
+    stage: StageTime, parameters: HeldParameters, last_s: Number, layout: Layout, machine: Machine
+) -> OnceTime:
+    """Returns what an iteration does once: gradients and parameters of `parameters`, and the optimizer. `last_s`
+    is what the last stage does besides its layers."""
+    cover = Cover(stage.forward_s, stage.backward_s + last_s)
+    data = data_parallel(parameters, cover, layout, machine)
+    hidden = np.maximum(data.total_s - data.gradient_s - data.parameter_s, 0.0)
+    return OnceTime(
+        data=data,
+        hidden_s=hidden,
+        # What hides under launches and other communication slows no kernels down.
+        contention_s=data.contention * np.minimum(hidden, stage.compute_s),
+        tied_s=tied_embedding_s(parameters.tied, layout, gradient_bytes(layout, machine), machine),
+        optimizer_s=optimizer_s(parameters.total, layout, machine),
+        other_s=machine.once_s + compression_s(parameters.total, layout, machine),
+    )
+
+
+def lag_time(stage: StageTime, pipeline: PipelineTime, layout: Layout, machine: Machine) -> LagTime:
+    """Returns what ranks wait for the slowest of them."""
+    straggler = 0.0 * stage.compute_s
+    if share := machine.stack.iteration.straggler:
+        nodes = np.maximum(layout.world / machine.gpus_per_node, 1.0)
+        straggler = share * np.log2(nodes) * (pipeline.busy_s + pipeline.bubble_s)
+    cores = machine.shared_cores
+    host = 0.0 * stage.compute_s
+    if cores is not None:
+        # Where hosts compute, their pace is computing's.
+        together = slowest(np.minimum(layout.world, cores.count))
+        host = machine.stack.host.jitter * together * (stage.compute_s + stage.host_s)
+    return LagTime(straggler, host)
+
+
+def launch_waits(total_s: Number, once: OnceTime, stage: StageTime, layout: Layout, machine: Machine) -> Waits:
+    """Returns what the device waits for its host to launch an iteration of `total_s`."""
+    waited = once.data.gradient_s + once.data.parameter_s + once.tied_s
+    return host_wait_s(total_s, waited, stage.launches, layout, machine)

@@ -1,0 +1,67 @@
+"""Communication of tensor and sequence parallelism for a layer and for the vocabulary layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wirecost.costmodel.collectives import Group, all_reduce_s, gather_s, group
+from wirecost.costmodel.inputs import Layout, Machine, Shape
+from wirecost.costmodel.numbers import Number, flag, has, where
+
+
+@dataclass(slots=True)
+class TensorTime:
+    """Seconds on one rank for one micro-batch of forward; backward takes as much, and what it gathers again."""
+
+    collective_s: Number  # one collective of a layer, less what is hidden
+    activation_s: Number  # one all-reduce of tokens x hidden
+    gathered_again_s: Number = 0.0  # one input that backward gathers a second time
+    exposed: float = 1.0  # the share of a collective that nothing hides
+
+    def layer_s(self, collectives: float) -> Number:
+        """Returns the seconds of a layer with so many collectives."""
+        return collectives * self.collective_s
+
+    def again_s(self, collectives: float, shape: Shape) -> Number:
+        """Returns the seconds of the inputs that a layer's backward gathers again. Slices are kept of the
+        column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2); where the two of a gated MLP share
+        theirs, the whole is kept."""
+        inputs = collectives - flag(shape.mlp_matrices > 2)
+        return inputs * self.exposed * self.gathered_again_s
+
+
+def tensor_group(layout: Layout, machine: Machine) -> Group:
+    """Returns the tensor-parallel groups of a layout."""
+    return group(layout.tensor, layout.tensor_stride, layout.world, machine)
+
+
+def forward(tokens: Number, members: Group, shape: Shape, layout: Layout, machine: Machine) -> TensorTime:
+    """Returns the time of forward's collectives: all-reduces of the activations (arXiv:1909.08053, section 3), or
+    with sequence parallelism a reduce-scatter and an all-gather in place of each (arXiv:2205.05198, section
+    4.2.2)."""
+    if not has(layout.tensor > 1):
+        nothing = layout.tensor * 0.0
+        return TensorTime(nothing, nothing)
+    costs = machine.stack.tensor_parallel
+    size = tokens * shape.hidden * machine.element_bytes
+    skew = costs.collective_sync_s * (layout.tensor - 1)
+    whole = all_reduce_s(size, members, machine)
+    time = whole
+    again: Number = 0.0
+    if has(layout.sequence_parallel > 0):
+        gather = gather_s(size, members, machine)
+        scatter = gather_s(size, members, machine, "reduce_scatter")
+        time = where(layout.sequence_parallel > 0, gather + scatter, whole)
+        if costs.gathers_again:
+            again = flag(layout.sequence_parallel > 0) * gather
+    exposed = 1 - costs.overlap
+    return TensorTime(exposed * time + skew, whole, again, exposed)
+
+
+def vocabulary_s(tokens: Number, activation_s: Number, members: Group, layout: Layout, machine: Machine) -> Number:
+    """Returns the seconds of vocabulary-parallel cross-entropy: the hidden states' gradient (`activation_s`), and
+    three numbers for each token in FP32 (arXiv:1909.08053, section 3: maximum, predicted logit, sum of
+    exponentials)."""
+    if not has(layout.tensor > 1):
+        return layout.tensor * 0.0
+    return activation_s + 3 * all_reduce_s(tokens * 4.0, members, machine)

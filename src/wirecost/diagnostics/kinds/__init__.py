@@ -1,0 +1,1 @@
+"""The registered codes, one file for each area."""

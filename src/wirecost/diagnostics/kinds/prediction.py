@@ -1,0 +1,58 @@
+"""Codes of predictions."""
+
+from __future__ import annotations
+
+from wirecost.diagnostics.kind import Area, Kind
+from wirecost.diagnostics.record import Severity
+
+
+def _kind(code: str, severity: Severity, meaning: str, remedy: str | None = None) -> Kind:
+    return Kind(code, severity, Area.PREDICTION, meaning, remedy)
+
+
+KINDS = (
+    _kind(
+        "compression_estimated",
+        Severity.INFO,
+        "Gradients are compressed. The time to compress them is estimated from the memory traffic of the passes "
+        "that wirecost's own engine makes.",
+    ),
+    _kind(
+        "extrapolated",
+        Severity.WARNING,
+        "A dimension of the job lies outside the range that the stack was calibrated on. The interval is widened.",
+        "calibrate the stack on runs nearer to this job",
+    ),
+    _kind(
+        "not_benchmarked",
+        Severity.WARNING,
+        "The network was not benchmarked. Its nominal rate is used, less what the protocols add.",
+        "benchmark the network (wirecost bench), and calibrate with the result",
+    ),
+    _kind(
+        "out_of_memory",
+        Severity.ERROR,
+        "The job needs more memory than the GPU has. It can't run as planned, and the predicted time is that of a "
+        "GPU with enough memory.",
+        "shrink the micro-batch, recompute, or shard more",
+    ),
+    _kind(
+        "uncalibrated_gpu",
+        Severity.WARNING,
+        "The GPU was never fitted to measurements. Its datasheet and usual efficiencies are used, and the "
+        "interval is widened.",
+        "calibrate it on your own runs (wirecost calibrate)",
+    ),
+    _kind(
+        "uncalibrated_network",
+        Severity.WARNING,
+        "The network link was never fitted to measurements. The interval is widened.",
+        "calibrate it on a benchmark (wirecost bench, wirecost calibrate)",
+    ),
+    _kind(
+        "uncalibrated_stack",
+        Severity.WARNING,
+        "The software stack was never fitted to measurements. Its values are judgement.",
+        "calibrate it on your own runs (wirecost calibrate)",
+    ),
+)

@@ -1,0 +1,1 @@
+"""What the cost model says about workloads, studies and tables, and how far off it is."""

@@ -1,0 +1,139 @@
+"""The description of a job that is to be predicted or planned, and the checked setup that it means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+
+from pydantic import BaseModel
+
+from wirecost.calibration.saved import read
+from wirecost.costmodel.setup import Setup, setup
+from wirecost.errors import SpecError, one_of
+from wirecost.spec import Cluster, Plan, Stack, Workload, load_spec, validate, with_bandwidth, with_nodes
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Degrees(TypedDict, total=False):
+    """Keys of a plan that a job sets. They override those of the plan that it names.
+
+    Attributes:
+        data_parallel: `all_reduce`, `ddp`, `zero1`, `zero2` or `zero3`.
+        sharding_group: `all`, or `node` for shards inside nodes and replicas between them.
+        tensor_parallel, pipeline_parallel, context_parallel, expert_parallel: degrees in ranks.
+        virtual_stages: number of chunks of each pipeline stage.
+        pipeline_schedule: `gpipe`, `1f1b` or `interleaved`.
+        sequence_parallel: whether what lies between tensor-parallel regions is split over their ranks.
+        recompute: `none`, `selective` or `full`.
+        precision: `fp32`, `bf16` or `fp16`.
+        matrix_precision: `fp8` or `fp4` for the matrix products of the layers.
+    """
+
+    data_parallel: str | None
+    sharding_group: str | None
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    context_parallel: int | None
+    expert_parallel: int | None
+    virtual_stages: int | None
+    pipeline_schedule: str | None
+    sequence_parallel: bool | None
+    recompute: str | None
+    precision: str | None
+    matrix_precision: str | None
+
+
+class JobOptions(Degrees, total=False):
+    """Everything about a job but its workload. None and a missing key mean the default.
+
+    Attributes:
+        cluster: a preset's name, a YAML file, or a Cluster. It may be missing if the calibration has one.
+        plan: a preset's name, a YAML file, or a Plan. Without one, the degrees alone make the plan: BF16, and
+            ZeRO-3, or ZeRO-1 with tensor or pipeline parallelism.
+        stack: a preset's name, a YAML file, or a Stack. The default is megatron-core with tensor, pipeline or
+            context parallelism, and fsdp-flash without.
+        gpus: number of GPUs. The default is all of the cluster.
+        micro_batch: number of sequences in a micro-batch. The default is 1.
+        global_batch: number of sequences in an iteration. The default is one micro-batch for each data-parallel
+            rank, or four for each stage of a pipeline.
+        sequence_length: number of tokens in a sequence. The default is the workload's.
+        bandwidth: rate of all NICs of a node together in one direction, as `400 Gb/s` or in bits per second.
+        calibration: what `wirecost calibrate --save` or `--out` wrote.
+    """
+
+    cluster: str | Path | Cluster | None
+    plan: str | Path | Plan | None
+    stack: str | Path | Stack | None
+    gpus: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    sequence_length: int | None
+    bandwidth: str | float | None
+    calibration: str | Path | None
+
+
+def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
+    """Returns the checked setup that a workload and options mean.
+
+    Raises:
+        SpecError: for an unknown option or name, a file that can't be read, and values that don't fit together.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in given:
+        if key not in JobOptions.__annotations__:
+            raise SpecError(one_of("option", key, JobOptions.__annotations__))
+    degrees = {key: value for key, value in given.items() if key in Degrees.__annotations__}
+    plan = _plan(options.get("plan"), degrees)
+    stack = _spec("stack", Stack, options.get("stack"))
+    calibration = options.get("calibration")
+    fitted = read(Path(calibration)) if calibration is not None else None
+    cluster = options.get("cluster")
+    if fitted is not None and fitted.clusters and not isinstance(cluster, Cluster):
+        named = str(cluster) if cluster is not None else None
+        chosen, stack = fitted.chosen(named, plan.precision, stack, str(calibration))
+    else:
+        given_cluster = _spec("cluster", Cluster, cluster)
+        if given_cluster is None:
+            raise SpecError("a cluster is needed: a preset (`wirecost presets clusters`) or a YAML file")
+        chosen = given_cluster
+    gpus = options.get("gpus")
+    checked = setup(
+        _workload(workload, options.get("sequence_length")),
+        plan,
+        with_nodes(with_bandwidth(chosen, options.get("bandwidth")), gpus),
+        stack=stack,
+        gpus=gpus,
+        micro_batch=options.get("micro_batch") or 1,
+        global_batch=options.get("global_batch"),
+    )
+    return checked if fitted is None else fitted.applied(checked)
+
+
+def _spec(kind: str, model: type[M], given: str | Path | M | None) -> M | None:
+    if given is None or isinstance(given, model):
+        return given
+    loaded: M = load_spec(kind, str(given))
+    return loaded
+
+
+def _workload(given: str | Path | Workload, sequence_length: int | None) -> Workload:
+    if isinstance(given, Workload):
+        data = given.model_dump(mode="json", exclude_none=True)
+        if sequence_length is not None:
+            data["sequence_length"] = sequence_length
+        return validate(Workload, data, f"workload {given.name}")
+    loaded: Workload = load_spec("workload", str(given), sequence_length=sequence_length)
+    return loaded
+
+
+def _plan(given: str | Path | Plan | None, degrees: dict[str, Any]) -> Plan:
+    """Returns the plan that is given, with `degrees`, or the one that the degrees alone mean."""
+    if isinstance(given, Plan):
+        return validate(Plan, {**given.model_dump(mode="json"), **degrees}, f"plan {given.name}")
+    if given is not None:
+        loaded: Plan = load_spec("plan", str(given), **degrees)
+        return loaded
+    several = any(degrees.get(key, 1) > 1 for key in ("tensor_parallel", "pipeline_parallel"))
+    base = {"name": "options", "precision": "bf16", "data_parallel": "zero1" if several else "zero3"}
+    return validate(Plan, {**base, **degrees}, "options")

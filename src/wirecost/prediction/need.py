@@ -1,0 +1,91 @@
+"""`need`: the bandwidth, micro-batch or accumulation at which communication falls below a share of the
+iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wirecost.costmodel.setup import Setup
+from wirecost.errors import SpecError
+from wirecost.prediction.predict import Prediction, predict
+from wirecost.spec import with_bandwidth
+
+LOWEST_BPS, HIGHEST_BPS = 1e6, 1e15
+MAX_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Need:
+    """The smallest value of `what` with a comm fraction of at most `limit`; `value` is None where none has it.
+
+    `floor` is the comm fraction that stays however large the value gets.
+    """
+
+    what: str
+    limit: float
+    value: float | None
+    reached: float
+    floor: float
+    prediction: Prediction | None
+
+
+def fraction(setup: Setup) -> float:
+    """Returns exposed communication over iteration time."""
+    return predict(setup).comm_fraction
+
+
+def bandwidth(setup: Setup, limit: float) -> Need:
+    """Returns the node's bandwidth in bits per second, by bisection: comm fraction never grows with it."""
+    _check(limit)
+
+    def at(bps: float) -> Setup:
+        return replace(setup, cluster=with_bandwidth(setup.cluster, bps))
+
+    floor = fraction(at(HIGHEST_BPS))
+    if floor > limit:
+        return Need("bandwidth", limit, None, floor, floor, None)
+    low, high = LOWEST_BPS, HIGHEST_BPS
+    if fraction(at(low)) <= limit:
+        high = low
+    for _ in range(MAX_STEPS):
+        if high / low < 1.001:
+            break
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if fraction(at(middle)) <= limit else (middle, high)
+    best = at(high)
+    return Need("bandwidth", limit, high, fraction(best), floor, predict(best))
+
+
+def accumulation(setup: Setup, limit: float, *, most: int = 4096) -> Need:
+    """Returns the micro-batches for each iteration; the global batch grows with them."""
+    return _count(setup, limit, "accumulation", most)
+
+
+def micro_batch(setup: Setup, limit: float, *, most: int = 4096) -> Need:
+    """Returns the micro-batch, whether or not it fits in memory (the prediction says); the global batch grows
+    with it."""
+    return _count(setup, limit, "micro_batch", most)
+
+
+def _count(setup: Setup, limit: float, what: str, most: int) -> Need:
+    _check(limit)
+
+    def at(value: int) -> Setup:
+        if what == "accumulation":
+            return replace(setup, global_batch=setup.micro_batch * setup.data_parallel * value)
+        return replace(setup, micro_batch=value, global_batch=value * setup.data_parallel * setup.accumulation)
+
+    floor = fraction(at(most))
+    if floor > limit:
+        return Need(what, limit, None, floor, floor, None)
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fraction(at(middle)) <= limit else (middle, high)
+    best = at(high)
+    return Need(what, limit, float(high), fraction(best), floor, predict(best))
+
+
+def _check(limit: float) -> None:
+    if not 0 < limit < 1:
+        raise SpecError(f"comm fraction: {limit} is no share of an iteration; above 0 and below 1, like 0.2")

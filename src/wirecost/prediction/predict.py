@@ -1,0 +1,145 @@
+"""Predicts one iteration: specifications in, a Breakdown with an interval out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wirecost.breakdown import Breakdown
+from wirecost.costmodel.flops import model_flops
+from wirecost.costmodel.inputs import Layout, Machine, Shape
+from wirecost.costmodel.iteration import Iteration, iterate, iterate_memory
+from wirecost.costmodel.machine import machine_of
+from wirecost.costmodel.memory import Memory
+from wirecost.costmodel.setup import Setup, layout_of
+from wirecost.costmodel.shape import shape_of
+from wirecost.costmodel.workload_correction import corrected
+from wirecost.errors import SpecError
+from wirecost.prediction.breakdown import Modelled, as_breakdown
+
+LONGEST_S, MOST_BYTES = 1e7, 1e18
+"""Bounds of an iteration. More than this is no prediction but a mistyped number."""
+_SHORTEST_SHOWN_S = 1e-9
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A prediction with what it was made from; `breakdown` is the part that compares and is stored."""
+
+    setup: Setup
+    shape: Shape
+    layout: Layout
+    machine: Machine
+    times: Iteration
+    memory: Memory
+    breakdown: Breakdown
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits in the GPU's memory."""
+        return float(self.memory.total) <= self.machine.memory_bytes
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the iteration."""
+        return float(self.times.total_s)
+
+    @property
+    def comm_fraction(self) -> float:
+        """Exposed communication over iteration time. Waits between pipeline stages are left out."""
+        return float(self.times.exposed_comm_s / self.times.total_s)
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilization, without recomputation (arXiv:2204.02311, appendix B)."""
+        flops = float(model_flops(self.shape, batch=self.setup.global_batch))
+        return flops / (self.total_s * self.setup.gpus * float(self.machine.attention_peak_flops))
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of all ranks in a second."""
+        return self.setup.global_batch * self.setup.workload.sequence_length / self.total_s
+
+
+def predict(setup: Setup, *, machine: Machine | None = None) -> Prediction:
+    """Predicts one iteration of the slowest rank. `machine` replaces the one of the setup's specifications.
+
+    Raises:
+        SpecError: if the numbers of the specifications together give no possible iteration.
+    """
+    shape = shape_of(setup.workload)
+    layout = layout_of(setup)
+    if machine is None:
+        machine = machine_of(setup.cluster, setup.stack, setup.plan.precision, setup.plan.matrix_precision)
+        machine = corrected(machine, setup.stack, setup.workload, setup.micro_batch)
+    with np.errstate(all="ignore"):
+        times = iterate(shape, layout, machine)
+        memory = iterate_memory(shape, layout, machine)
+    _check_possible(setup, times, memory)
+    breakdown = as_breakdown(setup, Modelled(layout, machine, times, memory))
+    return Prediction(setup, shape, layout, machine, times, memory, breakdown)
+
+
+def _check_possible(setup: Setup, times: Iteration, memory: Memory) -> None:
+    """Raises SpecError for results that only numbers far outside those of any machine give."""
+    if setup.global_batch * setup.workload.sequence_length >= MOST_BYTES:
+        raise SpecError(f"global_batch: {setup.global_batch} sequences are more than any job trains on")
+    total_s, total_bytes = float(times.total_s), float(memory.total)
+    if not (0 < total_s < LONGEST_S and 0 <= total_bytes < MOST_BYTES):
+        raise SpecError(
+            "the numbers of this workload, plan, cluster and stack together give no possible iteration: "
+            f"{total_s:.3g} s and {total_bytes:.3g} bytes"
+            if math.isfinite(total_s) and math.isfinite(total_bytes)
+            else "the numbers of this workload, plan, cluster and stack together give no finite iteration"
+        )
+
+
+def largest_micro_batch(setup: Setup, *, limit: int = 4096) -> int | None:
+    """Returns the largest micro-batch that fits in memory, None where not even 1 does.
+
+    Batches are taken as the plan's ranks need them; the global batch grows with them.
+    """
+    shape, layout = shape_of(setup.workload), layout_of(setup)
+    machine = machine_of(setup.cluster, setup.stack, setup.plan.precision, setup.plan.matrix_precision)
+
+    def fits(size: int) -> bool:
+        trial = replace(layout, micro_batch=float(size))
+        return float(iterate_memory(shape, trial, machine).total) <= machine.memory_bytes
+
+    if not fits(1):
+        return None
+    low, high = 1, 2
+    while high <= limit and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def iteration_parts(prediction: Prediction) -> list[tuple[str, float]]:
+    """Returns the parts of the predicted iteration that take any time, with their seconds. They sum to it."""
+    times = prediction.times
+    parts = (
+        ("compute", times.compute_s),
+        ("waiting for launches", times.host_s),
+        ("pipeline bubble", times.bubble_s),
+        ("tensor parallel", times.tensor_s),
+        ("context, expert parallel", times.context_expert_s),
+        ("pipeline transfers", times.pipeline_s),
+        ("gradients (exposed)", times.gradient_s),
+        ("parameters (exposed)", times.parameter_s),
+        ("tied embedding", times.embedding_sync_s),
+        ("optimizer", times.optimizer_s),
+        ("slowest node", times.straggler_s),
+        ("other", times.other_s),
+    )
+    return [(name, float(spent_s)) for name, spent_s in parts if float(spent_s) > _SHORTEST_SHOWN_S]
+
+
+def memory_parts(prediction: Prediction) -> list[tuple[str, float]]:
+    """Returns the parts of the memory of the fullest rank, in bytes."""
+    pieces = ("weights", "gradients", "optimizer", "activations", "logits", "overhead")
+    return [(name, float(getattr(prediction.memory, name))) for name in pieces]

@@ -1,0 +1,47 @@
+"""Studies by the name of one that ships, or by their YAML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wirecost.errors import SpecError, deprecated, one_of
+from wirecost.spec import Study, read_yaml, validate
+from wirecost.spec.presets import named, names
+
+
+def load_study(name_or_path: str) -> Study:
+    """A study by its file, or by the name of one that ships.
+
+    Raises:
+        SpecError: one line that names file, key and what is allowed.
+    """
+    if name_or_path in names("study"):
+        return validate(Study, named("study", name_or_path), f"study {name_or_path}")
+    path = Path(name_or_path)
+    if not path.exists() and path.suffix not in {".yaml", ".yml"}:
+        raise SpecError(f"{name_or_path}: no such file; {one_of('study', name_or_path, names('study'))}")
+    data = read_yaml(path)
+    workloads = data.get("workloads")
+    if isinstance(workloads, list):
+        data["workloads"] = [_with_config_of(path.parent, entry) for entry in workloads]
+    return validate(Study, data, str(path))
+
+
+def _with_config_of(folder: Path, workload: object) -> object:
+    """Returns a study's workload with the path of a `config.json` taken from the folder of the study's file.
+
+    A path that leads to a file from the working directory alone is taken from there, as in former versions.
+    """
+    if isinstance(workload, dict):
+        return (
+            {**workload, "config": _with_config_of(folder, workload["config"])}
+            if "config" in workload
+            else workload
+        )
+    if not isinstance(workload, str) or not workload.endswith(".json") or Path(workload).is_absolute():
+        return workload
+    beside = folder / workload
+    if not beside.exists() and Path(workload).exists():
+        deprecated(f"'{workload}' from the working directory", "its path from the folder of the study's file")
+        return workload
+    return str(beside)

@@ -1,0 +1,170 @@
+"""One trace file, of whatever kind: to the ranks and devices that it holds."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from pathlib import Path
+
+from wirecost.text import encodable
+from wirecost.trace.ascend import ascend_recorded, is_ascend
+from wirecost.trace.classify import Classifier
+from wirecost.trace.devices import split_devices
+from wirecost.trace.events import Collector
+from wirecost.trace.families import HOST_ANNOTATIONS
+from wirecost.trace.foreign import WANTED, refuse_events, refuse_head, refuse_keys
+from wirecost.trace.jax import is_jax, jax_recorded
+from wirecost.trace.problems import Problems
+from wirecost.trace.rank import Options, RankTrace, build_rank
+from wirecost.trace.recorded import Recorded
+from wirecost.trace.source import SQLITE, NoDeviceEvents, Progress, TraceError, chunks, magic
+from wirecost.trace.stream import EventStream
+from wirecost.trace.typed import EventDecoder
+
+
+def read_file(path: Path, options: Options, progress: Progress | None = None) -> list[RankTrace]:
+    """Reads one file whole: one rank, or each process of an Nsight Systems export, or each device of a file that
+    holds several.
+
+    Raises:
+        TraceError: for a file that is no trace; ForeignFile for another tool's, NoDeviceEvents for one of the host
+            alone.
+    """
+    # Millions of short-lived objects without a cycle among them: looking for cycles costs a tenth of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _read_file(path, options, progress)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read_file(path: Path, options: Options, progress: Progress | None) -> list[RankTrace]:
+    classifier = Classifier(options.comm_patterns)
+    head = magic(path)
+    refuse_head(path, head)
+    found: list[tuple[str, RankTrace]] = []
+    if not head.startswith(SQLITE):
+        problems = Problems()
+        recorded, count = _recorded(path, classifier, problems, progress)
+        found = _ranks(path, recorded, "", count, options, classifier, problems)
+    else:
+        from wirecost.trace.nsys import Export
+
+        with Export(path) as export:
+            several = export.processes()
+            for number, process in enumerate(several):
+                problems = Problems()
+                recorded, count = export.recorded(classifier, problems, process)
+                name = f"process {number}" if len(several) > 1 else ""
+                found += _ranks(path, recorded, name, count, options, classifier, problems)
+        if progress is not None:
+            progress(path.stat().st_size)
+    if len(found) > 1:
+        # The file's name is of the node then, not of a rank.
+        for name, trace in found:
+            trace.file, trace.rank, trace.rank_source = f"{encodable(str(path))} ({encodable(name)})", None, "part"
+    return [trace for _, trace in found]
+
+
+def _ranks(
+    path: Path,
+    recorded: Recorded,
+    name: str,
+    count: int,
+    options: Options,
+    classifier: Classifier,
+    problems: Problems,
+) -> list[tuple[str, RankTrace]]:
+    """Returns (name, trace) of each device of what was recorded."""
+    found = []
+    for device, part in split_devices(recorded, problems):
+        own = problems.copy()
+        label = ", ".join(n for n in (name, f"device {device}" if device else "") if n)
+        found.append(
+            (label, build_rank(path, part, count=count, options=options, classifier=classifier, problems=own))
+        )
+    return found
+
+
+def _recorded(
+    path: Path, classifier: Classifier, problems: Problems, progress: Progress | None
+) -> tuple[Recorded, int]:
+    decoder = EventDecoder()
+    recorded, count = _pass(path, Collector(classifier, problems, decoder), decoder, problems, progress)
+    host_only = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
+    if len(recorded.device.start_ns) == 0 and host_only:
+        # A run on CPUs: its operators are the compute, which a first pass needn't keep.
+        unsaid = Problems()
+        collector = Collector(classifier, unsaid, decoder, keep_cpu=True)
+        recorded, count = _pass(path, collector, decoder, unsaid, None)
+    return recorded, count
+
+
+def _pass(
+    path: Path, collector: Collector, decoder: EventDecoder, problems: Problems, progress: Progress | None
+) -> tuple[Recorded, int]:
+    data = chunks(path, problems, progress)
+    first = next(data, b"")
+    refuse_head(path, first[:1024])
+    stream = EventStream(itertools.chain([first] if first else [], data), problems, decoder)
+    count = 0
+    try:
+        for slice_ in stream:
+            collector.add(slice_)
+            count += len(slice_.events)
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}") from error
+    if not stream.saw_events:
+        refuse_keys(path, stream.keys)
+        keys = ", ".join(repr(key[:30]) for key in stream.keys[:5])
+        raise TraceError(
+            f"{path}: holds no list 'traceEvents'{f' (it has {keys})' if keys else ''}; expected {WANTED}"
+        )
+    recorded = collector.finish(stream.metadata)
+    if len(recorded.device.start_ns) == 0:
+        recorded = _other_profilers(path, collector, recorded)
+    elif collector.lanes.count:
+        problems.add("event_without_category", collector.lanes.count)
+    nothing = len(recorded.device.start_ns) == 0 and not recorded.cpu_annotations and not collector.operators
+    if nothing and not problems.count("cut_off"):
+        refuse_events(
+            path,
+            count=count,
+            phases=collector.phases,
+            names=collector.unknown,
+            strays=problems.count("stray_element"),
+        )
+    return recorded, count
+
+
+def _other_profilers(path: Path, collector: Collector, recorded: Recorded) -> Recorded:
+    """Returns the device work of a profiler that writes no categories; what was recorded, where it is none of
+    them."""
+    names = collector.lanes.process_names()
+    try:
+        if is_jax(names):
+            found = jax_recorded(collector.lanes.finish())
+        elif is_ascend(names):
+            found = ascend_recorded(collector.lanes.finish())
+            found.cpu_annotations = found.cpu_annotations or recorded.cpu_annotations
+        else:
+            collector.uncategorised()
+            return recorded
+    except TraceError as error:
+        raise TraceError(f"{path}: {error}") from error
+    found.metadata = recorded.metadata
+    return found
+
+
+def require_device(traces: list[RankTrace]) -> None:
+    """Raises NoDeviceEvents where none of the traces has any work to split."""
+    if not traces or any(t.parts is not None for t in traces):
+        return
+    host = sum(t.host_collectives for t in traces)
+    told = f" (it records {host} collective{'s' * (host > 1)} of the host alone)" if host else ""
+    raise NoDeviceEvents(
+        f"{traces[0].file}: no device events{told}: record them with torch.profiler.profile(activities="
+        "[ProfilerActivity.CPU, ProfilerActivity.CUDA]) (ProfilerActivity.XPU on Intel GPUs)"
+    )

@@ -1,0 +1,75 @@
+"""Console examples of the documentation run, or say why they don't."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import doc_inputs
+from support.doc_examples import ROOT, Block, blocks, fits, may_fail, pages, yaml_files
+
+RUN = {page: [b for b in blocks(page) if b.reason is None] for page in pages()}
+WITH_EXAMPLES = [page for page, run in RUN.items() if run]
+
+
+def environment(home: Path) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "WIRECOST_"))}
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    changes = {"PATH": path, "COLUMNS": "100", "HOME": str(home), "LC_ALL": "C.UTF-8"}
+    source = os.pathsep.join((str(ROOT / "src"), os.environ.get("PYTHONPATH", "")))
+    return inherited | changes | {"PYTHONPATH": source}
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=[str(p.relative_to(ROOT)) for p in WITH_EXAMPLES])
+def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "scratch"
+    doc_inputs.prepare(folder, yaml_files(page), "\n".join(c.text for b in RUN[page] for c in b.commands))
+    assert RUN[page]
+    for block in RUN[page]:
+        run(block, folder)
+
+
+def run(block: Block, folder: Path) -> None:
+    assert block.commands, f"{block.place}: a console block needs a line that begins with '$ '"
+    for command in block.commands:
+        done = subprocess.run(
+            ["bash", "-c", command.text],
+            cwd=folder,
+            env=environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        allowed = {0, 1, 2} if may_fail(command) else {0}
+        assert done.returncode in allowed, f"{block.place}: {command.text}\n{done.stdout}"
+        if block.compare:
+            assert fits(command.output, done.stdout), f"{block.place}: {command.text} prints\n{done.stdout}"
+
+
+def test_every_block_runs_or_says_why_not() -> None:
+    checked = 0
+    for page in pages():
+        for block in blocks(page):
+            assert block.commands, f"{block.place}: no command"
+            assert block.reason is None or len(block.reason.split()) >= 2, f"{block.place}: needs a reason"
+            checked += 1
+    assert checked > 40
+
+
+def test_no_mark_stands_elsewhere() -> None:
+    marks = 0
+    for page in pages():
+        lines = page.read_text(encoding="utf-8").split("\n")
+        for number, line in enumerate(lines, 1):
+            if re.match(r"<!-- (compare|not run)", line):
+                marks += 1
+                assert lines[number].startswith("```console"), f"{page}:{number}: no console block follows"
+    assert marks > 20

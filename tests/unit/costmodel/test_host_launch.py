@@ -1,0 +1,150 @@
+"""An iteration that its host launches more slowly than the device goes through it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.model import made
+from wirecost.costmodel.host_launch import StageLaunches, host_wait_s, launches_of_stage
+from wirecost.costmodel.inputs import Layout, Machine
+from wirecost.costmodel.machine import machine_of
+from wirecost.costmodel.shape import shape_of
+from wirecost.prediction.predict import predict
+from wirecost.spec import Precision, Workload, load_spec, stack_named, validate
+from wirecost.spec.presets import named
+
+STACK = stack_named("generic").with_values(
+    {
+        "host_issue_s": 0.0,
+        "host_issue_once_s": 0.0,
+        "host_collective_s": 0.0,
+        "run_ahead_s": 0.0,
+        "host_shard_s": 0.0,
+        "host_forward_s": 1e-3,
+        "host_backward_s": 2e-3,
+        "host_jitter": 0.0,
+    }
+)
+PLAIN = Layout(tensor=1.0, pipeline=1.0, data=2.0, micro_batch=4.0, accumulation=2.0)
+SHARDED = replace(PLAIN, sharding=3.0)
+
+
+WHOLE = StageLaunches(share=1.0, layers=10.0)
+
+
+def machine(changes: dict[str, float], gpus_per_node: float = np.inf) -> Machine:
+    found = machine_of(load_spec("cluster", "dgx-h100"), STACK.with_values(changes), Precision.BF16)
+    return replace(found, gpus_per_node=gpus_per_node)
+
+
+def wait(
+    total_s: float,
+    waited_s: float,
+    layout: Layout = PLAIN,
+    share: float = 1.0,
+    changes: dict[str, float] | None = None,
+    gpus_per_node: float = np.inf,
+) -> float:
+    on = machine(changes or {}, gpus_per_node)
+    return float(host_wait_s(total_s, waited_s, StageLaunches(share, 10.0), layout, on).all_s)
+
+
+def test_what_nobody_told_of_costs_nothing() -> None:
+    assert wait(0.001, 0.0) == 0
+    assert wait(0.001, 0.0, SHARDED) == 0
+
+
+def test_the_longer_decides() -> None:
+    host = {"host_issue_s": 0.1, "host_issue_once_s": 0.02}
+    assert wait(0.3, 0.0, changes=host) == 0
+    assert wait(0.15, 0.0, changes=host) == pytest.approx(0.2 + 0.02 - 0.15)
+    assert wait(0.15, 0.0, share=0.5, changes=host) == 0  # half of the layers
+    # The network's 0.1 of 0.25: the host gains as much of it as a queue holds.
+    assert wait(0.25, 0.1, changes=host | {"run_ahead_s": 1.0}) == 0
+    assert wait(0.25, 0.1, changes=host | {"run_ahead_s": 0.03}) == pytest.approx(0.22 + 0.07 - 0.25)
+
+
+def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
+    gathers_s = 2 * 2 * 11 * 5e-3
+    layers_s = 2 * 10 * 3e-3
+    assert wait(0.1, 0.0, SHARDED, changes={"host_shard_s": 5e-3}) == pytest.approx(gathers_s + layers_s - 0.1)
+    # It catches up during every wait, however long they are together.
+    assert wait(gathers_s + layers_s, 0.2, SHARDED, changes={"host_shard_s": 5e-3}) == 0
+    assert wait(0.1, 0.0, replace(SHARDED, data=1.0), changes={"host_shard_s": 5e-3}) == 0
+
+
+def test_hybrid_sharding_hides_the_network_under_the_last_backward() -> None:
+    hybrid = replace(SHARDED, node_sharding=1.0, data=4.0)
+    launching_s = 2 * 2 * 11 * 5e-3 + 2 * 10 * 3e-3
+    under_s = 2 / 3 * launching_s / 2
+    host = {"host_shard_s": 5e-3}
+    assert wait(0.1, under_s, hybrid, changes=host) == pytest.approx(launching_s - 0.1)
+    two_nodes = wait(0.5, 0.4, hybrid, changes=host, gpus_per_node=2.0)
+    assert two_nodes == pytest.approx(launching_s + 0.4 - under_s - 0.5)
+    assert wait(0.5, 0.4, hybrid, changes=host, gpus_per_node=4.0) == 0  # one node: nothing goes between
+
+
+def test_launching_collectives_is_communication() -> None:
+    on = machine({"host_issue_s": 0.1, "host_collective_s": 1e-3})
+    waits = host_wait_s(0.2, 0.0, replace(WHOLE, collectives=40.0), replace(PLAIN, tensor=2.0), on)
+    assert waits.all_s == pytest.approx(2 * (0.1 + 0.04) - 0.2)
+    assert waits.tensor_s == pytest.approx(waits.all_s * 0.04 / 0.14)
+    assert waits.gather_s == 0
+    gathers = host_wait_s(0.1, 0.0, WHOLE, SHARDED, machine({"host_shard_s": 5e-3}))
+    assert gathers.gather_s == pytest.approx(gathers.all_s * 0.22 / 0.28)
+
+
+@pytest.mark.parametrize(("stages", "transfers"), [(1.0, 0), (2.0, 2), (3.0, 4), (8.0, 4)])
+def test_a_stage_launches_two_transfers_a_neighbour(stages: float, transfers: int) -> None:
+    on = machine({"host_issue_s": 0.1, "host_collective_s": 1e-3})
+    waits = host_wait_s(0.1, 0.0, WHOLE, replace(PLAIN, pipeline=stages), on)
+    assert waits.all_s == pytest.approx(2 * (0.1 + transfers * 1e-3) - 0.1)
+    assert waits.transfer_s == pytest.approx(waits.all_s * transfers * 1e-3 / (0.1 + transfers * 1e-3))
+    assert waits.communication_s == waits.transfer_s
+
+
+@pytest.mark.parametrize("dimension", ["tensor", "pipeline"])
+def test_parts_sum_to_the_iteration_of_a_slow_host(dimension: str) -> None:
+    split: dict[str, Any] = {f"{dimension}_parallel": 2}
+    setup = made("gpt-2-medium", gpus=2, micro_batch=1, global_batch=4, **split)
+    told = {"host_issue_s": 0.1, "host_collective_s": 1e-3}
+    times = predict(replace(setup, stack=setup.stack.with_values(told))).times
+    assert times.tensor_s > 0.1 if dimension == "tensor" else times.pipeline_s > 0.005
+    parts = times.compute_s + times.host_s + times.bubble_s + times.exposed_comm_s
+    assert parts + times.optimizer_s + times.other_s + times.straggler_s == pytest.approx(times.total_s)
+
+
+def test_a_pipeline_catches_up_with_its_waits_for_states() -> None:
+    setup = made("gpt-2-medium", gpus=2, pipeline_parallel=2, micro_batch=4, global_batch=32)
+    stack = setup.stack.with_values({"host_issue_s": 1.0, "run_ahead_s": 0.0})
+    times = predict(replace(setup, stack=stack)).times
+    assert float(times.pipeline_s) > 0
+    assert float(times.embedding_sync_s) > 0
+    # Half of the layers, eight times; of what the device waits for, the all-reduce at the end is too long for it.
+    transfers_s = 8 * 2 * stack.host.collective_s
+    assert transfers_s > 0
+    assert float(times.total_s) == pytest.approx(8 * 0.5 * 1.0 + transfers_s + float(times.embedding_sync_s))
+
+
+def test_the_decoders_stage_launches_more() -> None:
+    split = replace(PLAIN, pipeline=2.0, data=1.0)
+    t5, gpt = (
+        shape_of(validate(Workload, named("workload", name), name)) for name in ("t5-large", "gpt-2-medium")
+    )
+    assert float(launches_of_stage(0.5, t5, split)) == pytest.approx(1.5 * 24 / (24 + 1.5 * 24))
+    short = replace(t5, layers=20.0, decoder_layers=4.0)
+    assert float(launches_of_stage(0.5, short, split)) == pytest.approx((8 + 1.5 * 4) / (20 + 1.5 * 4))
+    assert float(launches_of_stage(0.5, gpt, split)) == 0.5
+    assert float(launches_of_stage(1.0, t5, PLAIN)) == 1.0
+
+
+def test_many_configurations_at_once() -> None:
+    both = replace(PLAIN, sharding=np.array([1.0, 3.0]))
+    found = host_wait_s(np.array([0.1, 0.1]), 0.0, WHOLE, both, machine({"host_shard_s": 5e-3}))
+    first, second = np.asarray(found.all_s)
+    assert first == 0
+    assert second > 0

@@ -1,0 +1,117 @@
+"""Solving for bandwidth and batch, sweeps, and the at-scale study's projection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.model import comm_fraction, made, predicted
+from wirecost.breakdown import Breakdown, Iteration, Parts, Source
+from wirecost.errors import SpecError
+from wirecost.prediction import need
+from wirecost.prediction.predict import predict
+from wirecost.prediction.projection import network_efficiency, project
+from wirecost.prediction.sweep import parse_axis, sweep
+from wirecost.report.sweep_figure import write_sweep_figure
+
+ZERO3 = {"gpus": 64, "data_parallel": "zero3", "stack": "fsdp-flash"}
+
+
+@given(st.floats(0.08, 0.6))
+@settings(max_examples=15, deadline=None)
+def test_the_needed_bandwidth_is_the_smallest(limit: float) -> None:
+    found = need.bandwidth(made(**ZERO3), limit)
+    if found.value is None:
+        assert found.floor > limit
+        return
+    assert found.reached <= limit
+    at = predicted(bandwidth=f"{0.99 * found.value:.0f} b/s", **ZERO3)
+    assert comm_fraction(at) > limit
+
+
+def test_what_no_bandwidth_can_reach_is_said() -> None:
+    found = need.bandwidth(made(**ZERO3), 0.001)
+    assert found.value is None
+    assert found.floor > 0.001
+
+
+def test_accumulation_hides_gradients() -> None:
+    setup = made(
+        "gpt-2-large",
+        "big-red-200",
+        gpus=16,
+        data_parallel="all_reduce",
+        stack="megatron-lm-2021",
+        precision="fp16",
+    )
+    found = need.accumulation(setup, 0.2)
+    assert found.value is not None
+    assert found.value > 1
+    assert found.reached <= 0.2 < need.fraction(setup)
+
+
+@pytest.mark.parametrize("limit", [0, 1, -0.5, 2])
+def test_shares_outside_0_to_1_are_refused(limit: float) -> None:
+    with pytest.raises(SpecError, match="comm fraction"):
+        need.bandwidth(made(**ZERO3), limit)
+
+
+def test_axes_are_lists_and_doubling_ranges() -> None:
+    assert parse_axis("gpus=8,16") == ("gpus", ["8", "16"])
+    assert parse_axis("gpus=8..64") == ("gpus", ["8", "16", "32", "64"])
+    assert parse_axis("bandwidth=100Gb/s..400Gb/s") == ("bandwidth", ["100 Gb/s", "200 Gb/s", "400 Gb/s"])
+    for text in ("gpu=1", "gpus", "gpus=", "gpus=8..2", "bandwidth=1..2", "gpus=0..8"):
+        with pytest.raises(SpecError):
+            parse_axis(text)
+
+
+def test_a_sweep_keeps_what_cannot_be_with_its_reason(tmp_path: Path) -> None:
+    points = sweep(made(**ZERO3), "gpus", ["8", "12", "64"])
+    assert [p.prediction is None for p in points] == [False, True, False]
+    assert "whole nodes" in (points[1].refused or "")
+    for name in ("s.svg", "s.png"):
+        write_sweep_figure(points, "gpus", "title", tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+    with pytest.raises(SpecError, match=r"\.png or a? ?\.svg|\.svg"):
+        write_sweep_figure(points, "gpus", "title", tmp_path / "s.pdf")
+
+
+def measured(comm: int, compute: int, hidden: int = 0) -> Breakdown:
+    parts = Parts(
+        window_ns=comm + compute,
+        compute_only_ns=compute - hidden,
+        overlapped_ns=hidden,
+        exposed_comm_ns=comm,
+        exposed_memory_ns=0,
+        idle_ns=0,
+    )
+    return Breakdown(
+        source=Source.MEASURED, title="t", world_size=4, iterations=(Iteration(rank=0, name="1", parts=parts),)
+    )
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**9), st.floats(0.01, 1))
+def test_the_projection_is_the_studys_formula(comm: int, compute: int, efficiency: float) -> None:
+    result = project(measured(comm, compute), 64, efficiency)
+    r_comm, r_compute = comm / (comm + compute), compute / (comm + compute)
+    assert result.speedup == pytest.approx((r_compute + r_comm) / (r_compute + r_comm / efficiency), rel=1e-6)
+    assert result.iteration_s == pytest.approx((comm / efficiency + compute) * 1e-9, rel=1e-6)
+
+
+def test_hidden_communication_comes_out_when_the_network_is_slow() -> None:
+    assert project(measured(0, 1000, hidden=500), 64, 0.5).speedup == pytest.approx(1 / 1.5)
+    assert project(measured(0, 1000, hidden=500), 64, 1.0).speedup == 1
+
+
+@pytest.mark.parametrize(("target", "efficiency"), [(2, 1.0), (64, 0.0), (64, -1.0)])
+def test_projection_refuses_what_cannot_be(target: int, efficiency: float) -> None:
+    with pytest.raises(SpecError):
+        project(measured(1, 1), target, efficiency)
+
+
+def test_network_efficiency_is_below_one_across_slow_links() -> None:
+    machine = predict(made("gpt-1.3b", "polaris", gpus=8)).machine
+    assert 0 < network_efficiency(machine, 4, 512) < 0.3
