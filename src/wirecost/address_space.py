@@ -6,6 +6,7 @@ import os
 import resource
 
 from wirecost.errors import UnsupportedError
+from wirecost.process_limits import check_threads
 
 LEAST_MIB = 320
 """Least address space with which numpy and scipy load. With less they hang, print messages or end the process."""
@@ -19,11 +20,14 @@ def limit_mib() -> int | None:
 
 
 def settle_in() -> None:
-    """Sets up this process for its limit on address space, if it has one.
+    """Sets up this process for its limits.
 
     Raises:
         UnsupportedError: if the limit is below `LEAST_MIB`.
     """
+    # numpy's linear algebra starts a thread for each core when it is imported, and reserves memory for each. It
+    # sends this process SIGINT if one can't be started. Ranks set their own number (OMP_NUM_THREADS).
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     limit = limit_mib()
     if limit is None:
         return
@@ -31,14 +35,12 @@ def settle_in() -> None:
         raise UnsupportedError(
             f"needs {LEAST_MIB} MiB of address space, which is limited to {limit} MiB (ulimit -v): raise the limit"
         )
-    # numpy's linear algebra reserves memory for a thread on each core when it is imported.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def check_room_for_polars() -> None:
-    """Checks that the limit leaves enough address space to import polars. Below that, polars aborts the process
-    instead of raising an error: it reserves address space for one thread per core when it is imported (1.2 GiB on
-    2 cores).
+    """Checks that the limits leave enough address space and threads to import polars. Below that, polars aborts
+    the process instead of raising an error: when it is imported it starts threads for each core and reserves
+    address space for them (1.2 GiB on 2 cores).
 
     Raises:
         UnsupportedError: if the limit is too low.
@@ -50,3 +52,4 @@ def check_room_for_polars() -> None:
             f"Parquet and data frames take {needed} MiB of address space, and it is limited to {limit} MiB "
             "(ulimit -v): raise the limit, or use another format"
         )
+    check_threads(2 * (os.cpu_count() or 1) + 2)

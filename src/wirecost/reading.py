@@ -51,7 +51,8 @@ def open_file(
     A log that was truncated while its writer went on starts with such a part.
 
     Reading from a pipe ends with `error` when nobody writes to it within `WRITER_S`, or its writer gives nothing
-    for `SILENCE_S`. A file that has no size but more than `MOST_UNSIZED_BYTES` ends with `error` as well.
+    for `SILENCE_S`. A file that has no size but more than `MOST_UNSIZED_BYTES` ends with `error` as well. A file
+    that grows while it is read ends after `MOST_UNSIZED_BYTES` and twice its first size.
 
     Raises:
         error: one line that names the path: no such file, not readable, a directory, device or socket.
@@ -169,6 +170,8 @@ class _Source(io.RawIOBase):
 
     def __init__(self, fd: int, name: str, pipe: bool, unsized: bool, error: type[WirecostError]) -> None:
         self._fd, self._name, self._pipe, self._error = fd, name, pipe, error
+        # A log may grow faster than it is read. Twice, because some network file systems know old sizes only.
+        self._left = None if pipe or unsized else 2 * os.fstat(fd).st_size + MOST_UNSIZED_BYTES
         self._unsized_left = MOST_UNSIZED_BYTES if unsized and not pipe else None
         # A shell's own pipe has had its writer from the start; a named one waits until somebody opens it.
         self._unwritten = pipe and not str(Path(f"/proc/self/fd/{fd}").readlink()).startswith("pipe:")
@@ -193,7 +196,7 @@ class _Source(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
         since = time.monotonic()
-        if self.skip_holes and not self._seek_data():
+        if (self._left is not None and self._left <= 0) or (self.skip_holes and not self._seek_data()):
             return 0
         while True:
             try:
@@ -223,6 +226,8 @@ class _Source(io.RawIOBase):
         return True
 
     def _check_size(self, count: int) -> None:
+        if self._left is not None:
+            self._left -= count
         if self._unsized_left is None:
             return
         self._unsized_left -= count

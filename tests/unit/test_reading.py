@@ -260,6 +260,25 @@ def test_holes_of_a_sparse_log_take_no_time(tmp_path: Path) -> None:
         assert file.read(len(EDGE) + 10) == EDGE + bytes(10)
 
 
+def test_a_log_that_grows_faster_than_it_is_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MOST_UNSIZED_BYTES", 10_000)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 1000)
+    path = tmp_path / "nccl.log"
+    path.write_bytes(EDGE * 10)
+    readv = os.readv
+
+    def grow(descriptor: int, buffers: list[memoryview]) -> int:
+        with path.open("ab") as log:
+            log.write(bytes(2000))
+        return readv(descriptor, buffers)
+
+    monkeypatch.setattr(os, "readv", grow)
+    with open_file(path) as file:
+        data = file.read()
+    assert data.startswith(EDGE * 10)
+    assert 2 * len(EDGE * 10) + 10_000 <= len(data) < 2 * len(EDGE * 10) + 12_000
+
+
 @pytest.mark.parametrize(
     ("shell", "code", "message"),
     [

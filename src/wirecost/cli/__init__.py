@@ -27,8 +27,9 @@ from wirecost._version import __version__
 from wirecost.address_space import limit_mib, settle_in
 from wirecost.cli.former import with_present_names
 from wirecost.cli.signals import EndingSignal, ending_signals
-from wirecost.cli.standard_streams import STDOUT, discard_output, open_closed_streams
+from wirecost.cli.standard_streams import STDOUT, flush_output, prepare_streams
 from wirecost.errors import WirecostError
+from wirecost.process_limits import explain
 from wirecost.storage import StorageError, fault_of, path_of
 from wirecost.text import printable
 
@@ -99,7 +100,7 @@ def main(argv: list[str] | None = None) -> None:
     gc.set_threshold(50_000, 20, 20)
     warnings.showwarning = _show_warning
     reading.notify = _tell
-    closed = open_closed_streams()
+    closed = prepare_streams()
     with ending_signals() as ending:
         _run(argv, ending, output_closed=STDOUT in closed)
 
@@ -119,7 +120,12 @@ def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -
     try:
         settle_in()
         arguments = with_present_names(sys.argv[1:] if argv is None else argv)
-        application(_asked_for(arguments))(args=arguments, prog_name="wirecost")
+        try:
+            application(_asked_for(arguments))(args=arguments, prog_name="wirecost")
+        except SystemExit as end:
+            if not end.code:
+                flush_output()
+            raise
     except SystemExit as error:
         # The library turns KeyboardInterrupt into this silent exit code. Any other code is the command's: if a
         # launcher ends a job, only its first rank reports it.
@@ -133,6 +139,10 @@ def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -
             sys.exit(_report(error, output_closed=output_closed))
         _tell(ending.message)
         sys.exit(ending.exit_code)
+    finally:
+        # An error that is reported already.
+        with suppress(OSError):
+            flush_output()
 
 
 def _report(error: BaseException, *, output_closed: bool) -> int:
@@ -149,10 +159,10 @@ def _report(error: BaseException, *, output_closed: bool) -> int:
     no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
     if no_memory or no_room_for_code:
         _tell(_out_of_memory())
+    elif (limit := explain(error)) is not None:
+        _tell(limit)
     elif isinstance(error, OSError) and error.errno == errno.EBADF and output_closed:
         _tell("can't write the output: standard output is closed")
-        # Python writes the rest of its buffer when it ends, and would fail again.
-        discard_output()
     elif isinstance(error, OSError) and (fault := fault_of(error)) is not None:
         path = path_of(error)
         # Standard output has no file name.

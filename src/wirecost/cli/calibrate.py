@@ -86,9 +86,12 @@ def calibrate(
     from wirecost.calibration.fit import HoldOut
     from wirecost.calibration.inputs.gather import gather
     from wirecost.calibration.inputs.traces import TraceOptions
+    from wirecost.errors import SpecError
     from wirecost.spec import load_spec
 
     format = check_format(format)
+    if save and any(save.exists() and path.exists() and save.samefile(path) for path in measured):
+        raise SpecError(f"--save {save}: is one of the measurements; name another file to write")
     base = load_spec("cluster", cluster) if cluster else None
     of_traces = TraceOptions(
         load_spec("workload", workload) if workload else None,

@@ -88,10 +88,6 @@ class Job:
         Raises:
             SpecError: for an unknown name, or values that are inconsistent.
         """
-        import os
-
-        # numpy's linear algebra starts a thread for each core when it is imported, and nothing here uses it.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         from wirecost.prediction.job import setup_of
 
         return setup_of(workload, self.options)

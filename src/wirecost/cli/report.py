@@ -50,6 +50,7 @@ def report(
 ) -> None:
     """Show the results of a study as tables, figures and a page."""
     from wirecost.errors import SpecError
+    from wirecost.study import Store
 
     format = check_format(format)
     if directory.is_file():
@@ -57,6 +58,9 @@ def report(
             raise SpecError(f"{directory}: a recording has a figure only: no --predictions, --only, --all")
         _draw_recording(directory, format, html, figures or directory.parent, drawn=not no_figures)
         return
+    for path in (html, figures):
+        if path is not None:
+            Store(directory).check_output(path)
     read = _read(directory, predictions, only or [])
     if format == "json":
         from wirecost.report.data import to_json

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from wirecost.address_space import check_room_for_polars
@@ -40,7 +41,10 @@ class ParquetWriter:
             else:
                 pl.scan_ndjson(self._spool, schema=types).sink_parquet(unfinished)
             unfinished.replace(self._path)
-        except OSError as error:
+        # The library raises its own errors for some faults of the storage.
+        except (OSError, pl.exceptions.PolarsError) as error:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
             raise WirecostError(
                 f"can't write '{self._path}': {error}; the samples are in '{self._spool}'"
             ) from None

@@ -102,8 +102,9 @@ class Sampler:
         """
         if self.samples == 0:
             self.sample()
-        self._thread = threading.Thread(target=self.run, name="wirecost-sampler", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self.run, name="wirecost-sampler", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def stop(self) -> None:
         """Takes the last sample and closes sources and sinks. Raises the thread's error, if there was one."""

@@ -152,12 +152,14 @@ def write_predictions(
     """Writes a study's predictions.
 
     Raises:
-        SpecError: if the folder holds predictions already, or can't be written.
+        SpecError: if the folder holds predictions or a study already, or can't be written.
     """
     if (folder / INDEX).exists():
         raise SpecError(
             f"{folder}: holds predictions already: choose another --out, so that none is changed after measuring"
         )
+    if (folder / "study.yaml").exists():
+        raise SpecError(f"{folder}: holds a study.yaml, which would be replaced: choose another --out")
     index = {
         "format_version": FORMAT_VERSION,
         "study": study.name,

@@ -119,4 +119,5 @@ def _check_isolation(study: Study) -> None:
     if code == EXIT_REFUSED:
         raise UnsupportedError(text.splitlines()[-1])
     if code:
-        raise UnsupportedError(f"a process in a namespace of its own ended with exit code {code}: {text[-300:]}")
+        reason = f": {text[-300:]}" if text else ""
+        raise UnsupportedError(f"a process in a namespace of its own ended with exit code {code}{reason}")

@@ -88,6 +88,7 @@ def run_study(
     store = Store(out)
     if not resume and store.is_used():
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
+    store.check_study_file(study)
     with ExitStack() as stack:
         stack.enter_context(store.locked())
         store.sweep()

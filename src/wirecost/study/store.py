@@ -133,7 +133,42 @@ class Store:
             raise StoreError(f"{self.experiments}: can't be read ({error.strerror})") from error
 
     def save_study(self, study: Study) -> None:
-        write_file(self.root / "study.yaml", to_yaml(study))
+        """Writes the study, unless the same study lies here already, perhaps in a user's own words.
+
+        Raises:
+            OSError: if it can't be written.
+        """
+        text = to_yaml(study)
+        with suppress(SpecError, StoreError):
+            if self._has_study() and to_yaml(self.study()) == text:
+                return
+        write_file(self.root / "study.yaml", text)
+
+    def check_study_file(self, study: Study) -> None:
+        """Checks that a first run replaces no file of the user's.
+
+        Raises:
+            StoreError: if no study was run here, and another study.yaml lies here.
+        """
+        if not self._has_study() or os.path.lexists(self.experiments):
+            return
+        with suppress(SpecError, StoreError):
+            if to_yaml(self.study()) == to_yaml(study):
+                return
+        raise StoreError(
+            f"{self.root / 'study.yaml'}: is another study's, and none was run here; choose another --out"
+        )
+
+    def check_output(self, path: Path) -> None:
+        """Checks that a report may be written to a file or folder.
+
+        Raises:
+            StoreError: if it belongs to the results.
+        """
+        root = self.root.resolve()
+        own = (root / "study.yaml", root / ".lock", self.experiments.resolve(), self.corpus.resolve())
+        if any(path.resolve().is_relative_to(place) for place in own):
+            raise StoreError(f"{path}: belongs to the study's results; name another one to write")
 
     def study(self) -> Study:
         """Returns the stored study. Raises SpecError or StoreError if the directory has none."""

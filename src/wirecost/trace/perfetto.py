@@ -40,16 +40,20 @@ def write_perfetto(traces: TraceSet, path: Path) -> int:
     if not drawn:
         raise TraceError(nothing_to_draw(traces))
     refuse_input(traces, path)
+    # A device, a pipe or a link is written into, and not replaced by a file.
+    direct = path.is_symlink() or (path.exists() and not path.is_file())
     partial = path.with_name(path.name + ".partial")
     try:
-        with _opened(partial, compressed=path.name.endswith(".gz")) as out:
+        with _opened(path if direct else partial, compressed=path.name.endswith(".gz")) as out:
             count = _write(traces, out)
-        partial.replace(path)
+        if not direct:
+            partial.replace(path)
     except OSError as error:
         raise TraceError(f"{path}: can't be written: {error.strerror or error}") from error
     finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+        if not direct:
+            with contextlib.suppress(OSError):
+                partial.unlink()
     return count
 
 

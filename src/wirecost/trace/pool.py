@@ -71,6 +71,8 @@ def _in_workers(
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
+                # Ctrl-C reaches the caller alone, also while the worker starts.
+                process_group=0,
             )
             started.append(process)
             threading.Thread(target=_serve, args=(process, paths, options, todo, results), daemon=True).start()

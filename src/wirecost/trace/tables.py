@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -278,7 +279,10 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
             if kind == "csv":
                 path.write_text(to_csv(s, name), encoding="utf-8")
             else:
-                frame(s, name).write_parquet(path)
+                # The library doesn't raise OSError for all faults of the storage.
+                content = io.BytesIO()
+                frame(s, name).write_parquet(content)
+                path.write_bytes(content.getbuffer())
             written.append(path)
     except OSError as error:
         raise TraceError(f"{folder}: can't be written: {error.strerror or error}") from error

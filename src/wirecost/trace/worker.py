@@ -39,7 +39,7 @@ def serve(jobs: BinaryIO, results: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C reaches the whole process group: a worker just goes, its parent says so once.
+    # A worker that is interrupted ends without a message: its parent writes it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import time
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +67,30 @@ def test_a_signal_in_a_finalizer_is_not_lost(how: str) -> None:
         time.sleep(60)
         raise AssertionError("the signal was lost")
     assert ending.number is signal.SIGTERM
+
+
+def run(code: str, folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command with a module of its own in place of typer, which it imports first."""
+    (folder / "typer.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *sys.path))}
+    command = [sys.executable, "-m", "wirecost", *argv]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_ctrl_c_while_the_command_starts_prints_no_traceback(tmp_path: Path) -> None:
+    done = run("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_after_the_command_has_ended_prints_no_traceback(tmp_path: Path) -> None:
+    code = (
+        "import atexit, os, signal, sys\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "sys.path.remove(os.path.dirname(__file__))\n"
+        "del sys.modules['typer']\n"
+        "import typer\n"
+    )
+    done = run(code, tmp_path, "--version")
+    assert done.returncode == -signal.SIGINT
+    assert done.stdout.startswith("wirecost ")
+    assert done.stderr == ""

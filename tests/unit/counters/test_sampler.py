@@ -221,6 +221,24 @@ def test_parquet(tmp_path: Path, rows: list[Row]) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
 
 
+def test_a_parquet_file_that_storage_does_not_take_leaves_the_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library raises no OSError when the file system is full."""
+    pl = pytest.importorskip("polars")
+
+    def sink(_: object, path: Path) -> None:
+        path.write_bytes(b"PAR1")
+        raise pl.exceptions.ComputeError("underlying IO error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
+    writer = ParquetWriter(tmp_path / "a.parquet")
+    writer.write(ROWS)
+    with pytest.raises(WirecostError, match=r"No space left on device .*the samples are in '.*partial\.jsonl'"):
+        writer.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.parquet.partial.jsonl"]
+
+
 def test_bad_places_to_write(tmp_path: Path) -> None:
     with pytest.raises(WirecostError, match=r"name it \.jsonl or \.parquet"):
         writer_for(tmp_path / "a.csv")

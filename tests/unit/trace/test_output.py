@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,6 +74,21 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         assert (tmp_path / kind / f"iterations.{kind}").exists()
     assert polars.read_parquet(tmp_path / "parquet" / "iterations.parquet").height == 4
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_that_storage_does_not_take_are_one_line(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "rank0.json").write_bytes(make_job(1, 2, seed=44)[0].text)
+    done = subprocess.run(
+        [sys.executable, "-m", "wirecost", "trace", "rank0.json", "--format", kind, "--output", "out"],
+        cwd=tmp_path,
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (200, 200)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "wirecost: out: can't be written: File too large\n"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 132])

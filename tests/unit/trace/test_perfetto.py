@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -46,6 +48,25 @@ def test_it_is_well_formed_and_complete(tmp_path: Path, name: str) -> None:
     assert written.total() > 100
     assert originals == written
     assert list(tmp_path.glob("*.partial")) == []
+
+
+def test_a_device_a_pipe_or_a_link_is_not_replaced(tmp_path: Path) -> None:
+    traces = load(tmp_path / "job", 1, 2)
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    count = write_perfetto(traces, tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert len(read_strictly(tmp_path / "target.json")["traceEvents"]) == count
+    os.mkfifo(tmp_path / "pipe")
+    reader = threading.Thread(target=(tmp_path / "pipe").read_bytes)
+    reader.start()
+    write_perfetto(traces, tmp_path / "pipe")
+    reader.join()
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "full").symlink_to("/dev/full")
+    with pytest.raises(TraceError, match="full: can't be written: No space left"):
+        write_perfetto(traces, tmp_path / "full")
+    assert (tmp_path / "full").is_symlink()
+    assert Path("/dev/full").is_char_device()
 
 
 def test_the_breakdown_track_sums_to_the_parts(tmp_path: Path) -> None:
