@@ -147,7 +147,8 @@ def train(rows: list[Row], ranks: int, options: argparse.Namespace, deadline: fl
             done, reason = launch(rows[start:], ranks, options, deadline, Path(folder))
         start += done
         if reason and start < len(rows):
-            rows[start].status, rows[start].reason = "failed", reason
+            late = time.monotonic() >= deadline
+            rows[start].status, rows[start].reason = "not run" if late else "failed", reason
             print(f"{ranks} ranks: {' '.join(rows[start].case.values())}: {reason}", flush=True)
             start += 1
         elif not reason:

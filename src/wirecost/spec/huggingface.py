@@ -161,6 +161,11 @@ def _deepseek(c: Config) -> dict[str, Any]:
     }
 
 
+LATENT_SHARING = 8
+"""Number of heads that share keys and values in the grouped attention that predictions take for latent attention.
+Its projections are of like size, as in the preset deepseek-v2."""
+
+
 def _deepseek_v2(c: Config) -> dict[str, Any]:
     """Returns the dimensions of DeepSeek-V2 and V3, whose experts are in groups and whose attention is latent."""
     dimensions = _deepseek(c)
@@ -170,10 +175,10 @@ def _deepseek_v2(c: Config) -> dict[str, Any]:
     if c.only("topk_method", *methods) != "greedy":
         groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
         dimensions["mixture_of_experts"] |= groups
-    value = c.whole("v_head_dim")
+    value, heads = c.whole("v_head_dim"), c.whole("num_attention_heads")
     return {
         **dimensions,
-        "kv_heads": None,
+        "kv_heads": heads // LATENT_SHARING if heads % LATENT_SHARING == 0 else None,
         "head_dim": value,
         "latent_attention": {
             "kv_rank": c.whole("kv_lora_rank"),

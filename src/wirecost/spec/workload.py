@@ -122,8 +122,8 @@ class Workload(Spec):
             attention.
         head_dim: size of a head. None is hidden / heads.
         ffn_hidden: width of the MLP. None is 4 x hidden.
-        latent_attention: replaces the sizes of heads, of which `head_dim` is then only an approximation for
-            predictions.
+        latent_attention: the sizes of heads in latent attention. `kv_heads` and `head_dim` are then those of the
+            grouped attention that predictions take for it.
         vocab_size: number of rows of the embedding, with padding.
         sequence_length: number of tokens of a sequence. For t5, tokens that the encoder reads.
         decoder_sequence_length: number of tokens that the decoder of t5 reads. None is `sequence_length`.

@@ -31,3 +31,12 @@ def test_the_host_is_timed_with_and_without_tensor_parallelism() -> None:
     *_, measuring, off = found.splitlines()
     for line, name in ((measuring, "engine "), (off, "engine, measuring off ")):
         assert re.match(name + r" +least +[0-9.]+ and +[0-9.]+ ms, +-?[0-9]+ us a collective", line), found
+
+
+def test_experts_are_timed_with_both_routings() -> None:
+    options = ["--ranks", "2", "--experts", "4", "--top-k", "2", "--iterations", "1", "--warmup", "0"]
+    title, _, *rows = output("experts.py", *options).splitlines()
+    assert title.startswith("2 x CPU")
+    assert [row.split()[:2] for row in rows] == [
+        [routing, kernel] for routing in ("balanced", "learned") for kernel in ("grouped", "single")
+    ]

@@ -154,3 +154,34 @@ def test_copies_are_put_into_the_slots_of_their_experts_and_come_back(experts: l
     aligned, ends = aligned_slots(counts, len(experts), 8)
     assert all(end % 8 == 0 for end in ends.tolist())
     assert move(move(x, aligned), aligned.reverse).equal(x)
+
+
+@pytest.mark.needs_gpu
+@pytest.mark.parametrize("routing", ["balanced", "learned"])
+def test_one_kernel_on_a_gpu_computes_what_single_products_do_and_the_host_waits_for_nothing(
+    routing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("needs_gpu: compute capability 9.0")
+    torch.manual_seed(0)
+    mlp = MixtureMLP(workload(routing=routing))
+    for parameter in mlp.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    mlp.to("cuda", torch.bfloat16)
+    x = torch.randn(2, 64, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+
+    def run() -> list[torch.Tensor]:
+        y = mlp(x)
+        return [y, *torch.autograd.grad(y.float().square().sum(), [x, *mlp.parameters()])]
+
+    run()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        grouped = run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    monkeypatch.setattr("wirecost.train.models.grouped.one_kernel", lambda *_: False)
+    assert grouped
+    for value, single in zip(grouped, run(), strict=True):
+        error = (value.float() - single.float()).norm() / single.float().norm()
+        assert error.item() < 0.02

@@ -65,8 +65,10 @@ def test_what_latent_attention_does_not_go_with_is_refused() -> None:
     assert "latent_attention hasn't" in str(check_combination(latent, Plan(name="cp2", context_parallel=2)))
     odd = workload({**SETTINGS[0], "rope_head_dim": 3})
     assert "an even latent_attention.rope_head_dim, not 3" in str(check_workload(odd))
-    grouped = latent.model_copy(update={"kv_heads": 2})
-    assert "leave kv_heads out" in str(check_workload(grouped))
+    # Only predictions read the number of heads for keys and values.
+    grouped = latent.model_copy(update={"kv_heads": 1})
+    assert check_workload(grouped) is None
+    assert check_combination(grouped, Plan(name="tp2", tensor_parallel=2)) is None
     other = Workload.model_validate(
         {"name": "gpt", "layers": 1, "hidden": 32, "heads": 4, "vocab_size": 256, "sequence_length": 16,
          "latent_attention": SETTINGS[0]}

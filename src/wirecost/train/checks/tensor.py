@@ -12,7 +12,9 @@ def check_tensor_parallel(workload: Workload, plan: Plan) -> str | None:
     The vocabulary needn't divide, because it is padded.
     """
     ranks = plan.tensor_parallel
-    counts = {"heads": workload.heads, "kv_heads": workload.key_value_heads, "ffn_hidden": workload.ffn}
+    counts = {"heads": workload.heads, "ffn_hidden": workload.ffn}
+    if workload.latent_attention is None:
+        counts["kv_heads"] = workload.key_value_heads
     for name, count in counts.items():
         if count % ranks:
             return (

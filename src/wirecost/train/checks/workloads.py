@@ -44,8 +44,7 @@ def _check_rotary(workload: Workload) -> str | None:
         if workload.latent_attention.rope_head_dim % 2:
             size = workload.latent_attention.rope_head_dim
             return f"rotary positions need an even latent_attention.rope_head_dim, not {size}"
-        return _check_grouped_attention(workload)
-    if workload.head_size % 2:
+    elif workload.head_size % 2:
         return f"rotary positions need an even head_dim, not {workload.head_size}"
     moe = workload.mixture_of_experts
     if moe is not None and moe.dense_layers > workload.layers:

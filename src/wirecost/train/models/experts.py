@@ -22,7 +22,7 @@ from wirecost.spec.workload import MixtureOfExperts
 from wirecost.train.models.base import uncompiled
 from wirecost.train.models.blocks import GatedMLP
 from wirecost.train.models.grouped import Linear, apply_grouped
-from wirecost.train.models.slots import Slots, capacity_slots, dropless_slots, move
+from wirecost.train.models.slots import Slots, capacity_slots, counts_of, dropless_slots, move
 
 
 class Router(nn.Module):
@@ -181,7 +181,7 @@ class MixtureMLP(nn.Module):
         moe = self.moe
         if moe.scoring == "sigmoid":
             scores = scores / scores.sum(-1, keepdim=True)
-        copies = functional.one_hot(chosen, moe.experts).sum((0, 1)) / chosen.numel()
+        copies = counts_of(chosen.flatten(), moe.experts) / chosen.numel()
         copies, shares = self.mean_over_ranks(torch.stack([copies, scores.mean(0)]))
         return moe.aux_loss * moe.experts * (copies * shares).sum()
 
