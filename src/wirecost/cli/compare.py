@@ -10,7 +10,6 @@ import typer
 
 from wirecost.cli.output import FORMAT, check_format, console, print_csv
 from wirecost.errors import WirecostError
-from wirecost.units import format_size_bytes
 
 if TYPE_CHECKING:
     from wirecost.comparison.breakdowns import Comparison
@@ -176,6 +175,8 @@ def _times(c: Comparison, side: str) -> list[float | None]:
 
 
 def _size(value: float | None) -> str:
+    from wirecost.units import format_size_bytes
+
     return "unknown" if value is None else format_size_bytes(value, 3)
 
 

@@ -18,6 +18,24 @@ def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
+    _check_trainable(study)
+    from wirecost.corpus.text import read_text
+
+    read_text(study.data.corpus)
+    if study.device is Device.CUDA:
+        _check_gpus(study)
+    for number, network in enumerate(study.networks):
+        if network.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.network == network):
+            raise SpecError(
+                f"{study.name}: networks[{number}]: '{network.name}' is a native network, which this machine "
+                "alone has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
+            )
+    if any(f.emulate is not None for f in study.networks):
+        _check_isolation()
+
+
+def _check_trainable(study: Study) -> None:
+    """Raises SpecError for what training doesn't do: a workload, a plan, both together, or an experiment."""
     from wirecost.train.checks import check_combination, check_experiment, check_plan, check_workload
     from wirecost.train.grid import rank_grid
 
@@ -36,19 +54,6 @@ def check_runnable(study: Study) -> None:
         rank_grid(experiment)  # raises where hosts cut a group apart
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
-    from wirecost.corpus.text import read_text
-
-    read_text(study.data.corpus)
-    if study.device is Device.CUDA:
-        _check_gpus(study)
-    for number, network in enumerate(study.networks):
-        if network.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.network == network):
-            raise SpecError(
-                f"{study.name}: networks[{number}]: '{network.name}' is a native network, which this machine "
-                "alone has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
-            )
-    if any(f.emulate is not None for f in study.networks):
-        _check_isolation()
 
 
 def _check_gpus(study: Study) -> None:
