@@ -258,9 +258,11 @@ TRACE: dict[str, Columns] = {
         "rank": ("rank", "Number of the rank; empty for the set of files."),
         "file": ("text", "File that it concerns."),
         "code": ("text", "Code of the diagnostic."),
+        "severity": ("text", "`info`, `warning` or `error`."),
         "count": ("count", "How often it occurs."),
         "loss": ("true/false", "Whether data is missing from the numbers because of it."),
-        "message": ("text", "The diagnostic in a sentence."),
+        "message": ("text", "What was seen and what it does to the numbers."),
+        "remedy": ("text", "What to do; empty where nothing is known to help."),
     },
 }
 

@@ -19,7 +19,7 @@ from wirecost.collectives.document import Document
 from wirecost.diagnostics import Severity
 from wirecost.spec import GPU, Cluster, Link, Network, Plan, Stack, Study, Workload
 from wirecost.spec.base import Spec
-from wirecost.trace.tables import column_types
+from wirecost.trace.tables import SCHEMA_VERSION, column_types
 from wirecost.units import BitsPerSecond, Seconds
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -194,6 +194,7 @@ def trace() -> dict[str, Any]:
         | {"ranks": _list(_typed("integer")), "place": _or_null(place), "brief": _list(_typed("string"))}
     )  # fmt: skip
     problem = record(_keys(code="string", count="integer", loss="boolean", message="string"))
+    diagnostics = _list(_table_row("diagnostics", without=("rank", "file")))
     iteration = record(_keys(name="string", start_ns="integer", window_source="string", cut="boolean") | _PARTS)
     rank = record(
         _keys(
@@ -205,6 +206,7 @@ def trace() -> dict[str, Any]:
             "iterations": _list(iteration),
             "collectives": _list(_table_row("collectives", without=("rank",))),
             "kernels": _list(_table_row("kernels", without=("rank",))),
+            "diagnostics": diagnostics,
             "problems": _list(problem),
         }
     )  # fmt: skip
@@ -217,7 +219,7 @@ def trace() -> dict[str, Any]:
     finding = record(_keys(code="string", share="number", mean_ns="number", text="string", advice="string"))
     return record(
         {
-            "schema_version": {"const": 1},
+            "schema_version": {"const": SCHEMA_VERSION},
             "world_size": _typed("integer?"),
             "answer": answer,
             "ranks": _list(rank),
@@ -230,7 +232,9 @@ def trace() -> dict[str, Any]:
             "causes": _list(cause),
             "slowdowns": _list(_table_row("slowdowns")),
             "profiler_cost": _or_null(cost),
+            "diagnostics": diagnostics,
             "problems": _list(problem),
+            "lost_time": _list(_diagnostic(share=_typed("number"), mean_ns=_typed("number"))),
             "findings": _list(finding),
             "summary": _list(_typed("string")),
         },

@@ -81,7 +81,7 @@ def test_four_gpus_as_two_hosts_of_two_keep_peer_access_inside(tmp_path: Path) -
 def test_collectives_over_nccl_are_right_and_say_their_transport() -> None:
     from wirecost.collectives.bench import run_bench
     from wirecost.collectives.operations import BARRIER, COLLECTIVES
-    from wirecost.collectives.options import request_from
+    from wirecost.collectives.options import BenchOptions, request_from
 
     options = {
         "collectives": [*COLLECTIVES, BARRIER], "smallest": "1M", "largest": None, "factor": None, "step": None,
@@ -90,7 +90,9 @@ def test_collectives_over_nccl_are_right_and_say_their_transport() -> None:
     }  # fmt: skip
     seen: set[str] = set()
     for hosts, network in ((1, "nvlink"), (2, "emulated-2g")):
-        network, rows = run_bench(request_from(**options, hosts=hosts, network=network))  # type: ignore[arg-type]
+        network, rows = run_bench(
+            request_from(BenchOptions(**options, hosts=hosts, network=network))  # type: ignore[arg-type]
+        )
         seen |= {r.collective for r in rows}
         assert all(r.wrong == 0 for r in rows if r.collective != BARRIER)
         assert (network.transport == "tcp") == (hosts == 2), network

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wirecost.collectives.options import request_from
+from wirecost.collectives.options import BenchOptions, request_from
 from wirecost.collectives.request import BenchRequest
 
 # A rank's command that does something else first.
@@ -42,7 +42,7 @@ def request(**changes: Any) -> BenchRequest:
         "timeout": "60 s",
         "seed": 1,
     }
-    return request_from(**(options | changes))
+    return request_from(BenchOptions(**(options | changes)))
 
 
 def faulty(folder: Path, body: str) -> list[str]:

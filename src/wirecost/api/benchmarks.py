@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wirecost.api.view import ResultView, Rows
 from wirecost.collectives.bench import run_bench
-from wirecost.collectives.options import request_from
+from wirecost.collectives.options import BenchOptions, request_from
 from wirecost.collectives.result import BenchNetwork, Row
 
 if TYPE_CHECKING:
@@ -100,24 +100,26 @@ def bench(
         WirecostError: if it can't be measured on this machine, or the benchmark fails.
     """
     request = request_from(
-        collectives=[collectives] if isinstance(collectives, str) else collectives,
-        smallest=str(smallest),
-        largest=None if largest is None else str(largest),
-        factor=factor,
-        step=None,
-        hosts=hosts,
-        ranks_per_host=ranks_per_host,
-        network=network,
-        groups="1",
-        backend=backend,
-        dtype=dtype,
-        redop=redop,
-        iterations=iterations,
-        warmup=warmup,
-        check=check,
-        place="both",
-        timeout=timeout,
-        seed=1,
+        BenchOptions(
+            collectives=[collectives] if isinstance(collectives, str) else collectives,
+            smallest=str(smallest),
+            largest=None if largest is None else str(largest),
+            factor=factor,
+            step=None,
+            hosts=hosts,
+            ranks_per_host=ranks_per_host,
+            network=network,
+            groups="1",
+            backend=backend,
+            dtype=dtype,
+            redop=redop,
+            iterations=iterations,
+            warmup=warmup,
+            check=check,
+            place="both",
+            timeout=timeout,
+            seed=1,
+        )
     )
     measured_network, rows = run_bench(request)
     return BenchResults(measured_network, rows)

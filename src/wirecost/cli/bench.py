@@ -120,32 +120,34 @@ def bench(
             raise typer.Exit(1)
         return
     from wirecost.collectives.joined import RankError
-    from wirecost.collectives.options import request_from
+    from wirecost.collectives.options import BenchOptions, request_from
 
     world = find_world(backend, os.environ)
     try:
         request = request_from(
-            collectives=collectives or [],
-            smallest=smallest,
-            largest=largest,
-            factor=factor,
-            step=step,
-            hosts=hosts,
-            ranks_per_host=ranks_per_host,
-            network=network,
-            study=study,
-            groups=groups,
-            backend=backend,
-            dtype=dtype,
-            redop=redop,
-            iterations=iterations,
-            warmup=warmup,
-            check=bool(check),
-            place=place,
-            timeout=timeout,
-            seed=seed,
-            graph=bool(graph),
-            world=world,
+            BenchOptions(
+                collectives=collectives or [],
+                smallest=smallest,
+                largest=largest,
+                factor=factor,
+                step=step,
+                hosts=hosts,
+                ranks_per_host=ranks_per_host,
+                network=network,
+                study=study,
+                groups=groups,
+                backend=backend,
+                dtype=dtype,
+                redop=redop,
+                iterations=iterations,
+                warmup=warmup,
+                check=bool(check),
+                place=place,
+                timeout=timeout,
+                seed=seed,
+                graph=bool(graph),
+                world=world,
+            )
         )
         right = run_and_print(request, world, format=format, plot=plot, cluster=cluster, hardware=hardware)
     except WirecostError as error:

@@ -63,6 +63,7 @@ def monitor(
 
     Live rates on a terminal, a summary at the end. With a command: monitors it while it runs; its exit code and
     signals pass through."""
+    from wirecost.counters import Watcher
     from wirecost.counters import monitor as run
 
     every_ns = duration_ns(every, "--every")
@@ -79,9 +80,11 @@ def monitor(
             prometheus=endpoint(prometheus) if prometheus else None,
             only=only or (),
             seconds=duration_ns(for_, "--for") * 1e-9 if for_ else None,
-            on_start=display.start if display else _announce if not command else lambda _: None,
-            on_tick=display.show if display else lambda _: None,
-            on_diagnostic=_report,
+            watcher=Watcher(
+                on_start=display.start if display else _announce if not command else lambda _: None,
+                on_tick=display.show if display else lambda _: None,
+                on_diagnostic=_report,
+            ),
         )
     finally:
         if display:

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from wirecost.cli.output import TableWriter
+from wirecost.cli.output import STYLES, TableWriter
+from wirecost.diagnostics import Diagnostic, lines_of
 from wirecost.text import printable
 
 if TYPE_CHECKING:
@@ -49,15 +50,27 @@ def show(traces: TraceSet, format: str = "text") -> None:
     out.print()
     show_view(ranks_view(traces, _FEW_RANKS), out)
     _show_in_full(traces, out)
-    for text in traces.warnings:
-        out.print()
-        for line in _wrapped(text, out.width):
-            out.print(Text(line))
+    _show_diagnostics(traces.notable_diagnostics, out)
     out.print()
-    codes = {p.code for t in traces.traces for p in t.problems} | {p.code for p in traces.set_problems}
+    codes = {d.code for t in traces.traces for d in t.diagnostics} | {d.code for d in traces.run_diagnostics}
     more = f"{len(codes)} diagnostic{'s' * (len(codes) > 1)}: --table diagnostics. " if codes else ""
     for line in _wrapped(f"{more}More: --table collectives, kernels, exposed, ...; --html PAGE.", out.width):
         out.print(Text(line, style="dim"))
+
+
+def _show_diagnostics(diagnostics: Sequence[Diagnostic], out: Console | TableWriter) -> None:
+    """Prints each diagnostic as "SEVERITY CODE: MESSAGE" and "-> REMEDY", wrapped at the width."""
+    for diagnostic in diagnostics:
+        out.print()
+        first, *remedy = (_wrapped(line, out.width) for line in lines_of(diagnostic))
+        lead = f"{diagnostic.severity} {diagnostic.code}:"
+        for number, line in enumerate(first):
+            text = Text(line)
+            if number == 0:
+                text.stylize(STYLES[diagnostic.severity], 0, len(lead))
+            out.print(text)
+        for line in (line for lines in remedy for line in lines):
+            out.print(Text(line))
 
 
 def _show_in_full(traces: TraceSet, out: Console | TableWriter) -> None:

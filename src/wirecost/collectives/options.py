@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +21,55 @@ from wirecost.units import parse_size_bytes, parse_time_s
 MODES = {"both": (Mode.OUT_OF_PLACE, Mode.IN_PLACE), "in": (Mode.IN_PLACE,), "out": (Mode.OUT_OF_PLACE,)}
 
 
-def request_from(
-    *,
-    collectives: Sequence[str],
-    smallest: str,
-    largest: str | None,
-    factor: int | None,
-    step: str | None,
-    hosts: int,
-    ranks_per_host: int | None,
-    network: str | None,
-    groups: str,
-    backend: str | None,
-    dtype: str,
-    redop: str,
-    iterations: int | None,
-    warmup: int,
-    check: bool,
-    place: str,
-    timeout: str,
-    seed: int,
-    graph: bool = False,
-    study: Path | None = None,
-    world: World | None = None,
-) -> BenchRequest:
-    """Returns the request that the options describe.
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """The options of a benchmark as they are written: sizes, times and names as text.
 
-    Args:
+    Attributes:
         study: the study file in which `network` is described.
         world: the ranks that a launcher started, this one among them.
+    """
+
+    collectives: Sequence[str]
+    smallest: str
+    largest: str | None
+    factor: int | None
+    step: str | None
+    hosts: int
+    ranks_per_host: int | None
+    network: str | None
+    groups: str
+    backend: str | None
+    dtype: str
+    redop: str
+    iterations: int | None
+    warmup: int
+    check: bool
+    place: str
+    timeout: str
+    seed: int
+    graph: bool = False
+    study: Path | None = None
+    world: World | None = None
+
+
+def request_from(options: BenchOptions) -> BenchRequest:
+    """Returns the request that the options describe.
 
     Raises:
         SpecError: one line that names the option and the allowed values.
     """
-    for option, value in (("--hosts", hosts), ("--ranks-per-host", ranks_per_host or 1), ("-w", warmup)):
+    world, hosts, backend = options.world, options.hosts, options.backend
+    for option, value in (
+        ("--hosts", hosts),
+        ("--ranks-per-host", options.ranks_per_host or 1),
+        ("-w", options.warmup),
+    ):
         if value < 1:
             raise SpecError(f"{option}: at least 1, not {value}")
-    per_host = ranks_per_host or (1 if hosts > 1 else 2)
+    per_host = options.ranks_per_host or (1 if hosts > 1 else 2)
     if world is not None:
-        if (hosts, ranks_per_host) not in ((1, None), (world.hosts, world.local_size)):
+        if (hosts, options.ranks_per_host) not in ((1, None), (world.hosts, world.local_size)):
             raise SpecError(
                 f"--hosts, --ranks-per-host: {world.launcher} started {world.hosts} x {world.local_size} ranks; "
                 "leave both out"
@@ -71,34 +82,37 @@ def request_from(
         hosts, per_host = world.hosts, world.local_size
     if backend is not None and backend not in list(Backend):
         raise SpecError(f"--backend: {one_of('backend', backend, list(Backend))}")
-    if place not in MODES:
-        raise SpecError(f"--place: {one_of('place', place, MODES)}")
+    if options.place not in MODES:
+        raise SpecError(f"--place: {one_of('place', options.place, MODES)}")
     chosen = Backend(backend) if backend else default_backend()
-    least = _size("-b", smallest)
-    most = _size("-e", largest) if largest is not None else least
-    if redop not in list(ReduceOp):
-        raise SpecError(f"-o: {one_of('operation', redop, list(ReduceOp))}")
-    words = [w for text in collectives for w in text.split(",") if w] or ["all_reduce"]
+    least = _size("-b", options.smallest)
+    most = _size("-e", options.largest) if options.largest is not None else least
+    if options.redop not in list(ReduceOp):
+        raise SpecError(f"-o: {one_of('operation', options.redop, list(ReduceOp))}")
+    words = [w for text in options.collectives for w in text.split(",") if w] or ["all_reduce"]
     everything = [*COLLECTIVES, BARRIER]
     request: dict[str, Any] = {
         "collectives": list(dict.fromkeys(everything if words == ["all"] else map(collective_name, words))),
         "sizes_bytes": size_range(
-            least, most, factor=factor, step_bytes=None if step is None else _size("-i", step)
+            least,
+            most,
+            factor=options.factor,
+            step_bytes=None if options.step is None else _size("-i", options.step),
         ),
         "backend": chosen,
-        "network": _network_of(network, study, chosen, hosts, world),
+        "network": _network_of(options.network, options.study, chosen, hosts, world),
         "hosts": hosts,
         "ranks_per_host": per_host,
-        "groups": group_lists(groups, hosts, per_host),
-        "dtype": dtype_named(dtype).name,
-        "redop": redop,
-        "modes": MODES[place],
-        "iterations": iterations,
-        "warmup": warmup,
-        "check": check,
-        "seed": seed,
-        "timeout_s": _time("--timeout", timeout),
-        "graph": graph,
+        "groups": group_lists(options.groups, hosts, per_host),
+        "dtype": dtype_named(options.dtype).name,
+        "redop": options.redop,
+        "modes": MODES[options.place],
+        "iterations": options.iterations,
+        "warmup": options.warmup,
+        "check": options.check,
+        "seed": options.seed,
+        "timeout_s": _time("--timeout", options.timeout),
+        "graph": options.graph,
         "launcher": world.launcher if world else None,
     }
     return validate(BenchRequest, request, "bench")

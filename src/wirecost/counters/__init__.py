@@ -2,7 +2,7 @@
 
 from wirecost.counters.interface import CounterSource, Reading
 from wirecost.counters.jsonl import read_jsonl
-from wirecost.counters.monitor import MonitorResult, monitor, recording
+from wirecost.counters.monitor import MonitorResult, Watcher, monitor, recording
 from wirecost.counters.rdma_diagnostics import of_summary
 from wirecost.counters.rows import DeviceSummary, Event, Row
 from wirecost.counters.sampler import Sampler, Sink, default_sources
@@ -16,6 +16,7 @@ __all__ = [
     "Row",
     "Sampler",
     "Sink",
+    "Watcher",
     "default_sources",
     "monitor",
     "of_summary",

@@ -67,6 +67,21 @@ def iterate_recording(path: str | os.PathLike[str]) -> Iterator[Row]:
     raise WirecostError(f"can't tell the format of '{os.fspath(path)}': a recording ends in .jsonl or .parquet")
 
 
+@dataclass(frozen=True)
+class Watcher:
+    """What is called while a monitor runs.
+
+    Attributes:
+        on_start: called once sampling has begun.
+        on_tick: called about ten times a second, for a display.
+        on_diagnostic: called before the command starts, for patterns of `only` that match no device.
+    """
+
+    on_start: Callable[[Sampler], None] = lambda _: None
+    on_tick: Callable[[Sampler], None] = lambda _: None
+    on_diagnostic: Callable[[Diagnostic], None] = lambda _: None
+
+
 def monitor(
     command: Sequence[str] = (),
     *,
@@ -76,14 +91,11 @@ def monitor(
     only: Sequence[str] = (),
     seconds: float | None = None,
     sources: Sequence[CounterSource] | None = None,
-    on_start: Callable[[Sampler], None] = lambda _: None,
-    on_tick: Callable[[Sampler], None] = lambda _: None,
-    on_diagnostic: Callable[[Diagnostic], None] = lambda _: None,
+    watcher: Watcher | None = None,
 ) -> MonitorResult:
     """Samples while `command` runs, or until SIGINT or SIGTERM, or for `seconds`. Must run in the main thread.
 
-    `prometheus` is (address, port). `on_tick` is called about ten times a second, for a display. `on_diagnostic`
-    is called before the command starts, for patterns of `only` that match no device.
+    `prometheus` is (address, port). `watcher` is told what happens meanwhile, for a display.
 
     Raises:
         WirecostError: before the command is started, if a file or address can't be used, or no pattern of `only`
@@ -91,6 +103,7 @@ def monitor(
     """
     from wirecost.counters.prometheus import PrometheusExporter
 
+    watcher = watcher or Watcher()
     with Watched() as watched:
         sinks: list[Sink] = []
         exporter = None
@@ -99,7 +112,7 @@ def monitor(
                 sinks.append(writer_for(out))
             sampler = Sampler(every_ns=every_ns, sources=sources, sinks=sinks, keep=False, only=only)
             sampler.sample()  # before the command, so that its first bytes are counted
-            _check_filter(sampler, only, on_diagnostic)
+            _check_filter(sampler, only, watcher.on_diagnostic)
             child = watched.start(command) if command else None
         except WirecostError:
             for sink in sinks:
@@ -110,12 +123,12 @@ def monitor(
                 exporter = PrometheusExporter(prometheus[1], prometheus[0])
                 sampler.sinks.append(exporter)
             sampler.start()
-            on_start(sampler)
+            watcher.on_start(sampler)
             if child is None:
-                watched.wait_for_end(seconds, lambda: on_tick(sampler))
+                watched.wait_for_end(seconds, lambda: watcher.on_tick(sampler))
                 code = 0
             else:
-                code = watched.wait(child, lambda: on_tick(sampler))
+                code = watched.wait(child, lambda: watcher.on_tick(sampler))
         except BaseException:
             if child is not None and child.poll() is None:
                 child.terminate()

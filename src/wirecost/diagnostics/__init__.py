@@ -7,7 +7,7 @@ that page.
 from wirecost.diagnostics.kind import Area, Kind
 from wirecost.diagnostics.legacy import diagnostics_of_warnings, legacy_warnings
 from wirecost.diagnostics.record import Diagnostic, Severity
-from wirecost.diagnostics.registry import KINDS, area_of, diagnostic
+from wirecost.diagnostics.registry import KINDS, area_of, diagnostic, loses_data
 from wirecost.diagnostics.text import lines_of
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "diagnostics_of_warnings",
     "legacy_warnings",
     "lines_of",
+    "loses_data",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,6 +38,7 @@ class Kind:
         severity: the usual severity; a diagnostic may state another one.
         meaning: one or two sentences for the documentation: what was seen and what it does to the answer.
         remedy: what to do in general; a diagnostic may state a more exact remedy.
+        loses_data: whether data is missing from the numbers because of it.
     """
 
     code: str
@@ -44,3 +46,16 @@ class Kind:
     area: Area
     meaning: str
     remedy: str | None = None
+    loses_data: bool = False
+
+    @property
+    def message(self) -> str:
+        """The meaning as one clause after another, for diagnostics that have nothing to add to it."""
+        sentences = re.split(r"(?<=[.])\s+(?=[A-Z])", self.meaning.replace("`", ""))
+        return "; ".join(_as_clause(sentence.removesuffix(".")) for sentence in sentences)
+
+
+def _as_clause(sentence: str) -> str:
+    """Returns a sentence with a small first letter, unless its first word is a name in capitals."""
+    word = sentence.partition(" ")[0]
+    return sentence if word[1:].lower() != word[1:] else sentence[:1].lower() + sentence[1:]

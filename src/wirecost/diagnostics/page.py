@@ -62,6 +62,6 @@ def _section(area: Area) -> str:
 
 
 def _entry(kind: Kind) -> Iterator[str]:
-    yield f"\n### {kind.code}\n\n**{kind.severity}**. {kind.meaning}\n"
+    yield f"\n### {kind.code}\n\n**{kind.severity}**{', data is missing' * kind.loses_data}. {kind.meaning}\n"
     if kind.remedy is not None:
         yield f"\nRemedy: {kind.remedy}.\n"

@@ -79,6 +79,12 @@ def diagnostic(
     )
 
 
+def loses_data(diagnostic: Diagnostic) -> bool:
+    """Returns whether data is missing from the numbers because of what a diagnostic reports."""
+    kind = KINDS.get(diagnostic.code)
+    return kind is not None and kind.loses_data
+
+
 def area_of(code: str) -> Area:
     """Returns the area of a registered code. Raises KeyError for another one."""
     return KINDS[code].area

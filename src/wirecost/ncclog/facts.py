@@ -40,6 +40,18 @@ def take_fact(state: LogState, thread: Thread, tail: bytes, *, warning: bool = F
         process.last_warning = text(tail.strip())[:_LONGEST_WARNING]
     if plain:
         state.completed_before |= completed_before(tail)
+    for take in (_take_network, _take_unavailable, _take_setting, _take_refusal):
+        if take(state, thread, tail):
+            return
+    if (m := _VERSION.search(tail)) is not None:
+        version = f"{text(m[1])} {text(m[2])}"
+        if version not in state.versions and len(state.versions) < 16:
+            state.versions.append(version)
+
+
+def _take_network(state: LogState, thread: Thread, tail: bytes) -> bool:
+    """Notes down the network, interfaces and devices that NCCL uses; False where the line says no such thing."""
+    process = thread.process
     if (m := _SELECTED.match(tail)) is not None:
         home = thread.setting_up.selected if thread.setting_up is not None else process.selected
         if (name := text(m[1])) not in home and len(home) < _MOST_NAMES:
@@ -48,30 +60,51 @@ def take_fact(state: LogState, thread: Thread, tail: bytes, *, warning: bool = F
         _interfaces(process, tail)
     elif tail.startswith(b"NET/IB : Using"):
         state.ib_devices.update(text(d) for d in _IB_DEVICE.findall(tail)[:64])
-    elif tail.startswith(b"NET/IB : No device found"):
+    else:
+        return False
+    return True
+
+
+def _take_unavailable(state: LogState, thread: Thread, tail: bytes) -> bool:
+    """Notes down InfiniBand devices and libraries that are missing; False where the line says no such thing."""
+    if tail.startswith(b"NET/IB : No device found"):
         state.no_ib_device = True
     elif b"Failed to open libibverbs" in tail or tail.startswith(b"Count not open libibverbs.so.1"):
         state.no_ib_library = True
     elif (m := _UNOPENED.match(tail)) is not None:
         if len(state.unopened) < _MOST_NAMES:
-            state.unopened.add((process.host_identity, text(m[1])))
-    elif (m := _PROVIDER.search(tail)) is not None:
+            state.unopened.add((thread.process.host_identity, text(m[1])))
+    else:
+        return False
+    return True
+
+
+def _take_setting(_: LogState, thread: Thread, tail: bytes) -> bool:
+    """Notes down the provider and NCCL's variables; False where the line says no such thing."""
+    process = thread.process
+    if (m := _PROVIDER.search(tail)) is not None:
         process.provider = text(m[1])
     elif (m := _NET_NAME.match(tail)) is not None:
         process.environment["NCCL_NET"] = text(m[1])
     elif (m := _ENVIRONMENT.match(tail)) is not None:
         if len(process.environment) < 256:
             process.environment[m[1].decode()] = text(m[2].removesuffix(b"."))
-    elif b"GPU Direct RDMA Disabled" in tail and not tail.startswith(b"NET/Socket"):
+    else:
+        return False
+    return True
+
+
+def _take_refusal(state: LogState, _: Thread, tail: bytes) -> bool:
+    """Notes down why GPUs don't reach each other or the network directly; False where the line doesn't say so."""
+    if b"GPU Direct RDMA Disabled" in tail and not tail.startswith(b"NET/Socket"):
         words = text(tail.strip())
         if words in state.gdr_refusals or len(state.gdr_refusals) < 64:
             state.gdr_refusals[words] = state.gdr_refusals.get(words, 0) + 1
     elif tail.startswith(b"P2P is disabled between"):
         state.p2p_refusals += 1
-    elif (m := _VERSION.search(tail)) is not None:
-        version = f"{text(m[1])} {text(m[2])}"
-        if version not in state.versions and len(state.versions) < 16:
-            state.versions.append(version)
+    else:
+        return False
+    return True
 
 
 def take_abort(state: LogState, thread: Thread, tail: bytes) -> bool:

@@ -33,6 +33,7 @@ _MESSAGE = len(b"CCL INFO ")
 _USUAL_BYTES = 120  # of a connection's line
 _LONG_NUMBER = re.compile(rb"\d{20,}")
 _PLAIN = frozenset((b"", b" ", b"_", b",", b".", b":", b";", b")", b"-", b"/", b"="))
+_CONNECTIONS = frozenset((b"Chan", b"Ring"))
 _OWN_WORDS = frozenset((b" INFO", b" WARN", b" vers"))
 
 
@@ -54,10 +55,9 @@ class Prefilter:
         """Yields lists of the lines that must be parsed, in order. Parse a list before requesting the next one: an
         Init line changes the meaning of the lines behind it.
         """
-        threads, left_out, words = self._threads, self._left_out, self._words
-        whole = lines = block.split(b"\n")
-        if block.startswith(_DOCKER):
-            lines = [line[len(_DOCKER) : line.find(b'\\n"')] if b'\\n"' in line else line for line in lines]
+        threads, left_out = self._threads, self._left_out
+        whole = block.split(b"\n")
+        lines = _undocked(whole) if block.startswith(_DOCKER) else whole
         # Of the last known connection line: all up to its channel's two digits, where its text goes on behind
         # them, and what its thread has said. Threads mostly print many lines in a row.
         head, rest_at, known_lines, last = b"\n", 0, left_out, None  # no line holds a line end
@@ -86,12 +86,7 @@ class Prefilter:
                     last = thread
                     continue
             word = line[at + _MESSAGE : at + _MESSAGE + 4]
-            connection = word in (b"Chan", b"Ring")
-            if connection:
-                rest = line[at + _BEHIND_RING :]
-                if thread is not None and word == b"Ring" and (rest in thread.known_lines or rest in left_out):
-                    continue
-            elif word not in words and word[:1] != b"/" and line[at - 2 : at + _MESSAGE] == b" NCCL INFO ":
+            if self._is_known(line, at, word, thread):
                 continue
             if others:
                 self.dismissed -= len(others)
@@ -99,13 +94,28 @@ class Prefilter:
                 others.clear()
             self.dismissed -= 1
             pending.append(without_long_numbers(whole[number]))
-            if not connection:
+            if word not in _CONNECTIONS:
                 yield pending
                 pending, head, last = [], b"\n", None
         self.dismissed -= len(others)
         pending += _pieces(others)
         if pending:
             yield pending
+
+    def _is_known(self, line: bytes, at: int, word: bytes, thread: KnownThread | None) -> bool:
+        """Returns whether a line of NCCL, whose "CCL" is at `at`, is a connection that is known, or a message that
+        isn't read."""
+        if word in _CONNECTIONS:
+            rest = line[at + _BEHIND_RING :]
+            return (
+                thread is not None and word == b"Ring" and (rest in thread.known_lines or rest in self._left_out)
+            )
+        return word not in self._words and word[:1] != b"/" and line[at - 2 : at + _MESSAGE] == b" NCCL INFO "
+
+
+def _undocked(lines: list[bytes]) -> list[bytes]:
+    """Returns lines of docker's json-file driver without what it wraps around them."""
+    return [line[len(_DOCKER) : line.find(b'\\n"')] if b'\\n"' in line else line for line in lines]
 
 
 def _is_plain_word(line: bytes, at: int) -> bool:

@@ -56,7 +56,10 @@ _TELLING = (b"CCL", b" via ", b"NET/", b"Using ", b"Init ", b"GPU Direct")
 class LogReader(ReadLog):
     """Accepts the bytes of logs and judges them.
 
-        reader = LogReader() for chunk in stream: reader.feed(chunk) verdict = reader.verdict()
+        reader = LogReader()
+        for chunk in stream:
+            reader.feed(chunk)
+        verdict = reader.verdict()
 
     Call `end_source` between files: no line continues beyond it, and sources without line prefixes are kept apart.
     """
@@ -73,9 +76,8 @@ class LogReader(ReadLog):
         self._parsed: dict[bytes, tuple[Edge, int] | None] = {}
         self._torn = Piece(b"")  # a connection line that another message interrupts; its rest may follow
         self._decoder = Decoder()
-        self._left_out: set[bytes] = (
-            set()
-        )  # keys of connection lines that came after the limit of edges was reached
+        # Keys of the connection lines that came after the limit of edges was reached.
+        self._left_out: set[bytes] = set()
         self._prefilter = Prefilter(self._threads, self._left_out, _MESSAGES)
         self._suffix = b""  # the text that a wrapper appended to the last connection line
 
@@ -144,54 +146,69 @@ class LogReader(ReadLog):
         for raw in lines:
             if raw.startswith(head) and raw[rest_at:] in known_lines:
                 continue
-            line = raw
-            at = line.find(b" NCCL INFO ")
-            if at >= 0 and line[:1] == b"{" and (message := plain_record(line)) is not None:
-                line, at = message, message.find(b" NCCL INFO ")
-                if line.startswith(head) and line[rest_at:] in known_lines:
-                    continue
-            if at >= 0:
-                if self._suffix and line.endswith(self._suffix):
-                    line = line[: -len(self._suffix)]
-                    if line.startswith(head) and line[rest_at:] in known_lines:
-                        continue
-                word = line[at + 11 : at + 15]
-                if word in (b"Chan", b"Ring"):
-                    thread = threads.get(line[:at])
-                    if thread is None:  # a launcher's prefix or a time stamp comes first
-                        thread = threads.get(last_two_words(line[:at]))
-                    rest_at = at + (21 if word == b"Chan" else 18)  # behind "Channel NN" or "Ring NN"
-                    rest = line[rest_at:]
-                    if thread is None or b" NCCL " in rest:
-                        head = b"\n"
-                        self._slow(line)
-                    else:
-                        head, known_lines = line[: rest_at - 2], self._left_out or thread.known_lines
-                        if rest not in known_lines and rest not in thread.known_lines:
-                            if b"\\" in rest or b"&" in rest:  # something in it is spelled out
-                                self._slow(line)
-                            else:
-                                self._connection(thread, line[at + 11 :], cut=False)
-                elif word in _FACTS or word[:1] == b"/":  # RCCL gives whole paths
-                    thread = threads.get(line[:at])
-                    if thread is None or line[at + 11 :] not in thread.facts_seen:
-                        self._slow(line)
-                elif word in _MESSAGES and (word != b"nccl" or line[at + 15 : at + 19] == b"Comm"):
-                    head = b"\n"  # an Init line changes whom a connection belongs to
-                    thread = threads.get(line[:at]) if word == b"nccl" and line.count(b" NCCL ") == 1 else None
-                    if thread is not None and (init := _cached_init(line[at + 11 :])) is not None:
-                        self.state.add_init(thread, init)
-                    else:
-                        self._slow(line)
-            elif b"CCL " in line:
-                head = b"\n"
-                self._slow(line)
-            else:
-                others += 1
-                if line[:4] in _FRAGMENTS or b" via " in line or b"CCL" in line:
+            bare, line, at = self._unwrapped(raw)
+            if line is not raw and any(x.startswith(head) and x[rest_at:] in known_lines for x in (bare, line)):
+                continue
+            if at < 0:
+                others += b"CCL " not in line
+                head = self._take_other(line, head)
+                continue
+            word = line[at + 11 : at + 15]
+            if word in (b"Chan", b"Ring"):
+                thread = threads.get(line[:at])
+                if thread is None:  # a launcher's prefix or a time stamp comes first
+                    thread = threads.get(last_two_words(line[:at]))
+                rest_at = at + (21 if word == b"Chan" else 18)  # behind "Channel NN" or "Ring NN"
+                rest = line[rest_at:]
+                if thread is None or b" NCCL " in rest:
+                    head = b"\n"
                     self._slow(line)
+                    continue
+                head, known_lines = line[: rest_at - 2], self._left_out or thread.known_lines
+                if rest not in known_lines and rest not in thread.known_lines:
+                    self._new_connection(thread, line, at, rest)
+            elif word in _FACTS or word[:1] == b"/":  # RCCL gives whole paths
+                thread = threads.get(line[:at])
+                if thread is None or line[at + 11 :] not in thread.facts_seen:
+                    self._slow(line)
+            elif word in _MESSAGES and (word != b"nccl" or line[at + 15 : at + 19] == b"Comm"):
+                head = b"\n"  # an Init line changes whom a connection belongs to
+                self._take_init(line, at, word)
         self.lines += len(lines)
         self.nccl_lines += len(lines) - others
+
+    def _unwrapped(self, raw: bytes) -> tuple[bytes, bytes, int]:
+        """Returns a line out of its JSON record, the same without the suffix, and where its "NCCL INFO" is."""
+        line, at = raw, raw.find(b" NCCL INFO ")
+        if at >= 0 and raw[:1] == b"{" and (message := plain_record(raw)) is not None:
+            line, at = message, message.find(b" NCCL INFO ")
+        if at >= 0 and self._suffix and line.endswith(self._suffix):
+            return line, line[: -len(self._suffix)], at
+        return line, line, at
+
+    def _take_other(self, line: bytes, head: bytes) -> bytes:
+        """Takes a line without "NCCL INFO"; returns the head that the next line may have in common."""
+        if b"CCL " in line:
+            self._slow(line)
+            return b"\n"
+        if line[:4] in _FRAGMENTS or b" via " in line or b"CCL" in line:
+            self._slow(line)
+        return head
+
+    def _new_connection(self, thread: Thread, line: bytes, at: int, rest: bytes) -> None:
+        """Takes a connection line that says something new."""
+        if b"\\" in rest or b"&" in rest:  # something in it is spelled out
+            self._slow(line)
+        else:
+            self._connection(thread, line[at + 11 :], cut=False)
+
+    def _take_init(self, line: bytes, at: int, word: bytes) -> None:
+        """Takes a message that may be an Init line."""
+        thread = self._threads.get(line[:at]) if word == b"nccl" and line.count(b" NCCL ") == 1 else None
+        if thread is not None and (init := _cached_init(line[at + 11 :])) is not None:
+            self.state.add_init(thread, init)
+        else:
+            self._slow(line)
 
     def _slow(self, line: bytes, *, cut: bool = False) -> None:
         """Parses a line that may contain something new, with any wrapping. One line can contain merged lines of

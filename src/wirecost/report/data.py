@@ -9,9 +9,10 @@ from wirecost.address_space import check_room_for_polars
 from wirecost.breakdown import NetworkRecord, Phase, Spread
 from wirecost.csv_text import rows_to_csv
 from wirecost.diagnostics import legacy_warnings
-from wirecost.report.cells import Cell
-from wirecost.report.compression import compressions
+from wirecost.report.cells import Cell, Scale
+from wirecost.report.compression import Compression, compressions
 from wirecost.report.memory import peak_of
+from wirecost.report.records import Benchmarked, Expectation, SpeedUp
 from wirecost.report.study_report import StudyReport
 
 if TYPE_CHECKING:
@@ -118,85 +119,83 @@ def to_json(report: StudyReport) -> str:
     """Returns the report as JSON. The keys are documented in docs/how-to/study.md; `format_version` changes with
     them.
     """
-    return json.dumps(
-        {
-            "format_version": FORMAT_VERSION,
-            "name": report.name,
-            "environment": report.environment,
-            "experiments": rows(report),
-            "speed_ups": [
-                {
-                    "workload": s.workload,
-                    "plan": s.plan,
-                    "scaling": str(s.scale.scaling),
-                    "ranks": s.scale.ranks,
-                    "global_batch": s.scale.global_batch,
-                    "accumulation": s.scale.accumulation,
-                    "fast": s.fast,
-                    "slow": s.slow,
-                    "speed_up": s.ratio.value,
-                    "low": s.ratio.low,
-                    "high": s.ratio.high,
-                    "n_fast": s.ratio.n_denominator,
-                    "n_slow": s.ratio.n_numerator,
-                }
-                for s in report.speed_ups()
-            ],
-            "expected_from_bytes_and_rate": [
-                {
-                    "workload": e.cell.workload,
-                    "network": e.cell.network,
-                    "plan": e.cell.plan,
-                    "scaling": str(e.cell.scale.scaling),
-                    "ranks": e.cell.scale.ranks,
-                    "global_batch": e.cell.scale.global_batch,
-                    "accumulation": e.cell.scale.accumulation,
-                    "bytes": round(e.bytes_per_call),
-                    "measured_ms": e.measured_ns * 1e-6,
-                    "expected_ms": e.expected_ns * 1e-6,
-                    "deviation": e.deviation,
-                    "holds": e.holds,
-                }
-                for e in report.expectations()
-            ],
-            "gradient_traffic": [
-                {
-                    "workload": c.cell.workload,
-                    "network": c.cell.network,
-                    "plan": c.cell.plan,
-                    "scaling": str(c.cell.scale.scaling),
-                    "ranks": c.cell.scale.ranks,
-                    "global_batch": c.cell.scale.global_batch,
-                    "accumulation": c.cell.scale.accumulation,
-                    "traffic": c.traffic,
-                    "sent_bytes": c.sent_bytes,
-                    "saved": c.saved,
-                    "losses": c.losses,
-                }
-                for c in compressions(report)
-            ],
-            "networks": [
-                {
-                    "network": b.network,
-                    "hosts": b.hosts,
-                    "ranks": b.ranks,
-                    "latency_ns": b.latency_ns,
-                    "largest_bytes": b.largest_bytes,
-                    "bus_bandwidth_GBps": b.measured_Bps * 1e-9 if b.measured_Bps else None,
-                    "fitted_bus_bandwidth_GBps": b.fitted_Bps * 1e-9 if b.fitted_Bps else None,
-                    "left_out_error": b.left_out_error,
-                    "reason": b.reason,
-                    "remark": b.reason,
-                }
-                for b in report.benchmarks
-            ],
-            "diagnostics": [
-                row.diagnostic.as_json() | {"experiments": row.experiments} for row in report.diagnostics()
-            ],
-            "warnings": [
-                legacy_warnings([row.diagnostic])[0] | {"experiments": row.experiments}
-                for row in report.diagnostics()
-            ],
-        },
-        indent=1,
-    )
+    diagnostics = report.diagnostics()
+    document = {
+        "format_version": FORMAT_VERSION,
+        "name": report.name,
+        "environment": report.environment,
+        "experiments": rows(report),
+        "speed_ups": [_speed_up(each) for each in report.speed_ups()],
+        "expected_from_bytes_and_rate": [_expectation(each) for each in report.expectations()],
+        "gradient_traffic": [_gradient_traffic(each) for each in compressions(report)],
+        "networks": [_benchmark(each) for each in report.benchmarks],
+        "diagnostics": [row.diagnostic.as_json() | {"experiments": row.experiments} for row in diagnostics],
+        "warnings": [
+            legacy_warnings([row.diagnostic])[0] | {"experiments": row.experiments} for row in diagnostics
+        ],
+    }
+    return json.dumps(document, indent=1)
+
+
+def _speed_up(s: SpeedUp) -> dict[str, Any]:
+    return {
+        "workload": s.workload,
+        "plan": s.plan,
+        **_scale(s.scale),
+        "fast": s.fast,
+        "slow": s.slow,
+        "speed_up": s.ratio.value,
+        "low": s.ratio.low,
+        "high": s.ratio.high,
+        "n_fast": s.ratio.n_denominator,
+        "n_slow": s.ratio.n_numerator,
+    }
+
+
+def _expectation(e: Expectation) -> dict[str, Any]:
+    return {
+        **_place(e.cell),
+        "bytes": round(e.bytes_per_call),
+        "measured_ms": e.measured_ns * 1e-6,
+        "expected_ms": e.expected_ns * 1e-6,
+        "deviation": e.deviation,
+        "holds": e.holds,
+    }
+
+
+def _gradient_traffic(c: Compression) -> dict[str, Any]:
+    return {
+        **_place(c.cell),
+        "traffic": c.traffic,
+        "sent_bytes": c.sent_bytes,
+        "saved": c.saved,
+        "losses": c.losses,
+    }
+
+
+def _benchmark(b: Benchmarked) -> dict[str, Any]:
+    return {
+        "network": b.network,
+        "hosts": b.hosts,
+        "ranks": b.ranks,
+        "latency_ns": b.latency_ns,
+        "largest_bytes": b.largest_bytes,
+        "bus_bandwidth_GBps": b.measured_Bps * 1e-9 if b.measured_Bps else None,
+        "fitted_bus_bandwidth_GBps": b.fitted_Bps * 1e-9 if b.fitted_Bps else None,
+        "left_out_error": b.left_out_error,
+        "reason": b.reason,
+        "remark": b.reason,
+    }
+
+
+def _place(cell: Cell) -> dict[str, Any]:
+    return {"workload": cell.workload, "network": cell.network, "plan": cell.plan, **_scale(cell.scale)}
+
+
+def _scale(scale: Scale) -> dict[str, Any]:
+    return {
+        "scaling": str(scale.scaling),
+        "ranks": scale.ranks,
+        "global_batch": scale.global_batch,
+        "accumulation": scale.accumulation,
+    }

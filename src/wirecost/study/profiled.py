@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wirecost.breakdown import Iteration, Profile, UnknownProfile
+from wirecost.diagnostics import loses_data
 from wirecost.spec import Experiment
 
 if TYPE_CHECKING:
@@ -65,9 +66,9 @@ def unusable(trace: RankTrace, ranks: int, asked: int) -> str | None:
     """
     if trace.device != "gpu" or trace.parts is None:
         return NO_DEVICE
-    lost = next((p for p in trace.problems if p.loss or p.code == "bare_gpu_step"), None)
+    lost = next((d for d in trace.diagnostics if loses_data(d) or d.code == "bare_gpu_step"), None)
     if lost is not None:
-        return f"{lost.count} {lost.message}"
+        return f"{lost.count} x {lost.code}: {lost.message}"
     if ranks > 1 and not len(trace.calls):
         return "no communication in the trace"
     whole = [i for i in trace.iterations if not i.window.cut and i.window.source in ("gpu_step", "cpu_step")]

@@ -5,9 +5,8 @@
 >>> traces.iterations                            # doctest: +SKIP
 """
 
-from wirecost.trace.problems import Problem
 from wirecost.trace.read import read
 from wirecost.trace.result import TraceSet
 from wirecost.trace.source import TraceError
 
-__all__ = ["Problem", "TraceError", "TraceSet", "read"]
+__all__ = ["TraceError", "TraceSet", "read"]

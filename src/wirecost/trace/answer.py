@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 import statistics
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from wirecost.trace.diagnosis import WORTH, Loss, the_cause
 from wirecost.trace.loads import RankLoad, loads
+from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.places import Place
-
-if TYPE_CHECKING:
-    from wirecost.trace.result import TraceSet
 
 NOTHING, NO_EVENTS, UNSEEN = "nothing", "no_device_events", "no_communication"
 
@@ -83,23 +80,23 @@ def clipped(sentence: str) -> str:
     return kept
 
 
-def answer(s: TraceSet) -> Answer:
-    """Returns the answer of a set of traces, also where it is that nothing can be said."""
-    given = _answer(s)
+def answer(s: MatchedTraces, losses: list[Loss]) -> Answer:
+    """Returns the answer of a set of traces with its losses, also where it is that nothing can be said."""
+    given = _answer(s, losses)
     briefly = {
         "iteration": given.iteration,
         "communication": given.communication.replace(" of the time is ", " of time ")
         .replace("wait and transfer not told apart", "waits unknown")
         .replace("; compute hides ", "; ")
         .replace(" of all communication", " hidden"),
-    } | _briefly(s, given)
+    } | _briefly(losses, given)
     given.brief = [briefly[name] for name in ("iteration", "communication", "cause", "gain", "next")]
     return given
 
 
-def _briefly(s: TraceSet, given: Answer) -> dict[str, str]:
+def _briefly(losses: list[Loss], given: Answer) -> dict[str, str]:
     """Returns the sentences of an answer in forms that fit a line."""
-    cause = the_cause(s.losses) if given.code not in (NO_EVENTS, UNSEEN) else None
+    cause = the_cause(losses) if given.code not in (NO_EVENTS, UNSEEN) else None
     brief = {"cause": given.cause, "gain": given.gain, "next": clipped(given.next)}
     if given.code == UNSEEN:
         brief["cause"] = "unknown: no communication was recognised, so it may count as compute"
@@ -111,7 +108,7 @@ def _briefly(s: TraceSet, given: Answer) -> dict[str, str]:
     return brief
 
 
-def _answer(s: TraceSet) -> Answer:
+def _answer(s: MatchedTraces, losses: list[Loss]) -> Answer:
     listed = loads(s)
     if not listed:
         return Answer(
@@ -120,17 +117,16 @@ def _answer(s: TraceSet) -> Answer:
             next="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
             code=NO_EVENTS, ranks=[], iteration_ns=None, gain_ns=None, gain_share=None,
         )  # fmt: skip
-    every = s.losses
-    cause = the_cause(every)
+    cause = the_cause(losses)
     return Answer(
         iteration=_iteration(s, listed),
         communication=_communication(s, listed),
         iteration_ns=max(load.window_ns for load in listed),
-        **_parts_of(s, listed, every, cause),
+        **_parts_of(s, listed, losses, cause),
     )
 
 
-def _parts_of(s: TraceSet, listed: list[RankLoad], every: list[Loss], cause: Loss | None) -> dict:
+def _parts_of(s: MatchedTraces, listed: list[RankLoad], losses: list[Loss], cause: Loss | None) -> dict:
     if cause is None and _unseen(s, listed):
         return {
             "cause": f"unknown: no communication was recognised although the world has {s.world_size} ranks, so "
@@ -141,7 +137,7 @@ def _parts_of(s: TraceSet, listed: list[RankLoad], every: list[Loss], cause: Los
         }  # fmt: skip
     if cause is None:
         compute = statistics.fmean(load.compute_ns / load.window_ns for load in listed if load.window_ns)
-        most = max((c.gain_share for c in every), default=0.0)
+        most = max((c.gain_share for c in losses), default=0.0)
         thing = "GPU" if all(t.device == "gpu" for t in s.traces) else "processor"
         who = f"the {thing} computes" if len(listed) == 1 else f"the {thing}s compute"
         return {
@@ -163,11 +159,11 @@ def _parts_of(s: TraceSet, listed: list[RankLoad], every: list[Loss], cause: Los
     }
 
 
-def _unseen(s: TraceSet, listed: list[RankLoad]) -> bool:
+def _unseen(s: MatchedTraces, listed: list[RankLoad]) -> bool:
     return s.world_size > 1 and not any(load.comm_ns for load in listed)
 
 
-def _iteration(s: TraceSet, listed: list[RankLoad]) -> str:
+def _iteration(s: MatchedTraces, listed: list[RankLoad]) -> str:
     few = f"{len(s.traces)} of {s.world_size} ranks"
     ranks = "1 rank" if s.world_size == 1 else few if len(s.traces) < s.world_size else f"{s.world_size} ranks"
     spread = s.breakdown.iteration_ns()
@@ -179,7 +175,7 @@ def _iteration(s: TraceSet, listed: list[RankLoad]) -> str:
     return f"{ms(spread.median)} (median of {spread.n}; {slowest}{ranks}; windows: {source})"
 
 
-def _communication(s: TraceSet, listed: list[RankLoad]) -> str:
+def _communication(s: MatchedTraces, listed: list[RankLoad]) -> str:
     window = sum(load.window_ns for load in listed)
     comm, exposed = sum(load.comm_ns for load in listed), sum(load.exposed_ns for load in listed)
     if not comm:

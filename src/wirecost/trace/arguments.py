@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.operations import UNKNOWN, operation, total_bytes
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import UNKNOWN_GROUP, Call
 
 _MOST_RANKS = 10_000_000
@@ -41,8 +41,8 @@ def _members(value: object) -> str:
 class Arguments:
     """Reads arguments; what can't be is counted and taken as unknown."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
+    def __init__(self, diagnostics: DiagnosticCounts) -> None:
+        self._diagnostics = diagnostics
         self._decode = msgspec.json.Decoder(Described).decode
 
     def call(self, args: Described | bytes, name: str) -> Call:
@@ -70,7 +70,7 @@ class Arguments:
         try:
             return self._decode(raw)
         except (msgspec.MsgspecError, RecursionError):
-            self._problems.add("bad_argument")
+            self._diagnostics.add("bad_argument")
             return None
 
     def _described(self, args: Described) -> Call | None:
@@ -118,5 +118,5 @@ class Arguments:
             return None
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_ELEMENTS:
             return value
-        self._problems.add("bad_argument")
+        self._diagnostics.add("bad_argument")
         return None

@@ -11,9 +11,9 @@ from wirecost.breakdown import Parts
 from wirecost.breakdown.intervals import Intervals, measure_before, subtract
 from wirecost.trace.categories import KERNEL
 from wirecost.trace.causes import find_causes
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.evidence import is_vague
 from wirecost.trace.operations import UNKNOWN, operation
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import Annotation, Call, Columns, HostRange, Int64, Recorded
 from wirecost.trace.situation import find_situation
 from wirecost.trace.windows import Window
@@ -67,7 +67,7 @@ def build_calls(
     sets: tuple[Intervals, Intervals, Intervals],
     recorded: Recorded,
     iterations: list[IterationParts],
-    problems: Problems,
+    diagnostics: DiagnosticCounts,
     *,
     on_host: bool = False,
 ) -> Calls:
@@ -78,8 +78,8 @@ def build_calls(
     start, end = columns.start_ns[rows], columns.end_ns[rows]
     _by_gpu_annotation(calls, columns, rows, recorded.gpu_annotations)
     inferred = _by_order(calls, start, [r for r in recorded.host_ranges if r.annotation])
-    problems.add("annotation_op_inferred", inferred)
-    problems.add("bytes_unknown", sum(c.bytes is None and c.op != "barrier" for c in calls))
+    diagnostics.add("annotation_op_inferred", inferred)
+    diagnostics.add("bytes_unknown", sum(c.bytes is None and c.op != "barrier" for c in calls))
     # An instant counts for the call that started first: what a call adds to the union of those before it.
     ends_before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]]) if len(end) else end
     own_start = np.minimum(np.maximum(start, ends_before), np.maximum(end, start))

@@ -19,11 +19,11 @@ from wirecost.trace.causes import (
 )  # fmt: skip
 from wirecost.trace.hosts import DEVICE_KINDS, host_words
 from wirecost.trace.loss import Evidence, Loss, mean, typical
+from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.places import costliest_wait, exposed_ns, longest, most_exposed
 
 if TYPE_CHECKING:
     from wirecost.trace.explained import Cause
-    from wirecost.trace.result import TraceSet
 
 # Exposed time that isn't matched over the ranks hides whether ranks wait, from this share of it on.
 _UNSPLIT = 0.5
@@ -84,7 +84,7 @@ def transfer(e: Evidence) -> Loss | None:
     )  # fmt: skip
 
 
-def _own_cause(s: TraceSet) -> Cause | None:
+def _own_cause(s: MatchedTraces) -> Cause | None:
     """Returns what keeps most of the transfers exposed, if it is one thing: waits aside, at least half of them."""
     own = [c for c in s.causes if c.code not in (WAITING, BUBBLE)]
     total = sum(c.exposed_ns for c in own)
@@ -92,7 +92,7 @@ def _own_cause(s: TraceSet) -> Cause | None:
     return best if best is not None and best.code != UNCLEAR and best.exposed_ns >= _MOST * total else None
 
 
-def _why(s: TraceSet) -> str:
+def _why(s: MatchedTraces) -> str:
     cause = _own_cause(s)
     if cause is None:
         return ""
@@ -105,7 +105,7 @@ def _hidden(e: Evidence) -> str:
     return f"; compute hides {overlapped / comm:.0%} of all communication" if comm else ""
 
 
-def _top_operation(s: TraceSet, *, matched: bool) -> tuple[str | None, float]:
+def _top_operation(s: MatchedTraces, *, matched: bool) -> tuple[str | None, float]:
     """Returns (operation and group with the most exposed time of this kind, its share); see
     `places.exposed_ns`."""
     sums: dict[tuple[str, str], int] = defaultdict(int)

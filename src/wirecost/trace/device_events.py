@@ -12,7 +12,7 @@ import numpy.typing as npt
 from wirecost.trace.arguments import Arguments
 from wirecost.trace.categories import COPY, FILL, KERNEL
 from wirecost.trace.classify import Classifier
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.recorded import NONE, Call, Columns, among
 from wirecost.trace.times import TimeColumns, Times, column
 from wirecost.trace.typed import Id, Plain, Work, WorkArguments
@@ -56,8 +56,8 @@ def label(given: Id) -> str:
 class DeviceEvents:
     """Takes kernels, copies and fills; `columns` gives them."""
 
-    def __init__(self, classifier: Classifier, problems: Problems, times: Times) -> None:
-        self._classifier, self._problems, self._times = classifier, problems, times
+    def __init__(self, classifier: Classifier, diagnostics: DiagnosticCounts, times: Times) -> None:
+        self._classifier, self._diagnostics, self._times = classifier, diagnostics, times
         # For each kind of device work, names (as they are, and as a plain event writes them) -> index.
         self._names: dict[int, dict[str | bytes, int]] = {KERNEL: {}, COPY: {}, FILL: {}}
         self._texts: list[str] = []
@@ -69,7 +69,7 @@ class DeviceEvents:
         self._calls: dict[int, Call] = {}
         self._decode_name = msgspec.json.Decoder(str).decode
         self._decode_arguments = msgspec.json.Decoder(WorkArguments).decode
-        self.arguments = Arguments(problems)
+        self.arguments = Arguments(diagnostics)
 
     def add(self, events: list[Work], kind: int) -> bool:
         """Takes events of one kind together, several times faster than one by one; False, with nothing taken,
@@ -100,14 +100,14 @@ class DeviceEvents:
     def one(self, event: Plain, kind: int) -> None:
         """Takes an event that is unusual in some way."""
         if event.ph != "X":
-            self._problems.add("unsupported_phase")
+            self._diagnostics.add("unsupported_phase")
             return
         span = self._times.one(bytes(event.ts), bytes(event.dur))
         if span is None:
             return
         name = self._name_of(event, kind)
         if name is None:
-            self._problems.add("unnamed_event")
+            self._diagnostics.add("unnamed_event")
             return
         text = bytes(event.args)
         try:
@@ -160,7 +160,7 @@ class DeviceEvents:
         keep = np.ones(len(start), dtype=np.bool_)
         keep[self._spans.unsound] = False
         again = _duplicates(start, end, name, stream, kind, correlation, external, shape) & keep
-        self._problems.add("duplicate_event", int(again.sum()))
+        self._diagnostics.add("duplicate_event", int(again.sum()))
         keep &= ~again
         calls = self._calls
         if not keep.all():
@@ -189,7 +189,7 @@ class DeviceEvents:
             external=external,
             shape=shape,
         )
-        self._problems.add("zero_duration", int((columns.start_ns == columns.end_ns).sum()))
+        self._diagnostics.add("zero_duration", int((columns.start_ns == columns.end_ns).sum()))
         return columns
 
 

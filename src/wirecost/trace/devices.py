@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.operations import UNKNOWN
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import NONE, Annotation, Columns, Int64, Launches, Recorded
 
 # A device with less than this share of the busiest one's kernels and copies, and with no communication, is another
@@ -20,7 +20,7 @@ _PREFIX = re.compile(r"^(\[[^\]]{1,80}\]|rank[ _-]?\d+(?=[ :_-]))", re.IGNORECAS
 _NUMBERS = re.compile(r"(\d+)")
 
 
-def split_devices(recorded: Recorded, problems: Problems) -> list[tuple[str, Recorded]]:
+def split_devices(recorded: Recorded, diagnostics: DiagnosticCounts) -> list[tuple[str, Recorded]]:
     """Returns (name, what is recorded) of each device of a file, in order of their names; one with the name "" of
     a file that holds one device.
 
@@ -43,10 +43,10 @@ def split_devices(recorded: Recorded, problems: Problems) -> list[tuple[str, Rec
         (d for d, ns in work.items() if ns >= _STRAY_SHARE * most or communicating & set(by_name[d])), key=_natural
     )
     stray = int(np.isin(columns.stream, [s for d in work if d not in kept for s in by_name[d]]).sum())
-    problems.add("stray_device", stray)
+    diagnostics.add("stray_device", stray)
     if len(kept) == 1:
         return [("", _only(recorded, by_name[kept[0]], None))]
-    problems.add("several_devices", len(kept))
+    diagnostics.add("several_devices", len(kept))
     owners = _owners(recorded, {d: by_name[d] for d in kept})
     return [(device, _only(recorded, by_name[device], owners[device])) for device in kept]
 

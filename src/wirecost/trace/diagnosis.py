@@ -8,20 +8,17 @@ rules are listed in docs/how-to/trace.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from wirecost.trace.common_losses import bubble, copies, idle, transfer, unsplit
 from wirecost.trace.late_losses import late, turns
 from wirecost.trace.loss import Evidence, Loss
-
-if TYPE_CHECKING:
-    from wirecost.trace.result import TraceSet
+from wirecost.trace.matched_traces import MatchedTraces
 
 WORTH = 0.05  # a gain below five percent of the iteration isn't worth anybody's day
 _RULES = (late, turns, transfer, bubble, unsplit, idle, copies)  # of equal gains the first counts
 
 
-def losses(s: TraceSet) -> list[Loss]:
+def losses(s: MatchedTraces) -> list[Loss]:
     """Returns every candidate, largest gain first; empty where there are no device events."""
     evidence = Evidence(s)
     if not evidence.iteration_ns:

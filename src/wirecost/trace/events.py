@@ -19,10 +19,10 @@ from wirecost.trace.categories import (
 )
 from wirecost.trace.classify import Classifier
 from wirecost.trace.device_events import DeviceEvents
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.host_events import HostEvents
 from wirecost.trace.lanes import LaneEvents
 from wirecost.trace.numbers import NotANumber, OutOfRange, span_ns
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import NONE, Annotation, Recorded
 from wirecost.trace.stream import Slice
 from wirecost.trace.times import Times
@@ -42,18 +42,23 @@ class Collector:
     of a CPU-only run."""
 
     def __init__(
-        self, classifier: Classifier, problems: Problems, decoder: EventDecoder, *, keep_cpu: bool = False
+        self,
+        classifier: Classifier,
+        diagnostics: DiagnosticCounts,
+        decoder: EventDecoder,
+        *,
+        keep_cpu: bool = False,
     ) -> None:
-        self._classifier, self._problems, self._keep_cpu = classifier, problems, keep_cpu
+        self._classifier, self._diagnostics, self._keep_cpu = classifier, diagnostics, keep_cpu
         self._decoder = decoder
         self._silent: set[str] = set()  # names of operators that tell nothing
-        self._times = Times(problems)
-        self._device = DeviceEvents(classifier, problems, self._times)
-        self.lanes = LaneEvents(problems)
+        self._times = Times(diagnostics)
+        self._device = DeviceEvents(classifier, diagnostics, self._times)
+        self.lanes = LaneEvents(diagnostics)
         self.phases: Counter[str] = Counter()  # of events without a category
         self.unknown: set[str] = set()  # categories that aren't known, the first few
         self.operators = 0  # events of the host's operators
-        self._host = HostEvents(classifier, problems, self._times, self._device.arguments)
+        self._host = HostEvents(classifier, diagnostics, self._times, self._device.arguments)
         self._annotation_names: dict[bytes, str] = {}
         self._gpu: list[Annotation] = []
         self._cpu: list[Annotation] = []
@@ -147,11 +152,11 @@ class Collector:
 
     def _annotation(self, event: Plain, into: list[Annotation], stream: int) -> None:
         if event.ph != "X":
-            self._problems.add("unsupported_phase")
+            self._diagnostics.add("unsupported_phase")
             return
         name = self._name_of(event)
         if name is None:
-            self._problems.add("unnamed_annotation")
+            self._diagnostics.add("unnamed_annotation")
             return
         times = self._span(event)
         if times is not None:
@@ -174,12 +179,12 @@ class Collector:
             if len(self.unknown) < _MOST_UNKNOWN:
                 self.unknown.add(event.cat[:40])
             if event.ph == "X":
-                self._problems.add("unknown_category", detail=f"for example {event.cat[:40]!r}")
+                self._diagnostics.add("unknown_category", detail=f"for example {event.cat[:40]!r}")
 
     def _cpu_annotation(self, event: Plain) -> None:
         name = self._name_of(event)
         if name is None:
-            self._problems.add("unnamed_annotation")
+            self._diagnostics.add("unnamed_annotation")
             return
         if STEP.fullmatch(name):
             self._steps_annotated = True
@@ -200,7 +205,7 @@ class Collector:
         if event.ph is None and event == _EMPTY:
             return  # the trace viewer's exporter ends its list with one
         if event.ph not in _PHASES:
-            self._problems.add("event_without_category")
+            self._diagnostics.add("event_without_category")
             return
         if event.ph in ("i", "I"):
             raw = bytes(event.name)
@@ -213,7 +218,7 @@ class Collector:
 
     def uncategorised(self) -> None:
         """Counts the events without a category, which are no known profiler's."""
-        self._problems.add("event_without_category", self.lanes.count)
+        self._diagnostics.add("event_without_category", self.lanes.count)
 
     def finish(self, metadata: dict[str, Any]) -> Recorded:
         """Returns everything that was kept, as columns and in order."""

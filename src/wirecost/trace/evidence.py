@@ -15,9 +15,9 @@ import numpy as np
 from wirecost.trace.batches import join_batches
 from wirecost.trace.categories import COPY, FILL, KERNEL
 from wirecost.trace.classify import Classifier
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.nesting import Nested
 from wirecost.trace.operations import UNKNOWN, operation
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import NONE, Annotation, Call, Columns, HostRange, Int64, Recorded, among
 
 # Kineto widens annotations of the device by a microsecond (GpuUserAnnotation in CuptiActivityProfiler.cpp).
@@ -89,7 +89,7 @@ class _Names:
         return np.flatnonzero(self.inverse == number)
 
 
-def decide(recorded: Recorded, classifier: Classifier, problems: Problems) -> None:
+def decide(recorded: Recorded, classifier: Classifier, diagnostics: DiagnosticCounts) -> None:
     """Sets `comm`, `why`, `reasons` and `calls` of the device's columns."""
     columns = recorded.device
     verdicts, names = _Verdicts(columns), _Names(columns, classifier)
@@ -107,7 +107,7 @@ def decide(recorded: Recorded, classifier: Classifier, problems: Problems) -> No
         family = classifier.family(text) if kind == KERNEL else None
         if family is not None:
             verdicts.give(names.rows(number), f"name: {family}")
-    _the_rest(columns, classifier, verdicts, names, problems)
+    _the_rest(columns, classifier, verdicts, names, diagnostics)
     columns.comm, columns.why, columns.reasons = verdicts.comm, verdicts.why, verdicts.reasons
     columns.calls = {row: call for row, call in columns.calls.items() if verdicts.comm[row]}
     for row in np.flatnonzero(verdicts.comm):
@@ -178,7 +178,7 @@ def _by_operator(recorded: Recorded, verdicts: _Verdicts, names: _Names) -> None
 
 
 def _the_rest(
-    columns: Columns, classifier: Classifier, verdicts: _Verdicts, names: _Names, problems: Problems
+    columns: Columns, classifier: Classifier, verdicts: _Verdicts, names: _Names, diagnostics: DiagnosticCounts
 ) -> None:
     """Compute and copies; says which of their names look like communication all the same."""
     suspects: list[tuple[int, str, int]] = []
@@ -199,7 +199,7 @@ def _the_rest(
     suspects.sort()
     detail = "; ".join(f"{count} x {text[:80]}, {-total / 1e6:.3f} ms" for total, text, count in suspects[:_NAMED])
     more = len(suspects) - _NAMED
-    problems.add(
+    diagnostics.add(
         "looks_like_communication",
         sum(count for _, _, count in suspects),
         detail=detail + (f"; and {more} more names" if more > 0 else ""),

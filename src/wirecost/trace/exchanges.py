@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from wirecost.trace.clocks import Clocks
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.rank import RankTrace
 
 _MAX_SHIFT = 1000
@@ -56,7 +56,7 @@ class _Times:
         return float(np.mean(overlap)) if overlap else 0.0
 
 
-def match_messages(traces: Sequence[RankTrace], clocks: Clocks, problems: Problems) -> list[Exchange]:
+def match_messages(traces: Sequence[RankTrace], clocks: Clocks, diagnostics: DiagnosticCounts) -> list[Exchange]:
     """Returns every exchange whose messages are matched; what isn't is counted."""
     times = _Times(traces, clocks)
     sent: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
@@ -80,7 +80,7 @@ def match_messages(traces: Sequence[RankTrace], clocks: Clocks, problems: Proble
     joined = {place for link in links for place in link}
     several = len(traces) > 1
     unknown = sum(_point_to_point(t) for t in traces) - sum(_is_point_to_point(traces[n], r) for n, r in joined)
-    problems.add("point_to_point", unknown if several else 0)
+    diagnostics.add("point_to_point", unknown if several else 0)
     return _exchanges(links)
 
 

@@ -10,11 +10,11 @@ from wirecost.text import encodable
 from wirecost.trace.ascend import ascend_recorded, is_ascend
 from wirecost.trace.classify import Classifier
 from wirecost.trace.devices import split_devices
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.events import Collector
 from wirecost.trace.families import HOST_ANNOTATIONS
 from wirecost.trace.foreign import WANTED, refuse_events, refuse_head, refuse_keys
 from wirecost.trace.jax import is_jax, jax_recorded
-from wirecost.trace.problems import Problems
 from wirecost.trace.rank import Options, RankTrace, build_rank
 from wirecost.trace.recorded import Recorded
 from wirecost.trace.source import SQLITE, NoDeviceEvents, Progress, TraceError, chunks, magic
@@ -46,19 +46,19 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
     refuse_head(path, head)
     found: list[tuple[str, RankTrace]] = []
     if not head.startswith(SQLITE):
-        problems = Problems()
-        recorded, count = _recorded(path, classifier, problems, progress)
-        found = _ranks(path, recorded, "", count, options, classifier, problems)
+        diagnostics = DiagnosticCounts()
+        recorded, count = _recorded(path, classifier, diagnostics, progress)
+        found = _ranks(path, recorded, "", count, options, classifier, diagnostics)
     else:
         from wirecost.trace.nsys import Export
 
         with Export(path) as export:
             several = export.processes()
             for number, process in enumerate(several):
-                problems = Problems()
-                recorded, count = export.recorded(classifier, problems, process)
+                diagnostics = DiagnosticCounts()
+                recorded, count = export.recorded(classifier, diagnostics, process)
                 name = f"process {number}" if len(several) > 1 else ""
-                found += _ranks(path, recorded, name, count, options, classifier, problems)
+                found += _ranks(path, recorded, name, count, options, classifier, diagnostics)
         if progress is not None:
             progress(path.stat().st_size)
     if len(found) > 1:
@@ -75,40 +75,44 @@ def _ranks(
     count: int,
     options: Options,
     classifier: Classifier,
-    problems: Problems,
+    diagnostics: DiagnosticCounts,
 ) -> list[tuple[str, RankTrace]]:
     """Returns (name, trace) of each device of what was recorded."""
     found = []
-    for device, part in split_devices(recorded, problems):
-        own = problems.copy()
+    for device, part in split_devices(recorded, diagnostics):
+        own = diagnostics.copy()
         label = ", ".join(n for n in (name, f"device {device}" if device else "") if n)
         found.append(
-            (label, build_rank(path, part, count=count, options=options, classifier=classifier, problems=own))
+            (label, build_rank(path, part, count=count, options=options, classifier=classifier, diagnostics=own))
         )
     return found
 
 
 def _recorded(
-    path: Path, classifier: Classifier, problems: Problems, progress: Progress | None
+    path: Path, classifier: Classifier, diagnostics: DiagnosticCounts, progress: Progress | None
 ) -> tuple[Recorded, int]:
     decoder = EventDecoder()
-    recorded, count = _pass(path, Collector(classifier, problems, decoder), decoder, problems, progress)
+    recorded, count = _pass(path, Collector(classifier, diagnostics, decoder), decoder, diagnostics, progress)
     host_only = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
     if len(recorded.device.start_ns) == 0 and host_only:
         # A run on CPUs: its operators are the compute, which a first pass needn't keep.
-        unsaid = Problems()
+        unsaid = DiagnosticCounts()
         collector = Collector(classifier, unsaid, decoder, keep_cpu=True)
         recorded, count = _pass(path, collector, decoder, unsaid, None)
     return recorded, count
 
 
 def _pass(
-    path: Path, collector: Collector, decoder: EventDecoder, problems: Problems, progress: Progress | None
+    path: Path,
+    collector: Collector,
+    decoder: EventDecoder,
+    diagnostics: DiagnosticCounts,
+    progress: Progress | None,
 ) -> tuple[Recorded, int]:
-    data = chunks(path, problems, progress)
+    data = chunks(path, diagnostics, progress)
     first = next(data, b"")
     refuse_head(path, first[:1024])
-    stream = EventStream(itertools.chain([first] if first else [], data), problems, decoder)
+    stream = EventStream(itertools.chain([first] if first else [], data), diagnostics, decoder)
     count = 0
     try:
         for slice_ in stream:
@@ -126,15 +130,15 @@ def _pass(
     if len(recorded.device.start_ns) == 0:
         recorded = _other_profilers(path, collector, recorded)
     elif collector.lanes.count:
-        problems.add("event_without_category", collector.lanes.count)
+        diagnostics.add("event_without_category", collector.lanes.count)
     nothing = len(recorded.device.start_ns) == 0 and not recorded.cpu_annotations and not collector.operators
-    if nothing and not problems.count("cut_off"):
+    if nothing and not diagnostics.count("cut_off"):
         refuse_events(
             path,
             count=count,
             phases=collector.phases,
             names=collector.unknown,
-            strays=problems.count("stray_element"),
+            strays=diagnostics.count("stray_element"),
         )
     return recorded, count
 

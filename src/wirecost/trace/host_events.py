@@ -11,7 +11,7 @@ import numpy as np
 from wirecost.trace.arguments import Arguments
 from wirecost.trace.classify import Classifier
 from wirecost.trace.device_events import correlation_of, external_of, identifier, label
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.recorded import NONE, Annotation, Call, HostRange, Launches
 from wirecost.trace.times import TimeColumns, Times, column
 from wirecost.trace.typed import Id, Plain, RuntimeCall
@@ -29,10 +29,13 @@ _SKIPPED = -2
 class HostEvents:
     """Takes host events; `launches` and `ranges` give what matters of them."""
 
-    def __init__(self, classifier: Classifier, problems: Problems, times: Times, arguments: Arguments) -> None:
-        self._classifier, self._problems, self._times, self._arguments = classifier, problems, times, arguments
+    def __init__(
+        self, classifier: Classifier, diagnostics: DiagnosticCounts, times: Times, arguments: Arguments
+    ) -> None:
+        self._classifier, self._diagnostics = classifier, diagnostics
+        self._times, self._arguments = times, arguments
         # What is unsound about a host call costs the answer nothing, so that it isn't said.
-        self._quiet = Times(Problems())
+        self._quiet = Times(DiagnosticCounts())
         self._threads: dict[tuple[Id, Id], int] = {}
         self._calls: dict[str, int] = {}  # names of runtime calls -> index, or _SKIPPED
         self._call_names: list[str] = []

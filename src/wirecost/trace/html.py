@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wirecost._version import __version__
+from wirecost.diagnostics import lines_of
 from wirecost.trace.outputs import write_text
 from wirecost.trace.page_data import page_data
 from wirecost.trace.page_tables import bars, findings, legend, tables
@@ -43,7 +44,7 @@ def render_html(traces: TraceSet) -> str:
         title=traces.breakdown.title,
         headline=_headline(answer.brief[2]),
         answer=[line for line in answer.lines if line[0] != "Cause"],
-        warnings=traces.warnings,
+        diagnostics=[(d.severity.value, lines_of(d)) for d in traces.notable_diagnostics],
         bars=bars(traces),
         legend=legend(traces),
         bars_note=_bars_note(traces),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.recorded import Columns, Recorded
 
 MOST_GAP_NS = 3_600 * 10**9
@@ -21,7 +21,7 @@ LONGEST_EVENT_NS = 24 * MOST_GAP_NS
 Span = tuple[int, int]
 
 
-def without_jumps(recorded: Recorded, problems: Problems) -> Recorded:
+def without_jumps(recorded: Recorded, diagnostics: DiagnosticCounts) -> Recorded:
     """Returns what was recorded in one go: the part of the file with the most device events (of a run without a
     device, of host events) that has no gap of more than `MOST_GAP_NS`. What is left out is counted, and the first
     of it named, as `clock_jump`."""
@@ -48,7 +48,7 @@ def without_jumps(recorded: Recorded, problems: Problems) -> Recorded:
         # A mark of the recording's own may lie anywhere: nobody's time is counted by it.
         return replace(recorded, **{name: changes[name] for name in changes if name.startswith("record_")})
     name, start = found[0]
-    problems.add("clock_jump", len(found), detail=f"for example '{name[:80]}', {_distance(start, first, last)}")
+    diagnostics.add("clock_jump", len(found), detail=f"for example '{name[:80]}', {_distance(start, first, last)}")
     return replace(recorded, **changes)
 
 

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from wirecost.trace.device_events import identifier, label
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.numbers import NotANumber, OutOfRange, nearest_span_ns
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import NONE, Int64
 from wirecost.trace.typed import Plain
 
@@ -67,8 +67,8 @@ KEYS = ("hlo_op", "Task Type", "step_num", "correlation_id", "connection_id")
 class LaneEvents:
     """Takes events without a category."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
+    def __init__(self, diagnostics: DiagnosticCounts) -> None:
+        self._diagnostics = diagnostics
         self._names: dict[bytes, int] = {}
         self._texts: dict[str, int] = {}
         self._lanes: dict[tuple[bytes, bytes], int] = {}
@@ -100,7 +100,7 @@ class LaneEvents:
         try:
             start, end = nearest_span_ns(bytes(event.ts), bytes(event.dur))
         except (NotANumber, OutOfRange):
-            self._problems.add("bad_time")
+            self._diagnostics.add("bad_time")
             return
         raw = bytes(event.name)
         lane = self._lanes.setdefault((bytes(event.pid), bytes(event.tid)), len(self._lanes))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from wirecost.trace.loads import steady_iterations
 from wirecost.trace.matched import SHORTEST, Matched
+from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.recorded import Int64
-
-if TYPE_CHECKING:
-    from wirecost.trace.result import TraceSet
 
 # A rank counts as late if its own lateness is at least this share of the latest rank's.
 _AS_LATE = 0.5
@@ -56,7 +53,7 @@ class _Arrivals(msgspec.Struct):
         return int(self.own.max() - self.own[others].max()) if others.any() and not others.all() else 0
 
 
-def lateness(s: TraceSet) -> Lateness:
+def lateness(s: MatchedTraces) -> Lateness:
     """Returns the ranks' own lateness over all matched collectives but the first after the profiler started.
 
     A pipeline's bubble is nobody's fault. The arrival of a rank at a collective is compared with the lower median
@@ -80,7 +77,7 @@ def lateness(s: TraceSet) -> Lateness:
     return Lateness(ranks=blamed, own_ns=own, late=late, collectives=count, gain_ns=gain)
 
 
-def _arrivals(s: TraceSet) -> list[_Arrivals]:
+def _arrivals(s: MatchedTraces) -> list[_Arrivals]:
     waits, listed = _Waits(s), []
     before: dict[tuple[str, tuple[int, ...]], Matched] = {}
     for m in sorted(s.matched, key=lambda m: (m.group, m.ranks, m.index)):
@@ -110,13 +107,13 @@ def _blamed(own: dict[int, int], listed: Sequence[_Arrivals]) -> list[int]:
     return ranks
 
 
-def _caused(s: TraceSet, ranks: Sequence[int]) -> bool:
+def _caused(s: MatchedTraces, ranks: Sequence[int]) -> bool:
     """Returns whether these ranks caused most of what the others waited, followed back to its first cause."""
     cost = sum(x.cost_ns for x in s.stragglers)
     return sum(x.cost_ns for x in s.stragglers if x.rank in ranks) >= _CAUSED * cost
 
 
-def _whole_iterations(s: TraceSet) -> set[str | None]:
+def _whole_iterations(s: MatchedTraces) -> set[str | None]:
     """Returns the iterations in which every collective counts: without the first after the profiler started, if
     there are any. Without iterations the recorded window is one, under None."""
     kept: set[str | None] = {
@@ -132,7 +129,7 @@ def _whole_iterations(s: TraceSet) -> set[str | None]:
 class _Waits:
     """What each rank had waited in exposed communication at the start and at the end of each of its calls."""
 
-    def __init__(self, s: TraceSet) -> None:
+    def __init__(self, s: MatchedTraces) -> None:
         self._at_start: dict[int, list[int]] = {}
         self._at_end: dict[int, list[int]] = {}
         for trace, waits in zip(s.traces, s.waits, strict=True):

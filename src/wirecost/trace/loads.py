@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from wirecost.trace.compare_ranks import complete
+from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.windows import LAUNCHES
 
 _ENOUGH = 3  # iterations, so that one can be left out
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from wirecost.trace.comm_parts import CommParts
     from wirecost.trace.rank import RankTrace
     from wirecost.trace.recorded import Int64
-    from wirecost.trace.result import TraceSet
 
 
 class RankLoad(msgspec.Struct):
@@ -72,7 +72,7 @@ def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
     ]
 
 
-def loads(s: TraceSet) -> list[RankLoad]:
+def loads(s: MatchedTraces) -> list[RankLoad]:
     """Returns one `RankLoad` for each rank that has device events, in order of rank."""
     comm: dict[int | None, list[CommParts]] = defaultdict(list)
     for row in s.comm_parts:

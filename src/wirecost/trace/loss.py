@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from wirecost.trace.idle import IdleUse
 from wirecost.trace.lateness import Lateness, lateness
 from wirecost.trace.loads import RankLoad, loads, steady_iterations
+from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.places import Place
-
-if TYPE_CHECKING:
-    from wirecost.trace.result import TraceSet
 
 
 class Loss(msgspec.Struct):
@@ -38,7 +35,7 @@ class Loss(msgspec.Struct):
 class Evidence:
     """What the rules read: the loads of all ranks, who is late, what hosts do, and the length of an iteration."""
 
-    def __init__(self, s: TraceSet) -> None:
+    def __init__(self, s: MatchedTraces) -> None:
         self.traces = s
         self.loads = loads(s)
         self.late: Lateness = lateness(s)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.rank import RankTrace
 from wirecost.trace.recorded import UNKNOWN_GROUP, Int64
 
@@ -34,7 +34,7 @@ class Group(msgspec.Struct):
         return [op for op, _ in _ops(traces[first], self.rows[first])]
 
 
-def match_groups(traces: Sequence[RankTrace], problems: Problems) -> list[Group]:
+def match_groups(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> list[Group]:
     """Returns every collective that at least two ranks show. `traces` have known, distinct ranks.
 
     Messages whose ends the trace tells are left to `exchanges`.
@@ -54,11 +54,11 @@ def match_groups(traces: Sequence[RankTrace], problems: Problems) -> list[Group]
             continue
         aligned_rows = _sequences(traces, rows)
         if aligned_rows is None:
-            problems.add("unmatched_collectives", max(len(r) for r in rows.values()), detail=f"group {group!r}")
+            diagnostics.add("unmatched_collectives", max(len(r) for r in rows.values()), detail=f"group {group!r}")
             continue
         found.append(Group(group, aligned_rows, max(_size(traces, rows), 0) or world))
         if not members and group == UNKNOWN_GROUP:
-            problems.add("matched_by_order", len(aligned_rows[next(iter(rows))]))
+            diagnostics.add("matched_by_order", len(aligned_rows[next(iter(rows))]))
     return found
 
 

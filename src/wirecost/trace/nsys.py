@@ -18,8 +18,8 @@ import numpy as np
 from wirecost.reading import open_file
 from wirecost.trace.categories import COPY, FILL, KERNEL
 from wirecost.trace.classify import Classifier
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import NONE, Annotation, Columns, HostRange, Int64, Launches, Recorded
 from wirecost.trace.source import TraceError
 
@@ -198,7 +198,7 @@ class Export:
         return self._strings
 
     def recorded(
-        self, classifier: Classifier, problems: Problems, process: int | None = None
+        self, classifier: Classifier, diagnostics: DiagnosticCounts, process: int | None = None
     ) -> tuple[Recorded, int]:
         """Returns one process of the export (all, without `process`), and how many rows it has.
 
@@ -219,13 +219,13 @@ class Export:
             ):
                 count += 1
                 if not (isinstance(start, int) and isinstance(end, int)):
-                    problems.add("bad_time")
+                    diagnostics.add("bad_time")
                 elif not (abs(start) < LIMIT_NS and abs(end) < LIMIT_NS and end - start <= LONGEST_NS):
-                    problems.add("out_of_range")
+                    diagnostics.add("out_of_range")
                 elif end < start:
-                    problems.add("negative_duration")
+                    diagnostics.add("negative_duration")
                 elif text is None:
-                    problems.add("unnamed_event")
+                    diagnostics.add("unnamed_event")
                 else:
                     where = streams.setdefault((str(device)[:80], str(stream)[:80]), len(streams))
                     name = names.setdefault(text, len(names))
@@ -233,9 +233,9 @@ class Export:
                     table.add(start, end, kind, name, where, _id(correlation), number)
         if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in self._present:
             graphs = next(self.rows("SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE"))[0]
-            problems.add("graphs_opaque", graphs)
+            diagnostics.add("graphs_opaque", graphs)
         data = table.columns()
-        problems.add("zero_duration", int((data[0] == data[1]).sum()))
+        diagnostics.add("zero_duration", int((data[0] == data[1]).sum()))
         columns = Columns(
             data[0], data[1], data[2].astype(np.int8), data[3], data[4], np.zeros(len(data[0]), dtype=np.bool_),
             list(names), list(streams), {}, correlation=data[5], shape=data[6],

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.numbers import NotANumber, OutOfRange, exact_ns
 from wirecost.trace.page_data import Clock
-from wirecost.trace.problems import Problems
 from wirecost.trace.source import SQLITE, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
 from wirecost.trace.timeline import COMMUNICATION, COMPUTE
@@ -131,8 +131,8 @@ def _has_events(file: str) -> bool:
 
 def _of_file(path: Path, of: tuple[int, str, int], rows: Rows) -> Iterator[dict[str, Any]]:
     number, label, shift = of
-    problems = Problems()
-    for events, _ in EventStream(chunks(path, problems), problems, PlainDecoder(_Event)):
+    diagnostics = DiagnosticCounts()
+    for events, _ in EventStream(chunks(path, diagnostics), diagnostics, PlainDecoder(_Event)):
         for event in events:
             given = _given(cast("_Event", event), number, label, shift, rows)
             if given is not None:

@@ -96,7 +96,7 @@ def tables(traces: TraceSet) -> list[dict[str, Any]]:
     """Returns the tables of the command, folded away."""
     from wirecost.trace.views import VIEWS
 
-    shown = []
+    shown, to_note = [], bool(traces.notable_diagnostics)
     for name in ("collectives", "causes", "exposed", "skew", "stragglers", "iterations", "diagnostics"):
         view = VIEWS[name](traces)
         if not view.rows:
@@ -108,7 +108,7 @@ def tables(traces: TraceSet) -> list[dict[str, Any]]:
         )
         shown.append(
             {
-                "title": view.title, "open": name == "diagnostics" and bool(traces.warnings), "note": note,
+                "title": view.title, "open": name == "diagnostics" and to_note, "note": note,
                 "head": [{"text": h, "number": n >= view.left} for n, h in enumerate(view.columns)],
                 "rows": [[cell[:_LONGEST_CELL] for cell in row] for row in view.rows[:_MOST_ROWS]],
             }

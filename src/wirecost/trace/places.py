@@ -11,9 +11,9 @@ import numpy as np
 from wirecost.trace.loads import steady_iterations
 
 if TYPE_CHECKING:
+    from wirecost.trace.matched_traces import MatchedTraces
     from wirecost.trace.rank import RankTrace
     from wirecost.trace.recorded import Int64
-    from wirecost.trace.result import TraceSet
 
 
 class Place(msgspec.Struct):
@@ -25,7 +25,7 @@ class Place(msgspec.Struct):
     label: str
 
 
-def costliest_wait(s: TraceSet, late: Sequence[int] = (), *, bubble: bool = False) -> Place | None:
+def costliest_wait(s: MatchedTraces, late: Sequence[int] = (), *, bubble: bool = False) -> Place | None:
     """Returns the collective in which a rank waits longest while nothing computes; only for one of `late`, if
     given. `bubble` takes the waits of pipeline stages for their neighbours instead."""
     by_rank = {t.rank or 0: t.calls for t in s.traces}
@@ -56,7 +56,7 @@ def exposed_ns(trace: RankTrace, waits: Int64, *, matched: bool) -> Int64:
     )
 
 
-def most_exposed(s: TraceSet, *, matched: bool) -> Place | None:
+def most_exposed(s: MatchedTraces, *, matched: bool) -> Place | None:
     """Returns the communication call with the longest exposed part of this kind (see `exposed_ns`)."""
     best: tuple[int, RankTrace, int] | None = None
     for trace, waits in zip(s.traces, s.waits, strict=True):
@@ -75,7 +75,7 @@ def most_exposed(s: TraceSet, *, matched: bool) -> Place | None:
     )  # fmt: skip
 
 
-def longest(s: TraceSet, category: str) -> Place | None:
+def longest(s: MatchedTraces, category: str) -> Place | None:
     """Returns the longest stretch of a category (`idle`, `memory`) of a time line, in an iteration if there are
     any.
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from wirecost.breakdown import Parts, split_window
 from wirecost.breakdown.intervals import Intervals, merge
+from wirecost.diagnostics import Diagnostic
 from wirecost.text import encodable
 from wirecost.trace.calls import Calls, IterationParts, build_calls
 from wirecost.trace.categories import KERNEL
 from wirecost.trace.classify import Classifier
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.evidence import KernelUse, decide, kernel_uses
 from wirecost.trace.families import HOST_ANNOTATIONS
 from wirecost.trace.identity import distributed_info, rank_by_name
@@ -21,7 +23,6 @@ from wirecost.trace.idle import IdleUse, idle_uses
 from wirecost.trace.jumps import without_jumps
 from wirecost.trace.numbers import LIMIT_NS
 from wirecost.trace.operations import operation
-from wirecost.trace.problems import Problem, Problems
 from wirecost.trace.recorded import Call, Columns, Recorded
 from wirecost.trace.slowdown import Slowdown, slowdowns
 from wirecost.trace.timeline import Timeline
@@ -56,7 +57,7 @@ class RankTrace(msgspec.Struct):
     parts: Parts | None
     iterations: list[IterationParts]
     calls: Calls
-    problems: list[Problem]
+    diagnostics: list[Diagnostic]
     events: int
     kernels: list[KernelUse] = []
     slowdowns: list[Slowdown] = []
@@ -73,10 +74,10 @@ def build_rank(
     count: int,
     options: Options,
     classifier: Classifier,
-    problems: Problems,
+    diagnostics: DiagnosticCounts,
 ) -> RankTrace:
     """Returns what one device of a file says."""
-    recorded = without_jumps(recorded, problems)
+    recorded = without_jumps(recorded, diagnostics)
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"
     if rank is None:
@@ -88,12 +89,12 @@ def build_rank(
     columns, device = recorded.device, "gpu"
     if len(columns.start_ns) == 0:
         columns, device = _host_columns(recorded), "cpu"
-        problems.add("cpu_only" if len(columns.start_ns) else "no_device_events", int(columns.comm.sum()) or 1)
+        diagnostics.add("cpu_only" if len(columns.start_ns) else "no_device_events", int(columns.comm.sum()) or 1)
     if device == "gpu":
-        decide(recorded, classifier, problems)
-    base, based = _base_ns(recorded.metadata, problems)
+        decide(recorded, classifier, diagnostics)
+    base, based = _base_ns(recorded.metadata, diagnostics)
     sets = _sets(columns)
-    found = windows(recorded, options.window, problems, classifier.communicates)
+    found = windows(recorded, options.window, diagnostics, classifier.communicates)
     timed = columns.end_ns > columns.start_ns
     parts, start, end = None, 0, 0
     if timed.any():
@@ -104,12 +105,12 @@ def build_rank(
         for w in found
         if parts is not None
     ]
-    calls = build_calls(columns, sets, recorded, iterations, problems, on_host=device == "cpu")
+    calls = build_calls(columns, sets, recorded, iterations, diagnostics, on_host=device == "cpu")
     slower = slowdowns(columns, sets[1], calls) if device == "gpu" else []
-    problems.add("nsys_inferred", len(calls) if recorded.names_only else 0)
-    problems.add("overlap_on_stream", _overlaps(columns, recorded.sub_microsecond))
+    diagnostics.add("nsys_inferred", len(calls) if recorded.names_only else 0)
+    diagnostics.add("overlap_on_stream", _overlaps(columns, recorded.sub_microsecond))
     world = info.get("world_size")
-    problems.add("no_communication", bool(world and world > 1 and parts is not None and len(calls) == 0))
+    diagnostics.add("no_communication", bool(world and world > 1 and parts is not None and len(calls) == 0))
     timeline = None
     if options.timeline_segments and parts is not None:
         timeline = Timeline.of(start, end, *sets, columns=columns, base_ns=base, limit=options.timeline_segments)
@@ -136,7 +137,7 @@ def build_rank(
         parts=parts,
         iterations=iterations,
         calls=calls,
-        problems=problems.listed(),
+        diagnostics=diagnostics.listed(),
         events=count,
         kernels=kernel_uses(columns),
         slowdowns=slower,
@@ -147,14 +148,14 @@ def build_rank(
     )
 
 
-def _base_ns(metadata: dict[str, Any], problems: Problems) -> tuple[int, bool]:
+def _base_ns(metadata: dict[str, Any], diagnostics: DiagnosticCounts) -> tuple[int, bool]:
     """Returns the base time in ns, and whether the file has one."""
     base = metadata.get("baseTimeNanoseconds")
     if base is None:
         return 0, False
     if isinstance(base, int) and not isinstance(base, bool) and 0 <= base < LIMIT_NS:
         return base, True
-    problems.add("broken_metadata", detail="baseTimeNanoseconds")
+    diagnostics.add("broken_metadata", detail="baseTimeNanoseconds")
     return 0, False
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from wirecost.text import encodable
 from wirecost.trace.classify import Classifier
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.file import require_device
 from wirecost.trace.identity import parse_told, rank_told
 from wirecost.trace.pool import read_all
-from wirecost.trace.problems import Problems
 from wirecost.trace.rank import Options, RankTrace
 from wirecost.trace.result import TraceSet
 from wirecost.trace.source import ForeignFile, TraceError
@@ -73,7 +73,7 @@ def read(
         timeline_segments=_PAGE_SEGMENTS if timeline is True else int(timeline),
     )
     outcomes = read_all(files, options, jobs=jobs, progress=advance)
-    problems = Problems()
+    diagnostics = DiagnosticCounts()
     traces: list[RankTrace] = []
     errors: list[TraceError] = []
     for file, outcome in zip(files, outcomes, strict=True):
@@ -81,7 +81,7 @@ def read(
             errors.append(outcome)
             # What lies in a directory beside traces needn't be one.
             left_out = isinstance(outcome, ForeignFile) and file.resolve() not in asked_for
-            problems.add("other_file" if left_out else "unreadable", detail=encodable(str(outcome)))
+            diagnostics.add("other_file" if left_out else "unreadable", detail=encodable(str(outcome)))
             continue
         for trace in outcome:
             # Of several processes in one export each is told by its own name, `node0.sqlite (process 1)`.
@@ -92,7 +92,7 @@ def read(
     if not traces:
         raise errors[0]
     require_device(traces)
-    return TraceSet(_ordered(traces, problems), problems, step_time_ns=step_time_ns)
+    return TraceSet(_ordered(traces, diagnostics), diagnostics, step_time_ns=step_time_ns)
 
 
 def find_files(paths: Sequence[PathLike]) -> list[Path]:
@@ -144,14 +144,14 @@ def natural(path: Path) -> list[tuple[int, int | str]]:
     return [(0, int(t)) if t.isdigit() and t.isascii() else (1, t) for t in re.split(r"([0-9]+)", str(path))]
 
 
-def _ordered(traces: list[RankTrace], problems: Problems) -> list[RankTrace]:
+def _ordered(traces: list[RankTrace], diagnostics: DiagnosticCounts) -> list[RankTrace]:
     """Returns the traces in order of rank. A lone trace may keep its rank unknown; of several, each must have one
     of its own."""
     unknown = [t for t in traces if t.rank is None]
     if unknown and len(unknown) == len(traces) and all(t.rank_source == "part" for t in traces):
         for number, trace in enumerate(traces):
             trace.rank, trace.rank_source = number, "order"
-        problems.add("rank_unknown", len(traces))
+        diagnostics.add("rank_unknown", len(traces))
         unknown = []
     if unknown and len(traces) > 1:
         raise TraceError(

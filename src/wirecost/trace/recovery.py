@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 
 # Past a broken element the next one starts after `},` before `{`, or at `{"ph":`; or the list closes.
 _RESYNC = re.compile(
@@ -40,8 +40,8 @@ def scan_value(text: str, start: int) -> int | None:
 class Recovery:
     """Takes elements off the event list one at a time."""
 
-    def __init__(self, decoder: msgspec.json.Decoder[Any], problems: Problems) -> None:
-        self._decoder, self._problems = decoder, problems
+    def __init__(self, decoder: msgspec.json.Decoder[Any], diagnostics: DiagnosticCounts) -> None:
+        self._decoder, self._diagnostics = decoder, diagnostics
 
     def events(self, buffer: bytes, limit: int, *, eof: bool) -> tuple[list[Any], int, bool]:
         """Returns (events, bytes taken, whether the list closed) of the elements that start before `limit`.
@@ -61,22 +61,22 @@ class Recovery:
             mark = text[at]
             if mark == ",":
                 if separated:
-                    self._problems.add("stray_separator")
+                    self._diagnostics.add("stray_separator")
                 separated = True
                 at += 1
                 continue
             if mark == "]":
                 if separated and any_yet:
-                    self._problems.add("stray_separator")
+                    self._diagnostics.add("stray_separator")
                 return found, at + 1, True
             if not separated:
-                self._problems.add("stray_separator")
+                self._diagnostics.add("stray_separator")
             any_yet = True
             end = scan_value(text, at)
             if end is None:
                 at, separated = self._past_broken(buffer, at, found)
             else:
-                event = self._event(buffer[at:end]) if mark == "{" else self._problems.add("stray_element")
+                event = self._event(buffer[at:end]) if mark == "{" else self._diagnostics.add("stray_element")
                 if event is not None:
                     found.append(event)
                 at, separated = end, False
@@ -96,9 +96,9 @@ class Recovery:
             end, following, separated = match.start() + 1, match.end(), True
         event = self._from_head(buffer[start:end])
         if event is None:
-            self._problems.add("broken_event")
+            self._diagnostics.add("broken_event")
         else:
-            self._problems.add("repaired_event")
+            self._diagnostics.add("repaired_event")
             found.append(event)
         return following, separated
 
@@ -107,13 +107,13 @@ class Recovery:
         try:
             text.decode()
         except UnicodeDecodeError:
-            self._problems.add("invalid_utf8")
+            self._diagnostics.add("invalid_utf8")
             text = text.decode("utf-8", "replace").encode()
         try:
             return self._decoder.decode(text)
         except (msgspec.MsgspecError, RecursionError):
             event = self._from_head(text)
-            self._problems.add("broken_event" if event is None else "repaired_event")
+            self._diagnostics.add("broken_event" if event is None else "repaired_event")
             return event
 
     def _from_head(self, text: bytes) -> Any | None:

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 from wirecost.decompression import GZIP, DamagedError, Expansion, decompress, is_compressed
 from wirecost.errors import WirecostError
 from wirecost.reading import open_file
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 
 CHUNK_BYTES = 1 << 17
 _CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
@@ -43,20 +43,20 @@ def magic(path: Path) -> bytes:
     return head
 
 
-def chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
+def chunks(path: Path, diagnostics: DiagnosticCounts, progress: Progress | None = None) -> Iterator[bytes]:
     """Yields the file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
 
-    A damaged or cut-off compressed stream ends the iteration and is counted in `problems`. Raises TraceError for
-    what can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
+    A damaged or cut-off compressed stream ends the iteration and is counted in `diagnostics`. Raises TraceError
+    for what can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
     `progress` is told how many bytes of the file itself were read.
     """
     head = magic(path)
     with open_file(path, pipes=False, error=TraceError) as file:
         counted = _Counted(file, progress)
         if head.startswith(GZIP):
-            yield from _gunzip(path, counted, problems)
+            yield from _gunzip(path, counted, diagnostics)
         elif is_compressed(head):
-            yield from _other_compressed(path, counted, problems)
+            yield from _other_compressed(path, counted, diagnostics)
         else:
             while chunk := counted.read(CHUNK_BYTES):
                 yield chunk
@@ -75,7 +75,7 @@ class _Counted:
         return data
 
 
-def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
+def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterator[bytes]:
     from isal import isal_zlib
 
     stream = isal_zlib.decompressobj(wbits=31)
@@ -88,7 +88,7 @@ def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
             try:
                 out = stream.decompress(data, CHUNK_BYTES)
             except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues]
-                problems.add("compressed_data_broken", detail=str(error))
+                diagnostics.add("compressed_data_broken", detail=str(error))
                 yield from _up_to_damage(path, given)
                 return
             if out:
@@ -108,7 +108,7 @@ def _gunzip(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
         except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues]
             out = b""
         if not out:
-            problems.add("compressed_data_broken", detail="the compressed file is cut off")
+            diagnostics.add("compressed_data_broken", detail="the compressed file is cut off")
             return
         yield out
 
@@ -142,10 +142,10 @@ def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
                     piece, stream = stream.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=31)
 
 
-def _other_compressed(path: Path, file: _Counted, problems: Problems) -> Iterator[bytes]:
+def _other_compressed(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterator[bytes]:
     # All that decompressing needs is read().
     pieces = decompress(file.read(CHUNK_BYTES), cast(BinaryIO, file), str(path), TraceError)
     try:
         yield from pieces
     except DamagedError as damage:
-        problems.add("compressed_data_broken", detail=str(damage))
+        diagnostics.add("compressed_data_broken", detail=str(damage))

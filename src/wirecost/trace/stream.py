@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.recovery import Recovery, scan_value
 from wirecost.trace.source import TraceError
 from wirecost.trace.typed import Decoder, EventDecoder
@@ -48,13 +48,15 @@ class EventStream:
     iterated) for what isn't a trace.
     """
 
-    def __init__(self, chunks: Iterator[bytes], problems: Problems, decoder: Decoder | None = None) -> None:
+    def __init__(
+        self, chunks: Iterator[bytes], diagnostics: DiagnosticCounts, decoder: Decoder | None = None
+    ) -> None:
         self._chunks = chunks
-        self._problems = problems
+        self._diagnostics = diagnostics
         self._buffer = b""
         self._eof = False
         self._decoder: Decoder = decoder or EventDecoder()
-        self._recovery = Recovery(self._decoder.one, problems)
+        self._recovery = Recovery(self._decoder.one, diagnostics)
         self.metadata: dict[str, Any] = {}
         self.keys: list[str] = []  # of the top-level object, the first few
         self.saw_events = False
@@ -74,7 +76,7 @@ class EventStream:
                 raise TraceError("not JSON: expected a profiler trace, an object with a list 'traceEvents'")
             yield from self._members(first=False)
         if self._more():
-            self._problems.add("data_after_end")
+            self._diagnostics.add("data_after_end")
 
     def _fill(self, size: int) -> None:
         if self._eof or len(self._buffer) >= size:
@@ -101,8 +103,8 @@ class EventStream:
         """Yields the members of the top-level object, up to and with its closing brace."""
         while True:
             if not self._more():
-                if not self._problems.count("cut_off"):
-                    self._problems.add("cut_off", detail="the file ends inside its outermost object")
+                if not self._diagnostics.count("cut_off"):
+                    self._diagnostics.add("cut_off", detail="the file ends inside its outermost object")
                 return
             if self._buffer[:1] == b"}":
                 self._buffer = self._buffer[1:]
@@ -111,7 +113,7 @@ class EventStream:
             first = False
             if key == "traceEvents" and self._buffer[:1] == b"[":
                 if self.saw_events:
-                    self._problems.add("second_event_list")
+                    self._diagnostics.add("second_event_list")
                     if self._value() is not None:
                         continue
                 else:
@@ -160,7 +162,7 @@ class EventStream:
                 try:
                     value.decode()
                 except UnicodeDecodeError:
-                    self._problems.add("broken_metadata", detail="invalid UTF-8")
+                    self._diagnostics.add("broken_metadata", detail="invalid UTF-8")
                 return value
             if self._eof or size >= MAX_METADATA_BYTES:
                 return None
@@ -170,11 +172,11 @@ class EventStream:
         try:
             self.metadata[key] = json.loads(value.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
-            self._problems.add("broken_metadata", detail=key)
+            self._diagnostics.add("broken_metadata", detail=key)
 
     def _again(self, where: str) -> Iterator[Slice]:
         """Goes on past a broken place outside the event list to the next place where events can be seen."""
-        self._problems.add("broken_metadata", detail=where)
+        self._diagnostics.add("broken_metadata", detail=where)
         while True:
             self._fill(SLICE_BYTES)
             match = _EVENTS_AGAIN.search(self._buffer)
@@ -223,7 +225,7 @@ class EventStream:
             if ended:
                 return
             if not self._more():
-                self._problems.add("cut_off", detail="the file ends inside its list of events")
+                self._diagnostics.add("cut_off", detail="the file ends inside its list of events")
                 return
 
     def _decode(self, text: bytes) -> list[Any]:

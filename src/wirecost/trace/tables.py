@@ -1,4 +1,4 @@
-"""A `TraceSet` as plain rows: for JSON, DataFrames, CSV and Parquet. Units are in the names."""
+"""A `AnsweredTraces` as plain rows: for JSON, DataFrames, CSV and Parquet. Units are in the names."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 from wirecost.address_space import check_room_for_polars
 from wirecost.breakdown import Parts
 from wirecost.csv_text import rows_to_csv
+from wirecost.diagnostics import Diagnostic, loses_data
 from wirecost.errors import one_of
 from wirecost.trace.source import TraceError
 
 if TYPE_CHECKING:
     import polars
 
+    from wirecost.trace.answered_traces import AnsweredTraces
+    from wirecost.trace.collective_rows import CollectiveRow
     from wirecost.trace.matched import Matched
-    from wirecost.trace.result import CollectiveRow, TraceSet
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 PARTS = (
     "window_ns", "compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns",
@@ -41,7 +43,7 @@ def _shares(parts: Parts | None) -> Row:
     return {**parts_row(parts), "comm_fraction": parts.comm_fraction, "overlap": parts.overlap}
 
 
-def _ranks(s: TraceSet) -> list[Row]:
+def _ranks(s: AnsweredTraces) -> list[Row]:
     return [
         {
             "rank": t.rank, "file": t.file, "rank_source": t.rank_source, "world_size": t.world_size,
@@ -52,7 +54,7 @@ def _ranks(s: TraceSet) -> list[Row]:
     ]  # fmt: skip
 
 
-def _iterations(s: TraceSet) -> list[Row]:
+def _iterations(s: AnsweredTraces) -> list[Row]:
     return [
         {
             "rank": t.rank, "name": i.window.name, "window_source": i.window.source, "cut": i.window.cut,
@@ -67,11 +69,11 @@ def collective_row(r: CollectiveRow) -> Row:
     return {name: getattr(r, name) for name in r.__struct_fields__}
 
 
-def _collectives(s: TraceSet) -> list[Row]:
+def _collectives(s: AnsweredTraces) -> list[Row]:
     return [collective_row(r) for r in s.collective_rows]
 
 
-def _calls(s: TraceSet) -> list[Row]:
+def _calls(s: AnsweredTraces) -> list[Row]:
     def known(value: Any) -> int | None:
         return int(value) if value >= 0 else None
 
@@ -100,7 +102,7 @@ def skew_row(m: Matched) -> Row:
     }  # fmt: skip
 
 
-def _skew(s: TraceSet) -> list[Row]:
+def _skew(s: AnsweredTraces) -> list[Row]:
     return [skew_row(m) for m in s.matched]
 
 
@@ -109,7 +111,7 @@ def _loss_row(x: Any) -> Row:
     return row | {"ranks": " ".join(map(str, x.ranks))}
 
 
-def _answer(s: TraceSet) -> Row:
+def _answer(s: AnsweredTraces) -> Row:
     row = {name: getattr(s.answer, name) for name in s.answer.__struct_fields__}
     place = s.answer.place
     return row | {"place": None if place is None else {n: getattr(place, n) for n in place.__struct_fields__}}
@@ -119,20 +121,46 @@ def _structs(found: Sequence[Any]) -> list[Row]:
     return [{name: getattr(x, name) for name in x.__struct_fields__} for x in found]
 
 
-def _kernels(s: TraceSet) -> list[Row]:
+def _kernels(s: AnsweredTraces) -> list[Row]:
     return [{"rank": t.rank, **row} for t in s.traces for row in _structs(t.kernels)]
 
 
-def _problems(s: TraceSet) -> list[Row]:
-    rows = [{"rank": t.rank, "file": t.file, **p} for t in s.traces for p in _problem_rows(t.problems)]
-    return rows + [{"rank": None, "file": None, **p} for p in _problem_rows(s.set_problems)]
+def _diagnostics(s: AnsweredTraces) -> list[Row]:
+    rows = [{"rank": t.rank, "file": t.file, **d} for t in s.traces for d in _diagnostic_rows(t.diagnostics)]
+    return rows + [{"rank": None, "file": None, **d} for d in _diagnostic_rows(s.run_diagnostics)]
 
 
-def _problem_rows(problems: Sequence[Any]) -> list[Row]:
-    return [{"code": p.code, "count": p.count, "loss": p.loss, "message": p.message} for p in problems]
+def _diagnostic_rows(diagnostics: Sequence[Diagnostic]) -> list[Row]:
+    return [
+        {
+            "code": d.code, "severity": d.severity.value, "count": d.count, "loss": loses_data(d),
+            "message": d.message, "remedy": d.remedy,
+        }
+        for d in diagnostics
+    ]  # fmt: skip
 
 
-_TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
+def _former_problems(diagnostics: Sequence[Diagnostic]) -> list[Row]:
+    """Returns diagnostics as the `problems` of schema version 1."""
+    return [{"code": d.code, "count": d.count, "loss": loses_data(d), "message": d.message} for d in diagnostics]
+
+
+def _lost_time(s: AnsweredTraces) -> list[Row]:
+    return [{**x.diagnostic.as_json(), "share": x.share, "mean_ns": x.mean_ns} for x in s.lost_time]
+
+
+def _former_findings(s: AnsweredTraces) -> list[Row]:
+    """Returns the lost time as the `findings` of schema version 1."""
+    return [
+        {
+            "code": x.code, "share": x.share, "mean_ns": x.mean_ns, "text": x.diagnostic.message,
+            "advice": x.diagnostic.remedy,
+        }
+        for x in s.lost_time
+    ]  # fmt: skip
+
+
+_TABLES: dict[str, tuple[Callable[[AnsweredTraces], list[Row]], dict[str, str]]] = {
     "ranks": (
         _ranks,
         {"rank": _INT, "file": _TEXT, "rank_source": _TEXT, "world_size": _INT, "backend": _TEXT, "device": _TEXT,
@@ -205,8 +233,9 @@ _TABLES: dict[str, tuple[Callable[[TraceSet], list[Row]], dict[str, str]]] = {
          "remedy": _TEXT, "ranks": _TEXT},
     ),
     "diagnostics": (
-        _problems,
-        {"rank": _INT, "file": _TEXT, "code": _TEXT, "count": _INT, "loss": _FLAG, "message": _TEXT},
+        _diagnostics,
+        {"rank": _INT, "file": _TEXT, "code": _TEXT, "severity": _TEXT, "count": _INT, "loss": _FLAG,
+         "message": _TEXT, "remedy": _TEXT},
     ),
 }  # fmt: skip
 
@@ -235,13 +264,13 @@ def column_types(name: str) -> dict[str, str]:
     return dict(_table(name)[1])
 
 
-def rows_of(s: TraceSet, name: str) -> tuple[list[str], list[Row]]:
+def rows_of(s: AnsweredTraces, name: str) -> tuple[list[str], list[Row]]:
     """Returns (columns, rows) of one table as plain values; raises TraceError for a table that doesn't exist."""
     rows, schema = _table(name)
     return list(schema), rows(s)
 
 
-def frame(s: TraceSet, name: str) -> polars.DataFrame:
+def frame(s: AnsweredTraces, name: str) -> polars.DataFrame:
     """Returns one table as a polars DataFrame with a fixed schema.
 
     Raises:
@@ -255,7 +284,7 @@ def frame(s: TraceSet, name: str) -> polars.DataFrame:
     return polars.DataFrame(rows(s), schema=types, orient="row")
 
 
-def to_csv(s: TraceSet, name: str) -> str:
+def to_csv(s: AnsweredTraces, name: str) -> str:
     """Returns one table as CSV, harmless in a terminal and in a spreadsheet.
 
     Raises:
@@ -265,11 +294,11 @@ def to_csv(s: TraceSet, name: str) -> str:
     return rows_to_csv(list(schema), rows(s))
 
 
-def _table(name: str) -> tuple[Callable[[TraceSet], list[Row]], dict[str, str]]:
+def _table(name: str) -> tuple[Callable[[AnsweredTraces], list[Row]], dict[str, str]]:
     return _TABLES[table_name(name)]
 
 
-def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
+def write_tables(s: AnsweredTraces, folder: Path, kind: str) -> list[Path]:
     """Writes every table as FOLDER/NAME.csv or .parquet. Raises TraceError where the folder can't be written."""
     written = []
     try:
@@ -289,7 +318,7 @@ def write_tables(s: TraceSet, folder: Path, kind: str) -> list[Path]:
     return written
 
 
-def as_dict(s: TraceSet) -> dict[str, Any]:
+def as_dict(s: AnsweredTraces) -> dict[str, Any]:
     """Returns the JSON form: stable within a schema version, documented in docs/how-to/trace.md."""
     ranks = []
     for t in s.traces:
@@ -321,7 +350,8 @@ def as_dict(s: TraceSet) -> dict[str, Any]:
                     if r.rank == t.rank
                 ],
                 "kernels": _structs(t.kernels),
-                "problems": _problem_rows(t.problems),
+                "diagnostics": _diagnostic_rows(t.diagnostics),
+                "problems": _former_problems(t.diagnostics),
             }
         )
     return {
@@ -338,7 +368,9 @@ def as_dict(s: TraceSet) -> dict[str, Any]:
         "causes": _structs(s.causes),
         "slowdowns": [{"rank": t.rank, **row} for t in s.traces for row in _structs(t.slowdowns)],
         "profiler_cost": _structs([s.profiler_cost])[0] if s.profiler_cost is not None else None,
-        "problems": _problem_rows(s.set_problems),
-        "findings": _structs(s.findings),
+        "diagnostics": _diagnostic_rows(s.run_diagnostics),
+        "problems": _former_problems(s.run_diagnostics),
+        "lost_time": _lost_time(s),
+        "findings": _former_findings(s),
         "summary": s.summary,
     }

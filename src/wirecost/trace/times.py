@@ -8,8 +8,8 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.numbers import LIMIT_NS, LONGEST_NS, NotANumber, OutOfRange, exact_ns, span_ns
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import Int64
 
 _PLAIN = b"0123456789.,"
@@ -30,8 +30,8 @@ class Times:
     """Tells the times of single events; what can't be told is counted. `fractions`: whether any of them was finer
     than a microsecond."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
+    def __init__(self, diagnostics: DiagnosticCounts) -> None:
+        self._diagnostics = diagnostics
         self.fractions = False
 
     def one(self, ts: bytes, dur: bytes) -> tuple[int, int] | None:
@@ -39,17 +39,17 @@ class Times:
         try:
             start, end, exact = span_ns(ts, dur)
         except NotANumber:
-            self._problems.add("bad_time")
+            self._diagnostics.add("bad_time")
             return None
         except OutOfRange:
-            self._problems.add("out_of_range")
+            self._diagnostics.add("out_of_range")
             return None
         self.fractions = self.fractions or start % 1000 != 0 or end % 1000 != 0
         if end < start or (dur.startswith(b"-") and exact_ns(dur) < 0):
-            self._problems.add("negative_duration")
+            self._diagnostics.add("negative_duration")
             return None
         if not exact:
-            self._problems.add("sub_nanosecond")
+            self._diagnostics.add("sub_nanosecond")
         return start, end
 
 

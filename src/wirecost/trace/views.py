@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from wirecost.breakdown import Parts
+from wirecost.diagnostics import Diagnostic, loses_data
 from wirecost.trace.kernel_evidence import short_name
 from wirecost.trace.loads import RankLoad, loads
 from wirecost.trace.tables import NAMES, rows_of
 
 if TYPE_CHECKING:
-    from wirecost.trace.result import CollectiveRow, TraceSet
+    from wirecost.trace.collective_rows import CollectiveRow
+    from wirecost.trace.result import TraceSet
 
 _KINDS = {"kernel": "compute"}  # what kinds of device work count as where they don't communicate
 
@@ -224,22 +226,22 @@ def stragglers_view(s: TraceSet) -> View:
 
 
 def diagnostics_view(s: TraceSet) -> View:
-    """Returns diagnostics by code over the ranks; the message is the first rank's."""
-    grouped: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
-    loss: dict[str, bool] = {}
+    """Returns diagnostics by code over the ranks, those of lost data first; the message is the first rank's."""
+    by_code: dict[str, list[tuple[str, Diagnostic]]] = defaultdict(list)
     for t in s.traces:
-        for p in t.problems:
-            grouped[p.code].append((Path(t.file).name, p.count, p.message))
-            loss[p.code] = p.loss
-    for p in s.set_problems:
-        grouped[p.code].append(("–", p.count, p.message))
-        loss[p.code] = p.loss
+        for each in t.diagnostics:
+            by_code[each.code].append((Path(t.file).name, each))
+    for each in s.run_diagnostics:
+        by_code[each.code].append(("–", each))
     rows = []
-    for code in sorted(grouped, key=lambda c: (not loss[c], c)):
-        listed = grouped[code]
-        text = ("LOST: " if loss[code] else "") + listed[0][2]
-        rows.append([code, text, _cut(listed[0][0], 36), str(len(listed)), str(sum(n for _, n, _ in listed))])
-    return View("Diagnostics", ["code", "what", "first in", "ranks", "count"], rows, 3)
+    for code, listed in sorted(by_code.items(), key=lambda item: (not loses_data(item[1][0][1]), item[0])):
+        file, first = listed[0]
+        message = ("data lost: " if loses_data(first) else "") + first.message
+        if first.remedy:
+            message += f" -> {first.remedy}"
+        count = sum(each.count or 0 for _, each in listed)
+        rows.append([first.severity.value, code, message, _cut(file, 36), str(len(listed)), str(count)])
+    return View("Diagnostics", ["severity", "code", "what", "first in", "ranks", "count"], rows, 4)
 
 
 def kernels_view(s: TraceSet) -> View:

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from wirecost.trace.clocks import ClockOffset, Clocks, estimate_clocks
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.exchanges import Exchange, match_messages
 from wirecost.trace.match import SYNCHRONOUS, Group, match_groups
 from wirecost.trace.matched import ALIGNED, PARTIAL, SHORTEST, Matched
-from wirecost.trace.problems import Problems
 from wirecost.trace.rank import RankTrace
 from wirecost.trace.recorded import NONE, Int64
 
@@ -29,12 +29,12 @@ class Waits(msgspec.Struct):
     clocks: list[ClockOffset]
 
 
-def find_waits(traces: Sequence[RankTrace], problems: Problems) -> Waits:
+def find_waits(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> Waits:
     """Matches collectives and messages over the ranks and tells their wait from their transfer."""
-    groups = match_groups(traces, problems)
+    groups = match_groups(traces, diagnostics)
     clocks = estimate_clocks(traces, groups)
     taken_out = [c for c in clocks.offsets if c.taken_out]
-    problems.add(
+    diagnostics.add(
         "clock_offsets",
         len(taken_out),
         detail="; ".join(
@@ -45,18 +45,20 @@ def find_waits(traces: Sequence[RankTrace], problems: Problems) -> Waits:
     )
     matched: list[Matched] = []
     for group in groups:
-        matched += _collectives(traces, group, clocks, problems)
-    for exchange in match_messages(traces, clocks, problems):
+        matched += _collectives(traces, group, clocks, diagnostics)
+    for exchange in match_messages(traces, clocks, diagnostics):
         found = _exchange(traces, exchange, clocks)
         if found is not None:
             matched.append(found)
         else:
-            problems.add("point_to_point", len(exchange.calls))
+            diagnostics.add("point_to_point", len(exchange.calls))
     matched.sort(key=lambda m: (int(m.start_ns.min()), m.group, m.index))
     return Waits(matched, clocks.offsets)
 
 
-def _collectives(traces: Sequence[RankTrace], group: Group, clocks: Clocks, problems: Problems) -> list[Matched]:
+def _collectives(
+    traces: Sequence[RankTrace], group: Group, clocks: Clocks, diagnostics: DiagnosticCounts
+) -> list[Matched]:
     numbers = list(group.rows)
     table = np.stack([group.rows[n] for n in numbers])
     starts = np.stack([clocks.corrected(n, traces[n].calls.start_ns[group.rows[n]]) for n in numbers])
@@ -75,7 +77,7 @@ def _collectives(traces: Sequence[RankTrace], group: Group, clocks: Clocks, prob
         start, end = starts[:, column], ends[:, column]
         if ops[column] == "send_recv" and len(numbers) > 2:
             if not (aligned and together[column]):
-                problems.add("point_to_point", len(numbers))
+                diagnostics.add("point_to_point", len(numbers))
                 continue
             wait, culprit = _unknown_neighbours(start, end)
             basis = SHORTEST
@@ -109,7 +111,7 @@ def _collectives(traces: Sequence[RankTrace], group: Group, clocks: Clocks, prob
             )
         )
     if comparable:
-        problems.add("clocks_not_aligned", off)
+        diagnostics.add("clocks_not_aligned", off)
     return found
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from wirecost.breakdown.intervals import clip, intersect, merge, total_ns
 from wirecost.trace.categories import KERNEL
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.events import STEP
-from wirecost.trace.problems import Problems
 from wirecost.trace.recorded import Annotation, Int64, Recorded
 from wirecost.trace.source import TraceError
 from wirecost.trace.tiling import incomplete, launched_in, tiles
@@ -62,7 +62,7 @@ def check_choice(choice: str) -> None:
 
 
 def windows(
-    recorded: Recorded, choice: str, problems: Problems, communicates: Callable[[str], bool]
+    recorded: Recorded, choice: str, diagnostics: DiagnosticCounts, communicates: Callable[[str], bool]
 ) -> list[Window]:
     """Returns the iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
 
@@ -75,36 +75,36 @@ def windows(
         return []
     if choice.startswith(NAME):
         found = _by_name(recorded, re.compile(choice.removeprefix(NAME)))
-        problems.add("window_not_found", not found, detail=choice)
-        return _marked(found, recorded, problems)
-    gpu = _steps(recorded.gpu_annotations, "gpu_step", problems)
-    cpu = _steps(recorded.cpu_annotations, "cpu_step", problems)
+        diagnostics.add("window_not_found", not found, detail=choice)
+        return _marked(found, recorded, diagnostics)
+    gpu = _steps(recorded.gpu_annotations, "gpu_step", diagnostics)
+    cpu = _steps(recorded.cpu_annotations, "cpu_step", diagnostics)
     if choice == GPU:
         chosen = list(gpu.values())
-        _point_out_bare(chosen, cpu, problems)
+        _point_out_bare(chosen, cpu, diagnostics)
     elif choice == CPU:
         chosen = list(cpu.values())
     else:
-        chosen = _tiled(list(cpu.values()), recorded, problems)
+        chosen = _tiled(list(cpu.values()), recorded, diagnostics)
         if not chosen and choice == AUTO:
             chosen = list((gpu if gpu and _covered(gpu, cpu, recorded) else cpu or gpu).values())
-    problems.add("window_not_found", choice != AUTO and not chosen, detail=choice)
+    diagnostics.add("window_not_found", choice != AUTO and not chosen, detail=choice)
     if not chosen and choice == AUTO:
-        chosen = _repeated(recorded, communicates, problems)
-        problems.add("window_inferred", len(chosen))
-    return _marked(chosen, recorded, problems)
+        chosen = _repeated(recorded, communicates, diagnostics)
+        diagnostics.add("window_inferred", len(chosen))
+    return _marked(chosen, recorded, diagnostics)
 
 
-def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], problems: Problems) -> None:
+def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], diagnostics: DiagnosticCounts) -> None:
     bare = [
         w
         for w in chosen
         if w.name in cpu and w.end_ns - w.start_ns < _BARE_SHARE * (cpu[w.name].end_ns - cpu[w.name].start_ns)
     ]
-    problems.add("bare_gpu_step", len(bare))
+    diagnostics.add("bare_gpu_step", len(bare))
 
 
-def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -> dict[str, Window]:
+def _steps(annotations: Iterable[Annotation], source: str, diagnostics: DiagnosticCounts) -> dict[str, Window]:
     """Returns profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans
     them."""
     found: dict[str, Window] = {}
@@ -117,12 +117,12 @@ def _steps(annotations: Iterable[Annotation], source: str, problems: Problems) -
             found[a.name] = Window(a.name, a.start_ns, a.end_ns, source)
         else:
             window.start_ns, window.end_ns = min(window.start_ns, a.start_ns), max(window.end_ns, a.end_ns)
-            problems.add("step_repeated", (a.name, a.stream, a.thread) in rows)
+            diagnostics.add("step_repeated", (a.name, a.stream, a.thread) in rows)
         rows.add((a.name, a.stream, a.thread))
     return found
 
 
-def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
+def _tiled(steps: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
     """Returns windows of the device from the steps of the host; none where the launches don't tell them."""
     steps = sorted(steps, key=lambda s: (s.start_ns, s.name))
     spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64).reshape(-1, 2)
@@ -130,7 +130,7 @@ def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[
     if found is None:
         return []
     missing = incomplete(recorded, spans)
-    end, lost = recorded.record_end_ns, problems.count("cut_off") > 0
+    end, lost = recorded.record_end_ns, diagnostics.count("cut_off") > 0
     windows_found = []
     for number, (step, span) in enumerate(zip(steps, found, strict=True)):
         last = number == len(steps) - 1
@@ -140,7 +140,7 @@ def _tiled(steps: list[Window], recorded: Recorded, problems: Problems) -> list[
         elif cut:
             windows_found.append(Window(step.name, step.start_ns, step.end_ns, step.source, cut))
         else:
-            problems.add("step_without_work")
+            diagnostics.add("step_without_work")
     return windows_found
 
 
@@ -193,7 +193,9 @@ def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
     return found
 
 
-def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems: Problems) -> list[Window]:
+def _repeated(
+    recorded: Recorded, communicates: Callable[[str], bool], diagnostics: DiagnosticCounts
+) -> list[Window]:
     """Returns the repeated annotation that tiles nearly the whole recording; none where none does.
 
     An annotation of the host tiles it where it covers the host's time from its first to its last and where what
@@ -208,7 +210,7 @@ def _repeated(recorded: Recorded, communicates: Callable[[str], bool], problems:
     for found in _groups(recorded.cpu_annotations, communicates):
         share = _launched_share(found, recorded)
         if share > most and _tiling(found):
-            windows_found = _tiled(_numbered(found, "cpu_annotation"), recorded, problems)
+            windows_found = _tiled(_numbered(found, "cpu_annotation"), recorded, diagnostics)
             if len(windows_found) > 1:
                 best, most = windows_found, share
     if best:
@@ -260,11 +262,11 @@ def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
     return int(length[inside].sum()) / work if work else 0.0
 
 
-def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list[Window]:
+def _marked(found: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
     """Marks the windows that the recording doesn't hold whole."""
     # A file that was cut off has lost its end marks; what it still holds ends with its last device event.
     end = recorded.record_end_ns
-    lost = problems.count("cut_off")
+    lost = diagnostics.count("cut_off")
     if lost and len(recorded.device.end_ns):
         last = int(recorded.device.end_ns.max())
         end = last if end is None else min(end, last)
@@ -272,5 +274,5 @@ def _marked(found: list[Window], recorded: Recorded, problems: Problems) -> list
         late = end is not None and window.end_ns > end and window.source.startswith("cpu" if not lost else "")
         early = recorded.record_start_ns is not None and window.start_ns < recorded.record_start_ns
         window.cut = bool(window.cut or late or early)
-    problems.add("cut_step", sum(w.cut for w in found))
+    diagnostics.add("cut_step", sum(w.cut for w in found))
     return sorted(found, key=lambda w: (w.start_ns, w.name))

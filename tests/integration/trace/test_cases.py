@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from wirecost.breakdown import Parts
+from wirecost.diagnostics import loses_data
 from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.rank import RankTrace
 
@@ -30,7 +31,7 @@ def parts(trace: RankTrace) -> Parts:
 
 
 def codes(traces: TraceSet) -> set[str]:
-    return {p.code for p in traces.set_problems} | {p.code for t in traces.traces for p in t.problems}
+    return {p.code for p in traces.run_diagnostics} | {p.code for t in traces.traces for p in t.diagnostics}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_communication_kernels_of_every_library_count_as_communication(
 def test_new_categories_are_no_loss(shared: Path) -> None:
     trace = one(shared, "11")
     assert (parts(trace).comm_ns, parts(trace).compute_ns) == (100_000, 100_000)
-    assert [p.code for p in trace.problems if p.loss] == []
+    assert [p.code for p in trace.diagnostics if loses_data(p)] == []
 
 
 def test_a_copy_inside_a_collective_is_communication(shared: Path) -> None:

@@ -79,4 +79,5 @@ def test_a_recorded_window_is_never_called_an_iteration(shared: Path) -> None:
 
 def test_clock_offsets_are_said(shared: Path) -> None:
     s = read(shared / "cases" / "trace" / "24-clock-offset-between-nodes")
-    assert any(line.startswith("Note") and "+300.0 us" in line for line in s.warnings)
+    (offsets,) = [d for d in s.notable_diagnostics if d.code == "clock_offsets"]
+    assert offsets.severity == "info" and "+300.0 us" in offsets.message

@@ -69,7 +69,7 @@ def test_operations_of_point_to_point_kernels_come_from_the_annotations(dlrm: Tr
     for trace in dlrm.traces:
         counts = {op: int((trace.calls.op == n).sum()) for n, op in enumerate(trace.calls.ops)}
         assert counts == {"all_to_all": 5, "all_reduce": 3}
-        assert {p.code for p in trace.problems} == {"bytes_unknown"}
+        assert {p.code for p in trace.diagnostics} == {"bytes_unknown"}
 
 
 def test_bytes_and_bus_bandwidth(shared: Path) -> None:
@@ -101,7 +101,7 @@ def test_bytes_and_bus_bandwidth(shared: Path) -> None:
 def test_a_cpu_run_is_called_one(shared: Path) -> None:
     (trace,) = read(shared / "traces" / "gloo-cpu-only-rank34.json.gz").traces
     assert (trace.rank, trace.world_size, trace.device) == (34, 300, "cpu")
-    assert {p.code for p in trace.problems} == {"cpu_only", "bytes_unknown"}
+    assert {p.code for p in trace.diagnostics} == {"cpu_only", "bytes_unknown"}
 
 
 def test_no_device_events_is_no_answer_and_says_how_to_record_them(shared: Path) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import wirecost
-from wirecost.diagnostics import KINDS, Area, Diagnostic, Severity, area_of, diagnostic, legacy_warnings, lines_of
+from wirecost.diagnostics import KINDS, Area, Diagnostic, Severity, diagnostic, legacy_warnings, lines_of
 from wirecost.diagnostics.page import page
 
 SOURCE = Path(wirecost.__file__).parent
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "diagnostics.md"
-RAISING = {"diagnostic", "add"}
-"""Functions whose first argument is a code: `diagnostic`, and `Problems.add` of traces."""
+RAISING = {"diagnostic", "add", "_lost"}
+"""Functions whose first argument is a code: `diagnostic`, `DiagnosticCounts.add` and `lost_time._lost` of traces."""
 
 
 def literals(node: ast.expr) -> Iterator[str]:
@@ -36,8 +36,7 @@ def raised(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[first, *_]) if name in RAISING:
-                problems = isinstance(node.func, ast.Name) or "problems" in ast.unparse(node.func).lower()
-                if problems:
+                if isinstance(node.func, ast.Name) or "diagnostics" in ast.unparse(node.func).lower():
                     yield from literals(first)
             case ast.Assign(targets=[ast.Name(id="CODES")], value=ast.Dict(values=values)):
                 for value in values:
@@ -56,11 +55,16 @@ def test_codes_that_are_registered_are_raised() -> None:
     assert set(KINDS) - set(CODES) == set()
 
 
-def test_codes_of_traces_are_registered() -> None:
-    from wirecost.trace.problems import MESSAGES
-
-    assert MESSAGES
-    assert {code for code in MESSAGES if area_of(code) is not Area.TRACES} == set()
+def test_messages_of_traces_are_clauses_without_advice() -> None:
+    listed = [kind for kind in KINDS.values() if kind.area is Area.TRACES]
+    assert len(listed) > 50
+    for kind in listed:
+        assert not kind.message.endswith(".") and "`" not in kind.message and "\n" not in kind.message
+        assert "--" not in kind.message, kind.code
+        assert kind.severity is Severity.WARNING or not kind.loses_data
+    assert KINDS["graphs_opaque"].message.startswith("CUDA graph launches")
+    assert KINDS["broken_event"].message == "events are not valid JSON; they are left out"
+    assert KINDS["bare_gpu_step"].remedy == "take the CPU steps with --window cpu"
 
 
 def test_the_page_is_what_the_registry_makes() -> None:

@@ -12,7 +12,7 @@ from wirecost.trace import TraceError, TraceSet, read
 
 
 def codes(traces: TraceSet) -> dict[str, int]:
-    return {p.code: p.count for t in traces.traces for p in t.problems}
+    return {p.code: p.count or 0 for t in traces.traces for p in t.diagnostics}
 
 
 def busy(traces: TraceSet) -> list[tuple[str, int | None, int, int, int]]:
@@ -56,7 +56,7 @@ def test_ranks_that_a_tool_merged_are_told_apart(tmp_path: Path, prefixes: list[
     names = [f"merged.json (device {p})" for p in prefixes]
     assert busy(traces) == [(names[0], 0, 300, 1140, 0), (names[1], 1, 600, 840, 0)]
     assert codes(traces)["several_devices"] == 2
-    assert {p.code for p in traces.set_problems} >= {"rank_unknown"}
+    assert {p.code for p in traces.run_diagnostics} >= {"rank_unknown"}
 
 
 def test_with_prefixes_each_ranks_launches_are_its_own(tmp_path: Path) -> None:

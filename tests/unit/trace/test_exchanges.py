@@ -72,7 +72,7 @@ def test_a_recording_that_began_later_is_matched_by_time(tmp_path: Path) -> None
     messages = [m for m in traces.matched if m.op == "send_recv"]
     assert len(messages) == 4
     assert all(int(m.transfer_ns.min()) == 20_000 for m in messages)
-    assert {p.code: p.count for p in traces.set_problems}["point_to_point"] == 1
+    assert {p.code: p.count for p in traces.run_diagnostics}["point_to_point"] == 1
 
 
 def test_a_short_message_that_is_sent_ahead_makes_nobody_wait(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_unequal_numbers_of_messages_without_an_answer_are_counted(tmp_path: Pat
     lines[1].device(0, 300, KERNEL, stream=COMM_STREAM, **told("recv", peer=0))
     traces = load(tmp_path, lines)
     assert traces.matched == []
-    assert {p.code: p.count for p in traces.set_problems}["point_to_point"] == 4
+    assert {p.code: p.count for p in traces.run_diagnostics}["point_to_point"] == 4
     assert all(p.unknown_ns == p.exposed_ns for p in traces.comm_parts)
 
 
@@ -130,7 +130,7 @@ def test_in_a_ring_only_neighbours_wait(tmp_path: Path, late: int, described: bo
 
 def test_a_batch_of_messages_is_told_by_what_the_host_says_of_each(tmp_path: Path) -> None:
     traces = load(tmp_path, ring(1, 80, described=True))
-    assert {p.code for p in traces.set_problems} == {"first_collective"}
+    assert {p.code for p in traces.run_diagnostics} == {"first_collective"}
     assert {r.bytes for r in traces.collective_rows} == {3 * 4000}
 
 
@@ -141,4 +141,4 @@ def test_kernels_of_unknown_ends_that_are_not_together_are_not_matched(tmp_path:
             line.device(1000 * k + 300 * r, 50, KERNEL, stream=COMM_STREAM)
     traces = load(tmp_path, lines)
     assert traces.matched == []
-    assert {p.code: p.count for p in traces.set_problems}["point_to_point"] == 12
+    assert {p.code: p.count for p in traces.run_diagnostics}["point_to_point"] == 12

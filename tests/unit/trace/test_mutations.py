@@ -16,17 +16,18 @@ import pytest
 
 from support.perfetto import overlapping, read_strictly
 from support.tracefiles import make_job, opinion
+from wirecost.diagnostics import KINDS as DIAGNOSTIC_KINDS
 from wirecost.trace import TraceError, read, recovery, stream
 from wirecost.trace.file import read_file
 from wirecost.trace.html import render_html
 from wirecost.trace.perfetto import write_perfetto
-from wirecost.trace.problems import LOSSES
 from wirecost.trace.rank import Options, RankTrace
 from wirecost.trace.tables import NAMES
 
 MUTATIONS = int(os.environ.get("WIRECOST_MUTATIONS", "10000"))
 BATCHES = 20
 
+LOSSES = {code for code, kind in DIAGNOSTIC_KINDS.items() if kind.loses_data}
 # Told, but the answer is still that of the events that count.
 _REPAIRS = frozenset(
     ("repaired_event", "invalid_utf8", "stray_separator", "bad_argument", "stray_device", "several_devices")
@@ -126,8 +127,8 @@ def mutated(seed: int, bases: list[bytes] = _BASES) -> bytes:
 
 
 def judge(text: bytes, trace: RankTrace) -> None:
-    told = {p.code for p in trace.problems}
-    assert all(p.count > 0 and p.message for p in trace.problems)
+    told = {p.code for p in trace.diagnostics}
+    assert all(p.count and p.count > 0 and p.message for p in trace.diagnostics)
     for piece in trace.iterations:
         assert piece.parts.window_ns == piece.window.end_ns - piece.window.start_ns
     if told & (LOSSES - {"no_device_events", "no_communication"}) or told & _REPAIRS:
@@ -170,9 +171,9 @@ def test_no_mutation_crashes_or_lies(batch: int, tmp_path: Path, monkeypatch: py
         except TraceError as error:
             assert "\n" not in str(error)
             continue
-        assert all("several_devices" in {p.code for p in t.problems} for t in [trace, *others]) or not others
+        assert all("several_devices" in {p.code for p in t.diagnostics} for t in [trace, *others]) or not others
         answered += 1
-        silent += not trace.problems
+        silent += not trace.diagnostics
         try:
             judge(text, trace)
         except (AssertionError, ValueError) as error:
@@ -189,7 +190,7 @@ def test_the_bases_are_sound(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.json"
         path.write_bytes(text)
         (trace,) = read_file(path, Options())
-        assert {p.code for p in trace.problems} <= {"bytes_unknown"}
+        assert {p.code for p in trace.diagnostics} <= {"bytes_unknown"}
         judge(text, trace)
 
 

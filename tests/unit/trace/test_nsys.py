@@ -63,7 +63,7 @@ def test_an_export_gives_exact_parts_and_says_what_is_inferred(tmp_path: Path) -
         ("step#0", "cpu_annotation", 900),
         ("step#1", "cpu_annotation", 900),
     ]
-    assert {p.code: p.count for p in trace.problems} == {
+    assert {p.code: p.count for p in trace.diagnostics} == {
         "nsys_inferred": 2,
         "bytes_unknown": 2,
         "window_inferred": 2,
@@ -75,7 +75,7 @@ def test_each_process_of_an_export_is_a_rank(tmp_path: Path) -> None:
     traces = read(export(tmp_path / "node.sqlite", processes=2))
     assert [t.rank for t in traces.traces] == [0, 1]
     assert [m.start_skew_ns for m in traces.matched] == [10, 10]
-    assert any(p.code == "rank_unknown" for p in traces.set_problems)
+    assert any(p.code == "rank_unknown" for p in traces.run_diagnostics)
     assert [len(t.iterations) for t in traces.traces] == [2, 2]
 
 
@@ -87,7 +87,7 @@ def test_rows_that_cannot_be_are_counted(tmp_path: Path) -> None:
         "INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1)",
     ]
     (trace,) = read(export(tmp_path / "rank0.sqlite", also=also)).traces
-    found = {p.code: p.count for p in trace.problems}
+    found = {p.code: p.count for p in trace.diagnostics}
     assert (found["bad_time"], found["negative_duration"], found["out_of_range"]) == (2, 1, 2)
     assert (found["unnamed_event"], found["graphs_opaque"]) == (1, 1)
 
@@ -130,7 +130,7 @@ def test_computed_columns_are_not_computed(tmp_path: Path) -> None:
     columns = [("value", "TEXT"), ("demangledName", "INTEGER"), ("shortName", "INTEGER")]
     changes = ["PRAGMA writable_schema = 1", *(COMPUTED.format(name, kind, name) for name, kind in columns)]
     traces = read(export(tmp_path / "rank0.sqlite", also=changes))
-    (problem,) = [p for p in traces.traces[0].problems if p.code == "unnamed_event"]
+    (problem,) = [p for p in traces.traces[0].diagnostics if p.code == "unnamed_event"]
     assert problem.count == 4
 
 
@@ -246,7 +246,7 @@ def test_copies_have_kinds(tmp_path: Path) -> None:
     (trace, _) = read(with_host(tmp_path / "node.sqlite", copies)).traces
     names = {u.name: u.count for u in trace.kernels if u.kind == "copy"}
     assert names == {"Memcpy HtoD": 1, "Memcpy DtoH": 1, "Memcpy DtoD": 1, "Memcpy PtoP": 2, "Memcpy": 1}
-    assert "looks_like_communication" in {p.code for p in trace.problems}
+    assert "looks_like_communication" in {p.code for p in trace.diagnostics}
 
 
 def test_operator_ranges_are_no_iterations(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.timelines import Timeline
+from wirecost.diagnostics import loses_data
 from wirecost.trace import TraceError, TraceSet, read
 from wirecost.trace.source import ForeignFile, NoDeviceEvents
 
@@ -73,7 +74,7 @@ def test_the_streams_of_a_jax_profile_are_read(tmp_path: Path, names_last: bool)
         ("train 0", "launches", 1_000_000), ("train 1", "launches", 610_000),
     ]  # fmt: skip
     assert [trace.calls.ops[o] for o in trace.calls.op] == ["all_reduce", "all_gather"] * 2
-    assert {p.code for p in trace.problems} == {"bytes_unknown"}
+    assert {p.code for p in trace.diagnostics} == {"bytes_unknown"}
 
 
 def test_each_gpu_of_a_jax_process_is_a_rank(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_an_ascend_trace_is_read(tmp_path: Path) -> None:
     assert (trace.rank, trace.rank_source) == (6, "file name")
     assert [i.window.name for i in trace.iterations] == ["ProfilerStep#4"]
     assert [trace.calls.ops[o] for o in trace.calls.op] == ["all_reduce"]
-    assert {p.code for p in trace.problems} <= {"bytes_unknown", "cut_step"}
+    assert {p.code for p in trace.diagnostics} <= {"bytes_unknown", "cut_step"}
 
 
 FOREIGN: list[tuple[str, object, str]] = [
@@ -204,7 +205,7 @@ def test_other_files_in_a_directory_of_traces_are_left_out_and_said(tmp_path: Pa
     write(tmp_path / "et_rank1.json", {"schema": "1", "nodes": []})
 
     def codes(traces: TraceSet) -> dict[str, bool]:
-        return {p.code: p.loss for p in traces.set_problems}
+        return {p.code: loses_data(p) for p in traces.run_diagnostics}
 
     assert codes(read(tmp_path)) == {"other_file": False}
     assert codes(read([tmp_path / "rank0.json", tmp_path / "et_rank1.json"])) == {"unreadable": True}

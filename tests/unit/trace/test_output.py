@@ -159,7 +159,7 @@ def test_file_names_need_not_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank2_\xff.json")).write_bytes(b"")
     traces = read(tmp_path, timeline=True)
     assert [Path(f).name for f in traces.ranks["file"]] == ["rank0_\\xff.json", "rank1_\\xff.json"]
-    assert "rank2_\\xff.json" in traces.problems.filter(code="unreadable")["message"][0]
+    assert "rank2_\\xff.json" in traces.diagnostics.filter(code="unreadable")["message"][0]
     assert Breakdown.model_validate_json(traces.breakdown.model_dump_json()) == traces.breakdown
     assert "rank1_" in render_html(traces)
 

@@ -20,7 +20,7 @@ def load(tmp_path: Path, made: list[Made], **options: Any) -> TraceSet:
 
 
 def codes(traces: TraceSet) -> dict[str, int]:
-    return {p.code: p.count for p in traces.set_problems}
+    return {p.code: p.count or 0 for p in traces.run_diagnostics}
 
 
 @pytest.fixture
@@ -224,10 +224,11 @@ def test_a_world_without_communication_is_shouted_about(tmp_path: Path) -> None:
     (made,) = make_job(2, 2, seed=34, arguments=False)[:1]
     made.text = made.text.replace(b"ncclDevKernel_AllReduce", b"my_own_exchange")
     traces = load(tmp_path, [made])
-    assert [p.code for p in traces.traces[0].problems] == ["no_communication"]
-    assert any(line.startswith("WARNING") and "--comm-pattern" in line for line in traces.summary)
+    assert [p.code for p in traces.traces[0].diagnostics] == ["no_communication"]
+    assert any(line.startswith("warning no_communication:") for line in traces.summary)
+    assert any(line.startswith("->") and "--comm-pattern" in line for line in traces.summary)
     told = load(tmp_path, [made], comm_patterns=["^my_own"]).traces[0]
-    assert ([p.code for p in told.problems], len(told.calls)) == (["bytes_unknown"], 2)
+    assert ([p.code for p in told.diagnostics], len(told.calls)) == (["bytes_unknown"], 2)
 
 
 def test_the_breakdown_is_an_imported_one(tmp_path: Path, job: list[Made]) -> None:
@@ -303,7 +304,7 @@ def test_profilers_that_recorded_other_steps_are_not_matched_by_order(tmp_path: 
     assert codes(traces) == {"unmatched_collectives": 3}
 
 
-def test_the_findings_hold_all_of_the_time_that_is_lost(tmp_path: Path) -> None:
+def test_the_lost_time_holds_all_of_the_time_that_is_lost(tmp_path: Path) -> None:
     """Also the communication that could not be matched over the ranks, here a third of it."""
     ranks = make_job(2, 6, seed=36, late=0)
     for made in ranks:
@@ -312,7 +313,7 @@ def test_the_findings_hold_all_of_the_time_that_is_lost(tmp_path: Path) -> None:
         members = (b'"[0, 1]"', b'"[0, 1]"', alone) * 2
         made.text = pieces[0] + b"".join(m + rest for m, rest in zip(members, pieces[1:], strict=True))
     traces = load(tmp_path, ranks)
-    shares = {f.code: f.share for f in traces.findings}
+    shares = {f.code: f.share for f in traces.lost_time}
     parts = [i.parts for t in traces.traces for i in t.iterations]
     exposed = sum(p.exposed_comm_ns for p in parts) / sum(p.window_ns for p in parts)
     assert shares["exposed_unmatched"] > 0.05
@@ -337,14 +338,15 @@ def test_a_cut_step_is_no_imbalance_and_not_in_the_summary(tmp_path: Path) -> No
     assert [i.iteration for i in traces.imbalance] == ["ProfilerStep#3", "ProfilerStep#4"]
     kept = traces.breakdown.iterations
     idle = sum(i.parts.idle_ns for i in kept) / sum(i.parts.window_ns for i in kept)
-    assert {f.code: f.share for f in traces.findings}["idle"] == pytest.approx(idle)
+    assert {f.code: f.share for f in traces.lost_time}["idle"] == pytest.approx(idle)
 
 
 def test_the_advice_is_about_the_rank_that_is_late(tmp_path: Path) -> None:
     """Kernels of random length: some rank always computes longer than the mean in some step. That isn't why rank 2,
     which the host holds up, comes late."""
     traces = load(tmp_path, make_job(4, 6, seed=0, kernels=12, late=2))
-    (wait,) = [f for f in traces.findings if f.code == "exposed_wait"]
+    (wait,) = [f for f in traces.lost_time if f.code == "exposed_wait"]
     assert max(i.excess for i in traces.imbalance) > 0.05
-    assert "rank 2 is last" in wait.text and "computes no longer than the others" in wait.text
-    assert "balance" not in wait.advice
+    assert "rank 2 is last" in wait.diagnostic.message
+    assert "computes no longer than the others" in wait.diagnostic.message
+    assert "balance" not in (wait.diagnostic.remedy or "")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.tracefiles import make_job, opinion
 from wirecost.trace import TraceError, recovery, source, stream
-from wirecost.trace.problems import Problems
+from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.rank import RankTrace
 from wirecost.trace.stream import EventStream
 
@@ -24,7 +24,7 @@ SOUND = make_job(2, 3, seed=1)[0]
 
 
 def codes(trace: RankTrace) -> dict[str, int]:
-    return {p.code: p.count for p in trace.problems}
+    return {p.code: p.count or 0 for p in trace.diagnostics}
 
 
 def name_of(event: Any) -> str:
@@ -58,7 +58,7 @@ def test_a_sound_trace_has_no_problem_and_the_right_parts(read: Read, layout: st
     assert len(job) == 3
     for made in job:
         trace = read(made.text)
-        assert trace.problems == []
+        assert trace.diagnostics == []
         assert trace.rank == made.rank
         assert trace.world_size == 3
         assert [i.window.name for i in trace.iterations] == made.steps
@@ -75,7 +75,7 @@ def test_a_sound_trace_has_no_problem_and_the_right_parts(read: Read, layout: st
 def test_slices_and_chunks_of_any_size_give_the_same(size: int, chunk: int, layout: str) -> None:
     text = make_job(2, 2, seed=3, layout=layout)[0].text
     want = [e["name"] for e in json.loads(text)["traceEvents"]]
-    problems = Problems()
+    problems = DiagnosticCounts()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream, "SLICE_BYTES", size)
         pieces = (text[i : i + chunk] for i in range(0, len(text), chunk))
@@ -104,7 +104,7 @@ def test_nested_objects_that_look_like_the_end_of_an_event(read: Read) -> None:
         for size in sizes:
             patch.setattr(stream, "SLICE_BYTES", size)
             trace = read(text)
-            assert trace.problems == []
+            assert trace.diagnostics == []
             same(trace, text)
 
 
@@ -112,14 +112,14 @@ def test_top_level_order_does_not_matter(read: Read) -> None:
     document = json.loads(make_job(2, 1, seed=4, layout="compact")[0].text)
     turned = dict(reversed(document.items()))
     text = json.dumps(turned).encode()
-    assert read(text).problems == []
+    assert read(text).diagnostics == []
     same(read(text), text)
 
 
 def test_a_bare_list_of_events(read: Read) -> None:
     text = json.dumps(json.loads(make_job(1, 1, layout="compact")[0].text)["traceEvents"]).encode()
     trace = read(text)
-    assert trace.problems == []
+    assert trace.diagnostics == []
     same(trace, text)
 
 
@@ -253,7 +253,7 @@ def test_a_repaired_event_keeps_its_time(read: Read) -> None:
 def test_integers_beyond_64_bits_in_arguments_are_no_matter(read: Read) -> None:
     text = insert(SOUND.text, event(cat="cpu_op", args={"x": 10**40}))
     trace = read(text)
-    assert trace.problems == []
+    assert trace.diagnostics == []
 
 
 def test_collective_arguments_that_cannot_be(read: Read) -> None:
@@ -340,7 +340,7 @@ def test_memory_stays_bounded_by_the_slice(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "t.json"
     path.write_bytes(made)
     monkeypatch.setattr(source, "CHUNK_BYTES", 1000)
-    problems = Problems()
+    problems = DiagnosticCounts()
     count = sum(len(part.events) for part in Watched(source.chunks(path, problems), problems))
     assert count == len(json.loads(made)["traceEvents"])
     assert largest <= (1 << 16) + 4096 < len(made)  # the metadata's look-ahead, not the file

@@ -83,7 +83,7 @@ def test_a_step_that_launches_nothing_is_no_iteration(read: Read) -> None:
     line.step(2, 200, 100)
     trace = read(line.text())
     assert [i.window.name for i in trace.iterations] == ["ProfilerStep#0", "ProfilerStep#1"]
-    assert {p.code for p in trace.problems} == {"step_without_work"}
+    assert {p.code for p in trace.diagnostics} == {"step_without_work"}
 
 
 def test_work_of_unknown_launch_inside_a_step_without_launches_is_not_given_to_another(read: Read) -> None:
@@ -151,7 +151,7 @@ def annotated(name: str, length: float, *, gpu: bool = False, launched: bool = T
 def test_annotations_that_tile_the_recording_are_iterations(read: Read, name: str) -> None:
     trace = read(annotated(name, 99).text())
     assert (len(trace.iterations), sources(trace)) == (5, {"launches"})
-    assert "window_inferred" in {p.code for p in trace.problems}
+    assert "window_inferred" in {p.code for p in trace.diagnostics}
     assert sources(read(annotated(name, 99, launched=False).text())) == {"cpu_annotation"}
     assert sources(read(annotated(name, 99, gpu=True, launched=False).text())) == {"gpu_annotation"}
 

@@ -51,7 +51,7 @@ def test_without_launches_gpu_annotations_that_cover_the_work_are_the_steps(read
     text = unlaunched(BOTH.text)
     assert sources(read(text)) == [(n, "gpu_step") for n in BOTH.steps]
     assert sources(read(text, window="name:Step#4$")) == [(BOTH.steps[1], "gpu_annotation")]
-    assert "window_not_found" in {p.code for p in read(text, window="launches").problems}
+    assert "window_not_found" in {p.code for p in read(text, window="launches").diagnostics}
 
 
 def test_without_launches_a_step_without_gpu_annotation_makes_all_of_them_cpu_steps(read: Read) -> None:
@@ -61,7 +61,7 @@ def test_without_launches_a_step_without_gpu_annotation_makes_all_of_them_cpu_st
     )
     trace = read(text)
     assert sources(trace) == [(n, "cpu_step") for n in BOTH.steps]
-    assert trace.problems == []
+    assert trace.diagnostics == []
 
 
 def test_annotations_of_one_step_on_several_streams_are_spanned(read: Read) -> None:
@@ -71,7 +71,7 @@ def test_annotations_of_one_step_on_several_streams_are_spanned(read: Read) -> N
     more = read(edited(BOTH.text, add=[note(BOTH.steps[0], start - 1, 0.5, tid=20)]), window="gpu")
     assert more.iterations[0].window.start_ns == window.start_ns - 1000
     assert more.iterations[0].window.end_ns == window.end_ns
-    assert more.problems == []
+    assert more.diagnostics == []
 
 
 def scraps(text: bytes) -> bytes:
@@ -87,7 +87,7 @@ def test_scraps_of_gpu_annotations_are_no_steps_unless_asked_for(read: Read) -> 
     assert sources(read(scraps(BOTH.text))) == [(n, "launches") for n in BOTH.steps]
     assert sources(read(scraps(unlaunched(BOTH.text)))) == [(n, "cpu_step") for n in BOTH.steps]
     trace = read(scraps(BOTH.text), window="gpu")
-    assert {p.code: p.count for p in trace.problems} == {"bare_gpu_step": 3}
+    assert {p.code: p.count for p in trace.diagnostics} == {"bare_gpu_step": 3}
     assert [i.window.end_ns - i.window.start_ns for i in trace.iterations] == [500] * 3
 
 
@@ -105,7 +105,7 @@ def test_without_steps_repeated_gpu_annotations_are_taken_and_said(read: Read) -
     trace = read(edited(BOTH.text, keep=no_steps, add=added))
     assert sources(trace) == [(f"train_step {k}", "gpu_annotation") for k in range(3)]
     assert [i.parts for i in trace.iterations] == [i.parts for i in base.iterations]
-    assert {p.code: p.count for p in trace.problems} == {"window_inferred": 3}
+    assert {p.code: p.count for p in trace.diagnostics} == {"window_inferred": 3}
 
 
 def test_without_anything_the_whole_window_stands(read: Read) -> None:
@@ -127,7 +127,7 @@ def test_a_step_that_outlasts_the_recording_is_flagged_not_dropped(read: Read) -
             event["dur"] += 1000
     trace = read(json.dumps(document).encode(), window="cpu")
     assert [i.window.cut for i in trace.iterations] == [False, False, True]
-    assert {p.code: p.count for p in trace.problems} == {"cut_step": 1}
+    assert {p.code: p.count for p in trace.diagnostics} == {"cut_step": 1}
 
 
 def test_old_profilers_write_steps_among_the_operators(read: Read) -> None:
@@ -140,7 +140,7 @@ def test_old_profilers_write_steps_among_the_operators(read: Read) -> None:
             del event["cat"]
     trace = read(json.dumps(document).encode())
     assert [s for _, s in sources(trace)] == ["launches"] * 2
-    assert trace.problems == []
+    assert trace.diagnostics == []
 
 
 @pytest.mark.parametrize("choice", ["steps", "", "name:(", "gpu "])
@@ -163,5 +163,5 @@ def test_an_asked_for_window_that_is_not_there_is_said(read: Read, choice: str) 
     (made,) = make_job(1, 1, seed=22)
     trace = read(made.text, window=choice)
     assert trace.iterations == []
-    assert "window_not_found" in {p.code for p in trace.problems}
-    assert "window_not_found" not in {p.code for p in read(made.text).problems}
+    assert "window_not_found" in {p.code for p in trace.diagnostics}
+    assert "window_not_found" not in {p.code for p in read(made.text).diagnostics}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from wirecost.collectives.operations import BARRIER, COLLECTIVES, bus_factor
 from wirecost.collectives.request import Mode
@@ -164,6 +165,16 @@ def count_of(text: object) -> int | None:
     return int(value) if value is not None and value >= 0 and (value.is_integer() or value > 1e6) else None
 
 
+class _Details(TypedDict, total=False):
+    """What not every source tells of a row."""
+
+    count: int
+    dtype: str
+    redop: str | None
+    root: int | None
+    wrong: int | None
+
+
 def row(
     collective: str,
     *,
@@ -171,31 +182,28 @@ def row(
     ranks: int,
     time_us: float,
     mode: Mode = Mode.OUT_OF_PLACE,
-    count: int = 0,
-    dtype: str = "unknown",
-    redop: str | None = None,
-    root: int | None = None,
-    wrong: int | None = None,
     percentiles_us: tuple[float | None, float | None, float | None] = (None, None, None),
+    **details: Unpack[_Details],
 ) -> Row:
     """A row whose bandwidths follow from size and time, so that every source's mean the same."""
     time_ns = time_us * 1e3
     algbw = size_bytes / time_ns * 1e9 if size_bytes else None
     factor = bus_factor(collective, ranks)
+    redop = details.get("redop")
     p50, p95, p99 = (None if p is None else p * 1e3 for p in percentiles_us)
     return Row(
         collective=collective,
         size_bytes=size_bytes,
-        count=count,
-        dtype=printable(dtype),
+        count=details.get("count", 0),
+        dtype=printable(details.get("dtype", "unknown")),
         redop=redop and printable(redop),
-        root=root,
+        root=details.get("root"),
         mode=mode,
         ranks=ranks,
         time_ns=time_ns,
         algbw_Bps=algbw,
         busbw_Bps=algbw * factor if algbw and factor is not None else None,
-        wrong=wrong,
+        wrong=details.get("wrong"),
         p50_ns=p50,
         p95_ns=p95,
         p99_ns=p99,

@@ -128,10 +128,6 @@ def group_size(
     Raises:
         ResultFileError: where they contradict each other, or none tells.
     """
-
-    def fits(n: int) -> bool:
-        return allowed is None or allowed[0] <= n <= allowed[1]
-
     if devices.alone and not (allowed is not None and allowed[0] > 1):
         processes = len(devices.listed)
         several = f"each of {processes} processes" if processes > 1 else "each process"
@@ -144,27 +140,15 @@ def group_size(
     told = devices.told or (None if devices.alone else devices.ranks)
     sizes = devices.groups
     if devices.told is None and len(sizes) > 1:
-        if sizes[0] != sizes[-1]:
-            raise ResultFileError(
-                f"{where}: groups of {sizes[0]} to {sizes[-1]} ranks at once (NCCL_TESTS_SPLIT): which of them a "
-                "row's time is of can't be told"
-            )
-        if not fits(sizes[0]):
-            raise ResultFileError(_contradiction(where, f"lists groups of {sizes[0]} ranks", allowed))
-        if ranks is not None and ranks != sizes[0]:
-            raise ResultFileError(
-                f"{where}: --ranks {ranks} contradicts the groups of {sizes[0]} ranks that it lists"
-            )
-        message = f"{len(sizes)} groups of {sizes[0]} ranks ran at once (NCCL_TESTS_SPLIT)"
-        return GroupSize(sizes[0], len(sizes), diagnostic("split_groups", message))
-    if told is not None and fits(told):
+        return _split_groups(sizes, allowed, ranks, where)
+    if told is not None and _fits(told, allowed):
         if ranks is not None and ranks != told:
             raise ResultFileError(f"{where}: --ranks {ranks} contradicts the {told} ranks that it lists")
         return GroupSize(told, devices.told_groups or 1)
     if ranks is not None:
         if not 1 < ranks <= MAX_RANKS:
             raise ResultFileError(f"{where}: a collective has 2 ranks or more, not {ranks}")
-        if not fits(ranks):
+        if not _fits(ranks, allowed):
             raise ResultFileError(_contradiction(where, f"--ranks {ranks} was given", allowed))
         return GroupSize(ranks)
     if told is not None:
@@ -172,6 +156,27 @@ def group_size(
     if allowed is not None and allowed[0] == allowed[1]:
         return GroupSize(allowed[0])
     raise ResultFileError(f"{where}: can't tell how many ranks took part; say it: --ranks N")
+
+
+def _split_groups(
+    sizes: Sequence[int], allowed: tuple[int, int] | None, ranks: int | None, where: str
+) -> GroupSize:
+    """Returns the size and number of groups that ran at once. Raises ResultFileError for unequal ones."""
+    if sizes[0] != sizes[-1]:
+        raise ResultFileError(
+            f"{where}: groups of {sizes[0]} to {sizes[-1]} ranks at once (NCCL_TESTS_SPLIT): which of them a "
+            "row's time is of can't be told"
+        )
+    if not _fits(sizes[0], allowed):
+        raise ResultFileError(_contradiction(where, f"lists groups of {sizes[0]} ranks", allowed))
+    if ranks is not None and ranks != sizes[0]:
+        raise ResultFileError(f"{where}: --ranks {ranks} contradicts the groups of {sizes[0]} ranks that it lists")
+    message = f"{len(sizes)} groups of {sizes[0]} ranks ran at once (NCCL_TESTS_SPLIT)"
+    return GroupSize(sizes[0], len(sizes), diagnostic("split_groups", message))
+
+
+def _fits(ranks: int, allowed: tuple[int, int] | None) -> bool:
+    return allowed is None or allowed[0] <= ranks <= allowed[1]
 
 
 def _contradiction(where: str, said: str, allowed: tuple[int, int] | None) -> str:

@@ -106,52 +106,80 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
 
 def _runs(lines: list[str]) -> Iterator[_Run]:
     """The runs in a file, one after another."""
-    run = _Run()
-    announced: str | None = None  # the program that a command line names, for the run that follows it
-    places: list[Mode] = []
-    places_at = -NEAR
+    split = _Split()
     for number, line in enumerate(lines):
+        yield from split.take(number, line)
+    yield split.run
+
+
+class _Split:
+    """Splits the lines of a file into runs.
+
+    Attributes:
+        run: the run that the lines belong to at the moment.
+    """
+
+    def __init__(self) -> None:
+        self.run = _Run()
+        self._announced: str | None = None  # the program that a command line names, for the run that follows it
+        self._places: list[Mode] = []
+        self._places_at = -NEAR
+
+    def take(self, number: int, line: str) -> Iterator[_Run]:
+        """Takes the next line; yields the run before it if another one begins."""
         text = line.strip().replace("# wrong", "#wrong")
         if match := OURS.match(text):
-            if run.begun:
-                yield run
-                run = _Run()
-            run.collective, run.has_options = _name(match[1]), True
-            run.devices.told, run.devices.told_groups = int(match[3]), int(match[2] or 1)
+            yield from self._ended(self.run.begun)
+            self.run.collective, self.run.has_options = _name(match[1]), True
+            self.run.devices.told, self.run.devices.told_groups = int(match[3]), int(match[2] or 1)
         elif match := TESTED.match(text):
-            if match[1] == "concluded":
-                run.collective = run.collective or _name(match[2])
-                yield run
-                run, announced = _Run(), None
-                continue
-            if run.begun:
-                yield run
-                run = _Run()
-            run.collective = _name(match[2])
+            yield from self._tested(match)
         elif OPTIONS.match(text):
-            if run.lines or (run.has_options and run.devices.listed and not _interleaved(run)):
-                yield run
-                run = _Run()
-            run.collective, run.has_options = run.collective or announced, True
+            run = self.run
+            again = run.has_options and run.devices.listed and not _interleaved(run)
+            yield from self._ended(bool(run.lines or again))
+            self.run.collective, self.run.has_options = self.run.collective or self._announced, True
         elif match := RANK.match(text):
-            if run.lines:
-                yield run
-                run = _Run(announced)
+            yield from self._ended(bool(self.run.lines), self._announced)
             gpu = (match[4] or "").strip()[:60]
-            run.devices.listed.append((int(match[1]), int(match[2] or 0), match[3], gpu))
+            self.run.devices.listed.append((int(match[1]), int(match[2] or 0), match[3], gpu))
         elif match := BOUNDS.match(text):
             if match[2] == "FAILED":
-                run.failed = f"the benchmark itself says: out of bounds values: {match[1][:20]} FAILED"
-        elif columns := columns_of(
-            text.lstrip("#| ").replace("|", " ").split(), places if number - places_at <= NEAR else []
-        ):
-            if run.lines:
-                yield run
-                run = _Run(announced)
-            run.columns = columns
-            run.collective = run.collective or announced
-        elif PLACE.search(text) and not looks_like_row(text):
-            places, places_at = [PLACES[name] for name in PLACE.findall(text)][: len(Mode)], number
+                self.run.failed = f"the benchmark itself says: out of bounds values: {match[1][:20]} FAILED"
+        elif columns := self._columns(number, text):
+            yield from self._ended(bool(self.run.lines), self._announced)
+            self.run.columns = columns
+            self.run.collective = self.run.collective or self._announced
+        else:
+            self._content(number, line, text)
+
+    def _ended(self, over: bool, collective: str | None = None) -> Iterator[_Run]:
+        """Yields the run if it is over, and begins the next one."""
+        if over:
+            yield self.run
+            self.run = _Run(collective)
+
+    def _tested(self, match: re.Match[str]) -> Iterator[_Run]:
+        """Takes a line that says where a collective's test starts or ends."""
+        if match[1] == "concluded":
+            self.run.collective = self.run.collective or _name(match[2])
+            self._announced = None
+            yield from self._ended(True)
+            return
+        yield from self._ended(self.run.begun)
+        self.run.collective = _name(match[2])
+
+    def _columns(self, number: int, text: str) -> Columns | None:
+        """Returns the columns that a heading names; None where the line is no heading."""
+        places = self._places if number - self._places_at <= NEAR else []
+        return columns_of(text.lstrip("#| ").replace("|", " ").split(), places) or None
+
+    def _content(self, number: int, line: str, text: str) -> None:
+        """Takes a line that begins no run: the modes' names above a heading, a row, a command line."""
+        run = self.run
+        if PLACE.search(text) and not looks_like_row(text):
+            self._places = [PLACES[name] for name in PLACE.findall(text)][: len(Mode)]
+            self._places_at = number
         elif run.columns is not None and not text.startswith("#") and looks_like_row(line):
             parsed = line_of(line, run.columns)
             if parsed is None:
@@ -159,10 +187,9 @@ def _runs(lines: list[str]) -> Iterator[_Run]:
             else:
                 run.lines.append(parsed)
         elif (match := PROGRAM.search(text)) and (name := _name(match[1])):
-            announced = name
+            self._announced = name
             if run.collective is None and not run.lines:
                 run.collective = name
-    yield run
 
 
 def _interleaved(run: _Run) -> bool:

@@ -1,0 +1,43 @@
+"""`AnsweredTraces`: matched traces with the losses, the answer, and the diagnostics to read it with."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from wirecost.diagnostics import Diagnostic, lines_of
+from wirecost.trace.answer import Answer, answer
+from wirecost.trace.diagnosis import Loss, losses
+from wirecost.trace.lost_time import LostTime, lost_time
+from wirecost.trace.matched_traces import MatchedTraces
+from wirecost.trace.notable import notable_diagnostics
+
+
+class AnsweredTraces(MatchedTraces):
+    """Matched traces with what an iteration loses and why."""
+
+    @cached_property
+    def losses(self) -> list[Loss]:
+        """What an iteration loses and why, by what could be won at most; the largest first."""
+        return losses(self)
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The answer in five lines, and what they rest on."""
+        return answer(self, self.losses)
+
+    @cached_property
+    def lost_time(self) -> list[LostTime]:
+        """What the time goes to, largest loss first, and what to try."""
+        return lost_time(self)
+
+    @cached_property
+    def notable_diagnostics(self) -> list[Diagnostic]:
+        """The diagnostics that change how the numbers are read, each code once over all ranks."""
+        return notable_diagnostics(self)
+
+    @property
+    def summary(self) -> list[str]:
+        """The answer, the losses and the notable diagnostics as lines of text."""
+        lines = [f"{label}: {text}." for label, text in self.answer.lines]
+        reported = [loss.diagnostic for loss in self.lost_time] + self.notable_diagnostics
+        return lines + [line for each in reported for line in lines_of(each)]
