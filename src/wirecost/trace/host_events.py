@@ -31,7 +31,7 @@ class HostEvents:
 
     def __init__(self, classifier: Classifier, problems: Problems, times: Times, arguments: Arguments) -> None:
         self._classifier, self._problems, self._times, self._arguments = classifier, problems, times, arguments
-        # What is unsound about a host call costs the answer nothing, so that it isn't said.
+        # What is unsound about a host call costs the answer nothing, so that it is not counted.
         self._quiet = Times(Problems())
         self._threads: dict[tuple[Id, Id], int] = {}
         self._calls: dict[str, int] = {}  # names of runtime calls -> index, or _SKIPPED
