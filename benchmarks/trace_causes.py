@@ -26,7 +26,9 @@ WAITING = "waiting_for_rank"
 
 
 def _layers(torch: Any, count: int = 6, width: int = 512) -> Any:
-    return torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(count)])
+    """Layers of which the first, whose gradients come last, holds most of the parameters."""
+    first = [torch.nn.Linear(width, 4 * width), torch.nn.AvgPool1d(4)]
+    return torch.nn.Sequential(*first, *[torch.nn.Linear(width, width) for _ in range(count)])
 
 
 def _data_parallel(torch: Any, rank: int, *, bucket_mb: float, slow: bool) -> Callable[[], None]:
@@ -104,7 +106,8 @@ def work(rank: int, job: str, folder: str, port: int) -> None:
 
 def shares(causes: Sequence[Cause]) -> str:
     total = sum(c.exposed_ns for c in causes) or 1
-    return ", ".join(f"{c.code} {c.exposed_ns / total:.0%}" for c in causes if c.exposed_ns >= 0.01 * total)
+    parts = [f"{c.code} {c.exposed_ns / total:.0%}" for c in causes if c.exposed_ns >= 0.01 * total]
+    return f"{', '.join(parts)} of {total / 1e6 / STEPS / 2:.1f} ms exposed a step"
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def jax_recorded(lanes: Lanes) -> Recorded:
             "'Stream #N(...)')"
         )
     rows = np.flatnonzero(on_device)
-    # Devices are told by their names: a process id is the trace viewer's own.
+    # Devices are known by their names: a process id is the trace viewer's own.
     streams = [(p.rsplit(":", 1)[-1] if _GPU.search(p) else pid, t or "host") for p, t, pid in lanes.lanes]
     operations = lanes.text("hlo_op")
     hosts = np.flatnonzero(~on_device & (lanes.number("correlation_id") != NONE))

@@ -84,7 +84,7 @@ def read(
             diagnostics.add("other_file" if left_out else "unreadable", detail=encodable(str(outcome)))
             continue
         for trace in outcome:
-            # Of several processes in one export each is told by its own name, `node0.sqlite (process 1)`.
+            # Each of several processes in one export is named by its own name, `node0.sqlite (process 1)`.
             given = rank_told(file if len(outcome) == 1 else trace.file, told)
             if given is not None:
                 trace.rank, trace.rank_source = given, "told"
