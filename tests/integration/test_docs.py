@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import doc_inputs
-from support.doc_examples import ROOT, Block, blocks, fits, may_fail, pages, yaml_files
+from support.doc_examples import ROOT, Block, blocks, fits, may_fail, pages, python_examples, yaml_files
 
 RUN = {page: [b for b in blocks(page) if b.reason is None] for page in pages()}
 WITH_EXAMPLES = [page for page, run in RUN.items() if run]
@@ -52,6 +52,28 @@ def run(block: Block, folder: Path) -> None:
         assert done.returncode in allowed, f"{block.place}: {command.text}\n{done.stdout}"
         if block.compare:
             assert fits(command.output, done.stdout), f"{block.place}: {command.text} prints\n{done.stdout}"
+
+
+PYTHON = [(page, code, shown) for page in pages() for code, shown in python_examples(page)]
+
+
+@pytest.mark.parametrize(
+    ("page", "code", "shown"), PYTHON, ids=[f"{p.stem}-{n}" for n, (p, _, _) in enumerate(PYTHON)]
+)
+def test_python_examples_run(page: Path, code: str, shown: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "scratch"
+    doc_inputs.prepare(folder, {}, code)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, f"{page}: {done.stderr}"
+    assert fits(shown, done.stdout), f"{page} prints\n{done.stdout}"
 
 
 def test_every_block_runs_or_says_why_not() -> None:

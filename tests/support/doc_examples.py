@@ -5,6 +5,8 @@ comment on the line above it says what is special:
 
     <!-- not run: REASON -->   it isn't run
     <!-- compare -->           its output is compared with the one shown; a line of `...` stands for any lines
+
+A ```python block below `<!-- run -->` is run, and its output is compared with the block that follows it.
 """
 
 from __future__ import annotations
@@ -101,3 +103,12 @@ def _plain(text: str) -> str:
 def may_fail(command: Command) -> bool:
     """Whether the page shows that the command is refused or fails."""
     return any(line.startswith("wirecost: ") for line in command.output) or "|| exit" in command.text
+
+
+def python_examples(page: Path) -> list[tuple[str, list[str]]]:
+    """Returns the Python blocks of a page that are run, each with the lines of output that the page shows for it."""
+    text = page.read_text(encoding="utf-8")
+    pattern = r"<!-- run -->\n```python\n(.*?)```\n\n```\n(.*?)```\n"
+    examples = [(match[1], match[2].splitlines()) for match in re.finditer(pattern, text, re.S)]
+    assert len(examples) == text.count("<!-- run -->"), f"{page}: a Python block to run has no output"
+    return examples

@@ -81,6 +81,8 @@ _INPUTS: dict[str, Callable[[Path], object]] = {
     "tests/": lambda folder: (folder / "tests").symlink_to(ROOT / "tests"),
     "traces/": _traces("traces"),
     "trace job": lambda folder: tracefiles.write_job(folder / "job", 4, 6, kernels=12, late=2),
+    # The traces of the tutorial, as its command writes them.
+    'read_traces("job")': lambda folder: tracefiles.write_job(folder / "job", 4, 6, kernels=12, late=2),
     "before": _traces("before", late=1),
     "after": _traces("after"),
     "nccl-logs": _logs,

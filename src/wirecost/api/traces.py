@@ -12,7 +12,7 @@ from wirecost.api.view import ResultView, Rows
 from wirecost.breakdown import Breakdown
 from wirecost.errors import WirecostError
 from wirecost.trace.answer import Answer
-from wirecost.trace.loads import loads
+from wirecost.trace.loads import exposed_share, loads
 from wirecost.trace.result import TraceSet
 from wirecost.units import parse_time_s
 
@@ -54,9 +54,11 @@ class Traces(ResultView):
 
     @property
     def comm_fraction(self) -> float | None:
-        """Median share of the iteration that is exposed communication. None if it is unknown."""
-        spread = self.breakdown.comm_fraction()
-        return None if spread is None else spread.median
+        """Share of the iteration that is exposed communication, as in the answer. None if it is unknown.
+
+        It is the mean over the iterations and ranks. `breakdown.comm_fraction()` has the median over iterations.
+        """
+        return exposed_share(loads(self.trace_set))
 
     def _rows(self, table: str) -> Rows:
         from wirecost.trace.tables import frame

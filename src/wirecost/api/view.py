@@ -89,6 +89,10 @@ class ResultView(ABC):
     def __str__(self) -> str:
         return self._headline()
 
+    def __repr__(self) -> str:
+        """Returns the answer, so that an interactive Python shows it."""
+        return self._headline()
+
     def _repr_html_(self) -> str:
         """Returns what a notebook shows: the answer, and the first rows of the main table."""
         from html import escape

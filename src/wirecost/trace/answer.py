@@ -8,7 +8,7 @@ import statistics
 import msgspec
 
 from wirecost.trace.diagnosis import WORTH, Loss, the_cause
-from wirecost.trace.loads import RankLoad, loads
+from wirecost.trace.loads import RankLoad, exposed_share, loads
 from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.places import Place
 
@@ -187,7 +187,7 @@ def _communication(s: MatchedTraces, listed: list[RankLoad]) -> str:
         "not told apart": sum(load.unsplit_ns for load in listed),
     }
     parts = [f"{name} {value / window:.1%}" for name, value in split.items() if value >= 0.0005 * window]
-    lead = f"{exposed / window:.1%} of the time is exposed"
+    lead = f"{exposed_share(listed):.1%} of the time is exposed"
     if split["not told apart"] >= 0.9995 * exposed:
         lead += " (wait and transfer not told apart)"
     elif parts:

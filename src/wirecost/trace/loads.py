@@ -88,6 +88,12 @@ def loads(s: MatchedTraces) -> list[RankLoad]:
     return listed
 
 
+def exposed_share(listed: Sequence[RankLoad]) -> float | None:
+    """Returns exposed communication as a share of the ranks' mean iterations together; None without any window."""
+    window_ns = sum(load.window_ns for load in listed)
+    return sum(load.exposed_ns for load in listed) / window_ns if window_ns else None
+
+
 def _load(trace: RankTrace, parts: Sequence[Parts], comm: Sequence[CommParts], waits: Int64) -> RankLoad:
     return RankLoad(
         rank=trace.rank,

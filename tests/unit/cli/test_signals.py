@@ -21,6 +21,8 @@ def test_a_signal_interrupts_and_is_remembered(number: signal.Signals) -> None:
     with ending_signals() as ending:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
+            # Python may run the handler a little later, or inside a finalizer, after which it is repeated.
+            time.sleep(10)
         assert ending.number is number
         assert ending.exit_code == 128 + number
         assert ending.message == ("interrupted" if number is signal.SIGINT else ending.message)

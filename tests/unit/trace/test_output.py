@@ -80,7 +80,7 @@ def test_tables_in_every_format(tmp_path: Path) -> None:
 def test_tables_that_storage_does_not_take_are_one_line(tmp_path: Path, kind: str) -> None:
     (tmp_path / "rank0.json").write_bytes(make_job(1, 2, seed=44)[0].text)
     done = subprocess.run(
-        [sys.executable, "-m", "wirecost", "trace", "rank0.json", "--format", kind, "--output", "out"],
+        [sys.executable, "-m", "wirecost", "trace", "rank0.json", "--format", kind, "--out", "out"],
         cwd=tmp_path,
         preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (200, 200)),
         capture_output=True,
