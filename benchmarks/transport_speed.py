@@ -10,8 +10,8 @@ Target: 100 MB/s for each mix. `benchmarks/transport.py` prints wall clock and `
 mixes:
   nccl     nothing but NCCL's lines: set-up of a job of 512 ranks, connection after connection
   mixed    NCCL's lines and training lines in turn, one by one, as ranks that start at different times give them
-  every-10 one NCCL line after nine training lines sparse   one NCCL line after 999 training lines: a warning now
-  and then
+  every-10 one NCCL line after nine training lines
+  sparse   one NCCL line after 999 training lines: a warning now and then
   short    NCCL's lines and training lines of 30 to 60 bytes in turn
   ranks    the lines of 8 ranks in turn, each of them NCCL's or a short training line
   prefixed the same behind srun's label and a time stamp

@@ -50,7 +50,9 @@ class _Device:
 class Sampler:
     """Reads counters every `every_ns` and passes rows to its sinks.
 
-        with Sampler(every_ns=100_000_000) as sampler: train() for row in sampler.rows: ...
+        with Sampler(every_ns=100_000_000) as sampler:
+            train()
+        for row in sampler.rows: ...
 
     It runs in its own thread (`start`, `stop`, or as a context manager), or the caller calls `sample`. With
     `keep`, all rows are kept in `rows`; otherwise only sinks get them. `only` are patterns of device names
