@@ -35,7 +35,7 @@ def test_a_wrong_result_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not _bench_output.run_and_print(wanted, format="text", plot=None, cluster=None)
     out, err = capsys.readouterr()
     assert "FAILED" in out
-    assert "1 elements came out wrong" in err
+    assert "1 elements are wrong" in err
 
 
 def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:

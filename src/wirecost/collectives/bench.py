@@ -271,8 +271,8 @@ def reported(request: BenchRequest, logs: Path) -> dict[str, Any]:
         return {}
     verdict = read_logs(paths)
     words = sorted({w for c in verdict.communicators for p in c.pairs for w in p.networks})
-    asked = "tcp" if request.network.emulate is not None else request.network.transport
-    mismatch = not_as_asked(verdict, asked) if asked else None
+    requested = "tcp" if request.network.emulate is not None else request.network.transport
+    mismatch = not_as_asked(verdict, requested) if requested else None
     return {
         "transport": str(verdict.verdict),
         "reported": tuple(words),

@@ -218,9 +218,9 @@ def _growing(design: Array, target: Array) -> Array:
         if len(columns) == 1 or solution[1:].min() >= 0:
             break
         columns = np.delete(columns, 1 + int(np.argmin(solution[1:])))
-    whole = np.zeros(design.shape[1])
-    whole[columns] = solution
-    return whole
+    coefficients = np.zeros(design.shape[1])
+    coefficients[columns] = solution
+    return coefficients
 
 
 def _bic(curve: Piecewise, s: Array, t: Array) -> float:

@@ -84,8 +84,8 @@ def compare(before: Breakdown, after: Breakdown) -> Comparison:
     """
     for side, name in ((before, "first"), (after, "second")):
         _refuse_scraps(side, name)
-    whole = [_is_whole(side) for side in (before, after)]
-    times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), whole, strict=True)]
+    undivided = [_is_whole(side) for side in (before, after)]
+    times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), undivided, strict=True)]
     medians = [statistics.median(t) if t else None for t in times]
     speedup = ratio_of_medians(*times)
     parts = tuple(_part(before, after, name) for name in PARTS)
@@ -99,7 +99,7 @@ def compare(before: Breakdown, after: Breakdown) -> Comparison:
         speedup=speedup,
         parts=parts,
         collectives=_collectives(before, after),
-        summary=tuple(_summary(before, after, speedup, parts, whole)),
+        summary=tuple(_summary(before, after, speedup, parts, undivided)),
     )
 
 
@@ -128,8 +128,8 @@ def _refuse_scraps(side: Breakdown, which: str) -> None:
 
 
 def _mean_ns(breakdown: Breakdown, part: str) -> float:
-    found = [getattr(i.parts, part) for i in breakdown.iterations]
-    return sum(found) / len(found) if found else 0.0
+    values_ns = [getattr(i.parts, part) for i in breakdown.iterations]
+    return sum(values_ns) / len(values_ns) if values_ns else 0.0
 
 
 def _part(before: Breakdown, after: Breakdown, part: str) -> PartChange:
@@ -140,10 +140,10 @@ def _part(before: Breakdown, after: Breakdown, part: str) -> PartChange:
 
 
 def _by_operation(breakdown: Breakdown) -> dict[tuple[str, str], list[Collective]]:
-    found: dict[tuple[str, str], list[Collective]] = defaultdict(list)
+    by_operation: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     for c in breakdown.collectives:
-        found[c.op, c.group].append(c)
-    return found
+        by_operation[c.op, c.group].append(c)
+    return by_operation
 
 
 def _mean(rows: list[Collective] | None, field: str) -> float | None:
@@ -167,7 +167,7 @@ def _summary(
     after: Breakdown,
     speedup: Ratio | None,
     parts: tuple[PartChange, ...],
-    whole: list[bool],
+    undivided: list[bool],
 ) -> list[str]:
     lines = []
     if before.source is not after.source:
@@ -184,8 +184,8 @@ def _summary(
             f"Collectives are sums over {counts[0]} iteration{'s' * (counts[0] != 1)} in the first and "
             f"{counts[1]} in the second."
         )
-    if any(whole):
-        which = "either side" if all(whole) else "the first" if whole[0] else "the second"
+    if any(undivided):
+        which = "either side" if all(undivided) else "the first" if undivided[0] else "the second"
         return [
             *lines,
             f"No iterations are known in what {which} recorded: only shares of the time can be compared "

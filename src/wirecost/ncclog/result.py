@@ -108,7 +108,7 @@ class Verdict:
         return answer
 
 
-def not_as_asked(verdict: Verdict, asked: Transport | str) -> Diagnostic | None:
+def not_as_asked(verdict: Verdict, requested: Transport | str) -> Diagnostic | None:
     """Returns a diagnostic if a run asked for one transport and used another, else None.
 
     An unknown verdict doesn't confirm anything, so it gets the diagnostic too.
@@ -116,7 +116,7 @@ def not_as_asked(verdict: Verdict, asked: Transport | str) -> Diagnostic | None:
     Raises:
         ValueError: for an unknown name of a transport.
     """
-    wanted = Transport(asked)
+    wanted = Transport(requested)
     if verdict.verdict is wanted:
         return None
     got = verdict.verdict.value

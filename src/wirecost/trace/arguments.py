@@ -47,8 +47,8 @@ class Arguments:
 
     def call(self, args: Described | bytes, name: str) -> Call:
         """Returns the call that a kernel's arguments and name describe."""
-        found = self._args(args) if isinstance(args, bytes) else args
-        call = self._described(found) if found is not None else None
+        decoded = self._args(args) if isinstance(args, bytes) else args
+        call = self._described(decoded) if decoded is not None else None
         if call is None:
             return Call(op=operation(name))
         if call.op == UNKNOWN:

@@ -60,7 +60,7 @@ class _Past(msgspec.Struct):
 def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[Straggler]:
     """Returns the stragglers, the most costly first. Ranks that were never last are listed too. A pipeline's
     bubble is nobody's fault, though it explains who comes late after it."""
-    found: dict[int, Straggler] = {}
+    by_rank: dict[int, Straggler] = {}
     past: dict[int, _Past] = defaultdict(lambda: _Past([], [0], []))
     exposed = {t.rank or 0: t for t in traces}
     together = _Together()
@@ -79,20 +79,20 @@ def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
             additions.append((m.ranks[row], int(m.start_ns[row]), _felt(exposed, m, int(row)), causes))
             if not m.first and not m.bubble:
                 for rank, share in causes.items():
-                    _entry(found, rank).cost_ns += round(share)
+                    _entry(by_rank, rank).cost_ns += round(share)
                 own_total[culprit] += causes.get(culprit, 0.0)
-                _entry(found, culprit).passed_on_ns += round(wait - causes.get(culprit, 0.0))
+                _entry(by_rank, culprit).passed_on_ns += round(wait - causes.get(culprit, 0.0))
         if not m.first and not m.bubble:
             for rank in m.ranks:
-                _entry(found, rank).collectives += 1
+                _entry(by_rank, rank).collectives += 1
             if own_total.get(m.last_rank, 0.0) > m.uncertainty_ns:
                 own = own_total[m.last_rank] / max(m.cost_ns, 1)
-                _entry(found, m.last_rank).late += 1
-                _entry(found, m.last_rank).delay_ns += round(m.delay_ns * min(own, 1.0))
+                _entry(by_rank, m.last_rank).late += 1
+                _entry(by_rank, m.last_rank).delay_ns += round(m.delay_ns * min(own, 1.0))
         for rank, start, felt, causes in additions:
             past[rank].add(start, felt, causes)
         together.add(m)
-    return sorted(found.values(), key=lambda s: (-s.cost_ns, s.rank))
+    return sorted(by_rank.values(), key=lambda s: (-s.cost_ns, s.rank))
 
 
 class _Together:
@@ -111,8 +111,8 @@ class _Together:
         return max((end for members, end in self._ends[first].items() if second in members), default=_BEFORE)
 
 
-def _entry(found: dict[int, Straggler], rank: int) -> Straggler:
-    return found.setdefault(rank, Straggler(rank, 0, 0, 0, 0, 0))
+def _entry(by_rank: dict[int, Straggler], rank: int) -> Straggler:
+    return by_rank.setdefault(rank, Straggler(rank, 0, 0, 0, 0, 0))
 
 
 def _felt(traces: dict[int, RankTrace], m: Matched, row: int) -> int:

@@ -130,10 +130,10 @@ def _numbers(values: list[Any]) -> tuple[Int64, list[Any]]:
 def _iteration_of(start: Int64, iterations: list[IterationParts]) -> Int64:
     """Returns the iteration whose window holds each start, the later one where windows overlap; -1 outside of
     all."""
-    found = np.full(len(start), -1, dtype=np.int64)
+    iteration_numbers = np.full(len(start), -1, dtype=np.int64)
     for number, iteration in enumerate(iterations):
-        found[(start >= iteration.window.start_ns) & (start < iteration.window.end_ns)] = number
-    return found
+        iteration_numbers[(start >= iteration.window.start_ns) & (start < iteration.window.end_ns)] = number
+    return iteration_numbers
 
 
 def _neighbours(columns: Columns, start: Int64, end: Int64) -> tuple[Int64, Int64, list[str]]:
@@ -164,7 +164,7 @@ def _by_gpu_annotation(calls: list[Call], columns: Columns, rows: Int64, annotat
     for a in annotations:
         if operation(a.name) != UNKNOWN and ":" in a.name:
             around.setdefault(a.stream, []).append(a)
-    starts = {s: np.array([a.start_ns for a in found], dtype=np.int64) for s, found in around.items()}
+    starts = {s: np.array([a.start_ns for a in listed], dtype=np.int64) for s, listed in around.items()}
     for call, row in zip(calls, rows, strict=True):
         stream = int(columns.stream[row])
         if not is_vague(call) or stream not in around:
@@ -175,23 +175,26 @@ def _by_gpu_annotation(calls: list[Call], columns: Columns, rows: Int64, annotat
 
 
 def _by_order(calls: list[Call], start: Int64, annotations: list[HostRange]) -> int:
-    """Point-to-point kernels stand for all-to-alls, sends and coalesced calls alike; where the CPU annotated
-    as many communications as there are calls, none of which starts before its annotation and all others of
-    which agree, the annotations tell. Gives how many were told so."""
+    """Infers the operations of unclear calls from the host's annotations by order. Returns the number inferred.
+
+    Point-to-point kernels can stand for an all-to-all, a send or a coalesced call. The annotations are used only
+    if there are as many of them as calls, no call starts before its annotation, and all clear calls agree with
+    theirs.
+    """
     if not any(is_vague(c) for c in calls):
         return 0
     annotations = sorted(annotations, key=lambda a: (a.start_ns, -a.end_ns, a.name))
-    asked = [operation(a.name) for a in annotations if operation(a.name) != UNKNOWN]
+    annotated = [operation(a.name) for a in annotations if operation(a.name) != UNKNOWN]
     times = [a.start_ns for a in annotations if operation(a.name) != UNKNOWN]
-    if len(asked) != len(calls) or any(t > s for t, s in zip(times, start, strict=True)):
+    if len(annotated) != len(calls) or any(t > s for t, s in zip(times, start, strict=True)):
         return 0
     pairwise = ("all_to_all", "send", "recv", "send_recv", "gather", "scatter")
-    for call, op in zip(calls, asked, strict=True):
+    for call, op in zip(calls, annotated, strict=True):
         if call.op != op and not (call.op == UNKNOWN or (call.op == "send_recv" and op in pairwise)):
             return 0
-    told = 0
-    for call, op in zip(calls, asked, strict=True):
+    inferred = 0
+    for call, op in zip(calls, annotated, strict=True):
         if is_vague(call) and call.op != op:
             call.op, call.op_source = op, "annotation"
-            told += 1
-    return told
+            inferred += 1
+    return inferred

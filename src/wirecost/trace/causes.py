@@ -82,7 +82,7 @@ def find_causes(
     if on_host:
         s.launch_ns, s.next_launch_ns = s.start_ns, s.next_start_ns
     n = len(situation.start_ns)
-    found = np.full(n, NONE, dtype=np.int64)
+    cause = np.full(n, NONE, dtype=np.int64)
     host_call = np.full(n, NONE, dtype=np.int64)
     names: dict[str, int] = {}
     number = {code: index for index, code in enumerate(CODES)}
@@ -95,10 +95,10 @@ def find_causes(
             name = waits.during(int(situation.ready_ns[call]), int(situation.launch_ns[call]))
             if name is not None:
                 host_call[call] = names.setdefault(name, len(names))
-        found[call] = number[code]
+        cause[call] = number[code]
     for call in nothing_to_run:
-        found[call] = number[_first_or_last(situation, call, kinds, iteration)]
-    return Causes(found, host_call, list(names))
+        cause[call] = number[_first_or_last(situation, call, kinds, iteration)]
+    return Causes(cause, host_call, list(names))
 
 
 def _cause(s: Situation, call: int, waits: HostWaits, *, on_host: bool) -> str:
@@ -165,6 +165,8 @@ def _first_or_last(s: Situation, call: int, kinds: Int64, iteration: Int64) -> s
     is_first, is_last = len(others) > 0 and bool(alone[1]), bool(alone[0] and unready)
     if usually_hidden:
         return FIRST if is_first else LAST if is_last else DEPENDENCY
-    left = int(s.before_optimizer_ns[call])
-    alone_before_optimizer = len(others) == 0 and 0 <= left <= _LEFT_SHARE * int(s.end_ns[call] - s.start_ns[call])
+    distance_ns = int(s.before_optimizer_ns[call])
+    alone_before_optimizer = len(others) == 0 and 0 <= distance_ns <= _LEFT_SHARE * int(
+        s.end_ns[call] - s.start_ns[call]
+    )
     return LAST if alone_before_optimizer else DEPENDENCY

@@ -90,17 +90,17 @@ def estimate_clocks(traces: Sequence[RankTrace], groups: Sequence[Group]) -> Clo
     # Absolute clocks count as comparable until collectives say otherwise.
     absolute = next((number for number, t in enumerate(traces) if t.absolute_clock), 0)
     comparable = [absolute if t.absolute_clock else number for number, t in enumerate(traces)]
-    left = set(range(count))
-    while left:
-        root = min(left)
-        left.discard(root)
+    unvisited = set(range(count))
+    while unvisited:
+        root = min(unvisited)
+        unvisited.discard(root)
         reached = {root}
         while edge := next((e for e in edges if (e.first in reached) != (e.second in reached)), None):
             known, new, sign = (
                 (edge.first, edge.second, 1) if edge.first in reached else (edge.second, edge.first, -1)
             )
             reached.add(new)
-            left.discard(new)
+            unvisited.discard(new)
             taken_out = edge.significant or not (traces[known].absolute_clock and traces[new].absolute_clock)
             base, base_drift, base_origin = correction[known]
             base += base_drift * (edge.origin_ns - base_origin)
@@ -133,7 +133,7 @@ def _edges(traces: Sequence[RankTrace], group: Group) -> list[_Edge]:
         synchronous &= np.array([op != "send_recv" for op in group.ops(traces)], dtype=bool)
     if synchronous.sum() < _FEWEST:
         return []
-    found = []
+    edges = []
     calls = traces[first].calls
     ends, starts = (c[group.rows[first]][synchronous] for c in (calls.end_ns, calls.start_ns))
     for second in numbers[1:]:
@@ -141,8 +141,8 @@ def _edges(traces: Sequence[RankTrace], group: Group) -> list[_Edge]:
         rows = group.rows[second][synchronous]
         difference = other.end_ns[rows] - ends
         shortest = np.minimum(other.end_ns[rows] - other.start_ns[rows], ends - starts)
-        found.append(_edge(first, second, difference, ends, float(np.median(shortest))))
-    return found
+        edges.append(_edge(first, second, difference, ends, float(np.median(shortest))))
+    return edges
 
 
 def _edge(first: int, second: int, difference: Int64, times: Int64, duration_ns: float) -> _Edge:

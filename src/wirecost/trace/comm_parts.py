@@ -42,13 +42,13 @@ def comm_parts(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
         for rank, call, wait in zip(m.ranks, m.calls, m.wait_ns, strict=True):
             waits[number[rank]][call] = wait
             bubbles[number[rank]][call] = m.bubble
-    found = []
+    rows = []
     for trace, wait, bubble in zip(traces, waits, bubbles, strict=True):
         windows = [(i.window.name, i.window.start_ns, i.window.end_ns) for i in trace.iterations]
         if not windows and trace.parts is not None:
             windows = [("whole", trace.start_ns, trace.end_ns)]
-        found += [_row(trace, name, start, end, wait, bubble) for name, start, end in windows]
-    return found
+        rows += [_row(trace, name, start, end, wait, bubble) for name, start, end in windows]
+    return rows
 
 
 def _row(trace: RankTrace, name: str, start_ns: int, end_ns: int, wait: Int64, bubble: np.ndarray) -> CommParts:

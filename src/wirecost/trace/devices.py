@@ -39,16 +39,16 @@ def split_devices(recorded: Recorded, diagnostics: DiagnosticCounts) -> list[tup
         return [("", recorded)]
     communicating = _communicating(recorded)
     most = max(work.values())
-    kept = sorted(
+    used = sorted(
         (d for d, ns in work.items() if ns >= _STRAY_SHARE * most or communicating & set(by_name[d])), key=_natural
     )
-    stray = int(np.isin(columns.stream, [s for d in work if d not in kept for s in by_name[d]]).sum())
+    stray = int(np.isin(columns.stream, [s for d in work if d not in used for s in by_name[d]]).sum())
     diagnostics.add("stray_device", stray)
-    if len(kept) == 1:
-        return [("", _only(recorded, by_name[kept[0]], None))]
-    diagnostics.add("several_devices", len(kept))
-    owners = _owners(recorded, {d: by_name[d] for d in kept})
-    return [(device, _only(recorded, by_name[device], owners[device])) for device in kept]
+    if len(used) == 1:
+        return [("", _only(recorded, by_name[used[0]], None))]
+    diagnostics.add("several_devices", len(used))
+    owners = _owners(recorded, {d: by_name[d] for d in used})
+    return [(device, _only(recorded, by_name[device], owners[device])) for device in used]
 
 
 def _natural(text: str) -> list[tuple[int, int | str]]:

@@ -114,7 +114,7 @@ class Collector:
         """Takes an event as it is, by its category."""
         category = event.cat
         if category in DEVICE_CATEGORIES:
-            self._device.one(event, DEVICE_CATEGORIES[category])
+            self._device.add_event(event, DEVICE_CATEGORIES[category])
         elif category in RUNTIME_CATEGORIES:
             self._host.call(event)
         elif category in OPERATORS:
@@ -124,7 +124,7 @@ class Collector:
             self._other(event)
 
     def _operator(self, event: Plain) -> None:
-        """An operator that communicates, that marks a step, or one of a run on CPUs."""
+        """Takes a CPU operator: one that communicates, one that marks a step, or the computation of a CPU run."""
         self._host.operator(event)
         name = self._name_of(event)
         if name is None:
@@ -138,7 +138,7 @@ class Collector:
                 self._cpu_ops.append(times)
 
     def _span(self, event: Plain) -> tuple[int, int] | None:
-        return self._times.one(bytes(event.ts), bytes(event.dur))
+        return self._times.span(bytes(event.ts), bytes(event.dur))
 
     def _name_of(self, event: Plain) -> str | None:
         raw = bytes(event.name)

@@ -87,7 +87,7 @@ class Explained:
                     if trace.calls.host_call[row] >= 0:
                         host[trace.calls.host_calls[trace.calls.host_call[row]]] += part
         total = sum(time.values())
-        found = [
+        totals = [
             Cause(
                 code=code,
                 text=CAUSES[code],
@@ -99,7 +99,7 @@ class Explained:
             )
             for code, ns in time.items()
         ]
-        return sorted(found, key=lambda c: (-c.exposed_ns, c.code))
+        return sorted(totals, key=lambda c: (-c.exposed_ns, c.code))
 
 
 def _most(weights: dict[int, int]) -> int | None:

@@ -44,11 +44,11 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
     classifier = Classifier(options.comm_patterns)
     head = magic(path)
     refuse_head(path, head)
-    found: list[tuple[str, RankTrace]] = []
+    named_traces: list[tuple[str, RankTrace]] = []
     if not head.startswith(SQLITE):
         diagnostics = DiagnosticCounts()
         recorded, count = _recorded(path, classifier, diagnostics, progress)
-        found = _ranks(path, recorded, "", count, options, classifier, diagnostics)
+        named_traces = _ranks(path, recorded, "", count, options, classifier, diagnostics)
     else:
         from wirecost.trace.nsys import Export
 
@@ -58,14 +58,14 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
                 diagnostics = DiagnosticCounts()
                 recorded, count = export.recorded(classifier, diagnostics, process)
                 name = f"process {number}" if len(several) > 1 else ""
-                found += _ranks(path, recorded, name, count, options, classifier, diagnostics)
+                named_traces += _ranks(path, recorded, name, count, options, classifier, diagnostics)
         if progress is not None:
             progress(path.stat().st_size)
-    if len(found) > 1:
+    if len(named_traces) > 1:
         # The file's name is of the node then, not of a rank.
-        for name, trace in found:
+        for name, trace in named_traces:
             trace.file, trace.rank, trace.rank_source = f"{encodable(str(path))} ({encodable(name)})", None, "part"
-    return [trace for _, trace in found]
+    return [trace for _, trace in named_traces]
 
 
 def _ranks(
@@ -78,14 +78,14 @@ def _ranks(
     diagnostics: DiagnosticCounts,
 ) -> list[tuple[str, RankTrace]]:
     """Returns (name, trace) of each device of what was recorded."""
-    found = []
+    named_traces = []
     for device, part in split_devices(recorded, diagnostics):
         own = diagnostics.copy()
         label = ", ".join(n for n in (name, f"device {device}" if device else "") if n)
-        found.append(
+        named_traces.append(
             (label, build_rank(path, part, count=count, options=options, classifier=classifier, diagnostics=own))
         )
-    return found
+    return named_traces
 
 
 def _recorded(
@@ -149,17 +149,17 @@ def _other_profilers(path: Path, collector: Collector, recorded: Recorded) -> Re
     names = collector.lanes.process_names()
     try:
         if is_jax(names):
-            found = jax_recorded(collector.lanes.finish())
+            converted = jax_recorded(collector.lanes.finish())
         elif is_ascend(names):
-            found = ascend_recorded(collector.lanes.finish())
-            found.cpu_annotations = found.cpu_annotations or recorded.cpu_annotations
+            converted = ascend_recorded(collector.lanes.finish())
+            converted.cpu_annotations = converted.cpu_annotations or recorded.cpu_annotations
         else:
             collector.uncategorised()
             return recorded
     except TraceError as error:
         raise TraceError(f"{path}: {error}") from error
-    found.metadata = recorded.metadata
-    return found
+    converted.metadata = recorded.metadata
+    return converted
 
 
 def require_device(traces: list[RankTrace]) -> None:
@@ -167,8 +167,8 @@ def require_device(traces: list[RankTrace]) -> None:
     if not traces or any(t.parts is not None for t in traces):
         return
     host = sum(t.host_collectives for t in traces)
-    told = f" (it records {host} collective{'s' * (host > 1)} of the host alone)" if host else ""
+    host_only = f" (it records {host} collective{'s' * (host > 1)} of the host alone)" if host else ""
     raise NoDeviceEvents(
-        f"{traces[0].file}: no device events{told}: record them with torch.profiler.profile(activities="
+        f"{traces[0].file}: no device events{host_only}: record them with torch.profiler.profile(activities="
         "[ProfilerActivity.CPU, ProfilerActivity.CUDA]) (ProfilerActivity.XPU on Intel GPUs)"
     )

@@ -83,7 +83,7 @@ class HostEvents:
             self._correlation.append(correlation_of(bytes(event.args)))
 
     def _span(self, event: Plain) -> tuple[int, int] | None:
-        return self._quiet.one(bytes(event.ts), bytes(event.dur)) if event.ph == "X" else None
+        return self._quiet.span(bytes(event.ts), bytes(event.dur)) if event.ph == "X" else None
 
     def _text(self, event: Plain) -> str:
         try:

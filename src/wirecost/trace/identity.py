@@ -45,11 +45,11 @@ def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
     info = metadata.get("distributedInfo")
     if not isinstance(info, dict):
         return {}
-    found: dict[str, Any] = {"rank": _small(info.get("rank"), 0), "world_size": _small(info.get("world_size"), 1)}
+    values: dict[str, Any] = {"rank": _small(info.get("rank"), 0), "world_size": _small(info.get("world_size"), 1)}
     for key, name in (("backend", "backend"), ("nccl_version", "version")):
         if isinstance(info.get(key), str):
-            found[name] = info[key][:40]
-    return {key: value for key, value in found.items() if value is not None}
+            values[name] = info[key][:40]
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def rank_by_name(path: str | Path) -> int | None:
@@ -60,13 +60,13 @@ def rank_by_name(path: str | Path) -> int | None:
     """
     path = Path(path)
     if not _HOST_AND_PROCESS.search(path.name):
-        found = {int(n) for n in _WORKER.findall(path.name)}
+        numbers = {int(n) for n in _WORKER.findall(path.name)}
         for word, separator, number, following in _BY_NAME.findall(path.name):
             of_a_matrix = {word.lower(), following.lower()} & _OF_A_MATRIX
             if word.lower() not in _OF_A_PART and not of_a_matrix and not (word and not separator):
-                found.add(int(number))
-        if found:
-            return found.pop() if len(found) == 1 else None
+                numbers.add(int(number))
+        if numbers:
+            return numbers.pop() if len(numbers) == 1 else None
     return _ascend_rank(path) if path.name == _ASCEND_FILE else None
 
 
@@ -76,18 +76,18 @@ def _ascend_rank(path: Path) -> int | None:
         names = [entry.name for entry in itertools.islice(path.parent.parent.iterdir(), _MOST_ENTRIES)]
     except OSError:
         return None
-    found = {int(match[1]) for name in names if (match := _ASCEND_RANK.fullmatch(name))}
-    return found.pop() if len(found) == 1 else None
+    numbers = {int(match[1]) for name in names if (match := _ASCEND_RANK.fullmatch(name))}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
-def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
+def parse_rank_options(options: Iterable[str]) -> list[tuple[str, int]]:
     """Returns `PATTERN=RANK` pairs as the user gives them, in order.
 
     Raises:
         TraceError: for one that isn't such a pair.
     """
     pairs = []
-    for text in told:
+    for text in options:
         pattern, _, number = text.rpartition("=")
         if not pattern or not number.isascii() or not number.isdigit() or int(number) >= _MAX_RANKS:
             raise TraceError(f"--rank '{text}': expected FILE=RANK, for example 'host2.json=2'")
@@ -95,10 +95,10 @@ def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
     return pairs
 
 
-def rank_told(path: str | Path, told: Iterable[tuple[str, int]]) -> int | None:
+def rank_by_option(path: str | Path, options: Iterable[tuple[str, int]]) -> int | None:
     """Returns the rank the user gives for a file, by its path, its name or a glob of either."""
     text, name = str(path), Path(path).name
-    for pattern, rank in told:
+    for pattern, rank in options:
         if pattern in (text, name) or fnmatch.fnmatchcase(text, pattern) or fnmatch.fnmatchcase(name, pattern):
             return rank
     return None

@@ -88,7 +88,7 @@ def short_name(name: str, width: int = 60) -> str:
 
 
 def _without(text: str, opening: str, closing: str) -> str:
-    kept: list[str] = []
+    characters: list[str] = []
     depth = 0
     for character in text:
         if character == opening:
@@ -96,5 +96,5 @@ def _without(text: str, opening: str, closing: str) -> str:
         elif character == closing and depth:
             depth -= 1
         elif not depth:
-            kept.append(character)
-    return "".join(kept)
+            characters.append(character)
+    return "".join(characters)

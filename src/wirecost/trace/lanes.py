@@ -84,16 +84,16 @@ class LaneEvents:
         """Takes what a metadata event says of the name of a process or thread."""
         try:
             kind = self._decode_name(bytes(event.name))
-            given = self._decode_args(bytes(event.args)).name if kind in _NAMED else None
+            decoded_name = self._decode_args(bytes(event.args)).name if kind in _NAMED else None
         except (msgspec.MsgspecError, RecursionError):
             return
-        if given is None:
+        if decoded_name is None:
             return
         process, thread = (label(identifier(bytes(raw))) for raw in (event.pid, event.tid))
         if kind == "process_name":
-            self._processes.setdefault(process, given)
+            self._processes.setdefault(process, decoded_name)
         else:
-            self._threads.setdefault((process, thread), given)
+            self._threads.setdefault((process, thread), decoded_name)
 
     def add(self, event: Plain) -> None:
         """Takes a complete event."""
@@ -127,7 +127,7 @@ class LaneEvents:
     def finish(self) -> Lanes:
         self._pack()
         width = 4 + len(KEYS)
-        taken = np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((width, 0), dtype=np.int64)
+        columns = np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((width, 0), dtype=np.int64)
         self._pieces.clear()
         names = []
         for raw in self._names:
@@ -139,5 +139,5 @@ class LaneEvents:
         for pid, tid in self._lanes:
             process, thread = label(identifier(pid)), label(identifier(tid))
             lanes.append((self._processes.get(process, ""), self._threads.get((process, thread), ""), process))
-        arguments = {key: taken[4 + number] for number, key in enumerate(KEYS)}
-        return Lanes(taken[0], taken[1], taken[2], taken[3], arguments, names, list(self._texts), lanes)
+        arguments = {key: columns[4 + number] for number, key in enumerate(KEYS)}
+        return Lanes(columns[0], columns[1], columns[2], columns[3], arguments, names, list(self._texts), lanes)

@@ -72,8 +72,8 @@ def lateness(s: MatchedTraces) -> Lateness:
     blamed = _blamed(own, listed)
     if not _caused(s, blamed):
         blamed = []
-    whole = _whole_iterations(s)
-    gain = sum(a.gain(blamed) for a in listed if a.matched.iteration in whole) / max(len(whole), 1)
+    complete = _whole_iterations(s)
+    gain = sum(a.gain(blamed) for a in listed if a.matched.iteration in complete) / max(len(complete), 1)
     return Lateness(ranks=blamed, own_ns=own, late=late, collectives=count, gain_ns=gain)
 
 
@@ -116,14 +116,14 @@ def _caused(s: MatchedTraces, ranks: Sequence[int]) -> bool:
 def _whole_iterations(s: MatchedTraces) -> set[str | None]:
     """Returns the iterations in which every collective counts: without the first after the profiler started, if
     there are any. Without iterations the recorded window is one, under None."""
-    kept: set[str | None] = {
+    complete_iterations: set[str | None] = {
         t.iterations[n].window.name
         for t, rows in zip(s.traces, steady_iterations(s.traces), strict=True)
         for n in rows
     }
-    if not kept:
+    if not complete_iterations:
         return {None}
-    return (kept - {m.iteration for m in s.matched if m.first}) or kept
+    return (complete_iterations - {m.iteration for m in s.matched if m.first}) or complete_iterations
 
 
 class _Waits:

@@ -65,10 +65,10 @@ def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
     Where windows come from launches, the last one ends with its own device work rather than with the next step, so
     what the host does between the two is missing from it; with three or more it is left out.
     """
-    kept = complete(traces)
+    complete_rows = complete(traces)
     return [
         rows[:-1] if len(rows) >= _ENOUGH and t.iterations[rows[-1]].window.source == LAUNCHES else rows
-        for t, rows in zip(traces, kept, strict=True)
+        for t, rows in zip(traces, complete_rows, strict=True)
     ]
 
 
@@ -78,11 +78,11 @@ def loads(s: MatchedTraces) -> list[RankLoad]:
     for row in s.comm_parts:
         comm[row.rank].append(row)
     listed = []
-    for trace, waits, kept in zip(s.traces, s.waits, steady_iterations(s.traces), strict=True):
+    for trace, waits, steady in zip(s.traces, s.waits, steady_iterations(s.traces), strict=True):
         if trace.parts is None:
             continue
-        rows = kept if trace.iterations else [0]
-        parts = [trace.iterations[n].parts for n in kept] if trace.iterations else [trace.parts]
+        rows = steady if trace.iterations else [0]
+        parts = [trace.iterations[n].parts for n in steady] if trace.iterations else [trace.parts]
         if parts:
             listed.append(_load(trace, parts, [comm[trace.rank][n] for n in rows], waits))
     return listed

@@ -56,9 +56,9 @@ class Evidence:
         ranks = {load.rank for load in listed}
         uses = [
             t.idle[n]
-            for t, kept in zip(self.traces.traces, steady_iterations(self.traces.traces), strict=True)
+            for t, steady in zip(self.traces.traces, steady_iterations(self.traces.traces), strict=True)
             if t.rank in ranks and t.idle
-            for n in (kept if t.iterations else [0])
+            for n in (steady if t.iterations else [0])
         ]
         fields = IdleUse.__struct_fields__
         return IdleUse(**{name: sum(getattr(use, name) for use in uses) for name in fields})

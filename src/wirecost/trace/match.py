@@ -48,7 +48,7 @@ def match_groups(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> 
             rows = np.flatnonzero((calls.group == group) & ~paired)
             by_group[calls.groups[group], calls.members[group]][number] = rows
     world = max([t.world_size or 0 for t in traces] + [len(traces)])
-    found: list[Group] = []
+    groups: list[Group] = []
     for (group, members), rows in by_group.items():
         if len(rows) < 2:
             continue
@@ -56,10 +56,10 @@ def match_groups(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> 
         if aligned_rows is None:
             diagnostics.add("unmatched_collectives", max(len(r) for r in rows.values()), detail=f"group {group!r}")
             continue
-        found.append(Group(group, aligned_rows, max(_size(traces, rows), 0) or world))
+        groups.append(Group(group, aligned_rows, max(_size(traces, rows), 0) or world))
         if not members and group == UNKNOWN_GROUP:
             diagnostics.add("matched_by_order", len(aligned_rows[next(iter(rows))]))
-    return found
+    return groups
 
 
 def _size(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> int:

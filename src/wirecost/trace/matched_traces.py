@@ -49,18 +49,18 @@ class MatchedTraces:
     @property
     def world_size(self) -> int:
         """The largest world a trace tells of, or as many as there are."""
-        told = [t.world_size or 0 for t in self.traces]
-        return max([*told, len(self.traces), *((t.rank or 0) + 1 for t in self.traces)])
+        recorded_sizes = [t.world_size or 0 for t in self.traces]
+        return max([*recorded_sizes, len(self.traces), *((t.rank or 0) + 1 for t in self.traces)])
 
     @cached_property
     def waits(self) -> list[Int64]:
         """For each trace the wait of each of its calls in ns, -1 where it isn't known."""
         number = {t.rank or 0: i for i, t in enumerate(self.traces)}
-        found = [np.full(len(t.calls), -1, dtype=np.int64) for t in self.traces]
+        waits_ns = [np.full(len(t.calls), -1, dtype=np.int64) for t in self.traces]
         for m in self.matched:
             for rank, call, wait in zip(m.ranks, m.calls, m.wait_ns, strict=True):
-                found[number[rank]][call] = wait
-        return found
+                waits_ns[number[rank]][call] = wait
+        return waits_ns
 
     @cached_property
     def comm_parts(self) -> list[CommParts]:

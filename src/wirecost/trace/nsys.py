@@ -180,13 +180,13 @@ class Export:
         if "globalPid" not in self.columns(kernels):
             return [None]
         query = f'SELECT DISTINCT globalPid FROM "{kernels}" ORDER BY 1 LIMIT {MOST_PROCESSES + 1}'  # noqa: S608 - constants
-        found = [pid for (pid,) in self.rows(query)]
-        if len(found) > MOST_PROCESSES:
+        process_ids = [pid for (pid,) in self.rows(query)]
+        if len(process_ids) > MOST_PROCESSES:
             raise TraceError(
                 f"{self._path}: more than {MOST_PROCESSES} processes ran kernels; expected one node's, a process "
                 "for each GPU"
             )
-        return found
+        return process_ids
 
     def strings(self) -> dict[int, str]:
         """Returns the export's texts by their number."""
@@ -267,9 +267,11 @@ class Export:
         """Yields (start, end, device, stream, name, correlation id, grid) of each row."""
         have = self.columns(table)
         name = "demangledName" if "demangledName" in have else "shortName" if "shortName" in have else "NULL"
-        asked = ("start", '"end"', "deviceId", "streamId", "correlationId", "gridX", "gridY", "gridZ", "copyKind",
-                 "srcDeviceId", "dstDeviceId")  # fmt: skip
-        wanted = ", ".join(c if c.strip('"') in have else "NULL" for c in asked)
+        columns = (
+            "start", '"end"', "deviceId", "streamId", "correlationId", "gridX", "gridY", "gridZ", "copyKind",
+            "srcDeviceId", "dstDeviceId",
+        )  # fmt: skip
+        wanted = ", ".join(c if c.strip('"') in have else "NULL" for c in columns)
         query = f'SELECT {wanted}, {name} FROM "{table}"'  # noqa: S608 - constants
         arguments: tuple[Any, ...] = ()
         if process is not None and "globalPid" in have:

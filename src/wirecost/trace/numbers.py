@@ -45,9 +45,9 @@ def exact_ns(text: bytes) -> Fraction:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise NotANumber(text[:40])
-    sign, whole, fraction, exponent = match.groups()
+    sign, integer, fraction, exponent = match.groups()
     fraction = (fraction or b"").rstrip(b"0")
-    digits = (whole + fraction).lstrip(b"0")
+    digits = (integer + fraction).lstrip(b"0")
     if not digits:
         return Fraction(0)
     if len(digits) > _MAX_DIGITS or len(exponent or b"") > 5:
@@ -105,7 +105,7 @@ def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
 def plain_ns(text: bytes) -> int | None:
     """Returns a number of microseconds in nanoseconds, as nearly all are written: 15 digits and three decimals at
     most; None where it is written otherwise."""
-    whole, dot, part = text.partition(b".")
-    if len(whole) > _PLAIN_DIGITS or not whole.isdigit() or part not in NS_OF_FRACTION or len(dot) > len(part):
+    integer, dot, part = text.partition(b".")
+    if len(integer) > _PLAIN_DIGITS or not integer.isdigit() or part not in NS_OF_FRACTION or len(dot) > len(part):
         return None
-    return int(whole) * 1000 + NS_OF_FRACTION[part]
+    return int(integer) * 1000 + NS_OF_FRACTION[part]

@@ -134,9 +134,9 @@ def _of_file(path: Path, of: tuple[int, str, int], rows: Rows) -> Iterator[dict[
     diagnostics = DiagnosticCounts()
     for events, _ in EventStream(chunks(path, diagnostics), diagnostics, PlainDecoder(_Event)):
         for event in events:
-            given = _given(cast("_Event", event), number, label, shift, rows)
-            if given is not None:
-                yield given
+            original = _given(cast("_Event", event), number, label, shift, rows)
+            if original is not None:
+                yield original
 
 
 def _given(event: _Event, number: int, label: str, shift: int, rows: Rows) -> dict[str, Any] | None:

@@ -158,14 +158,14 @@ class _Ranks:
         rows: dict[tuple[int, int], list[int]] = defaultdict(list)
         for row in range(len(calls) - 1, -1, -1):
             rows[int(calls.start_ns[row]), int(calls.end_ns[row])].append(row)
-        found = []
+        entries = []
         for event in np.flatnonzero(events.kind == COMMUNICATION):
             same = rows.get((int(events.start_ns[event]), int(events.end_ns[event])))
             if same:
                 row = same.pop()
                 op = self._ops.of(f"{calls.ops[calls.op[row]]} in group {calls.groups[calls.group[row]]}")
-                found.append([int(event), op, int(calls.exposed_ns[row]), int(waits[row]), int(row in bubbles)])
-        return found
+                entries.append([int(event), op, int(calls.exposed_ns[row]), int(waits[row]), int(row in bubbles)])
+        return entries
 
 
 def _bubbles(traces: TraceSet) -> dict[int, set[int]]:

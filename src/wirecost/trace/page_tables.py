@@ -109,7 +109,7 @@ def tables(traces: TraceSet) -> list[dict[str, Any]]:
         shown.append(
             {
                 "title": view.title, "open": name == "diagnostics" and to_note, "note": note,
-                "head": [{"text": h, "number": n >= view.left} for n, h in enumerate(view.columns)],
+                "head": [{"text": h, "number": n >= view.text_columns} for n, h in enumerate(view.columns)],
                 "rows": [[cell[:_LONGEST_CELL] for cell in row] for row in view.rows[:_MOST_ROWS]],
             }
         )  # fmt: skip

@@ -41,13 +41,13 @@ def read_all(
     """
     workers = min(jobs or cores(), len(paths))
     if workers <= 1 or sum(p.stat().st_size for p in paths) < _SMALL_BYTES:
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for path in paths:
             try:
-                found.append(read_file(path, options, progress))
+                outcomes.append(read_file(path, options, progress))
             except TraceError as error:
-                found.append(error)
-        return found
+                outcomes.append(error)
+        return outcomes
     return _in_workers(paths, options, workers, progress)
 
 

@@ -58,8 +58,8 @@ def profiler_cost(traces: Sequence[RankTrace], step_time_ns: int | None) -> Prof
         return None
     windows: dict[str, list[int]] = defaultdict(list)
     idle: list[int] = []
-    for trace, kept in zip(traces, complete(traces), strict=True):
-        for number in kept:
+    for trace, complete_rows in zip(traces, complete(traces), strict=True):
+        for number in complete_rows:
             iteration = trace.iterations[number]
             windows[iteration.window.name].append(iteration.parts.window_ns)
             idle.append(iteration.parts.idle_ns)

@@ -94,7 +94,7 @@ def build_rank(
         decide(recorded, classifier, diagnostics)
     base, based = _base_ns(recorded.metadata, diagnostics)
     sets = _sets(columns)
-    found = windows(recorded, options.window, diagnostics, classifier.communicates)
+    rank_windows = windows(recorded, options.window, diagnostics, classifier.communicates)
     timed = columns.end_ns > columns.start_ns
     parts, start, end = None, 0, 0
     if timed.any():
@@ -102,7 +102,7 @@ def build_rank(
         parts = split_window(start, end, compute=sets[0], comm=sets[1], memory=sets[2])
     iterations = [
         IterationParts(w, split_window(w.start_ns, w.end_ns, compute=sets[0], comm=sets[1], memory=sets[2]))
-        for w in found
+        for w in rank_windows
         if parts is not None
     ]
     calls = build_calls(columns, sets, recorded, iterations, diagnostics, on_host=device == "cpu")

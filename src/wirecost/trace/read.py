@@ -12,7 +12,7 @@ from wirecost.text import encodable
 from wirecost.trace.classify import Classifier
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.file import require_device
-from wirecost.trace.identity import parse_told, rank_told
+from wirecost.trace.identity import parse_rank_options, rank_by_option
 from wirecost.trace.pool import read_all
 from wirecost.trace.rank import Options, RankTrace
 from wirecost.trace.result import TraceSet
@@ -55,7 +55,7 @@ def read(
     """
     check_choice(window)
     Classifier(comm_patterns := tuple(comm_patterns))
-    told = parse_told(ranks)
+    rank_options = parse_rank_options(ranks)
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files = find_files(named)
     asked_for = {Path(path).resolve() for path in named}
@@ -85,9 +85,9 @@ def read(
             continue
         for trace in outcome:
             # Each of several processes in one export is named by its own name, `node0.sqlite (process 1)`.
-            given = rank_told(file if len(outcome) == 1 else trace.file, told)
-            if given is not None:
-                trace.rank, trace.rank_source = given, "told"
+            option_rank = rank_by_option(file if len(outcome) == 1 else trace.file, rank_options)
+            if option_rank is not None:
+                trace.rank, trace.rank_source = option_rank, "told"
             traces.append(trace)
     if not traces:
         raise errors[0]
@@ -101,16 +101,16 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     Raises:
         TraceError: where there is nothing.
     """
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     if not paths:
         raise TraceError("no traces given: name files, directories or globs")
-    for given in paths:
-        path = Path(given)
+    for text in paths:
+        path = Path(text)
         try:
             there = path.exists()
         except OSError as error:  # a name longer than the file system takes
             raise TraceError(f"{str(path)[:80]}...: can't be read: {error.strerror}") from error
-        if not os.fspath(given):
+        if not os.fspath(text):
             raise TraceError("an empty path (an unset variable?): name files, directories or globs")
         if path.is_dir():
             inside = sorted((p for p in path.rglob("*") if _is_trace_name(p)), key=natural)
@@ -123,16 +123,16 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
                 # Read more than once (its first bytes tell what it is), and a pipe or device gives them only once.
                 raise TraceError(f"{path}: not a regular file; write a pipe's data to a file first")
             inside = [path]
-        elif glob.has_magic(str(given)):
-            inside = sorted((Path(p) for p in glob.glob(str(given), recursive=True)), key=natural)  # noqa: PTH207
+        elif glob.has_magic(str(text)):
+            inside = sorted((Path(p) for p in glob.glob(str(text), recursive=True)), key=natural)  # noqa: PTH207
             inside = [p for p in inside if p.is_file()]
             if not inside:
-                raise TraceError(f"{given}: no file matches")
+                raise TraceError(f"{text}: no file matches")
         else:
             raise TraceError(f"{path}: no such file or directory")
         for file in inside:
-            found.setdefault(file.resolve(), file)
-    return list(found.values())
+            files.setdefault(file.resolve(), file)
+    return list(files.values())
 
 
 def _is_trace_name(path: Path) -> bool:

@@ -100,10 +100,10 @@ class Launches:
     def of(self, correlation: Int64) -> Int64:
         """Returns the row of the host call of each correlation id, -1 where there is none or where several
         processes have one of that id. Of nested calls with one id the outer one counts."""
-        found = np.full(len(correlation), NONE, dtype=np.int64)
+        row_of = np.full(len(correlation), NONE, dtype=np.int64)
         rows = np.flatnonzero(self.correlation >= 0)
         if len(rows) == 0 or len(correlation) == 0:
-            return found
+            return row_of
         order = rows[np.argsort(self.correlation[rows], kind="stable")]
         ids = self.correlation[order]
         first = np.ones(len(ids), dtype=bool)
@@ -117,8 +117,8 @@ class Launches:
         hit = (ids[at] == correlation) & (correlation >= 0)
         if unclear:
             hit &= ~np.isin(correlation, np.array(sorted(unclear), dtype=np.int64))
-        found[hit] = order[at[hit]]
-        return found
+        row_of[hit] = order[at[hit]]
+        return row_of
 
 
 @dataclass

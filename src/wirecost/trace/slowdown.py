@@ -45,7 +45,7 @@ def slowdowns(columns: Columns, comm: Intervals, calls: Calls) -> list[Slowdown]
     start, end = columns.start_ns[rows], columns.end_ns[rows]
     length = end - start
     covered = measure_before(comm, end) - measure_before(comm, start)
-    beside = (covered >= _BESIDE_SHARE * length) & (length > 0)
+    overlapped = (covered >= _BESIDE_SHARE * length) & (length > 0)
     without = (covered == 0) & (length > 0)
     # Shapes are hashes of 64 bits: mixed with names they stay apart.
     _, key = np.unique(columns.shape[rows] * (2 * columns.name[rows] + 1), return_inverse=True)
@@ -54,15 +54,17 @@ def slowdowns(columns: Columns, comm: Intervals, calls: Calls) -> list[Slowdown]
     for part in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
         if len(part) >= _FEWEST_WITHOUT:
             usual[key[part[0]]] = np.median(length[part])
-    compared = np.flatnonzero(beside & ~np.isnan(usual[key]))
+    compared = np.flatnonzero(overlapped & ~np.isnan(usual[key]))
     at = np.maximum(np.searchsorted(calls.start_ns, start[compared], side="right") - 1, 0)
     grouped: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, call in zip(compared, at, strict=True):
         grouped[int(calls.op[call]), int(calls.group[call])].append(int(row))
-    found = []
+    results = []
     for (op, group), members in grouped.items():
         took, expected = float(length[members].sum()), float(usual[key[members]].sum())
         if len(members) >= _FEWEST_BESIDE and expected:
             ratio = took / expected
-            found.append(Slowdown(calls.ops[op], calls.groups[group], len(members), ratio, round(took - expected)))
-    return sorted(found, key=lambda s: -s.extra_ns)
+            results.append(
+                Slowdown(calls.ops[op], calls.groups[group], len(members), ratio, round(took - expected))
+            )
+    return sorted(results, key=lambda s: -s.extra_ns)

@@ -79,7 +79,7 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
     from isal import isal_zlib
 
     stream = isal_zlib.decompressobj(wbits=31)
-    started, given = False, 0
+    started, yielded = False, 0
     expansion = Expansion(str(path), TraceError)
     while data := file.read(CHUNK_BYTES):
         expansion.took(len(data))
@@ -89,10 +89,10 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
                 out = stream.decompress(data, CHUNK_BYTES)
             except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues]
                 diagnostics.add("compressed_data_broken", detail=str(error))
-                yield from _up_to_damage(path, given)
+                yield from _up_to_damage(path, yielded)
                 return
             if out:
-                given += len(out)
+                yielded += len(out)
                 expansion.gave(len(out))
                 yield out
             if stream.eof:
@@ -113,13 +113,13 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
         yield out
 
 
-def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
-    """Yields what a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
+def _up_to_damage(path: Path, yielded: int) -> Iterator[bytes]:
+    """Yields the content of a damaged gzip file before the damage, from the uncompressed byte `yielded` on.
 
-    A decompressor that fails takes along what it had not given yet; this one is asked byte by byte near the end.
+    A failing decompressor loses output that it has not returned yet, so this one gets single bytes near the end.
     """
     stream = zlib.decompressobj(wbits=31)
-    skip = given
+    skip = yielded
     with open_file(path, pipes=False, error=TraceError) as file:
         while piece := file.read(_CAREFUL_BYTES):
             while piece:

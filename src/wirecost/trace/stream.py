@@ -56,7 +56,7 @@ class EventStream:
         self._buffer = b""
         self._eof = False
         self._decoder: Decoder = decoder or EventDecoder()
-        self._recovery = Recovery(self._decoder.one, diagnostics)
+        self._recovery = Recovery(self._decoder.event_decoder, diagnostics)
         self.metadata: dict[str, Any] = {}
         self.keys: list[str] = []  # of the top-level object, the first few
         self.saw_events = False
@@ -211,17 +211,17 @@ class EventStream:
             try:
                 events = self._decode(text)
                 ended = not cut
-                taken = len(text) - 1 if ended else following
+                consumed = len(text) - 1 if ended else following
             except msgspec.MsgspecError as error:
                 events, text = self._until_bracket(text, error)
-                ended, taken = events is not None, len(text) - 1
+                ended, consumed = events is not None, len(text) - 1
             except RecursionError:
-                events, taken = None, 0
+                events, consumed = None, 0
             if events is None:
-                events, taken, ended = self._recovery.events(buffer, cut or len(buffer), eof=self._eof)
+                events, consumed, ended = self._recovery.events(buffer, cut or len(buffer), eof=self._eof)
             if events:
                 yield Slice(events, text)
-            self._buffer = buffer[taken:]
+            self._buffer = buffer[consumed:]
             if ended:
                 return
             if not self._more():
@@ -241,9 +241,9 @@ class EventStream:
         match = _TRAILING.search(str(error))
         if match is None:
             return None, text
-        whole = text[: int(match[1])].rstrip()
+        complete = text[: int(match[1])].rstrip()
         try:
-            return self._decode(whole), whole
+            return self._decode(complete), complete
         except (msgspec.MsgspecError, RecursionError):
             return None, text
 

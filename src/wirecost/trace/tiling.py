@@ -43,10 +43,10 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     if _run_ahead(first, main_first, main_last):
         first = main_first
     paused = _paused(spans)
-    found: list[Span | None] = []
+    device_spans: list[Span | None] = []
     for number in range(len(spans)):
         if first[number] == _NEVER:
-            found.append(None)
+            device_spans.append(None)
             continue
         after = next((n for n in range(number + 1, len(spans)) if first[n] != _NEVER), None)
         if after is None or paused[number:after].any():
@@ -54,8 +54,8 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
             end = end if after is None else min(end, int(first[after]))
         else:
             end = int(first[after])
-        found.append((int(first[number]), max(end, int(first[number]))))
-    return found
+        device_spans.append((int(first[number]), max(end, int(first[number]))))
+    return device_spans
 
 
 def _paused(spans: Int64) -> np.ndarray:
@@ -77,13 +77,13 @@ def launched_in(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
         return None
     device = recorded.device
     known = launch >= 0
-    found: list[Span | None] = []
+    device_spans: list[Span | None] = []
     for start, end in spans:
         inside = known & (launch >= start) & (launch <= end)
-        found.append(
+        device_spans.append(
             (int(device.start_ns[inside].min()), int(device.end_ns[inside].max())) if inside.any() else None
         )
-    return found
+    return device_spans
 
 
 _NEVER = np.iinfo(np.int64).max
@@ -144,13 +144,13 @@ def incomplete(recorded: Recorded, spans: Int64) -> list[bool]:
     if len(launches) == 0 or not kernels.any():
         return [False] * len(spans)
     calls = np.flatnonzero(kernels[launches.name])
-    seen = among(launches.correlation[calls], np.sort(recorded.device.correlation))
+    recorded_calls = among(launches.correlation[calls], np.sort(recorded.device.correlation))
     begun = launches.start_ns[calls]
-    found = []
+    flags = []
     for start, end in spans:
         inside = (begun >= start) & (begun < end)
-        found.append(bool(inside.any() and seen[inside].mean() < _COMPLETE_SHARE))
-    return found
+        flags.append(bool(inside.any() and recorded_calls[inside].mean() < _COMPLETE_SHARE))
+    return flags
 
 
 def _main_stream(recorded: Recorded, owner: Int64) -> np.ndarray:

@@ -34,7 +34,7 @@ class Times:
         self._diagnostics = diagnostics
         self.fractions = False
 
-    def one(self, ts: bytes, dur: bytes) -> tuple[int, int] | None:
+    def span(self, ts: bytes, dur: bytes) -> tuple[int, int] | None:
         """Returns (start, end) of an event; None, counted, where it has no sound times."""
         try:
             start, end, exact = span_ns(ts, dur)
@@ -103,7 +103,7 @@ class TimeColumns:
 
     def _singly(self, starts: list[bytes], lengths: list[bytes]) -> None:
         for ts, dur in zip(starts, lengths, strict=True):
-            span = self._times.one(ts, dur)
+            span = self._times.span(ts, dur)
             if span is None:
                 self.unsound.append(len(self._starts))
             start, end = span or (0, 0)

@@ -110,7 +110,7 @@ def _kinds() -> dict[type[msgspec.Struct], str]:
     bases: dict[str, type[msgspec.Struct]] = dict.fromkeys(OTHER_CATEGORIES, Passed)
     bases |= dict.fromkeys(OPERATORS, Operator) | dict.fromkeys(RUNTIME_CATEGORIES, RuntimeCall)
     bases |= dict.fromkeys(DEVICE_CATEGORIES, Work) | dict.fromkeys((CPU_ANNOTATION, GPU_ANNOTATION), Noted)
-    found = {}
+    categories = {}
     for category in sorted(bases):
         name = "".join(filter(str.isalnum, category.title()))
         kind = msgspec.defstruct(
@@ -122,8 +122,8 @@ def _kinds() -> dict[type[msgspec.Struct], str]:
             gc=False,
             namespace={"cat": category},
         )
-        found[kind] = category
-    return found
+        categories[kind] = category
+    return categories
 
 
 CATEGORY = _kinds()
@@ -133,9 +133,9 @@ _MOST_ODD = 16
 
 
 class Decoder(Protocol):
-    """Decodes the text of a list of events; `one` decodes the text of a single event."""
+    """Decodes the text of a list of events; `event_decoder` decodes the text of a single event."""
 
-    one: msgspec.json.Decoder[Any]
+    event_decoder: msgspec.json.Decoder[Any]
 
     def __call__(self, text: bytes) -> list[Any]:
         """Returns the events of a list. Raises msgspec.MsgspecError or RecursionError where it is none."""
@@ -147,7 +147,7 @@ class PlainDecoder:
 
     def __init__(self, event_type: type[msgspec.Struct]) -> None:
         self._list = msgspec.json.Decoder(list[event_type]).decode
-        self.one = msgspec.json.Decoder(event_type)
+        self.event_decoder = msgspec.json.Decoder(event_type)
 
     def __call__(self, text: bytes) -> list[Any]:
         return self._list(text)
@@ -159,10 +159,10 @@ class EventDecoder:
 
     def __init__(self) -> None:
         self._typed = msgspec.json.Decoder(list[_Any]).decode
-        self._one_typed = msgspec.json.Decoder(_Any).decode
+        self._typed_event = msgspec.json.Decoder(_Any).decode
         self._plain = msgspec.json.Decoder(list[Event]).decode
         self._raw = msgspec.json.Decoder(list[Raw]).decode
-        self.one = msgspec.json.Decoder(Event)
+        self.event_decoder = msgspec.json.Decoder(Event)
         self._odd = 0
 
     def __call__(self, text: bytes) -> list[Any]:
@@ -177,22 +177,22 @@ class EventDecoder:
         try:
             return self._typed(text)
         except msgspec.MsgspecError:
-            found = self._mixed(self._raw(text))
-        self._odd = self._odd + 1 if all(type(event) is Event for event in found) else 0
-        return found
+            events = self._mixed(self._raw(text))
+        self._odd = self._odd + 1 if all(type(event) is Event for event in events) else 0
+        return events
 
     def _mixed(self, elements: list[Raw]) -> list[Any]:
-        typed, plain = self._one_typed, self.one.decode
-        found: list[Any] = []
+        typed, plain = self._typed_event, self.event_decoder.decode
+        events: list[Any] = []
         for element in elements:
             try:
                 event = typed(element)
             except msgspec.MsgspecError:
                 event = plain(element)
-            found.append(event)
-        return found
+            events.append(event)
+        return events
 
     def again(self, text: bytes, rows: list[int]) -> list[Event]:
         """Returns the events in some rows of a list that was decoded before, as plain events."""
         elements = self._raw(text)
-        return [self.one.decode(elements[row]) for row in rows]
+        return [self.event_decoder.decode(elements[row]) for row in rows]

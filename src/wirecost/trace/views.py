@@ -24,12 +24,15 @@ _KINDS = {"kernel": "compute"}  # what kinds of device work count as where they 
 
 
 class View(msgspec.Struct):
-    """A table as text. The first `left` columns are words, the others numbers. `note` says what isn't shown."""
+    """A table as text. The first `text_columns` columns hold text, the others numbers.
+
+    `note` names what is not shown.
+    """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
-    left: int = 1
+    text_columns: int = 1
     note: str = ""
 
 
@@ -251,9 +254,16 @@ def kernels_view(s: TraceSet) -> View:
         entry = sums[use.name, "communication" if use.communicates else use.kind, use.why]
         entry[0] += use.count
         entry[1] += use.total_ns
-    whole = sum(ns for _, ns in sums.values())
+    total_ns = sum(ns for _, ns in sums.values())
     rows = [
-        [_cut(name, 200), _KINDS.get(kind, kind), why, str(count), ms(ns), share(ns / whole if whole else None)]
+        [
+            _cut(name, 200),
+            _KINDS.get(kind, kind),
+            why,
+            str(count),
+            ms(ns),
+            share(ns / total_ns if total_ns else None),
+        ]
         for (name, kind, why), (count, ns) in sorted(sums.items(), key=lambda item: -item[1][1])
     ]
     title = "Kernels, copies and fills" + (", sums over ranks" if len(s.traces) > 1 else "")

@@ -47,9 +47,9 @@ def find_waits(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> Wa
     for group in groups:
         matched += _collectives(traces, group, clocks, diagnostics)
     for exchange in match_messages(traces, clocks, diagnostics):
-        found = _exchange(traces, exchange, clocks)
-        if found is not None:
-            matched.append(found)
+        match = _exchange(traces, exchange, clocks)
+        if match is not None:
+            matched.append(match)
         else:
             diagnostics.add("point_to_point", len(exchange.calls))
     matched.sort(key=lambda m: (int(m.start_ns.min()), m.group, m.index))
@@ -71,7 +71,7 @@ def _collectives(
     aligned = comparable and (not synchronous.any() or together[synchronous].mean() >= _ALIGNED_SHARE)
     ranks = tuple(traces[n].rank or 0 for n in numbers)
     uncertainty = max(clocks.scatter_ns[n] for n in numbers)
-    found = []
+    matched = []
     off = 0
     for column in range(table.shape[1]):
         start, end = starts[:, column], ends[:, column]
@@ -91,7 +91,7 @@ def _collectives(
         sizes = {int(traces[n].calls.bytes[group.rows[n][column]]) for n in numbers}
         by_start = basis != SHORTEST or ops[column] == "send_recv"
         last = int(np.argmax(start)) if by_start else int(np.argmin(end - start))
-        found.append(
+        matched.append(
             Matched(
                 op=ops[column],
                 group=group.name,
@@ -112,7 +112,7 @@ def _collectives(
         )
     if comparable:
         diagnostics.add("clocks_not_aligned", off)
-    return found
+    return matched
 
 
 def _until_the_last(start: Int64, end: Int64) -> tuple[Int64, Int64]:

@@ -74,9 +74,9 @@ def windows(
     if choice == WHOLE:
         return []
     if choice.startswith(NAME):
-        found = _by_name(recorded, re.compile(choice.removeprefix(NAME)))
-        diagnostics.add("window_not_found", not found, detail=choice)
-        return _marked(found, recorded, diagnostics)
+        named = _by_name(recorded, re.compile(choice.removeprefix(NAME)))
+        diagnostics.add("window_not_found", not named, detail=choice)
+        return _marked(named, recorded, diagnostics)
     gpu = _steps(recorded.gpu_annotations, "gpu_step", diagnostics)
     cpu = _steps(recorded.cpu_annotations, "cpu_step", diagnostics)
     if choice == GPU:
@@ -107,41 +107,41 @@ def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], diagnostics: D
 def _steps(annotations: Iterable[Annotation], source: str, diagnostics: DiagnosticCounts) -> dict[str, Window]:
     """Returns profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans
     them."""
-    found: dict[str, Window] = {}
+    by_name: dict[str, Window] = {}
     rows: set[tuple[str, int, int]] = set()
     for a in annotations:
         if not (a.step or STEP.fullmatch(a.name)):
             continue
-        window = found.get(a.name)
+        window = by_name.get(a.name)
         if window is None:
-            found[a.name] = Window(a.name, a.start_ns, a.end_ns, source)
+            by_name[a.name] = Window(a.name, a.start_ns, a.end_ns, source)
         else:
             window.start_ns, window.end_ns = min(window.start_ns, a.start_ns), max(window.end_ns, a.end_ns)
             diagnostics.add("step_repeated", (a.name, a.stream, a.thread) in rows)
         rows.add((a.name, a.stream, a.thread))
-    return found
+    return by_name
 
 
 def _tiled(steps: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
     """Returns windows of the device from the steps of the host; none where the launches don't tell them."""
     steps = sorted(steps, key=lambda s: (s.start_ns, s.name))
     spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64).reshape(-1, 2)
-    found = tiles(recorded, spans)
-    if found is None:
+    step_tiles = tiles(recorded, spans)
+    if step_tiles is None:
         return []
     missing = incomplete(recorded, spans)
     end, lost = recorded.record_end_ns, diagnostics.count("cut_off") > 0
-    windows_found = []
-    for number, (step, span) in enumerate(zip(steps, found, strict=True)):
+    device_windows = []
+    for number, (step, span) in enumerate(zip(steps, step_tiles, strict=True)):
         last = number == len(steps) - 1
         cut = (end is not None and step.end_ns > end) or (missing[number] and (lost or last))
         if span is not None:
-            windows_found.append(Window(step.name, *span, "launches", cut))
+            device_windows.append(Window(step.name, *span, "launches", cut))
         elif cut:
-            windows_found.append(Window(step.name, step.start_ns, step.end_ns, step.source, cut))
+            device_windows.append(Window(step.name, step.start_ns, step.end_ns, step.source, cut))
         else:
             diagnostics.add("step_without_work")
-    return windows_found
+    return device_windows
 
 
 def _covered(gpu: dict[str, Window], cpu: dict[str, Window], recorded: Recorded) -> bool:
@@ -183,14 +183,14 @@ def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
 
 
 def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
-    seen: dict[str, int] = defaultdict(int)
+    count_of: dict[str, int] = defaultdict(int)
     repeated = {name for name, times in Counter(a.name for a in annotations).items() if times > 1}
-    found = []
+    numbered = []
     for a in annotations:
-        name = f"{a.name}#{seen[a.name]}" if a.name in repeated else a.name
-        seen[a.name] += 1
-        found.append(Window(name, a.start_ns, a.end_ns, source))
-    return found
+        name = f"{a.name}#{count_of[a.name]}" if a.name in repeated else a.name
+        count_of[a.name] += 1
+        numbered.append(Window(name, a.start_ns, a.end_ns, source))
+    return numbered
 
 
 def _repeated(
@@ -207,23 +207,23 @@ def _repeated(
     first, last = int(device.start_ns.min()), int(device.end_ns.max())
     best: list[Window] = []
     most = _RECORDED_SHARE
-    for found in _groups(recorded.cpu_annotations, communicates):
-        share = _launched_share(found, recorded)
-        if share > most and _tiling(found):
-            windows_found = _tiled(_numbered(found, "cpu_annotation"), recorded, diagnostics)
-            if len(windows_found) > 1:
-                best, most = windows_found, share
+    for repeated in _groups(recorded.cpu_annotations, communicates):
+        share = _launched_share(repeated, recorded)
+        if share > most and _tiling(repeated):
+            tiled = _tiled(_numbered(repeated, "cpu_annotation"), recorded, diagnostics)
+            if len(tiled) > 1:
+                best, most = tiled, share
     if best:
         return best
     # Times of the host stand for the device's only where the trace doesn't tell what was launched when.
     unlaunched = not (recorded.launch_ns >= 0).any()
-    for found, source in (
+    for repeated, source in (
         *((g, "gpu_annotation") for g in _groups(recorded.gpu_annotations, communicates)),
         *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates) if unlaunched),
     ):
-        covered = sum(max(0, min(a.end_ns, last) - max(a.start_ns, first)) for a in found)
-        if covered >= _RECORDED_SHARE * (last - first) > 0 and _tiling(found) and not best:
-            best = _numbered(found, source)
+        covered = sum(max(0, min(a.end_ns, last) - max(a.start_ns, first)) for a in repeated)
+        if covered >= _RECORDED_SHARE * (last - first) > 0 and _tiling(repeated) and not best:
+            best = _numbered(repeated, source)
     return best
 
 
@@ -234,27 +234,27 @@ def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) 
         if not communicates(a.name) and not (a.step or _OPERATOR_NAME.search(a.name) or STEP.fullmatch(a.name)):
             groups[re.sub(r"\d+", "#", a.name), a.stream, a.thread].append(a)
     return [
-        found
-        for found in groups.values()
-        if len(found) > 1 and all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(found))
+        group
+        for group in groups.values()
+        if len(group) > 1 and all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(group))
     ]
 
 
-def _tiling(found: list[Annotation]) -> bool:
+def _tiling(listed: list[Annotation]) -> bool:
     """Returns whether annotations, in order of start, follow each other with hardly a gap."""
-    span = found[-1].end_ns - found[0].start_ns
-    return sum(a.end_ns - a.start_ns for a in found) >= _TILING_SHARE * span > 0
+    span = listed[-1].end_ns - listed[0].start_ns
+    return sum(a.end_ns - a.start_ns for a in listed) >= _TILING_SHARE * span > 0
 
 
-def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
+def _launched_share(listed: list[Annotation], recorded: Recorded) -> float:
     """Returns the share of the device's work with a known launch that was launched inside annotations of the
     host."""
     launch = recorded.launch_ns
     known = (launch >= 0) & (recorded.device.kind == KERNEL)
     if not known.any():
         return 0.0
-    starts = np.array([a.start_ns for a in found], dtype=np.int64)
-    ends = np.array([a.end_ns for a in found], dtype=np.int64)
+    starts = np.array([a.start_ns for a in listed], dtype=np.int64)
+    ends = np.array([a.end_ns for a in listed], dtype=np.int64)
     at = np.searchsorted(starts, launch, side="right") - 1
     inside = known & (at >= 0) & (launch <= ends[np.maximum(at, 0)])
     length = recorded.device.end_ns - recorded.device.start_ns
@@ -262,7 +262,7 @@ def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
     return int(length[inside].sum()) / work if work else 0.0
 
 
-def _marked(found: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
+def _marked(chosen: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
     """Marks the windows that the recording doesn't hold whole."""
     # A file that was cut off has lost its end marks; what it still holds ends with its last device event.
     end = recorded.record_end_ns
@@ -270,9 +270,9 @@ def _marked(found: list[Window], recorded: Recorded, diagnostics: DiagnosticCoun
     if lost and len(recorded.device.end_ns):
         last = int(recorded.device.end_ns.max())
         end = last if end is None else min(end, last)
-    for window in found:
+    for window in chosen:
         late = end is not None and window.end_ns > end and window.source.startswith("cpu" if not lost else "")
         early = recorded.record_start_ns is not None and window.start_ns < recorded.record_start_ns
         window.cut = bool(window.cut or late or early)
-    diagnostics.add("cut_step", sum(w.cut for w in found))
-    return sorted(found, key=lambda w: (w.start_ns, w.name))
+    diagnostics.add("cut_step", sum(w.cut for w in chosen))
+    return sorted(chosen, key=lambda w: (w.start_ns, w.name))

@@ -112,5 +112,5 @@ def test_a_broken_breakdown_is_refused_in_one_line(tmp_path: Path) -> None:
     path.write_text('{"schema_version": 1, "source": "guessed"}')
     result = CliRunner().invoke(application(), ["compare", str(path), str(path)])
     assert isinstance(result.exception, WirecostError)
-    with pytest.raises(WirecostError, match="no sound breakdown"):
+    with pytest.raises(WirecostError, match="invalid breakdown"):
         raise result.exception
