@@ -112,7 +112,7 @@ def _run_some(
             reader.read()
             reader.judge(ended)
         except StorageError:
-            raise  # this says nothing about the network
+            raise  # the failure is not the network's
         except WirecostError as error:
             on_failed(number, error)
         else:
@@ -261,7 +261,7 @@ class _Reader:
             return
         if ending["status"] == JobStatus.REFUSED:
             raise UnsupportedError(ending["reason"])
-        raise BenchError(ending["reason"] or "the benchmark failed for no known reason")
+        raise BenchError(ending["reason"] or "the benchmark failed for an unknown reason")
 
 
 def reported(request: BenchRequest, logs: Path) -> dict[str, Any]:

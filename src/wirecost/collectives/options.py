@@ -180,7 +180,7 @@ def _native_form(network: Network) -> Network:
     """
     if network.native is None:
         raise SpecError(
-            f"--network: '{network.name}' is emulated, and ranks of a launcher run on what is there; leave it out"
+            f"--network: '{network.name}' is emulated, but a launcher's ranks use the native network; leave it out"
         )
     return network.model_copy(update={"emulate": None})
 

@@ -43,7 +43,7 @@ def writer_for(path: str | os.PathLike[str]) -> Sink:
         from wirecost.counters.parquet import ParquetWriter
 
         return ParquetWriter(path)
-    raise WirecostError(f"can't tell the format of '{os.fspath(path)}': name it .jsonl or .parquet")
+    raise WirecostError(f"unknown format of '{os.fspath(path)}': name it .jsonl or .parquet")
 
 
 def read_recording(path: str | os.PathLike[str]) -> list[Row]:
@@ -64,7 +64,7 @@ def iterate_recording(path: str | os.PathLike[str]) -> Iterator[Row]:
         from wirecost.counters.parquet import iterate_parquet
 
         return iterate_parquet(path)
-    raise WirecostError(f"can't tell the format of '{os.fspath(path)}': a recording ends in .jsonl or .parquet")
+    raise WirecostError(f"unknown format of '{os.fspath(path)}': a recording ends in .jsonl or .parquet")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def probe(machine: Machine, settings: Settings, ports: list[Port]) -> Iterator[D
         if not usable:
             yield diagnostic(
                 "nccl_hca_matches_nothing",
-                f"NCCL_IB_HCA={hca} leaves none of this machine's RDMA devices",
+                f"NCCL_IB_HCA={hca} excludes all of this machine's RDMA devices",
                 remedy=f"name one of: {', '.join(sorted({p.device for p in ports}))}",
             )
     if environment.get("NCCL_IB_DISABLE") == "0" and not ports:

@@ -27,7 +27,7 @@ class Edge(NamedTuple):
     connection: int  # 0: collectives, 1: send and receive
     side: str | None
     kind: str  # NET, COLLNET, P2P or SHM
-    network: str  # the plugin's name, or what follows P2P/ or SHM/
+    network: str  # the plugin's name, or the text after P2P/ or SHM/
     net_device: int | None
     gdr: bool | None
     comm: str | None  # RCCL only

@@ -52,7 +52,7 @@ class PairVerdict:
     interfaces: tuple[str, ...]  # of sockets, if the log names them
     gpudirect: GpuDirect | None  # None if it doesn't apply (sockets, inside a host)
     edges: int  # distinct (sender, receiver, connection index)
-    failed: bool = False  # it was set up, and the log says that connecting failed
+    failed: bool = False  # it was set up, and the log reports that connecting failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def not_as_asked(verdict: Verdict, requested: Transport | str) -> Diagnostic | N
         return None
     got = verdict.verdict.value
     why = f" ({verdict.reason})" if verdict.reason else ""
-    return diagnostic("transport_not_as_asked", f"asked for {wanted.value} and got {got}{why}")
+    return diagnostic("transport_not_as_asked", f"requested {wanted.value} and got {got}{why}")
 
 
 def _communicator_json(c: CommunicatorVerdict) -> dict[str, Any]:

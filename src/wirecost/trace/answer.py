@@ -1,4 +1,4 @@
-"""The answer in five lines: the iteration, the communication, the cause, what could be won, what to do next."""
+"""The answer in five lines: the iteration, the communication, the cause, the possible gain and the next step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NOTHING, NO_EVENTS, UNSEEN = "nothing", "no_device_events", "no_communication"
 
 
 class Answer(msgspec.Struct):
-    """Five sentences, each with a `brief` form that fits a line, and what they rest on.
+    """Five sentences and the facts behind them. `brief` holds forms of them that fit a line.
 
-    `code` names the cause (`nothing` where no loss is worth a change); `ranks` are those it lies with, empty where
-    it lies with all; the gain is an upper bound per iteration.
+    `code` names the cause; it is `nothing` if no loss is worth a change. `ranks` are the ranks responsible, empty
+    if all are. The gain is an upper bound per iteration.
     """
 
     iteration: str
@@ -62,11 +62,14 @@ def ms(ns: float) -> str:
     return f"{ns / 1e6:.1f} ms" if ns >= 1e8 else f"{ns / 1e6:.2f} ms" if ns >= 1e7 else f"{ns / 1e6:.3f} ms"
 
 
-_BRIEF = 64  # columns of a line beside its label and full stop
+_BRIEF = 64  # columns of a line without its label and full stop
 
 
 def clipped(sentence: str) -> str:
-    """Returns as many of a list of hints as fit a line: whole clauses, the first in any case, asides left out."""
+    """Returns as many hints of a list as fit a line.
+
+    Only complete clauses are taken, the first in any case. Remarks in parentheses are dropped if needed.
+    """
     short = ""
     for clause in re.split(r"; (?![^()]*\))", sentence):
         longer = f"{short}; {clause}" if short else clause
@@ -81,7 +84,7 @@ def clipped(sentence: str) -> str:
 
 
 def answer(s: MatchedTraces, losses: list[Loss]) -> Answer:
-    """Returns the answer of a set of traces with its losses, also where it is that nothing can be said."""
+    """Returns the answer of a set of traces with its losses. It may state that the traces allow no conclusion."""
     result = _answer(s, losses)
     briefly = {
         "iteration": result.iteration,

@@ -1,7 +1,7 @@
-"""Who is late by itself: waits followed back over the ranks to the rank that caused them first.
+"""Finds the ranks that are late by themselves, by following waits back to the rank that caused them first.
 
-A rank that comes late to a collective may have waited itself, in another collective, for another rank. The part of
-its delay that its own waits explain is passed on to those that it waited for; only the rest is its own.
+A rank that comes late to a collective may itself have waited for another rank in another collective. The part of
+its delay that its own waits explain is passed on to the ranks that it waited for. Only the rest is its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ _BEFORE = -(2**62)
 
 
 class Straggler(msgspec.Struct):
-    """How often a rank came last by itself to the collectives it took part in, without the first after the start.
+    """The lateness of one rank, over its collectives other than the first after the profiler started.
 
-    `late` counts collectives to which it came last by more than the clocks leave open and than waits of its own
-    explain; `cost_ns` is what the others waited for it, summed over them, directly or over ranks that it held up;
-    `delay_ns` how much later than the next-to-last it came, summed: what the job would gain if it came with the
-    others. `passed_on_ns` is what the others waited for it only because it had waited for another rank itself.
+    `late` is the number of collectives to which it came last by more than the uncertainty of the clocks and its
+    own waits explain. `cost_ns` is the sum of what the other ranks waited for it, directly or through ranks that
+    it delayed. `delay_ns` is the sum of its delays after the next-to-last rank: the time that the job would gain
+    if it came with the others. `passed_on_ns` is what the others waited for it only because it had waited for
+    another rank itself.
     """
 
     rank: int
@@ -50,7 +51,7 @@ class _Past(msgspec.Struct):
 
     def add(self, start_ns: int, wait_ns: int, causes: dict[int, float]) -> None:
         at = bisect_right(self.starts, start_ns)
-        if at < len(self.starts):  # out of order by a clock's error: keep the order
+        if at < len(self.starts):  # out of order due to a clock's error: keep the order
             start_ns = self.starts[-1]
         self.starts.append(start_ns)
         self.sums.append(self.sums[-1] + wait_ns)
@@ -58,8 +59,10 @@ class _Past(msgspec.Struct):
 
 
 def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[Straggler]:
-    """Returns the stragglers, the most costly first. Ranks that were never last are listed too. A pipeline's
-    bubble is nobody's fault, though it explains who comes late after it."""
+    """Returns the stragglers, the most costly first. The list includes ranks that were never last.
+
+    The bubble of a pipeline is not blamed on a rank, but it still explains why ranks are late after it.
+    """
     by_rank: dict[int, Straggler] = {}
     past: dict[int, _Past] = defaultdict(lambda: _Past([], [0], []))
     exposed = {t.rank or 0: t for t in traces}
@@ -116,7 +119,7 @@ def _entry(by_rank: dict[int, Straggler], rank: int) -> Straggler:
 
 
 def _felt(traces: dict[int, RankTrace], m: Matched, row: int) -> int:
-    """Returns the part of a wait that can hold up what comes after it: what nothing hides."""
+    """Returns the exposed part of a wait, which can delay later work."""
     trace, call = traces[m.ranks[row]], int(m.calls[row])
     duration = int(m.end_ns[row] - m.start_ns[row])
     if duration <= 0:

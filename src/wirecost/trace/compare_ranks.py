@@ -25,12 +25,13 @@ class Imbalance(msgspec.Struct):
 
 
 class Exposed(msgspec.Struct):
-    """A collective at one place of the iteration, over iterations and ranks; times are means per iteration
-    and rank.
+    """A collective at one position in the iteration, over iterations and ranks. Times are means per iteration and
+    rank.
 
-    `position` is where in the iteration it starts (0 its beginning, 1 its end); `after` and `before` are the
-    compute kernels around it on the rank that exposes it most. `cause` is the code of what keeps most of it
-    exposed (see `causes.CAUSES`), `causes` all of them; `cause_rank` is the rank that is waited for or late.
+    `position` is where in the iteration it starts, from 0 (beginning) to 1 (end). `after` and `before` are the
+    compute kernels around it on the rank that exposes it most. `cause` is the code of the main cause of its
+    exposure (see `causes.CAUSES`), and `causes` holds all of them. `cause_rank` is the rank that is late or waited
+    for.
     """
 
     op: str
@@ -52,15 +53,18 @@ class Exposed(msgspec.Struct):
 
 
 def complete(traces: Sequence[RankTrace]) -> list[list[int]]:
-    """Returns the positions of each trace's iterations that the recording doesn't cut; all, where it cuts every
-    one."""
+    """Returns the positions of each trace's complete iterations; of all iterations if the recording cuts every
+    one.
+    """
     every_cut = all(i.window.cut for t in traces for i in t.iterations)
     return [[n for n, i in enumerate(t.iterations) if every_cut or not i.window.cut] for t in traces]
 
 
 def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
-    """Returns for every iteration that at least two ranks show; the whole windows, where no rank shows
-    iterations."""
+    """Returns the imbalance of every iteration that at least two ranks recorded.
+
+    Without iterations it compares the whole recorded windows.
+    """
     times: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for trace, complete_rows in zip(traces, complete(traces), strict=True):
         for iteration in (trace.iterations[n] for n in complete_rows):

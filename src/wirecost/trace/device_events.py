@@ -26,12 +26,12 @@ _identifier = msgspec.json.Decoder(Id).decode
 
 
 def correlation_of(arguments: bytes) -> int:
-    """Returns the correlation id in an event's arguments, -1 where there is none."""
+    """Returns the correlation id in an event's arguments; -1 if there is none."""
     return _number(arguments, _CORRELATION)
 
 
 def external_of(arguments: bytes) -> int:
-    """Returns the external id in an event's arguments, -1 where there is none."""
+    """Returns the external id in an event's arguments; -1 if there is none."""
     return _number(arguments, _EXTERNAL)
 
 
@@ -41,7 +41,7 @@ def _number(arguments: bytes, pattern: re.Pattern[bytes]) -> int:
 
 
 def identifier(raw: bytes) -> Id:
-    """Returns the id of a process or thread as it is written: a number or a text, whatever it is."""
+    """Returns the id of a process or thread as written in the trace, a number or a text."""
     try:
         return _identifier(raw)
     except (msgspec.MsgspecError, RecursionError):

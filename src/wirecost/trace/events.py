@@ -51,7 +51,7 @@ class Collector:
     ) -> None:
         self._classifier, self._diagnostics, self._keep_cpu = classifier, diagnostics, keep_cpu
         self._decoder = decoder
-        self._silent: set[str] = set()  # names of operators that tell nothing
+        self._silent: set[str] = set()  # names of irrelevant operators
         self._times = Times(diagnostics)
         self._device = DeviceEvents(classifier, diagnostics, self._times)
         self.lanes = LaneEvents(diagnostics)
@@ -62,7 +62,7 @@ class Collector:
         self._annotation_names: dict[bytes, str] = {}
         self._gpu: list[Annotation] = []
         self._cpu: list[Annotation] = []
-        # Steps among the operators count only where no step is annotated, as in old traces.
+        # Steps among the operators count only if no step is annotated, as in old traces.
         self._operator_steps: list[Annotation] = []
         self._steps_annotated = False
         self._cpu_ops: list[tuple[int, int]] = []

@@ -57,7 +57,7 @@ class _Times:
 
 
 def match_messages(traces: Sequence[RankTrace], clocks: Clocks, diagnostics: DiagnosticCounts) -> list[Exchange]:
-    """Returns every exchange whose messages are matched; what isn't is counted."""
+    """Returns every exchange whose messages are matched, and counts the other calls in `diagnostics`."""
     times = _Times(traces, clocks)
     sent: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
     received: dict[tuple[str, int, int], list[Place]] = defaultdict(list)

@@ -34,7 +34,7 @@ class HostEvents:
     ) -> None:
         self._classifier, self._diagnostics = classifier, diagnostics
         self._times, self._arguments = times, arguments
-        # What is unsound about a host call costs the answer nothing, so that it isn't said.
+        # Faults of host calls don't affect the answer, so they aren't reported.
         self._quiet = Times(DiagnosticCounts())
         self._threads: dict[tuple[Id, Id], int] = {}
         self._calls: dict[str, int] = {}  # names of runtime calls -> index, or _SKIPPED

@@ -1,7 +1,7 @@
-"""Leaves out what a jump of the clock moved: events hours or days away from all the others of their file.
+"""Leaves out events that a jump of the clock moved hours or days away from all other events of their file.
 
-A profile is recorded in one go. Between two of its events that lie more than `MOST_GAP_NS` apart the clock was
-set, or a time was damaged. Counted, they would make an iteration of days in which the GPU has nothing to do.
+A profile is recorded in one run. If consecutive events are more than `MOST_GAP_NS` apart, the clock was set or a
+time was damaged. Including such events would create an iteration of days with an idle GPU.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ Span = tuple[int, int]
 
 
 def without_jumps(recorded: Recorded, diagnostics: DiagnosticCounts) -> Recorded:
-    """Returns what was recorded in one go: the part of the file with the most device events (of a run without a
-    device, of host events) that has no gap of more than `MOST_GAP_NS`. What is left out is counted, and the first
-    of it named, as `clock_jump`."""
+    """Returns the part of a recording with the most device events that has no gap of more than `MOST_GAP_NS`.
+
+    In a run without a device, host events count instead. Events outside the part are counted as `clock_jump`, with
+    the first of them as an example.
+    """
     starts, ends, names = _spans(recorded)
     if len(starts) == 0:
         return recorded
@@ -45,7 +47,7 @@ def without_jumps(recorded: Recorded, diagnostics: DiagnosticCounts) -> Recorded
         elif field.name in ("record_start_ns", "record_end_ns") and value is not None:
             changes[field.name] = value if _inside((value, value), limits) else None
     if not outliers:
-        # A mark of the recording's own may lie anywhere: nobody's time is counted by it.
+        # The marks of the recording itself may be at any time: no time is counted by them.
         return replace(recorded, **{name: changes[name] for name in changes if name.startswith("record_")})
     name, start = outliers[0]
     diagnostics.add(
@@ -55,8 +57,10 @@ def without_jumps(recorded: Recorded, diagnostics: DiagnosticCounts) -> Recorded
 
 
 def _spans(recorded: Recorded) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Any]:
-    """Returns the starts and ends of the device events, or where there are none of the host's, and what names the
-    row."""
+    """Returns the starts and ends of the device events, and a function that names an event by its row.
+
+    In a run without a device, these are host events.
+    """
     device = recorded.device
     if len(device.start_ns):
         return device.start_ns, device.end_ns, lambda row: device.names[device.name[row]]

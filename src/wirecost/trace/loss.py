@@ -1,4 +1,4 @@
-"""What a loss is, and the evidence that the rules read."""
+"""The type of a loss, and the evidence that the rules use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from wirecost.trace.places import Place
 
 
 class Loss(msgspec.Struct):
-    """A loss and its cause in plain words: in full (`text`), and in so few that they fit a line (`brief`).
+    """A loss and its cause in plain words: a full `text` and a `brief` one that fits a line.
 
-    `gain_ns` (per iteration) and `gain_share` (of the iteration) are upper bounds of what could be won. `ranks`
-    are those the cause lies with; empty where it lies with all. `remedy` is what to try or run next.
+    `gain_ns` (per iteration) and `gain_share` (of the iteration) are upper bounds of the gain. `ranks` are the
+    ranks responsible, empty if all are. `remedy` is what to try or run next.
     """
 
     code: str
@@ -33,7 +33,9 @@ class Loss(msgspec.Struct):
 
 
 class Evidence:
-    """What the rules read: the loads of all ranks, who is late, what hosts do, and the length of an iteration."""
+    """The input of the rules: the loads of all ranks, the late ranks, the hosts' activity and the iteration's
+    length.
+    """
 
     def __init__(self, s: MatchedTraces) -> None:
         self.traces = s

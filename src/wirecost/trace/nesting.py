@@ -31,7 +31,7 @@ class Nested:
 
 
 def _parents(ranges: list[HostRange]) -> list[int]:
-    """Returns for ranges in order of start the range around each, -1 where there is none."""
+    """Returns, for ranges in order of start, the index of the enclosing range; -1 if there is none."""
     opened: list[int] = []
     parents = []
     for number, r in enumerate(ranges):

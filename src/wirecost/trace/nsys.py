@@ -1,7 +1,7 @@
-"""Nsight Systems' SQLite export to the same columns as a profiler trace.
+"""Reads Nsight Systems' SQLite export into the same columns as a profiler trace.
 
-Schema: NVIDIA Nsight Systems User Guide, "Exporter", SQLite schema reference. Times are integer ns since the
-session's start. Kernel names tell the operation; process groups and bytes aren't recorded.
+The schema is in NVIDIA's Nsight Systems User Guide, "Exporter", SQLite schema reference. Times are integer ns
+since the session's start. Operations are inferred from kernel names; process groups and bytes aren't recorded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Rows:
 
 
 def _id(value: Any) -> int:
-    """Returns a correlation id; 0 stands for none."""
+    """Returns a correlation id. In the export 0 means none."""
     return value if isinstance(value, int) and 0 < value < 2**62 else NONE
 
 
@@ -87,7 +87,7 @@ def _owners(threads: Iterable[int]) -> list[tuple[str, str]]:
 
 
 def _copy_name(kind: Any, source: Any, destination: Any) -> str:
-    """Returns a copy's name by its kind; one between two devices is one between peers whatever its kind."""
+    """Returns a copy's name by its kind. A copy between two devices is a peer copy, whatever its kind."""
     if isinstance(source, int) and isinstance(destination, int) and source != destination:
         return "Memcpy PtoP"
     known = _COPY_KINDS.get(kind) if isinstance(kind, int) else None
@@ -95,10 +95,10 @@ def _copy_name(kind: Any, source: Any, destination: Any) -> str:
 
 
 class Export:
-    """An export opened read-only; any fault of the database is a TraceError that names it.
+    """An export opened read-only. Any fault of the database is a TraceError that names it.
 
-    A database can hold views without end, computed columns and shared pages. So the steps, the rows and the text
-    of a query are bounded by what a file of this size can hold.
+    A hostile database can hold unbounded views, computed columns and shared pages. So the steps, rows and text of
+    a query are limited by what a file of this size can hold.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,8 @@ class Export:
         self._text_left -= len(raw)
         if self._text_left < 0:
             raise TraceError(
-                f"{self._path}: not a sound Nsight Systems export: it gives more text than it can hold"
+                f"{self._path}: not a valid Nsight Systems export: it gives more text than a file of its size can "
+                "hold"
             )
         return raw.decode("utf-8", "replace")
 
@@ -157,13 +158,14 @@ class Export:
             for number, row in enumerate(self._db.execute(query, arguments)):
                 if number >= most_rows:
                     raise TraceError(
-                        f"{self._path}: not a sound Nsight Systems export: it gives more rows than it can hold"
+                        f"{self._path}: not a valid Nsight Systems export: it gives more rows than a file of its "
+                        "size can hold"
                     )
                 yield row
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # The library can't even put a message together that quotes a name with invalid UTF-8.
             reason = "its schema is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
-            raise TraceError(f"{self._path}: not a sound Nsight Systems export: {reason}") from error
+            raise TraceError(f"{self._path}: not a valid Nsight Systems export: {reason}") from error
 
     def columns(self, table: str) -> set[str]:
         """Returns the names of a table's stored columns; those that are computed don't count."""

@@ -1,7 +1,7 @@
-"""Microseconds written as decimal text to integer nanoseconds, exactly: never through a float.
+"""Converts microseconds as decimal text to integer nanoseconds exactly, without floating point.
 
-Kineto writes microseconds with up to three decimals since PyTorch 2.4, whole ones before, and adds no base
-time. At 1.7e15 us a double is 0.25 us wide, so a float loses what the text says.
+Kineto writes microseconds with up to three decimals since PyTorch 2.4, integers before, and adds no base time. At
+1.7e15 us a double has steps of 0.25 us, so it would lose the decimals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_NS = 2**50
 
 _NUMBER = re.compile(rb"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 _MAX_DIGITS = 400
-_PLAIN_DIGITS = 15  # of whole microseconds: below LIMIT_NS
+_PLAIN_DIGITS = 15  # of integer microseconds: below LIMIT_NS
 
 
 class NotANumber(ValueError):

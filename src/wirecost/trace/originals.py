@@ -1,4 +1,6 @@
-"""The events of the trace files themselves, on one clock, with processes and threads told apart by rank."""
+"""The original events of the trace files on one clock, with process and thread numbers that are distinct over
+ranks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripts of the page draw: cells, device events, iterations and kernels, as plain lists of numbers."""
+"""The data that the page's scripts draw: cells, device events, iterations and kernels, as lists of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wirecost.trace.rank import RankTrace
     from wirecost.trace.result import TraceSet
 
-# Cells and events in all, and of one rank: what a browser draws without a pause, and a page of 12 MB at most.
+# Cells and events in total, and of one rank: a browser draws them without a pause, and the page has at most 12 MB.
 _PAGE_CELLS, _RANK_CELLS, _LEAST_CELLS = 200_000, 50_000, 100
 _LONGEST_NAME, _LEAST_NAME = 300, 12
 _NAME_CHARACTERS = 1_500_000  # of all names together, about
@@ -28,9 +28,10 @@ _IDLE, _MIXED = 0, 5
 
 
 class Clock:
-    """What is subtracted from the times of each trace, so that all start at 0 on one clock.
+    """The offset that is subtracted from the times of each trace, so that all start at 0 on one clock.
 
-    It is the time of the first event, and how far the clock of the rank is ahead."""
+    It is the time of the first event plus the amount by which the rank's clock is ahead.
+    """
 
     def __init__(self, traces: TraceSet) -> None:
         drawn = [t for t in traces.traces if t.timeline is not None]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Place(msgspec.Struct):
-    """A stretch [start_ns, end_ns) of one rank's time line (on the clock of its trace), and what it shows."""
+    """A stretch [start_ns, end_ns) of one rank's time line, on the clock of its trace, and what it shows."""
 
     rank: int | None
     start_ns: int

@@ -42,7 +42,9 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class RankTrace(msgspec.Struct):
-    """What one file says. Times are ns on the file's clock plus its base time; `parts` is None without events."""
+    """The content of one file. Times are ns on the file's clock plus its base time; `parts` is None without
+    events.
+    """
 
     file: str
     rank: int | None
@@ -63,8 +65,8 @@ class RankTrace(msgspec.Struct):
     slowdowns: list[Slowdown] = []
     host_collectives: int = 0  # annotations of collectives on the host
     timeline: Timeline | None = None
-    base_ns: int = 0  # what was added to the times of the file
-    idle: list[IdleUse] = []  # of each iteration; of the whole window where there is none
+    base_ns: int = 0  # the time that was added to the times of the file
+    idle: list[IdleUse] = []  # of each iteration; of the whole window without iterations
 
 
 def build_rank(
@@ -76,7 +78,7 @@ def build_rank(
     classifier: Classifier,
     diagnostics: DiagnosticCounts,
 ) -> RankTrace:
-    """Returns what one device of a file says."""
+    """Returns the trace of one device of a file."""
     recorded = without_jumps(recorded, diagnostics)
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"

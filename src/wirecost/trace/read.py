@@ -1,4 +1,4 @@
-"""Paths to a `TraceSet`: finds the files, reads them over the cores, tells the ranks apart."""
+"""Reads paths into a `TraceSet`: finds the files, reads them on all cores and assigns their ranks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def read(
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
             errors.append(outcome)
-            # What lies in a directory beside traces needn't be one.
+            # A directory of traces may contain other files.
             left_out = isinstance(outcome, ForeignFile) and file.resolve() not in asked_for
             diagnostics.add("other_file" if left_out else "unreadable", detail=encodable(str(outcome)))
             continue
@@ -99,7 +99,7 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     """Returns the trace files that paths, directories (searched to any depth) and globs name, each once.
 
     Raises:
-        TraceError: where there is nothing.
+        TraceError: if a path, directory or glob gives no file.
     """
     files: dict[Path, Path] = {}
     if not paths:
@@ -120,7 +120,7 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
                 )
         elif there:
             if not path.is_file():
-                # Read more than once (its first bytes tell what it is), and a pipe or device gives them only once.
+                # The file is read more than once (first to detect its kind), which a pipe or device doesn't allow.
                 raise TraceError(f"{path}: not a regular file; write a pipe's data to a file first")
             inside = [path]
         elif glob.has_magic(str(text)):
@@ -155,8 +155,8 @@ def _ordered(traces: list[RankTrace], diagnostics: DiagnosticCounts) -> list[Ran
         unknown = []
     if unknown and len(traces) > 1:
         raise TraceError(
-            f"{unknown[0].file}: can't tell its rank, neither from distributedInfo nor from a name like rank3_...; "  # noqa: E501
-            f"say it with --rank '{Path(unknown[0].file).name}=3'"
+            f"{unknown[0].file}: its rank is unknown: neither distributedInfo nor a name like rank3_... gives it; "
+            f"give it with --rank '{Path(unknown[0].file).name}=3'"
         )
     claimed: dict[int | None, RankTrace] = {}
     for trace in traces:
@@ -166,6 +166,6 @@ def _ordered(traces: list[RankTrace], diagnostics: DiagnosticCounts) -> list[Ran
             hint = "read one directory at a time" if apart else "take one of them"
             raise TraceError(
                 f"{other.file} ({other.rank_source}) and {trace.file} ({trace.rank_source}) both claim rank "
-                f"{trace.rank}; {hint}, or say which is which with --rank FILE=RANK"
+                f"{trace.rank}; {hint}, or give the rank of each file with --rank FILE=RANK"
             )
     return sorted(traces, key=lambda t: t.rank or 0)

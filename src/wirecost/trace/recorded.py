@@ -1,4 +1,6 @@
-"""What is kept of one file: columns of device work, host calls, annotations, what communication says of itself."""
+"""The recorded data of one file: columns of device work, host calls, annotations and descriptions of
+communication.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ NONE = -1  # in integer columns: not known
 
 @dataclass(slots=True)
 class Call:
-    """What a communication event says of itself; None is unknown.
+    """The description of a communication in its event; None is unknown.
 
     `group` is the process group's name, `members` its ranks as the trace writes them. `peers` are the (source,
-    destination) ranks of the messages of a send, a receive or several of them that were coalesced, in order.
-    `waits` marks a description that is no call but the wait for one.
+    destination) ranks of the messages of a send, a receive or several coalesced ones, in order. `waits` marks a
+    description of the wait for a call instead of the call.
     """
 
     op: str = UNKNOWN
@@ -123,7 +125,7 @@ class Launches:
 
 @dataclass
 class HostRange:
-    """An operator or annotation of the host that communicates: `call` is what its arguments say."""
+    """A communication operator or annotation of the host; `call` is the description in its arguments."""
 
     name: str
     start_ns: int
@@ -148,8 +150,10 @@ class Annotation:
 
 @dataclass
 class Recorded:
-    """Everything of one file that the answer is computed from. `launch` is the row of `launches` of each device
-    event, -1 where it isn't recorded."""
+    """All data of one file that the answer is computed from.
+
+    `launch` is the row of `launches` of each device event, -1 if it isn't recorded.
+    """
 
     device: Columns
     gpu_annotations: list[Annotation] = field(default_factory=list)

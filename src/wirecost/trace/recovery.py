@@ -24,7 +24,7 @@ _HEAD = re.compile(
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LOOKAHEAD = 1 << 16
 
-# Numbers are only skipped here, so hostile ones needn't be turned into anything.
+# Numbers are only skipped here, so hostile ones are never converted.
 _scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw_decode
 
 

@@ -1,4 +1,4 @@
-"""What surrounds each communication call on its rank: launches, streams and the compute beside it."""
+"""The surroundings of each communication call on its rank: launches, streams and overlapping compute."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Situation(msgspec.Struct):
     next_start_ns: Int64  # the first compute kernel after the first exposed instant: its start,
     next_launch_ns: Int64  # its launch,
     next_queue_ns: Int64  # and when the one before it on its stream had ended
-    before_optimizer_ns: Int64  # compute from its end to what the next optimizer step launched first
+    before_optimizer_ns: Int64  # compute between its end and the first launch of the next optimizer step
     mixed: np.ndarray  # whether compute kernels run on its stream
     graph: np.ndarray  # whether a graph launched it together with others
 
@@ -122,8 +122,10 @@ def _before_optimizer(
 
 
 def _newest(columns: Columns, begun: Int64, thread: Int64, work: Int64, rows: Int64) -> Int64:
-    """Returns when the newest operation that each row's thread launched before it had ended; of any thread where
-    its own launched none; its launch where none did; -1 where launches aren't known."""
+    """Returns the end of the newest operation that was launched before each row by the same thread.
+
+    Without one, an operation of any thread counts, else the row's own launch. -1 means that launches aren't known.
+    """
     newest_end = np.full(len(rows), NONE, dtype=np.int64)
     order = work[np.argsort(begun[work], kind="stable")]
     for own_thread in (True, False):
@@ -137,7 +139,7 @@ def _newest(columns: Columns, begun: Int64, thread: Int64, work: Int64, rows: In
             at = np.searchsorted(begun[mine], begun[rows[which]], side="left") - 1
             known = at >= 0
             newest_end[which[known]] = columns.end_ns[mine[at[known]]]
-    # Where nothing was launched before it, nothing keeps it.
+    # Work without an earlier launch isn't delayed.
     return np.where(newest_end == NONE, begun[rows], newest_end)
 
 

@@ -14,7 +14,7 @@ from wirecost.reading import open_file
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 
 CHUNK_BYTES = 1 << 17
-_CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
+_CAREFUL_BYTES = 1 << 12  # of compressed data: bounds the output of one step
 
 SQLITE = b"SQLite format 3\0"
 _HEAD_BYTES = 1 << 16
@@ -31,11 +31,11 @@ class ForeignFile(TraceError):
 
 
 class NoDeviceEvents(TraceError):
-    """A trace of the host alone."""
+    """Raised for a trace of the host only."""
 
 
 def magic(path: Path) -> bytes:
-    """Returns the first 64 KiB of a file. Raises TraceError where it can't be opened or is empty."""
+    """Returns the first 64 KiB of a file. Raises TraceError if it can't be opened or is empty."""
     with open_file(path, pipes=False, error=TraceError) as file:
         head = file.read(_HEAD_BYTES)
     if not head:
@@ -63,7 +63,7 @@ def chunks(path: Path, diagnostics: DiagnosticCounts, progress: Progress | None 
 
 
 class _Counted:
-    """A file that tells how much of it was read."""
+    """A file that counts the bytes read from it."""
 
     def __init__(self, file: BinaryIO, progress: Progress | None) -> None:
         self._file, self._progress = file, progress
@@ -102,7 +102,7 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
             else:
                 data = stream.unconsumed_tail
     while started and not stream.eof:
-        # What the decompressor still holds back once its input ends.
+        # Output that the decompressor holds back until its input ends.
         try:
             out = stream.decompress(b"", CHUNK_BYTES)
         except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues]

@@ -41,11 +41,11 @@ class Slice(NamedTuple):
 
 
 class EventStream:
-    """Iterates over the slices of a trace: lists of events, with the text they came from.
+    """Iterates over the slices of a trace: lists of events with their text.
 
-    After the iteration `metadata` holds the top-level values of interest and `saw_events` whether there was
-    an event list at all. `decoder` decodes the lists of events, by default `EventDecoder`. Raises TraceError (when
-    iterated) for what isn't a trace.
+    After the iteration `metadata` holds the top-level values of interest, and `saw_events` is whether there was an
+    event list. `decoder` decodes the lists of events, by default an `EventDecoder`. The iteration raises
+    TraceError if the text is not a trace.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class EventStream:
         self._fill(SLICE_BYTES)
         self._buffer = self._buffer.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
         if self._buffer[:1] == b"[":
-            # Chrome's array form; its closing bracket is optional there, but then nothing tells a cut-off file.
+            # Chrome's array form. Its closing bracket is optional, so a missing one doesn't prove a cut-off file.
             yield from self._list()
         elif self._buffer[:1] == b"{":
             self._buffer = self._buffer[1:]
@@ -151,12 +151,14 @@ class EventStream:
         return key
 
     def _value(self) -> bytes | None:
-        """Consumes a whole value and gives its text; None (nothing consumed) where it is broken or too large."""
+        """Consumes a complete value and returns its text; None, with nothing consumed, if it is broken or too
+        large.
+        """
         size = 1 << 16
         while True:
             self._fill(size)
             end = scan_value(self._buffer.decode("latin-1"), 0)
-            # A number that touches the end of what was read may go on.
+            # A number at the end of the data read so far may continue.
             if end is not None and (end < len(self._buffer) or self._eof):
                 value, self._buffer = self._buffer[:end], self._buffer[end:]
                 try:
@@ -231,7 +233,7 @@ class EventStream:
     def _decode(self, text: bytes) -> list[Any]:
         if not text.isascii():
             try:
-                text.decode()  # msgspec doesn't look at the encoding of what it skips
+                text.decode()  # msgspec doesn't check the encoding of skipped text
             except UnicodeDecodeError as error:
                 raise msgspec.DecodeError("invalid UTF-8") from error
         return self._decoder(text)

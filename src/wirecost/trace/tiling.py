@@ -14,7 +14,7 @@ Span = tuple[int, int]
 # A step's window goes on to the next one's start unless the host paused between them for longer than usual, by
 # this share of a step.
 _PAUSE_SHARE = 0.1
-# A stream that runs ahead of the one that does most work by more than this share of a step tells no starts.
+# A stream that is ahead of the busiest stream by more than this share of a step doesn't define starts.
 _AHEAD_SHARE = 0.01
 _COMPLETE_SHARE = 0.95
 _LAUNCH = re.compile(r"launch\w*kernel|kernellaunch", re.IGNORECASE)
@@ -68,9 +68,10 @@ def _paused(spans: Int64) -> np.ndarray:
 
 
 def launched_in(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
-    """Returns for each span of the host from the first start to the last end of the device events launched in it.
+    """Returns for each span of the host the time from the first start to the last end of device events launched in
+    it.
 
-    None where launches don't tell.
+    Returns None if launches aren't known.
     """
     launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():

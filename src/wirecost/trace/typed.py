@@ -28,7 +28,7 @@ Number = Annotated[int, msgspec.Meta(ge=-1, lt=10**18)]
 
 
 class Event(msgspec.Struct, gc=False):
-    """What is needed of any event. Numbers and names stay text until an event turns out to matter."""
+    """The fields needed of any event. Numbers and names stay text until the event turns out to be relevant."""
 
     ph: str | None = None
     cat: str | None = None
@@ -41,13 +41,13 @@ class Event(msgspec.Struct, gc=False):
 
 
 class CallArguments(msgspec.Struct, gc=False, frozen=True):
-    """What is needed of the arguments of a call of the device's runtime."""
+    """The fields needed of the arguments of a call of the device's runtime."""
 
     correlation: Number = -1
 
 
 class WorkArguments(Described, gc=False, frozen=True):
-    """What is needed of the arguments of a device event."""
+    """The fields needed of the arguments of a device event."""
 
     correlation: Number = -1
     external: Number = msgspec.field(default=-1, name="External id")
@@ -154,8 +154,7 @@ class PlainDecoder:
 
 
 class EventDecoder:
-    """Decodes the text of a list of events, each into its category's type where it fits and into `Event`
-    elsewhere."""
+    """Decodes a list of events, each into its category's type if it fits and into `Event` otherwise."""
 
     def __init__(self) -> None:
         self._typed = msgspec.json.Decoder(list[_Any]).decode
@@ -169,8 +168,8 @@ class EventDecoder:
         """Returns the events of a list.
 
         Raises:
-            msgspec.MsgspecError: where the text is no list of events.
-            RecursionError: where it nests too deep.
+            msgspec.MsgspecError: if the text is not a list of events.
+            RecursionError: if the text is nested too deeply.
         """
         if self._odd >= _MOST_ODD:
             return self._plain(text)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wirecost.trace.collective_rows import CollectiveRow
     from wirecost.trace.result import TraceSet
 
-_KINDS = {"kernel": "compute"}  # what kinds of device work count as where they don't communicate
+_KINDS = {"kernel": "compute"}  # class of device work that is not communication
 
 
 class View(msgspec.Struct):
@@ -248,7 +248,7 @@ def diagnostics_view(s: TraceSet) -> View:
 
 
 def kernels_view(s: TraceSet) -> View:
-    """Returns every name with what it counts as and why, over all ranks, the longest first."""
+    """Returns every name with its class and the reason, over all ranks, the longest first."""
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for use in (use for t in s.traces for use in t.kernels):
         entry = sums[use.name, "communication" if use.communicates else use.kind, use.why]
@@ -285,7 +285,7 @@ def _plain_view(name: str) -> Callable[[TraceSet], View]:
     def view(s: TraceSet) -> View:
         columns, rows = rows_of(s, name)
         heads = [c.removesuffix("_ns") + " ms" if c.endswith("_ns") else c for c in columns]
-        # Absolute times have 19 digits; what matters is how long after the first.
+        # Absolute times have 19 digits, so times after the first are shown.
         first = min((row["start_ns"] for row in rows if row.get("start_ns") is not None), default=0)
         cells = [[_cell(c, row[c] - first if c == "start_ns" else row[c]) for c in columns] for row in rows]
         return View(

@@ -23,14 +23,16 @@ _PIPELINE = re.compile(r"pipeline|(^|[^a-z])pp([^a-z]|$)", re.IGNORECASE)
 
 
 class Waits(msgspec.Struct):
-    """What all ranks' traces say of each other: matched collectives and messages in order of time, and clocks."""
+    """The result of comparing all ranks' traces: matched collectives and messages in order of time, and clock
+    offsets.
+    """
 
     matched: list[Matched]
     clocks: list[ClockOffset]
 
 
 def find_waits(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> Waits:
-    """Matches collectives and messages over the ranks and tells their wait from their transfer."""
+    """Matches collectives and messages over the ranks, and splits their time into wait and transfer."""
     groups = match_groups(traces, diagnostics)
     clocks = estimate_clocks(traces, groups)
     taken_out = [c for c in clocks.offsets if c.taken_out]
@@ -130,10 +132,10 @@ def _over_the_shortest(duration: Int64) -> tuple[Int64, Int64]:
 
 
 def _unknown_neighbours(start: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Returns the sends and receives between ranks of which the trace doesn't tell who exchanges with whom.
+    """Returns (wait, late rank) for sends and receives between ranks whose partners are unknown.
 
-    The shortest duration bounds the transfer; a rank that took longer waited for the one from whose start on it
-    took just as long.
+    The shortest duration bounds the transfer. A rank that took longer is assumed to have waited for the rank whose
+    start plus the transfer is closest to its own end.
     """
     transfer = int((end - start).min())
     wait = end - start - transfer

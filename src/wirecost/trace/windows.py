@@ -1,4 +1,4 @@
-"""Which stretches of a rank's time line are its iterations, and where that is known from."""
+"""Finds the iterations of a rank in its time line, and records how they were found."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole
 
 # A GPU annotation that covers less than this share of the CPU step covers one stream's scraps, not the step.
 _BARE_SHARE = 0.1
-# Annotations of the device count as steps where they cover this share of the work from the first to the last.
+# Annotations of the device count as steps if they cover this share of the work from the first to the last.
 _COVERED_SHARE = 0.98
-# Other annotations count as iterations where they cover at least this share of the time from the first to the
-# last, and this share of what was recorded: a warm-up may lie outside.
+# Other annotations count as iterations if they cover at least this share of the time from the first to the
+# last, and this share of the recording, which may include a warm-up.
 _TILING_SHARE, _RECORDED_SHARE = 0.9, 0.8
-# Names of operators, and of what PyTorch and Python annotate by themselves: no iterations.
+# Names of operators, and annotations that PyTorch and Python make by themselves: these are not iterations.
 _OPERATOR_NAME = re.compile(
     r"::|, op_id = |, seq = |^## Call CompiledFxGraph|^Torch-Compiled Region|dynamo_timed|^enumerate\(|"
     r"^Optimizer\.|^(DistributedDataParallel|FullyShardedDataParallel|FSDP)[.:]|^autograd|^cuda|^hip|\(dynamo",
@@ -37,8 +37,8 @@ _OPERATOR_NAME = re.compile(
 class Window(msgspec.Struct):
     """An iteration [start_ns, end_ns).
 
-    `source` says what it was taken from: `launches` (the device events launched in it), `gpu_step`, `cpu_step`,
-    `gpu_annotation` or `cpu_annotation` (by name), `whole`. `cut`: the recording doesn't hold all of it.
+    `source` is how it was found: `launches` (by the device events launched in it), `gpu_step`, `cpu_step`,
+    `gpu_annotation` or `cpu_annotation` (by name), or `whole`. `cut` is whether the recording lacks a part of it.
     """
 
     name: str
@@ -56,7 +56,7 @@ def check_choice(choice: str) -> None:
         try:
             re.compile(choice.removeprefix(NAME))
         except re.error as error:
-            raise TraceError(f"window '{choice}': no regular expression: {error}") from error
+            raise TraceError(f"window '{choice}': not a regular expression: {error}") from error
         return
     raise TraceError(f"unknown window '{choice}'; allowed: auto, launches, gpu, cpu, whole, name:REGEX")
 
@@ -64,12 +64,13 @@ def check_choice(choice: str) -> None:
 def windows(
     recorded: Recorded, choice: str, diagnostics: DiagnosticCounts, communicates: Callable[[str], bool]
 ) -> list[Window]:
-    """Returns the iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
+    """Returns the iterations in order of their start. `choice` is `auto` or one of the sources (see
+    `check_choice`).
 
-    auto: from the first device event launched in a profiler step to the first launched in the next. Where launches
-    aren't recorded: the steps' GPU annotations if they cover the device's work, else the CPU steps. Without any
-    profiler step: repeated annotations that tile the recording, taken by their launches likewise; else none (the
-    whole window is reported in any case).
+    With `auto`, an iteration lasts from the first device event launched in a profiler step to the first launched
+    in the next step. If launches aren't recorded, the steps' GPU annotations are used if they cover the device's
+    work, else the CPU steps. Without any profiler step, repeated annotations that tile the recording are used in
+    the same way. Otherwise there is no iteration. The whole window is reported in any case.
     """
     if choice == WHOLE:
         return []
@@ -123,7 +124,7 @@ def _steps(annotations: Iterable[Annotation], source: str, diagnostics: Diagnost
 
 
 def _tiled(steps: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
-    """Returns windows of the device from the steps of the host; none where the launches don't tell them."""
+    """Returns windows on the device for the host's steps; none if launches don't determine them."""
     steps = sorted(steps, key=lambda s: (s.start_ns, s.name))
     spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64).reshape(-1, 2)
     step_tiles = tiles(recorded, spans)
@@ -154,7 +155,7 @@ def _covered(gpu: dict[str, Window], cpu: dict[str, Window], recorded: Recorded)
         return False
     busy = clip(_busy(recorded), int(spans[0, 0]), int(spans[-1, 1]))
     if len(gpu) == 1:
-        # A single step has no work between annotations; it must hold what runs during the step of the host.
+        # A single step has no work between annotations, so it must cover the work during the step of the host.
         (step,) = cpu.values() or gpu.values()
         busy = clip(_busy(recorded), step.start_ns, max(step.end_ns, int(spans[-1, 1])))
     return total_ns(intersect(busy, spans)) >= _COVERED_SHARE * total_ns(busy)
@@ -166,9 +167,11 @@ def _busy(recorded: Recorded) -> Int64:
 
 
 def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
-    """Returns what the matching annotations of the host launched, where that is recorded; else the annotations of
-    the device, else those of the host. Numbered where a name repeats. Annotations that follow each other without a
-    gap tile the device's time as steps do."""
+    """Returns the windows of the annotations whose names match; a repeated name gets a number.
+
+    They are what the host's annotations launched if launches are recorded, else the annotations of the device,
+    else those of the host. Annotations that follow each other without a gap tile the device's time like steps.
+    """
     cpu = [a for a in recorded.cpu_annotations if pattern.search(a.name)]
     named = _numbered(cpu, "cpu_annotation")
     table = np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2)
@@ -196,10 +199,10 @@ def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
 def _repeated(
     recorded: Recorded, communicates: Callable[[str], bool], diagnostics: DiagnosticCounts
 ) -> list[Window]:
-    """Returns the repeated annotation that tiles nearly the whole recording; none where none does.
+    """Returns the repeated annotation that tiles nearly the whole recording; none if there is none.
 
-    An annotation of the host tiles it where it covers the host's time from its first to its last and where what
-    isn't launched inside it is next to nothing; one of the device where it covers the device's time.
+    An annotation of the host tiles it if it covers the host's time from its first to its last occurrence and if
+    nearly all work is launched inside it. An annotation of the device tiles it if it covers the device's time.
     """
     device = recorded.device
     if len(device.start_ns) == 0:
@@ -215,7 +218,7 @@ def _repeated(
                 best, most = tiled, share
     if best:
         return best
-    # Times of the host stand for the device's only where the trace doesn't tell what was launched when.
+    # Times of the host replace the device's only if the trace records no launches.
     unlaunched = not (recorded.launch_ns >= 0).any()
     for repeated, source in (
         *((g, "gpu_annotation") for g in _groups(recorded.gpu_annotations, communicates)),
@@ -228,7 +231,7 @@ def _repeated(
 
 
 def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) -> list[list[Annotation]]:
-    """Returns annotations that repeat, that are the same but for numbers, and that never overlap."""
+    """Returns groups of annotations that repeat, never overlap, and have the same name apart from numbers."""
     groups: dict[tuple[str, int, int], list[Annotation]] = defaultdict(list)
     for a in annotations:
         if not communicates(a.name) and not (a.step or _OPERATOR_NAME.search(a.name) or STEP.fullmatch(a.name)):
@@ -241,7 +244,7 @@ def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) 
 
 
 def _tiling(listed: list[Annotation]) -> bool:
-    """Returns whether annotations, in order of start, follow each other with hardly a gap."""
+    """Returns whether annotations, in order of start, cover nearly all of the time from the first to the last."""
     span = listed[-1].end_ns - listed[0].start_ns
     return sum(a.end_ns - a.start_ns for a in listed) >= _TILING_SHARE * span > 0
 
@@ -263,8 +266,8 @@ def _launched_share(listed: list[Annotation], recorded: Recorded) -> float:
 
 
 def _marked(chosen: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
-    """Marks the windows that the recording doesn't hold whole."""
-    # A file that was cut off has lost its end marks; what it still holds ends with its last device event.
+    """Marks the windows that the recording doesn't contain completely, and sorts them."""
+    # A cut-off file has lost its end marks, so its recording ends with its last device event.
     end = recorded.record_end_ns
     lost = diagnostics.count("cut_off")
     if lost and len(recorded.device.end_ns):

@@ -64,8 +64,8 @@ def test_small_messages_that_get_faster_are_a_flat_piece() -> None:
         ([8, 16, 32, 64, 128], [1.0] * 5, "5 sizes"),
         ([8] * 10, [1.0] * 10, "1 sizes"),
         ([100, 110, 120, 130, 140, 150], [1.0] * 6, "16 times"),
-        (SIZES, [-1.0] * len(SIZES), "no measurement"),
-        (SIZES, [float("nan")] * len(SIZES), "no measurement"),
+        (SIZES, [-1.0] * len(SIZES), "not a measurement"),
+        (SIZES, [float("nan")] * len(SIZES), "not a measurement"),
     ],
 )
 def test_thin_data_are_refused(sizes: list[int], times: list[float], reason: str) -> None:
