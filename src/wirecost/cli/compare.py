@@ -41,7 +41,7 @@ def compare(
     if any(studies):
         if not all(studies):
             study, other = (before, after) if studies[0] else (after, before)
-            raise WirecostError(f"{study} is a study and {other} is none: compare two studies, or two experiments")
+            raise WirecostError(f"{study} is a study but {other} is not: compare two studies or two experiments")
         _compare_studies(Path(before), Path(after), format_)
         return
     comparison = compare_breakdowns(load_breakdown(before, window=window), load_breakdown(after, window=window))

@@ -138,9 +138,7 @@ def show_view(view: View, out: Console | TableWriter) -> None:
 
 
 def _least(heads: Sequence[str], cells: Sequence[str], *, unbroken: bool) -> int:
-    """Returns the least width of a column: whole numbers, and the longest word of names and headers
-    up to a limit.
-    """
+    """Returns the least width of a column: that of its longest number, or of the longest word up to a limit."""
     words = [cell_len(printable(word)) for text in (*heads, *(() if unbroken else cells)) for word in text.split()]
     longest = min(max(words, default=0), _NAME_WIDTH)
     return max([longest, *(cell_len(printable(cell)) for cell in cells)]) if unbroken else longest

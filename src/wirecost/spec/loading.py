@@ -31,10 +31,10 @@ KINDS: dict[str, type[BaseModel]] = {
 
 
 def load_spec(kind: str, name_or_path: str, **changes: Any) -> Any:
-    """Returns the specification that a preset's name or a path ending in .yaml means, with `changes` to its keys.
+    """Returns the specification of a preset's name or of a path ending in .yaml, with `changes` to its keys.
 
     Raises:
-        SpecError: for an unknown name (with those that are there), an unreadable file, or what can't be.
+        SpecError: for an unknown name (with the known ones), an unreadable file, or invalid values.
     """
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):

@@ -142,7 +142,7 @@ def test_a_refused_fit_is_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.needs_shared
 def test_median_error_on_published_measurements_left_out(shared: Path) -> None:
-    """The issue's target, 5 %, on every table of at least six sizes."""
+    """The target of 5 % holds on every table of at least six sizes."""
     import csv
 
     tables: dict[tuple[str, ...], list[tuple[int, float]]] = {}
