@@ -106,7 +106,7 @@ TRACE: dict[str, Columns] = {
     "ranks": {
         "rank": ("rank", "Number of the rank."),
         "file": ("text", "File of the rank."),
-        "rank_source": ("text", "Source of the rank: the file's content, its name, its order, or `--rank` (`told`)."),
+        "rank_source": ("text", "Source of the rank: the file's content, name or order, or `--rank` (`told`)."),
         "world_size": ("ranks", "Number of ranks of the job."),
         "backend": ("text", "Communication library, like `nccl`."),
         "device": ("text", "`gpu` or `cpu`."),

@@ -69,7 +69,7 @@ def iterate_recording(path: str | os.PathLike[str]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Watcher:
-    """What is called while a monitor runs.
+    """Callbacks for a running monitor.
 
     Attributes:
         on_start: called once sampling has begun.
@@ -95,7 +95,7 @@ def monitor(
 ) -> MonitorResult:
     """Samples while `command` runs, or until SIGINT or SIGTERM, or for `seconds`. Must run in the main thread.
 
-    `prometheus` is (address, port). `watcher` is told what happens meanwhile, for a display.
+    `prometheus` is (address, port). `watcher` is called during the run, for a display.
 
     Raises:
         WirecostError: before the command is started, if a file or address can't be used, or no pattern of `only`

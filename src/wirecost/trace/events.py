@@ -92,7 +92,7 @@ class Collector:
                     self._one(event)
 
     def _speaking(self, slice_: Slice, kind: type, names: set[str]) -> None:
-        """Takes the operators of a slice whose names tell something; `names` are all of theirs."""
+        """Takes the operators of a slice whose names are relevant; `names` are the names of all operators."""
         telling = set()
         for name in names - self._silent:
             if self._keep_cpu or self._host.communicates(name) or name.startswith(_STEP):

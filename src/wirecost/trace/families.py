@@ -1,4 +1,4 @@
-"""Names that tell communication: libraries' kernels, annotations, operators; and what only looks like it.
+"""Names of communication: library kernels, annotations and operators, and names that only look like communication.
 
 The patterns were matched against the projects' kernel names: NCCL (src/device), RCCL, MSCCL and MSCCL++, oneCCL
 (src/coll, src/kernels), HCCL, NVSHMEM, DeepEP (csrc/kernels), pplx-kernels, MORI, custom all-reduce of vLLM and

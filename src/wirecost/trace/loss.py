@@ -50,11 +50,11 @@ class Evidence:
         return [load for load in self.loads if load.rank in self.late.ranks]
 
     def other_loads(self) -> list[RankLoad]:
-        """Returns the loads of the ranks that aren't late; of all where none is."""
+        """Returns the loads of the ranks that aren't late; of all ranks if every rank is late."""
         return [load for load in self.loads if load.rank not in self.late.ranks] or self.loads
 
     def idle_use(self, listed: Iterable[RankLoad]) -> IdleUse:
-        """Returns what the idle time of these ranks goes to, summed over their iterations."""
+        """Returns the idle time of these ranks by cause, summed over their iterations."""
         ranks = {load.rank for load in listed}
         uses = [
             t.idle[n]
@@ -77,7 +77,7 @@ class Evidence:
         ranks: Sequence[int] = (),
         place: Place | None = None,
     ) -> Loss:
-        """Returns a loss whose gain is no more than the iteration; `brief` is `text` where it isn't given."""
+        """Returns a loss whose gain is at most the iteration. `brief` defaults to `text`."""
         gain_ns = max(0.0, min(gain_ns, self.iteration_ns))
         share = gain_ns / self.iteration_ns if self.iteration_ns else 0.0
         return Loss(code, text, gain_ns, share, condition, remedy, list(ranks), brief or text, place)

@@ -113,8 +113,11 @@ def _same_ops(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> bool:
 
 
 def _shifted(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int, Int64] | None:
-    """Shifts, for profilers that started or stopped at different times, each rank's calls against the shortest
-    list, to the one position where operations, sizes and times all fit. None where none or several fit."""
+    """Matches the calls of profilers that started or stopped at different times.
+
+    Each rank's calls are shifted against the shortest list to the one position where operations, sizes and times
+    fit. Returns None if no position or several fit.
+    """
     if not all(traces[n].absolute_clock for n in rows):
         return None
     base = min(rows, key=lambda n: len(rows[n]))

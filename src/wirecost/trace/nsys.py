@@ -172,8 +172,9 @@ class Export:
         return {row[1] for row in self.rows(f'PRAGMA table_xinfo("{table}")') if row[6] == 0}
 
     def processes(self) -> list[int | None]:
-        """Returns the processes that ran kernels, by their `globalPid` in ascending order: each is a rank's. The
-        list is [None] where the export doesn't tell processes apart.
+        """Returns the processes that ran kernels, by their `globalPid` in ascending order. Each is a rank.
+
+        The list is [None] if the export doesn't distinguish processes.
 
         Raises:
             TraceError: for more than `MOST_PROCESSES`.

@@ -103,8 +103,10 @@ def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
 
 
 def plain_ns(text: bytes) -> int | None:
-    """Returns a number of microseconds in nanoseconds, as nearly all are written: 15 digits and three decimals at
-    most; None where it is written otherwise."""
+    """Returns a number of microseconds in nanoseconds, if it has at most 15 digits and three decimals; else None.
+
+    Nearly all times are written in this form.
+    """
     integer, dot, part = text.partition(b".")
     if len(integer) > _PLAIN_DIGITS or not integer.isdigit() or part not in NS_OF_FRACTION or len(dot) > len(part):
         return None

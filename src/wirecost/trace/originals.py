@@ -142,7 +142,7 @@ def _of_file(path: Path, of: tuple[int, str, int], rows: Rows) -> Iterator[dict[
 
 
 def _given(event: _Event, number: int, label: str, shift: int, rows: Rows) -> dict[str, Any] | None:
-    """Returns the event as it is written; None for what a viewer can't draw."""
+    """Returns the event as it is written; None if a viewer can't draw it."""
     if event.ph not in _TIMED and event.ph != "M":
         return None
     name = event.name[:_LONGEST_NAME] if isinstance(event.name, str) else str(event.name)[:_LONGEST_NAME]

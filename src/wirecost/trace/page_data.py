@@ -51,10 +51,10 @@ def _first(trace: RankTrace) -> int:
 
 
 def page_data(traces: TraceSet) -> tuple[dict[str, Any], Clock, str]:
-    """Returns (data, clock, what to say of it).
+    """Returns (data, clock, remarks for the reader).
 
     Raises:
-        TraceError: where no trace has a time line.
+        TraceError: if no trace has a time line.
     """
     drawn = [(t, w) for t, w in zip(traces.traces, traces.waits, strict=True) if t.timeline is not None]
     if not drawn:

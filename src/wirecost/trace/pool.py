@@ -36,9 +36,9 @@ def read_all(
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
-    """Returns what each file holds, in the order of `paths`; a file that is no trace gives its TraceError.
+    """Returns the traces of each file in the order of `paths`, or a TraceError for a file that is not a trace.
 
-    `progress` is told of bytes read (of the files as they are, compressed or not), from the calling thread.
+    `progress` gets the number of bytes read, as stored in the file, in calls from the calling thread.
     """
     workers = min(jobs or cores(), len(paths))
     if workers <= 1 or sum(p.stat().st_size for p in paths) < _SMALL_BYTES:

@@ -41,17 +41,17 @@ def read(
     """Reads profiler traces: files, directories, globs; .json, .json.gz, .json.zst, Nsight Systems .sqlite.
 
     Args:
-        window: where iterations come from: `auto`, `launches`, `gpu`, `cpu` (profiler steps), `whole`, or
+        window: the source of iterations: `auto`, `launches`, `gpu`, `cpu` (profiler steps), `whole`, or
             `name:REGEX` (see `windows.windows`).
-        comm_patterns: regular expressions of event names that are communication too.
-        ranks: `FILE=RANK` for files that don't tell their rank (FILE may be a glob).
-        jobs: worker processes; by default one for each core.
-        timeline: keep what `write_html` draws; a number keeps so many cells and events of each rank.
-        step_time_ns: the job's own step time without the profiler, to tell what the profiler adds.
-        progress: called with (bytes read, bytes in all).
+        comm_patterns: regular expressions of further event names that are communication.
+        ranks: `FILE=RANK` for files whose rank can't be determined (FILE may be a glob).
+        jobs: number of worker processes; by default one for each core.
+        timeline: whether to keep the data that `write_html` draws; a number limits each rank's cells and events.
+        step_time_ns: the job's own step time without the profiler, to compute the time that the profiler adds.
+        progress: called with (bytes read, total bytes).
 
     Raises:
-        TraceError: for paths that hold no trace, and ranks that can't be told apart.
+        TraceError: if paths hold no trace, or ranks are ambiguous.
     """
     check_choice(window)
     Classifier(comm_patterns := tuple(comm_patterns))

@@ -58,7 +58,7 @@ class Columns:
     """Device events of one file: int64 nanoseconds, without the base time.
 
     `correlation` and `external` join an event to the host call that launched it and to the operator around that
-    call; `shape` tells launches of one kernel with different grids apart; `why` indexes `reasons`.
+    call. `shape` distinguishes launches of one kernel with different grids. `why` indexes `reasons`.
     """
 
     start_ns: Int64
@@ -100,8 +100,11 @@ class Launches:
         return len(self.start_ns)
 
     def of(self, correlation: Int64) -> Int64:
-        """Returns the row of the host call of each correlation id, -1 where there is none or where several
-        processes have one of that id. Of nested calls with one id the outer one counts."""
+        """Returns the row of the host call of each correlation id; -1 if there is none or if several processes
+        have it.
+
+        Of nested calls with one id the outer one counts.
+        """
         row_of = np.full(len(correlation), NONE, dtype=np.int64)
         rows = np.flatnonzero(self.correlation >= 0)
         if len(rows) == 0 or len(correlation) == 0:
@@ -173,7 +176,7 @@ class Recorded:
 
     @cached_property
     def launch_ns(self) -> Int64:
-        """When the host began to launch each device event, -1 where that isn't recorded."""
+        """The time at which the host began to launch each device event; -1 is unknown."""
         rows = self.launch
         if len(self.launches) == 0:
             return rows

@@ -29,8 +29,7 @@ _scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw
 
 
 def scan_value(text: str, start: int) -> int | None:
-    """Returns where the JSON value that starts at `start` ends; None where there is none. `text` is bytes as
-    Latin-1."""
+    """Returns the end of the JSON value at `start`; None if there is none. `text` is bytes as Latin-1."""
     try:
         return _scan(text, start)[1]
     except (ValueError, RecursionError):
@@ -83,8 +82,10 @@ class Recovery:
         return events, at, False
 
     def _past_broken(self, buffer: bytes, start: int, events: list[Any]) -> tuple[int, bool]:
-        """Returns where to go on behind a broken element, and whether a separator was passed; salvages what it
-        can."""
+        """Returns the position after a broken element, and whether a separator was passed.
+
+        It adds the readable head of the element to `events`.
+        """
         match = _RESYNC.search(buffer, start + 1)
         if match is None:
             end, following, separated = len(buffer), len(buffer), True

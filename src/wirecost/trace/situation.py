@@ -99,9 +99,11 @@ def _before_optimizer(
     compute: Intervals,
     calls: tuple[Int64, Int64, Int64],
 ) -> Int64:
-    """Returns the compute between the end of each call, given as (launches, starts, ends), and the first kernel
-    that the next optimizer step launched; -1 where none follows. On a host's own time line nothing is launched:
-    work begins."""
+    """Returns the compute between the end of each call and the next optimizer step's first kernel; -1 if none
+    follows.
+
+    Calls are given as (launches, starts, ends). On a host's own time line, which has no launches, starts are used.
+    """
     launch, start, end = calls
     steps = [a.start_ns for a in recorded.cpu_annotations if _OPTIMIZER.search(a.name)]
     optimizers = np.sort(np.array(steps, dtype=np.int64))

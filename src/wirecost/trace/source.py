@@ -44,11 +44,12 @@ def magic(path: Path) -> bytes:
 
 
 def chunks(path: Path, diagnostics: DiagnosticCounts, progress: Progress | None = None) -> Iterator[bytes]:
-    """Yields the file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
+    """Yields the file's bytes in pieces of bounded size. They are decompressed according to the content, not the
+    name.
 
     A damaged or cut-off compressed stream ends the iteration and is counted in `diagnostics`. Raises TraceError
-    for what can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
-    `progress` is told how many bytes of the file itself were read.
+    for a file that can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
+    `progress` gets the number of bytes read from the file itself.
     """
     head = magic(path)
     with open_file(path, pipes=False, error=TraceError) as file:

@@ -1,9 +1,9 @@
-"""The events of a JSON trace, slice by slice in bounded memory; what is broken is told from what is sound.
+"""Reads the events of a JSON trace slice by slice in bounded memory, and separates broken parts from valid ones.
 
-Fast path: a slice of the event list is cut at a `},{` and decoded whole. A cut is right exactly when `[slice]`
-is valid JSON, because JSON reads from left to right: a slice that starts between two elements and is valid
-up to its end, ends between two elements. So no cut needs a second look, and a slice that doesn't decode goes
-through `recovery` event by event.
+On the fast path a slice of the event list is cut at a `},{` and decoded at once. A cut is right exactly if
+`[slice]` is valid JSON, because JSON is read from left to right: a slice that starts between two elements and is
+valid up to its end also ends between two elements. So no cut needs a second check, and a slice that can't be
+decoded goes through `recovery` event by event.
 """
 
 from __future__ import annotations

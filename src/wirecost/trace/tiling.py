@@ -23,12 +23,12 @@ _LAUNCH = re.compile(r"launch\w*kernel|kernellaunch", re.IGNORECASE)
 def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     """Returns the window on the device of each span of the host, given as (n, 2) integer ns in order of start.
 
-    A window runs from the first device event launched in its span to the first launched in the next; the last one,
-    and one before a pause of the host, to the end of its device events. What other streams run ahead of time (the
-    next step's data, say) doesn't end a step early: then the stream that does most work tells the starts.
+    A window runs from the first device event launched in its span to the first one launched in the next span. The
+    last window, and one before a pause of the host, ends with its device events. Work that other streams run
+    early, such as the next step's data, doesn't end a step: in that case the busiest stream defines the starts.
 
-    None where launches don't tell: a span that the host spent while the device worked has no device event launched
-    in it. A span without any device event has the window None.
+    Returns None if launches don't determine windows: no device event is launched in a span during which the device
+    worked. A span without any device event has the window None.
     """
     launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():
@@ -91,10 +91,9 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def _owners(launch: Int64, spans: Int64) -> Int64:
-    """Returns the span in which each event was launched, the last that began before; -1 before the first, after
-    the last.
+    """Returns the span in which each event was launched; -1 before the first and after the last span.
 
-    What is launched in a pause between spans belongs to the one before it.
+    Work launched in a pause between spans belongs to the span before it.
     """
     owner = np.searchsorted(spans[:, 0], launch, side="right") - 1
     owner[launch < 0] = -1

@@ -1,7 +1,7 @@
-"""Events decoded straight into what is needed of their category.
+"""Decodes events directly into the fields needed of their category.
 
-Most events of a trace are only looked at to be passed over. An event that is in the least unusual (another phase,
-a missing or odd field, an unknown category) fits none of these types and is decoded as a plain `Event`.
+Most events of a trace are skipped. An event that is unusual in any way (another phase, a missing or odd field, an
+unknown category) fits none of these types and is decoded as a plain `Event`.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class Decoder(Protocol):
     event_decoder: msgspec.json.Decoder[Any]
 
     def __call__(self, text: bytes) -> list[Any]:
-        """Returns the events of a list. Raises msgspec.MsgspecError or RecursionError where it is none."""
+        """Returns the events of a list. Raises msgspec.MsgspecError or RecursionError if the text is no valid
+        list.
+        """
         ...
 
 
