@@ -269,12 +269,12 @@ def cluster_a(reference: Path, write: bool) -> None:
     free = [p for p, f in zip(properties, fitted, strict=True) if f.determined]
     start = {p.name: p.start for p in properties}
     for workload in sorted({row.parameters["workload"] for row in problem.table}):
-        seen = [r.parameters["workload"] == workload or r.parameters["gpus"] == "2" for r in problem.table]
-        errors = leave_out(problem, free, start, [~np.array(seen)])
+        in_fit = [r.parameters["workload"] == workload or r.parameters["gpus"] == "2" for r in problem.table]
+        errors = leave_out(problem, free, start, [~np.array(in_fit)])
         assert errors is not None
         print(
             f"  {workload} and one-node rows seen, the others predicted: mean error "
-            f"{np.nanmean(np.abs(errors)):.4f}, n {len(seen) - sum(seen)}"
+            f"{np.nanmean(np.abs(errors)):.4f}, n {len(in_fit) - sum(in_fit)}"
         )
 
 

@@ -48,9 +48,9 @@ def process_group(device: str) -> Iterator[None]:
 def run_section(arguments: argparse.Namespace) -> None:
     section = Section(arguments)
     with process_group(arguments.device):
-        found = SECTIONS[arguments.section](section)
+        result = SECTIONS[arguments.section](section)
     if section.rank == 0:
-        print(RESULT + json.dumps(dataclasses.asdict(found)), flush=True)
+        print(RESULT + json.dumps(dataclasses.asdict(result)), flush=True)
 
 
 def launch(
@@ -61,8 +61,10 @@ def launch(
     ranks: int = 1,
     gpu: int | None = None,
 ) -> Result | None:
-    """Runs a section in processes of its own, on one GPU of the machine only where it is said which; None where it
-    failed or time ran out, which it says."""
+    """Runs a section in separate processes; prints the reason and returns None if it failed or time ran out.
+
+    `gpu` limits the section to one GPU of the machine.
+    """
     label = f"{section} {' '.join(extra)}"
     if time.monotonic() >= deadline:
         print(f"{label}: skipped, no time left", flush=True)
@@ -111,23 +113,21 @@ def launch(
             if process.returncode > 0:
                 print("\n    ".join([f"{label}: failed", *lines[-8:]]), flush=True)
                 return None
-    found = [line for line in texts[0] if line.startswith(RESULT)]
-    if not found:
+    result_lines = [line for line in texts[0] if line.startswith(RESULT)]
+    if not result_lines:
         print(f"{label}: failed without a word", flush=True)
         return None
-    return Result(**json.loads(found[0].removeprefix(RESULT)))
+    return Result(**json.loads(result_lines[0].removeprefix(RESULT)))
 
 
 def on_both(arguments: argparse.Namespace, deadline: float, section: str, *extra: str) -> list[Result | None]:
-    """Runs a section alone on each GPU at the same time, which gives the speed of two ranks without
-    communication.
-    """
+    """Runs a section alone on each GPU at the same time: the speed of two ranks without communication."""
     with ThreadPoolExecutor(2) as threads:
         return list(threads.map(lambda gpu: launch(arguments, deadline, section, *extra, gpu=gpu), range(2)))
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """What matters most comes first, in case that time runs out."""
+    """Runs the sections. The most important ones come first, in case that time runs out."""
     deadline = time.monotonic() + arguments.seconds
     first, *others = arguments.loss.split(",")
     models = arguments.models.split(",")
@@ -140,11 +140,11 @@ def run(arguments: argparse.Namespace) -> None:
             return None
         size = micro_batch or (2 if arguments.tiny else MICRO_BATCHES[model])
         of_model = ("--model", model, "--micro-batch", str(size))
-        found = launch(arguments, deadline, section, *of_model, *extra, ranks=ranks)
-        if found is not None:
+        result = launch(arguments, deadline, section, *of_model, *extra, ranks=ranks)
+        if result is not None:
             compared = plain.get(model) if ranks == 1 and micro_batch is None else None
-            print(f"{model} x {size}: {found.line(compared)}", flush=True)
-        return found
+            print(f"{model} x {size}: {result.line(compared)}", flush=True)
+        return result
 
     for model in models:
         plain[model] = show(model, "baseline")
@@ -156,8 +156,8 @@ def run(arguments: argparse.Namespace) -> None:
 
         def efficiency(of: str, apart: list[Result], both: Result | None, model: str = model) -> None:
             if len(apart) == 2 and both is not None:
-                mean = statistics.mean(one.tokens_per_s for one in apart)
-                slower = min(one.tokens_per_s for one in apart)
+                mean = statistics.mean(result.tokens_per_s for result in apart)
+                slower = min(result.tokens_per_s for result in apart)
                 print(
                     f"{model}: data-parallel efficiency of {of} {100 * both.tokens_per_s / mean:.1f} % of the two "
                     f"GPUs' mean, {100 * both.tokens_per_s / slower:.1f} % of the slower one's alone",
@@ -167,11 +167,11 @@ def run(arguments: argparse.Namespace) -> None:
         def apart(section: str, *extra: str, model: str = model) -> list[Result]:
             size = 2 if arguments.tiny else MICRO_BATCHES[model]
             of_model = ("--model", model, "--micro-batch", str(size))
-            found = on_both(arguments, deadline, section, *of_model, *extra)
-            for gpu, one in enumerate(found):
-                if one is not None:
-                    print(f"{model} x {size}, both GPUs at once, {gpu}: {one.line(None)}", flush=True)
-            return [one for one in found if one is not None]
+            results = on_both(arguments, deadline, section, *of_model, *extra)
+            for gpu, result in enumerate(results):
+                if result is not None:
+                    print(f"{model} x {size}, both GPUs at once, {gpu}: {result.line(None)}", flush=True)
+            return [result for result in results if result is not None]
 
         both = apart("ours", "--loss", first)
         for plan in ("ddp", "zero1"):

@@ -292,11 +292,11 @@ def run_cases(folder: Path) -> None:
     from wirecost.train.loop import train as train_rank
 
     rank = int(os.environ["RANK"])
-    given = json.loads((folder / "cases.json").read_text())
-    experiments = [Experiment.model_validate(settings) for settings in given["experiments"]]
+    request = json.loads((folder / "cases.json").read_text())
+    experiments = [Experiment.model_validate(settings) for settings in request["experiments"]]
     torch.set_num_threads(1)
-    if given["compiler"] != "inductor":
-        torch.compiler.set_default_backend(given["compiler"])
+    if request["compiler"] != "inductor":
+        torch.compiler.set_default_backend(request["compiler"])
     if experiments[0].device is Device.CUDA:
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)

@@ -66,7 +66,9 @@ class PlainGPT(nn.Module):
 
 
 def baseline(section: Section) -> Result:
-    """Plain PyTorch: autocast, torch.compile, fused AdamW, gradient clipping; DistributedDataParallel on two."""
+    """Times plain PyTorch: autocast, torch.compile, fused AdamW, gradient clipping; DistributedDataParallel on two
+    GPUs.
+    """
     model: nn.Module = PlainGPT(section.workload).to(section.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     if section.arguments.compile:
@@ -175,7 +177,7 @@ def experiment(section: Section, plan: Plan, micro_batches: int = 1) -> Experime
 
 
 def ours(section: Section) -> Result:
-    """The engine, alone or as a data-parallel group; in blocks with measuring and without, in turn."""
+    """Times the engine, alone or as a data-parallel group, in alternating blocks with and without measuring."""
     arguments = section.arguments
     plan = Plan(
         name="speed",
@@ -205,20 +207,25 @@ def ours(section: Section) -> Result:
         if not number % 2:
             off += section.timed(loop.unmeasured, block)
     ranks = f", {section.world} ranks {arguments.plan}" if section.world > 1 else ""
-    made = section.made(f"engine, {arguments.loss} loss{ranks}", on, loop.measured, parameters, off)
-    return dataclasses.replace(made, phases_ms=loop.phases_ms())
+    result = section.made(f"engine, {arguments.loss} loss{ranks}", on, loop.measured, parameters, off)
+    return dataclasses.replace(result, phases_ms=loop.phases_ms())
 
 
 @dataclasses.dataclass(frozen=True)
 class MegatronIteration:
-    """`run(last)` trains a micro-batch, and steps after the last."""
+    """An iteration of Megatron-Core. `run(last)` trains a micro-batch, and makes the optimizer step after the last
+    one.
+    """
 
     run: Callable[[bool], None]
     parameters: int
 
 
 def megatron_iteration(section: Section, tensor: int = 1) -> MegatronIteration:
-    """Megatron-Core's GPT of its local layer spec, BF16 weights; fused AdamW and clipping as the others."""
+    """Returns an iteration of Megatron-Core's GPT with its local layer spec.
+
+    Its weights are BF16. It uses fused AdamW and gradient clipping, like the other sides.
+    """
     from megatron.core import parallel_state, tensor_parallel  # pyright: ignore[reportMissingImports]
     from megatron.core.models.gpt import GPTModel  # pyright: ignore[reportMissingImports]
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # pyright: ignore[reportMissingImports]
@@ -259,8 +266,8 @@ def megatron_iteration(section: Section, tensor: int = 1) -> MegatronIteration:
 
 
 def megatron(section: Section) -> Result:
-    made = megatron_iteration(section)
-    return section.result("Megatron-Core, local spec", lambda: made.run(True), made.parameters)
+    iteration = megatron_iteration(section)
+    return section.result("Megatron-Core, local spec", lambda: iteration.run(True), iteration.parameters)
 
 
 SECTIONS = {"baseline": baseline, "ours": ours, "megatron": megatron}

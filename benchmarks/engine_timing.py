@@ -68,11 +68,11 @@ class Result:
 
 
 def workload_of(model: str, *, tiny: bool) -> Workload:
-    found = validate(Workload, named("workload", model), model)
+    preset = validate(Workload, named("workload", model), model)
     changes: dict[str, Any] = {"vocab_size": VOCABULARY}
     if tiny:
         changes = {"vocab_size": 256, "layers": 2, "hidden": 32, "heads": 2, "sequence_length": 32}
-    return found.model_copy(update=changes)
+    return preset.model_copy(update=changes)
 
 
 def flop_per_token(workload: Workload, parameters: int) -> float:
@@ -131,17 +131,17 @@ class Section:
             iteration()
             event.record()
         self.synchronize()
-        return [one.elapsed_time(two) for one, two in itertools.pairwise(events)]
+        return [begin.elapsed_time(end) for begin, end in itertools.pairwise(events)]
 
     def issue_ms(self, iteration: Iteration) -> float:
-        found = []
+        times_ms = []
         for _ in range(3):
             self.synchronize()
             start = time.perf_counter()
             iteration()
-            found.append((time.perf_counter() - start) * 1e3)
+            times_ms.append((time.perf_counter() - start) * 1e3)
         self.synchronize()
-        return statistics.median(found)
+        return statistics.median(times_ms)
 
     def result(self, name: str, iteration: Iteration, parameters: int) -> Result:
         for _ in range(self.arguments.warmup):

@@ -21,12 +21,12 @@ NETWORKS = {"RDMA": "pinnacles-a-rdma", "IPoIB": "pinnacles-a-ipoib", "TCP": "pi
 
 
 def run(workload: str, cluster: str, stack: str, gpus: int, micro: int, batch: int, **plan: object) -> Prediction:
-    made = Plan.model_validate({"name": "finding", "precision": "fp16", **plan})
+    layout = Plan.model_validate({"name": "finding", "precision": "fp16", **plan})
     machine = with_nodes(load_spec("cluster", cluster), gpus)
     return predict(
         setup(
             load_spec("workload", workload),
-            made,
+            layout,
             machine,
             stack=stack,
             gpus=gpus,
@@ -60,11 +60,13 @@ def networks() -> str:
                 micro, batch = (16 // gpus, 16) if kind == "data" else (4, 64)
                 if kind == "pipeline":
                     plan |= {"pipeline_parallel": gpus}
-                found = {
+                predictions = {
                     name: run(workload, cluster, "megatron-lm-v3", gpus, micro, batch, **plan)
                     for name, cluster in NETWORKS.items()
                 }
-                ratios = {name: seconds(found[name]) / seconds(found["RDMA"]) for name in ("IPoIB", "TCP")}
+                ratios = {
+                    name: seconds(predictions[name]) / seconds(predictions["RDMA"]) for name in ("IPoIB", "TCP")
+                }
                 for name, ratio in ratios.items():
                     gains[kind][name].append(ratio)
                 body.append(
@@ -72,7 +74,7 @@ def networks() -> str:
                         workload,
                         kind,
                         str(gpus),
-                        *(f"{seconds(r):.2f} s, {100 * fraction(r):.0f} %" for r in found.values()),
+                        *(f"{seconds(r):.2f} s, {100 * fraction(r):.0f} %" for r in predictions.values()),
                         f"{ratios['IPoIB']:.1f}x",
                         f"{ratios['TCP']:.1f}x",
                     ]
@@ -90,13 +92,13 @@ def networks() -> str:
 
 
 def shares() -> str:
-    """All-reduce's share on 8 GPUs, mean over the four workloads, beside that of the interconnect study."""
+    """Compares all-reduce's share on 8 GPUs, as the mean of the four workloads, with the interconnect study."""
     body = []
-    said = {"strong": ("53 / 82 / 92 %", 2), "weak": ("51 / 81 / 91 %", 4)}
-    for scaling, (measured, micro) in said.items():
+    measurements = {"strong": ("53 / 82 / 92 %", 2), "weak": ("51 / 81 / 91 %", 4)}
+    for scaling, (measured, micro) in measurements.items():
         means = []
         for cluster in NETWORKS.values():
-            found = [
+            fractions = [
                 fraction(
                     run(
                         w,
@@ -110,22 +112,25 @@ def shares() -> str:
                 )
                 for w in INTERCONNECT_WORKLOADS
             ]
-            means.append(sum(found) / len(found))
+            means.append(sum(fractions) / len(fractions))
         body.append([scaling, " / ".join(f"{100 * m:.0f}" for m in means) + " %", measured])
     return table(["scaling", "predicted (RDMA / IPoIB / TCP)", "interconnect study"], body)
 
 
 def slingshot_cluster() -> str:
-    """The study's 73 % on its Slingshot cluster, and the network rate at which the model would give it."""
-    found = run("gpt-2-large", "cluster-b", "megatron-lm-v3", 16, 12, 192, recompute="full")
-    link = found.setup.cluster.inter_node
+    """Compares the study's 73 % on its Slingshot cluster, and gives the network rate at which the model predicts
+    it.
+    """
+    prediction = run("gpt-2-large", "cluster-b", "megatron-lm-v3", 16, 12, 192, recompute="full")
+    link = prediction.setup.cluster.inter_node
     assert link.efficiency is not None
-    rest = seconds(found) * (1 - fraction(found))
-    needed = link.efficiency * float(found.times.gradient_s) / (0.73 / 0.27 * rest)
+    rest = seconds(prediction) * (1 - fraction(prediction))
+    needed = link.efficiency * float(prediction.times.gradient_s) / (0.73 / 0.27 * rest)
     return (
         "GPT-2-Large on 16 GPUs of that cluster (preset `cluster-b`), global batch 192: the study says that the\n"
         "all-reduce takes 73 % of the iteration. The model predicts "
-        f"{100 * fraction(found):.0f} % (with recomputation, without which the model does\nnot fit into memory). "
+        f"{100 * fraction(prediction):.0f} % "
+        "(with recomputation, without which the model does\nnot fit into memory). "
         f"73 % would need a network that gives {100 * needed:.0f} % of Slingshot's line rate; collective\n"
         f"benchmarks of such nodes reach {100 * link.efficiency:.0f} %. That is a rate of sockets rather than of "
         "RDMA. No publication\nsays which it was, so the claim is not part of the fit."
@@ -133,7 +138,7 @@ def slingshot_cluster() -> str:
 
 
 def data_against_tensor() -> str:
-    """Throughput on n GPUs over n times that on one node's GPU, data and tensor parallel."""
+    """Compares data and tensor parallelism by the throughput on n GPUs over n times that of a single GPU."""
     body = []
     for workload in ("gpt-1.3b", "gpt-3.6b"):
         alone = 2048 * 8 / seconds(run(workload, "thetagpu-80", "megatron-lm-2021", 1, 4, 8, recompute="full"))
@@ -163,7 +168,7 @@ def data_against_tensor() -> str:
 
 
 def tensor_degree() -> str:
-    """Time against the tensor-parallel degree, on nodes of 4 and of 8 GPUs."""
+    """Compares the time by tensor-parallel degree, on nodes of 4 and of 8 GPUs."""
     body = []
     for cluster, per_node in (("polaris", 4), ("thetagpu-80", 8)):
         cells = {}
@@ -200,7 +205,10 @@ def _cell(time: float, comm: float, fits: bool) -> str:
 
 
 def pipeline_degree() -> str:
-    """Time against the pipeline degree where the network is slow: gradients leave the network once PP >= nodes."""
+    """Compares the time by pipeline degree on a slow network.
+
+    Once PP reaches the number of nodes, gradients no longer cross the network.
+    """
     body = []
     for nodes in (2, 4, 8):
         gpus = 4 * nodes

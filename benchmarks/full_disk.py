@@ -77,16 +77,18 @@ def try_size(study: Path, where: Path, kib: int, counts: Counts, *, blind: bool)
         lines = [line for line in first.stderr.splitlines() if line.startswith("wirecost: ")]
         if first.returncode == 0:
             counts.finished += 1
-            said = "finished"
+            message = "finished"
         else:
             counts.stopped += 1
-            said = lines[-1] if lines else first.stderr[-300:]
-            file = re.sub(r"_[0-9a-f]{10}|rank-\d+|-[0-9a-f]{12}", "", said.split(": ")[1].removeprefix(str(out)))
+            message = lines[-1] if lines else first.stderr[-300:]
+            file = re.sub(
+                r"_[0-9a-f]{10}|rank-\d+|-[0-9a-f]{12}", "", message.split(": ")[1].removeprefix(str(out))
+            )
             counts.stopped_by[re.sub(r"^/experiments/[^/]*", "EXPERIMENT", file) or "the store"] += 1
             if first.returncode != 2 or len(lines) != 1 or "Traceback" in first.stderr:
                 counts.wrong.append(f"{kib} KiB: exit code {first.returncode}: {first.stderr[-2000:]}")
-            if "No space left" not in said or "--resume" not in said:
-                counts.wrong.append(f"{kib} KiB: says {said}")
+            if "No space left" not in message or "--resume" not in message:
+                counts.wrong.append(f"{kib} KiB: says {message}")
         if (out / "experiments").is_dir():
             contents = Store(out).contents(every_byte=True)
             false = [r.directory.name for r in contents.results if r.outcome.status is not Status.DONE]
@@ -104,7 +106,7 @@ def try_size(study: Path, where: Path, kib: int, counts: Counts, *, blind: bool)
     finally:
         subprocess.run(["umount", str(where)], check=True)
         where.rmdir()
-    return said
+    return message
 
 
 def own_mounts() -> None:
@@ -144,8 +146,8 @@ def main() -> int:
             )
         )
         for kib in sizes:
-            said = try_size(study, folder / "disk", kib, counts, blind=options.blind)
-            print(f"{kib} KiB: {said}", file=sys.stderr, flush=True)
+            message = try_size(study, folder / "disk", kib, counts, blind=options.blind)
+            print(f"{kib} KiB: {message}", file=sys.stderr, flush=True)
     print(json.dumps({"sizes": len(list(sizes)), **vars(counts)}, indent=1))
     return 1 if counts.wrong else 0
 

@@ -40,14 +40,16 @@ WIDTHS = {
 
 @dataclass
 class Case:
-    """`held` is predicted under `stack`, after a fit of `free` to `seen` (none: the stack as it is). `unfitted`
-    names what besides the stack the fit did not see: gpu, network, or a GPU
-    whose efficiencies are those of a sibling."""
+    """One case: `held_out` is predicted under `stack`, after a fit of `free` to `fitted`.
+
+    Without `fitted` rows the stack is used as it is. `unfitted` names what else the fit did not see: gpu, network,
+    or sibling, a GPU whose efficiencies are those of a sibling.
+    """
 
     name: str
-    held: Sequence[TableRow]
+    held_out: Sequence[TableRow]
     stack: str
-    seen: Sequence[TableRow] = ()
+    fitted: Sequence[TableRow] = ()
     free: Sequence[str] = ()
     start: Mapping[str, float] = field(default_factory=dict)
     unfitted: tuple[str, ...] = ()
@@ -84,10 +86,10 @@ def defaults(rows: Sequence[TableRow]) -> dict[str, float]:
 
 def judge(case: Case) -> Judged:
     values: Values = dict(case.start)
-    if case.seen:
+    if case.fitted:
         free = [free_preset(name, case.start.get(name)) for name in case.free]
-        values |= {p.name: p.value for p in solve(free, IterationRows(case.seen).errors, evaluations=40)}
-    problem = IterationRows(under(case.held, case.stack))
+        values |= {p.name: p.value for p in solve(free, IterationRows(case.fitted).errors, evaluations=40)}
+    problem = IterationRows(under(case.held_out, case.stack))
     errors = np.log(problem.predict(values) / problem.measured)
     widths = [stack_named(case.stack).accuracy.spread]
     widths += [WIDTHS[name] for name in case.unfitted]
@@ -95,7 +97,10 @@ def judge(case: Case) -> Judged:
 
 
 def cases(reference: Path) -> list[Case]:
-    """One source held out of those that share a stack, then every source under the stack of nobody."""
+    """Returns the cases: first each source held out of the fit of those that share its stack.
+
+    Then every source is predicted under the generic stack, which was fitted to none of them.
+    """
 
     def table(name: str) -> list[TableRow]:
         own = OWN / f"{name}.csv"
@@ -113,7 +118,7 @@ def cases(reference: Path) -> list[Case]:
     other = {f"stack megatron-lm-2021 {p}": float(stack_named("megatron-deepspeed").value(p)) for p in UNFUSED}
     both, mds = ("gpu", "network"), "megatron-deepspeed"
     begin = defaults(multi) | defaults(single)
-    found = [
+    listed = [
         Case("Korthikanti, stack from SC'21", korthikanti, "megatron-lm-2021", sc21, lm, other),
         Case("SC'21, stack from Korthikanti", sc21, "megatron-lm-2021", korthikanti, lm, other),
         Case("vTrain multi-node, stack from both", multi, "megatron-lm-2021", sc21 + korthikanti, lm, other),
@@ -123,27 +128,29 @@ def cases(reference: Path) -> list[Case]:
     ]  # fmt: skip
     for name, rows, stage in (("MosaicML", mosaic, "fsdp-flash"), ("Megatron-Bridge", bridge, "megatron-core")):
         for device in sorted({row.key.gpu for row in rows}):
-            held = [row for row in rows if row.key.gpu == device]
-            seen = [row for row in rows if row.key.gpu != device]
-            links = {row.key.inter for row in held} - {row.key.inter for row in seen}
+            held_out = [row for row in rows if row.key.gpu == device]
+            fitted = [row for row in rows if row.key.gpu != device]
+            links = {row.key.inter for row in held_out} - {row.key.inter for row in fitted}
             free = [p for p in stages[stage].free if p.split()[1] not in {device, *links}]
-            start = dict(stages[stage].start) | defaults(held)
+            start = dict(stages[stage].start) | defaults(held_out)
             start = {p: v for p, v in start.items() if not p.startswith("link") or p.split()[1] in links}
             unfitted = both if links else ("gpu",)
-            found.append(Case(f"{name} on {device}, its other GPUs", held, stage, seen, free, start, unfitted))
+            listed.append(
+                Case(f"{name} on {device}, its other GPUs", held_out, stage, fitted, free, start, unfitted)
+            )
     for pair in SIBLINGS:
         for device, sibling in (pair, pair[::-1]):
             rows = [row for row in mosaic + bridge if row.key.gpu == device]
             start = {f"gpu {device} {key}": float(getattr(gpu(sibling), key)) for key in UNFITTED_GPU}
             name, stack = f"{device}, efficiencies of {sibling}", rows[0].key.stack
-            found.append(Case(name, rows, stack, start=start, unfitted=("sibling",)))
+            listed.append(Case(name, rows, stack, start=start, unfitted=("sibling",)))
     everyone = {
         "vTrain single-node": single, "vTrain multi-node": multi, "SC'21": sc21, "Korthikanti": korthikanti,
         "MosaicML": mosaic, "Megatron-Bridge": bridge, "one H100": own,
     }  # fmt: skip
     for name, rows in everyone.items():
         crosses = any(row.layout.world > row.key.gpus_per_node for row in rows)
-        found.append(
+        listed.append(
             Case(
                 f"{name}, stack unknown",
                 rows,
@@ -154,20 +161,20 @@ def cases(reference: Path) -> list[Case]:
         )
     modern = (("MosaicML", mosaic), ("Megatron-Bridge", bridge))
     for name, rows in modern:
-        found.append(Case(f"{name}, stack torchtitan", rows, "torchtitan", start=defaults(rows), unfitted=both))
-    return found
+        listed.append(Case(f"{name}, stack torchtitan", rows, "torchtitan", start=defaults(rows), unfitted=both))
+    return listed
 
 
 def show(judged: Sequence[Judged]) -> None:
     head = ("rows", "error", "bias", "stated", "held")
     print(f"{'source that the fit did not see':44s} " + " ".join(f"{h:>8s}" for h in head))
-    for one in judged:
-        e = np.expm1(one.errors)
+    for result in judged:
+        e = np.expm1(result.errors)
         print(
-            f"{one.case.name:44s} {len(e):8d} {100 * np.abs(e).mean():6.1f} % {100 * e.mean():+6.1f} % "
-            f"x{np.exp(one.spread):7.2f} {100 * one.coverage:6.0f} %"
+            f"{result.case.name:44s} {len(e):8d} {100 * np.abs(e).mean():6.1f} % {100 * e.mean():+6.1f} % "
+            f"x{np.exp(result.spread):7.2f} {100 * result.coverage:6.0f} %"
         )
-    coverage = [one.coverage for one in judged]
+    coverage = [result.coverage for result in judged]
     print(f"held, each source counting once: {100 * np.mean(coverage):.0f} % (stated: 90 %)")
 
 

@@ -36,9 +36,9 @@ def main() -> int:
     late = 0
     for (kind, signal_name), ended in sorted(groups.items()):
         slowest_s = max(killed.gone_after_s for killed in ended)
-        left = sum(bool(killed.left) for killed in ended)
+        leaked = sum(bool(killed.left) for killed in ended)
         late += sum(killed.gone_after_s > WANTED_S for killed in ended)
-        print(f"{kind:32} {signal_name:8} {len(ended):5} {left:15} {slowest_s:11.1f} s")
+        print(f"{kind:32} {signal_name:8} {len(ended):5} {leaked:15} {slowest_s:11.1f} s")
     new = sorted(set(Path("/dev/shm").iterdir()) - shared_memory)
     print(f"{options.count} ended, {late} not gone within {WANTED_S:.0f} s, {len(new)} files left in /dev/shm")
     return 1 if late or new else 0

@@ -1,5 +1,7 @@
-"""Steps that run side by side: first those that only check and share all GPUs, then those that time, each on GPUs
-of its own (CUDA_VISIBLE_DEVICES)."""
+"""Runs steps side by side: checks share all GPUs and run first, then timed steps run on GPUs of their own.
+
+Each timed step gets its GPUs in CUDA_VISIBLE_DEVICES.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ TAIL_LINES = 14
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`gpus` of its own, 0: it shares all; the last `lines` of its log are shown."""
+    """A step with `gpus` GPUs of its own; with 0 it shares all. The last `lines` lines of its log are shown."""
 
     name: str
     gpus: int
@@ -71,20 +73,23 @@ def report(running: Running, ending: str) -> None:
 
 
 def may_start(waiting: Sequence[Step], running: Sequence[Running], free: int) -> Step | None:
-    """The next in line. What times waits for all that shares, and isn't overtaken for its GPUs."""
+    """Returns the next step that may start; None if none may.
+
+    A timed step waits until all steps that share GPUs have ended, and no later step takes its GPUs first.
+    """
     sharing = [step for step in waiting if not step.gpus]
     if sharing:
         return sharing[0]
-    if not waiting or waiting[0].gpus > free or not all(one.devices for one in running):
+    if not waiting or waiting[0].gpus > free or not all(lane.devices for lane in running):
         return None
     return waiting[0]
 
 
 def run(steps: Sequence[Step], gpus: Sequence[str], out: Path, deadline: float) -> list[str]:
-    """Starts steps in their order, first come first served; returns the names of those that failed or never ran.
+    """Starts steps in their order, as GPUs become free. Returns the names of steps that failed or never ran.
 
-    Each is a process group with its log in `out`, ended when its time or the whole's (`deadline`, on the monotonic
-    clock) is up. As one ends, a line is printed with what its log ends with.
+    Each step is a process group with its log in `out`. It is ended at its time limit or at `deadline` (on the
+    monotonic clock). When a step ends, a line is printed with the last lines of its log.
     """
     free, waiting, running = list(gpus), [s for s in steps if s.gpus <= len(gpus)], []
     bad = [s.name for s in steps if s.gpus > len(gpus)]
@@ -96,24 +101,24 @@ def run(steps: Sequence[Step], gpus: Sequence[str], out: Path, deadline: float) 
                 waiting.remove(step)
             time.sleep(0.2)
             now = time.monotonic()
-            for one in list(running):
-                code = one.process.poll()
-                late = now > min(deadline, one.started + one.step.limit_s)
+            for lane in list(running):
+                code = lane.process.poll()
+                late = now > min(deadline, lane.started + lane.step.limit_s)
                 if code is None and not late:
                     continue
                 if code is None:
-                    one.stop()
-                report(one, "cut, no time left" if code is None else "done" if code == 0 else f"failed ({code})")
+                    lane.stop()
+                report(lane, "cut, no time left" if code is None else "done" if code == 0 else f"failed ({code})")
                 if code != 0:
-                    bad.append(one.step.name)
-                running.remove(one)
-                free += one.devices
+                    bad.append(lane.step.name)
+                running.remove(lane)
+                free += lane.devices
             if now > deadline:
                 bad += [step.name for step in waiting]
                 waiting.clear()
     finally:
-        for one in running:
-            one.stop()
+        for lane in running:
+            lane.stop()
     return bad
 
 

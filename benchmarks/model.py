@@ -73,7 +73,7 @@ def speed(count: int = 8192, repeats: int = 12) -> dict[str, float]:
         virtual=full.virtual,
         recompute=full.recompute,
     )
-    found = {}
+    per_second = {}
     for name, layout in (("every strategy mixed", full), ("TP x PP x DP x micro-batch", plain)):
         iterate(shape, layout, machine)
         best = float("inf")
@@ -82,8 +82,8 @@ def speed(count: int = 8192, repeats: int = 12) -> dict[str, float]:
             iterate(shape, layout, machine)
             iterate_memory(shape, layout, machine)
             best = min(best, time.process_time() - began)
-        found[name] = count / best
-    return found
+        per_second[name] = count / best
+    return per_second
 
 
 def startup(repeats: int = 7) -> tuple[float, float]:
@@ -105,12 +105,12 @@ def startup(repeats: int = 7) -> tuple[float, float]:
         "-B",
         "512",
     ]
-    taken = []
+    times_s = []
     for _ in range(repeats):
         began = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        taken.append(time.perf_counter() - began)
-    return sorted(taken)[len(taken) // 2], min(taken)
+        times_s.append(time.perf_counter() - began)
+    return sorted(times_s)[len(times_s) // 2], min(times_s)
 
 
 def errors(reference: Path) -> None:
@@ -124,11 +124,11 @@ def errors(reference: Path) -> None:
             continue
         result = validate_table(path)
         e = np.array([r.error for r in result.rows if r.error is not None])
-        held = np.mean([r.low <= r.measured <= r.high for r in result.rows if r.low and r.high and r.measured])
+        coverage = np.mean([r.low <= r.measured <= r.high for r in result.rows if r.low and r.high and r.measured])
         target = f"{TARGETS[table]} %" if table in TARGETS else "-"
         print(
             f"{table:24s} {len(e):5d} {100 * np.abs(e).mean():5.1f} % {100 * e.mean():+5.1f} % {target:>7s} "
-            f"{100 * held:7.0f} %   {', '.join(peers)}"
+            f"{100 * coverage:7.0f} %   {', '.join(peers)}"
         )
     path = reference / "comm_fraction_cluster_a.csv"
     if path.exists():

@@ -69,7 +69,7 @@ KINDS = (
 
 
 def make_study(cells: int, iterations: int) -> Study:
-    """A matrix of at least `cells` cells."""
+    """Returns a study whose matrix has at least `cells` cells."""
     workloads, networks, plans = SHAPES.get(cells, (-(-cells // 400), 10, 10))
     sync = ("all_reduce", "ddp", "zero1", "zero2", "zero3")
     return Study.model_validate(
@@ -102,7 +102,7 @@ def make_study(cells: int, iterations: int) -> Study:
 
 
 def make_breakdown(e: Experiment, draw: random.Random) -> Breakdown:
-    """An iteration of compute that depends on the workload, and communication that depends on the network."""
+    """Returns a breakdown whose compute depends on the workload and whose communication depends on the network."""
     assert e.network.emulate is not None
     assert e.network.emulate.rate is not None
     rate_bps = 0.98 * e.network.emulate.rate
@@ -188,7 +188,7 @@ def counter_lines(hosts: int, samples: int = 60) -> str:
 
 
 def sample_lines(breakdown: Breakdown, rank: int) -> str:
-    """Returns the fields of the samples that are read for the network over time."""
+    """Returns lines with the fields of samples that the report over time reads."""
     spans = [(i.start_ns or 0, i.parts.window_ns) for i in breakdown.iterations if i.rank == rank]
     rows = [{"warmup": False, "start_ns": start, "end_ns": start + window} for start, window in spans]
     return "".join(json.dumps(row) + "\n" for row in rows)
@@ -230,7 +230,7 @@ def make_store(root: Path, cells: int, iterations: int) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one report took, and how large its page is, or what it printed."""
+    """The cost of one report, and the size of its page or of its output."""
 
     exit_code: int
     cpu_s: float

@@ -61,14 +61,14 @@ ALONE_S = 5.0
 
 def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
     """Returns studies of each workload on one GPU, in every precision and micro-batch of the study."""
-    made = []
+    studies = []
     mine = list(experiments)
     loopback = validate(Network, named("network", "loopback"), "network")
     inside = next((e.network for e in mine if e.network.inside), loopback)
     for workload in study.workloads:
         cells = [e for e in mine if e.workload == workload]
         precisions = {e.plan.precision: None for e in cells}
-        made.append(
+        studies.append(
             study.model_copy(
                 update={
                     "name": f"alone-{study.name}-{workload.name}"[:60],
@@ -86,7 +86,7 @@ def alone(study: Study, experiments: Iterable[Experiment]) -> list[Study]:
                 }
             )
         )
-    return made
+    return studies
 
 
 ONE_CORE = "taskset -c 0 "
@@ -95,8 +95,8 @@ ONE_CORE = "taskset -c 0 "
 
 def run_study(study: Study, store: Path, gpus: int, out: Path, prefix: str = "") -> Step | None:
     """Returns a step that runs the experiments without a stored result; None if all have one."""
-    held = Store(store)
-    if all(held.is_finished(e) for e in study.experiments()):
+    results = Store(store)
+    if all(results.is_finished(e) for e in study.experiments()):
         return None
     path = out / "lanes" / f"{store.name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +111,8 @@ def slots(experiment: Experiment) -> int:
 
 
 def benches(experiments: Iterable[Experiment], out: Path, gpus: int) -> list[Step]:
-    """One step for each network and shape that experiments communicate over, with the machine to itself."""
-    found: dict[str, Step] = {}
+    """Returns one step for each network and shape that experiments use. Each has the machine to itself."""
+    steps: dict[str, Step] = {}
     for e in experiments:
         path = out / "bench" / f"{e.network.name}-{e.hosts}x{e.ranks_per_host}.json"
         if e.ranks == 1 or path.exists():
@@ -127,8 +127,8 @@ def benches(experiments: Iterable[Experiment], out: Path, gpus: int) -> list[Ste
             f"--format json > {shlex.quote(str(path))}.partial && mv {shlex.quote(str(path))}.partial "
             f"{shlex.quote(str(path))}"
         )
-        found[path.name] = Step(path.stem, gpus, f"sh -c {shlex.quote(command)}", limit_s=300, lines=3)
-    return list(found.values())
+        steps[path.name] = Step(path.stem, gpus, f"sh -c {shlex.quote(command)}", limit_s=300, lines=3)
+    return list(steps.values())
 
 
 def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
@@ -140,8 +140,8 @@ def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
         prefix = ONE_CORE if study.device is Device.CPU else ""
         steps += [
             step
-            for one in alone(study, experiments)
-            if (step := run_study(one, options.out / one.name, 1, options.out, prefix))
+            for lone_study in alone(study, experiments)
+            if (step := run_study(lone_study, options.out / lone_study.name, 1, options.out, prefix))
         ]
     return list({step.name: step for step in steps}.values())  # studies share networks
 
@@ -166,17 +166,19 @@ def measure(studies: list[Study], options: argparse.Namespace) -> list[Step]:
 
 
 def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
-    """Each workload on each shape by itself where several can run at a time, with the GPUs that it has to itself;
-    the others together, since a lane starts slowly. Emulated links without a cap are as fast as the machine has
-    time for them: those are measured alone on it, all GPUs taken.
+    """Returns the lanes of a study by label, each with the number of GPUs that it needs.
+
+    If several lanes can run at a time, each workload on each shape is a lane with GPUs of its own. The other
+    experiments share one lane, because a lane is slow to start. Emulated links without a rate limit are as fast as
+    the machine's CPU time allows, so they are measured alone with all GPUs taken.
     """
     study = study.model_copy(update={"benchmark": False})
     links = [f for f in study.networks if f.emulate is not None and f.emulate.rate is None]
-    found: dict[str, tuple[Study, int]] = {}
+    lanes_by_label: dict[str, tuple[Study, int]] = {}
     together, uncapped = [], []
     for shape in study.hosts:
-        whole = study.model_copy(update={"hosts": (shape,)})
-        needed = max(slots(e) for e in whole.experiments())
+        on_shape = study.model_copy(update={"hosts": (shape,)})
+        needed = max(slots(e) for e in on_shape.experiments())
         if gpus < 2 * needed <= 2 * gpus:
             together.append(shape)
             continue
@@ -184,14 +186,14 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
         uncapped += [shape] if apart else []
         networks = tuple(f for f in study.networks if f not in apart)
         for workload in study.workloads if networks else ():
-            lane = whole.model_copy(update={"workloads": (workload,), "networks": networks})
-            found[f"{workload.name}-{shape}"] = (lane, needed)
+            lane = on_shape.model_copy(update={"workloads": (workload,), "networks": networks})
+            lanes_by_label[f"{workload.name}-{shape}"] = (lane, needed)
     if together:
-        found["together"] = (study.model_copy(update={"hosts": tuple(together)}), gpus)
+        lanes_by_label["together"] = (study.model_copy(update={"hosts": tuple(together)}), gpus)
     if uncapped:
         alone = study.model_copy(update={"hosts": tuple(uncapped), "networks": tuple(links)})
-        found["uncapped"] = (alone, gpus)
-    return {label: lane for label, lane in found.items() if lane[0].experiments()}
+        lanes_by_label["uncapped"] = (alone, gpus)
+    return {label: lane for label, lane in lanes_by_label.items() if lane[0].experiments()}
 
 
 def fill(store: Path, gathered: Path) -> None:
@@ -208,16 +210,16 @@ def is_done(cell: Path) -> bool:
 def gather(studies: list[Study], out: Path, shapes: list[str] | None) -> None:
     """Gathers every lane's results in one directory for each study."""
     for study in studies:
-        whole = out / study.name
+        gathered = out / study.name
         # Another study's name may begin like this one's.
-        mine = {e.slug for one in (study, shaped(study, shapes)) for e in one.experiments()}
+        mine = {e.slug for part in (study, shaped(study, shapes)) for e in part.experiments()}
         # Where two lanes have the same cell, what is done counts, not what failed.
         for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*"), key=is_done):
             if lane.name in mine and (lane / "status.json").exists():
-                shutil.copytree(lane, whole / "experiments" / lane.name, dirs_exist_ok=True)
-        if whole.is_dir():
-            (whole / "study.yaml").write_text(to_yaml(study))
-            done = sum(1 for e in study.experiments() if Store(whole).is_finished(e))
+                shutil.copytree(lane, gathered / "experiments" / lane.name, dirs_exist_ok=True)
+        if gathered.is_dir():
+            (gathered / "study.yaml").write_text(to_yaml(study))
+            done = sum(1 for e in study.experiments() if Store(gathered).is_finished(e))
             print(f"{study.name}: {done} of {len(study.experiments())} cells have a result")
 
 
@@ -241,8 +243,8 @@ def as_table(predictions: Path, path: Path) -> None:
     listed = json.loads((predictions / "predictions.json").read_bytes())["predicted"]
     rows = [["cell", "iteration_s", "interval_low_s", "interval_high_s", "comm_fraction", "memory_gib"]]
     for cell in listed:
-        found = Breakdown.model_validate_json((predictions / f"{cell}.json").read_bytes())
-        time_ns, fraction, interval = found.iteration_ns(), found.comm_fraction(), found.interval
+        prediction = Breakdown.model_validate_json((predictions / f"{cell}.json").read_bytes())
+        time_ns, fraction, interval = prediction.iteration_ns(), prediction.comm_fraction(), prediction.interval
         assert time_ns is not None
         assert fraction is not None
         ends = (
@@ -250,7 +252,7 @@ def as_table(predictions: Path, path: Path) -> None:
             if interval is None
             else [f"{t / 1e9:.5f}" for t in (interval.low_ns, interval.high_ns)]
         )
-        memory = found.details["memory_bytes"]["total"] / 2**30
+        memory = prediction.details["memory_bytes"]["total"] / 2**30
         rows.append([cell, f"{time_ns.median / 1e9:.5f}", *ends, f"{fraction.median:.4f}", f"{memory:.2f}"])
     path.write_text("\n".join(map(",".join, rows)) + "\n")
 

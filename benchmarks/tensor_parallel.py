@@ -43,13 +43,13 @@ MODEL, MICRO_BATCH, MICRO_BATCHES = "gpt-350m", 2, 2
 
 def host_ms(section: Section, iteration: Callable[[], object], count: int) -> list[float]:
     """Returns the milliseconds to issue each iteration to an idle device, without waiting for it."""
-    found = []
+    times_ms = []
     for _ in range(count):
         section.synchronize()
         start = time.perf_counter()
         iteration()
-        found.append((time.perf_counter() - start) * 1e3)
-    return found
+        times_ms.append((time.perf_counter() - start) * 1e3)
+    return times_ms
 
 
 def engine(section: Section, tensor: int, *, measuring: bool) -> Callable[[], object]:
@@ -67,11 +67,11 @@ def run_side(arguments: argparse.Namespace) -> None:
     section = Section(arguments)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
     if arguments.side == "Megatron-Core":
-        one = megatron_iteration(section, arguments.tensor).run
+        run_iteration = megatron_iteration(section, arguments.tensor).run
 
         def iteration() -> None:
             for last in (*[False] * (MICRO_BATCHES - 1), True):
-                one(last)
+                run_iteration(last)
     else:
         measuring = arguments.side == "engine"
         iteration = engine(section, arguments.tensor, measuring=measuring)  # type: ignore[assignment]
@@ -140,7 +140,7 @@ def main() -> None:
     if arguments.device == "cpu" or importlib.util.find_spec("megatron") is None:
         print("Megatron-Core is not installed, or has no GPU: not measured", flush=True)
         sides.remove("Megatron-Core")
-    found = {side: Times() for side in sides}
+    times_of_side = {side: Times() for side in sides}
     deadline = time.monotonic() + arguments.seconds
     try:
         for turn in range(arguments.rounds * len(sides)):
@@ -152,12 +152,12 @@ def main() -> None:
             if apart and split:
                 both = " and ".join(f"{statistics.median(ms):.1f}" for ms in (apart, split))
                 print(f"  round {1 + turn // len(sides)}: {side}: {both} ms", flush=True)
-                found[side].apart += apart
-                found[side].split += split
+                times_of_side[side].apart += apart
+                times_of_side[side].split += split
     finally:
         collectives = PER_LAYER * workload_of(MODEL, tiny=arguments.tiny).layers * MICRO_BATCHES
         print(f"{MODEL}, {MICRO_BATCHES} micro-batches of {MICRO_BATCH}, without and as one of {RANKS} ranks:")
-        for side, times in found.items():
+        for side, times in times_of_side.items():
             if times.split:
                 print(times.line(side, collectives), flush=True)
 

@@ -1,10 +1,10 @@
-"""Trace reading beside HolisticTraceAnalysis: speed per core, peak memory, growth with the size; in one run.
+"""Compares trace reading with HolisticTraceAnalysis: speed per core, peak memory and growth with the size.
 
 usage: python benchmarks/trace.py [--trace FILE] [--mib 300] [--ranks 8] [--sizes 75 150 300 600] [--only PART ...]
 
-Takes a real PyTorch profiler trace and repeats it, shifted in time and with its steps renumbered, up to the size
-asked for; then runs `wirecost trace` and HolisticTraceAnalysis (from PyPI, in a throw-away virtual environment)
-on the same files in processes of their own. Peak memory is the largest process's. Parts: one, ranks, sizes, gzip.
+Repeats a real PyTorch profiler trace, shifted in time and with its steps renumbered, up to the given size. Then
+runs `wirecost trace` and HolisticTraceAnalysis (from PyPI, in a temporary virtual environment) on the same files
+in separate processes. Peak memory is that of the largest process. Parts: one, ranks, sizes, gzip.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Measured:
 
 
 def stretched(source: bytes, path: Path, mib: float, rank: int = 0) -> int:
-    """Writes `source` repeated to at least `mib` MiB, each copy later than the one before; gives the size."""
+    """Writes `source` repeated to at least `mib` MiB, each copy later than the one before. Returns the size."""
     opening = re.search(rb'"traceEvents"\s*:\s*\[', source)
     closing = re.search(rb"\}\s*\](?=\s*(?:,\s*\"|\}))", source[opening.end() :]) if opening else None
     while closing is not None and opening is not None:
@@ -126,7 +126,9 @@ def _moved(body: bytes, shift_us: int, renumber: int, ids: int) -> bytes:
 
 
 def measure(command: list[str]) -> Measured:
-    """Runs a command; its wall and processor time (children's too) and the largest peak of any one process."""
+    """Runs a command. Returns its wall time, its CPU time with its children's, and the largest peak of any one
+    process.
+    """
     peaks: dict[int, int] = {}
     done = threading.Event()
     started = time.perf_counter()
@@ -139,9 +141,9 @@ def measure(command: list[str]) -> Measured:
                     status = Path(f"/proc/{pid}/status").read_text()
                 except OSError:
                     continue
-                found = re.search(r"VmHWM:\s+(\d+) kB", status)
-                if found:
-                    peaks[pid] = max(peaks.get(pid, 0), int(found[1]) * 1024)
+                high_water = re.search(r"VmHWM:\s+(\d+) kB", status)
+                if high_water:
+                    peaks[pid] = max(peaks.get(pid, 0), int(high_water[1]) * 1024)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -166,10 +168,10 @@ def _tree(root: int) -> list[int]:
             parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
         except (OSError, ValueError, IndexError):
             continue
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return pids
 
 
 def ours(files: list[Path], jobs: int) -> Measured:
@@ -180,7 +182,7 @@ def ours(files: list[Path], jobs: int) -> Measured:
 
 
 def peer(folder: Path) -> Path | None:
-    """A Python with HolisticTraceAnalysis from PyPI; None where it can't be installed."""
+    """Returns a Python with HolisticTraceAnalysis from PyPI; None if it can't be installed."""
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
@@ -212,50 +214,50 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=["one", "gzip", "ranks", "sizes"])
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--folder", type=Path, help="keep files and the peer's environment there")
-    given = parser.parse_args()
-    source = given.trace.read_bytes()
+    options = parser.parse_args()
+    source = options.trace.read_bytes()
     source = gzip.decompress(source) if source.startswith(b"\x1f\x8b") else source
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="wirecost-benchmark-"))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="wirecost-benchmark-"))
     folder.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
-    print(f"{platform.machine()}, {cores} cores, Python {platform.python_version()}; trace {given.trace.name}")
+    print(f"{platform.machine()}, {cores} cores, Python {platform.python_version()}; trace {options.trace.name}")
     try:
-        python = None if given.no_peer else peer(folder)
+        python = None if options.no_peer else peer(folder)
         if python is not None:
             version = subprocess.run(
                 [str(python), "-m", "pip", "show", HTA], capture_output=True, text=True, check=False
             ).stdout
             print(f"{HTA} {''.join(re.findall(r'^Version: (.*)$', version, re.MULTILINE))}", flush=True)
-        if {"one", "gzip"} & set(given.only):
+        if {"one", "gzip"} & set(options.only):
             file = folder / "rank0.json"
-            size = stretched(source, file, given.mib)
-            if "one" in given.only:
+            size = stretched(source, file, options.mib)
+            if "one" in options.only:
                 line("wirecost", f"1 file, {size / MIB:.0f} MiB", size, size, ours([file], 1), 1)
                 for code in (_READING, _DECODING) * 3:
                     subprocess.run([sys.executable, "-c", code, str(file)], check=True)
                 if python is not None:
                     line(HTA, "the same", size, size, measure([str(python), "-c", _HTA_CODE, str(file)]), 1)
-            if "gzip" in given.only:
+            if "gzip" in options.only:
                 packed = folder / "packed_rank0.json.gz"
                 with file.open("rb") as plain, gzip.open(packed, "wb", compresslevel=6) as out:
                     shutil.copyfileobj(plain, out, MIB)
                 line("wirecost", "the same, gzip", size, size, ours([packed], 1), 1)
                 packed.unlink()
             file.unlink()
-        if "ranks" in given.only:
-            files = [folder / f"rank{r}.json" for r in range(given.ranks)]
-            sizes = [stretched(source, f, given.mib, r) for r, f in enumerate(files)]
+        if "ranks" in options.only:
+            files = [folder / f"rank{r}.json" for r in range(options.ranks)]
+            sizes = [stretched(source, f, options.mib, r) for r, f in enumerate(files)]
             busy = min(cores, len(files))
             label = f"{len(files)} ranks of {sizes[0] / MIB:.0f} MiB"
             line("wirecost", label, sum(sizes), max(sizes), ours(files, cores), busy)
-            some = files[: given.peer_ranks or len(files)]
+            some = files[: options.peer_ranks or len(files)]
             if python is not None:
                 m = measure([str(python), "-c", _HTA_CODE, *map(str, some)])
                 line(HTA, f"{len(some)} of them", sum(sizes[: len(some)]), max(sizes), m, min(cores, len(some)))
             for file in files:
                 file.unlink()
-        if "sizes" in given.only:
-            for mib in given.sizes:
+        if "sizes" in options.only:
+            for mib in options.sizes:
                 file = folder / "rank0.json"
                 size = stretched(source, file, mib)
                 line("wirecost", f"1 file, {size / MIB:.0f} MiB", size, size, ours([file], 1), 1)
@@ -263,7 +265,7 @@ def main() -> None:
                     subprocess.run([sys.executable, "-c", code, str(file)], check=True)
                 file.unlink()
     finally:
-        if given.folder is None:
+        if options.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 

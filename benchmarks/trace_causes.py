@@ -113,14 +113,14 @@ def shares(causes: Sequence[Cause]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", default=list(JOBS), metavar="JOB")
-    given = parser.parse_args()
-    if unknown := set(given.jobs) - set(JOBS):
+    options = parser.parse_args()
+    if unknown := set(options.jobs) - set(JOBS):
         parser.error(f"no such job: {', '.join(sorted(unknown))}; there are {', '.join(JOBS)}")
     import torch.multiprocessing
 
     from wirecost.trace import read
 
-    for job in given.jobs:
+    for job in options.jobs:
         folder = Path(tempfile.mkdtemp(prefix="wirecost-causes-"))
         try:
             with socket.socket() as free:

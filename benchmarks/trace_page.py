@@ -1,5 +1,7 @@
-"""How large the page of traces is, and the CPU time to make it: of a job with many ranks, and of the worst case,
-random events of which nearly every cell holds several categories.
+"""Measures the size of the page of traces and the CPU time to make it.
+
+The inputs are a job with many ranks, and the worst case: random events, so that nearly every cell holds several
+categories.
 
 usage: python benchmarks/trace_page.py [TRACES...]    (further folders of traces to measure)
 """
@@ -22,7 +24,7 @@ US = 1_000
 
 
 def random_events(folder: Path, ranks: int, events: int) -> Path:
-    """Overlapping kernels, copies and collectives of random length."""
+    """Returns overlapping kernels, copies and collectives of random length."""
     folder.mkdir()
     names = {
         "kernel": ["gemm", "softmax", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"],

@@ -27,7 +27,7 @@ HOSTS = 64
 
 
 def connections(comm: int) -> Iterator[str]:
-    """Set-up lines of one communicator over all ranks, as its ranks print them in turn."""
+    """Returns set-up lines of one communicator over all ranks, as its ranks print them in turn."""
     ranks = GPUS * HOSTS
     for rank in range(ranks):
         host, gpu = f"node{rank // GPUS:03d}", rank % GPUS
@@ -102,15 +102,15 @@ def generate(path: Path, mix: str, size: int) -> None:
 
 
 def read(path: str) -> None:
-    """Reads the log and prints time and memory; runs in a fresh process."""
+    """Reads the log and prints time and memory. It runs in a fresh process."""
     from wirecost.ncclog import read_logs
 
     start, start_cpu = time.perf_counter(), time.process_time()
     verdict = read_logs([path])
     seconds, cpu = time.perf_counter() - start, time.process_time() - start_cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found = {"seconds": seconds, "cpu": cpu, "peak": peak, "verdict": verdict.verdict, "lines": verdict.lines}
-    print(json.dumps(found))
+    result = {"seconds": seconds, "cpu": cpu, "peak": peak, "verdict": verdict.verdict, "lines": verdict.lines}
+    print(json.dumps(result))
 
 
 def main() -> None:

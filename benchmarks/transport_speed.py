@@ -1,21 +1,20 @@
-"""Measures the MB of log that `wirecost transport` reads per second of processor time, for NCCL's lines and for
-mixes.
+"""Measures how many MB of log `wirecost transport` reads per second of CPU time.
 
     python benchmarks/transport_speed.py [--megabytes 200] [--mix nccl mixed sparse]
 
-Generates a log of the wanted size for each mix, reads it in a fresh process and prints MB/s (1 MB = 10^6 bytes) of
-processor time (user and system), so that a loaded machine gives the same figures, and the peak resident set.
-Target: 100 MB/s for each mix. `benchmarks/transport.py` prints wall clock and `grep` beside other mixes.
+Generates a log of the given size for each mix, reads it in a fresh process, and prints MB/s (1 MB = 10^6 bytes)
+of CPU time (user and system) and the peak resident set. A loaded machine gives the same CPU time. Target: 100 MB/s
+for each mix. `benchmarks/transport.py` prints wall time and the time of `grep`, for other mixes.
 
 mixes:
-  nccl     nothing but NCCL's lines: set-up of a job of 512 ranks, connection after connection
-  mixed    NCCL's lines and training lines in turn, one by one, as ranks that start at different times give them
+  nccl     only NCCL's lines: set-up of a job of 512 ranks, connection after connection
+  mixed    NCCL's lines and training lines in turn, as from ranks that start at different times
   every-10 one NCCL line after nine training lines
-  sparse   one NCCL line after 999 training lines: a warning now and then
+  sparse   one NCCL line after 999 training lines: an occasional warning
   short    NCCL's lines and training lines of 30 to 60 bytes in turn
   ranks    the lines of 8 ranks in turn, each of them NCCL's or a short training line
-  prefixed the same behind srun's label and a time stamp
-  words    NCCL's lines between training lines with words that NCCL uses too ("via", "->", "NCCL", "GPU")
+  prefixed the lines of `ranks` behind srun's label and a time stamp
+  words    NCCL's lines between training lines with words that NCCL also uses ("via", "->", "NCCL", "GPU")
   calls    NCCL_DEBUG_SUBSYS=COLL between training lines: a line for each collective
 """
 
@@ -39,7 +38,7 @@ def joined(lines: Iterator[str]) -> bytes:
 
 
 def turns(nccl: Iterator[str], every: int, others: Sequence[str] = ()) -> Iterator[str]:
-    """One line of `nccl` after every `every` - 1 of `others` (long training lines by default)."""
+    """Returns one line of `nccl` after every `every` - 1 lines of `others` (by default long training lines)."""
     lines = itertools.cycle(others or list(training()))
     for line in nccl:
         yield line
@@ -61,7 +60,7 @@ def short() -> Iterator[str]:
 
 
 def ranks(comm: int) -> Iterator[str]:
-    """The lines of a host's 8 ranks in turn, with a training line after each round."""
+    """Returns the lines of a host's 8 ranks in turn, with a training line after each round."""
     lines = list(connections(comm))
     per_rank = len(lines) // (GPUS * HOSTS)
     steps = itertools.cycle(list(short()))
@@ -102,7 +101,7 @@ def generate(path: Path, mix: str, size: int) -> None:
 
 
 def read(path: str) -> None:
-    """Reads the log and prints its speed; runs in a fresh process."""
+    """Reads the log and prints its speed. It runs in a fresh process."""
     from wirecost.ncclog import read_logs
 
     start = time.process_time()

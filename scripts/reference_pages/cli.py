@@ -22,7 +22,7 @@ Exit codes are the same in all commands:
 |---|---|
 | 0 | done |
 | 1 | ran, and something failed (an experiment, a check that was asked for) |
-| 2 | refused: the input can't be used, and one line on standard error says why |
+| 2 | refused: the input can't be used, and one line on standard error gives the reason |
 | 128 + N | ended by signal N (130 after Ctrl-C) |
 """
 

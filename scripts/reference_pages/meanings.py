@@ -14,8 +14,8 @@ COMMON = {
     "name": "Name of the entry.",
     "description": "Free text.",
     "source": "Where the values are from.",
-    "calibration": "What the fitted values were fitted to, or derived from.",
-    "provenance": "What the values rest on: `measured`, `derived`, `datasheet` or `judgement`.",
+    "calibration": "Data that the fitted values were fitted to or derived from.",
+    "provenance": "Source of the values: `measured`, `derived`, `datasheet` or `judgement`.",
 }
 """Meanings of keys that many kinds of files have."""
 

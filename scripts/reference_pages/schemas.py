@@ -380,14 +380,14 @@ def predict() -> dict[str, Any]:
     numbers["assumed"] = {
         "type": "object",
         "additionalProperties": _typed("string"),
-        "description": "What no option said, and what was taken.",
+        "description": "Values of options that were not given.",
     }
-    whole = breakdown()
-    one = {
-        **{key: value for key, value in whole.items() if key not in ("$schema", "$defs", "title")},
+    result = breakdown()
+    single = {
+        **{key: value for key, value in result.items() if key not in ("$schema", "$defs", "title")},
         "title": "One prediction",
-        "properties": whole["properties"] | {"prediction": record(numbers)},
-        "required": [*whole["required"], "prediction"],
+        "properties": result["properties"] | {"prediction": record(numbers)},
+        "required": [*result["required"], "prediction"],
     }
     point = {name: _column(*described) for name, described in columns.SWEEP.items()}
     point |= {"fits": _typed("boolean"), "warnings": _list(_typed("string"))}
@@ -398,8 +398,8 @@ def predict() -> dict[str, Any]:
     return {
         "$schema": DRAFT,
         "title": "wirecost predict --format json",
-        "anyOf": [one, sweep, study],
-        "$defs": whole["$defs"],
+        "anyOf": [single, sweep, study],
+        "$defs": result["$defs"],
     }
 
 
@@ -410,8 +410,8 @@ def bench() -> dict[str, Any]:
 
 def bench_read() -> dict[str, Any]:
     """Returns the schema of `wirecost bench --read FILE --format json`."""
-    whole = bench()
-    definitions = {name: whole["$defs"][name] for name in ("Row", "FitEntry", "LinkShare", "Mode")}
+    schema = bench()
+    definitions = {name: schema["$defs"][name] for name in ("Row", "FitEntry", "LinkShare", "Mode")}
     for name in ("Row", "FitEntry", "LinkShare"):
         numbered = definitions[name]
         numbered["properties"]["table"] = _typed("integer", "Number of the table in `tables`.")

@@ -39,14 +39,14 @@ def deprecated(former: str, now: str) -> None:
     warnings.warn(f"{former} is deprecated: write {now}", DeprecatedWarning, stacklevel=3)
 
 
-def one_of(kind: str, given: object, allowed: Iterable[str]) -> str:
-    """Returns a one-line message that `given` is unknown, with the allowed names and the nearest of them.
+def one_of(kind: str, value: object, allowed: Iterable[str]) -> str:
+    """Returns a one-line message that `value` is unknown, with the allowed names and the nearest of them.
 
     Args:
         kind: what the names stand for, as in "unknown plan 'dpp'".
     """
     names = sorted(allowed)
-    text = shorten(given, quoted=False)
+    text = shorten(value, quoted=False)
     near = difflib.get_close_matches(text, names, n=1)
     hint = f" (did you mean '{near[0]}'?)" if near else ""
     return f"unknown {kind} '{text}'{hint}; allowed: {', '.join(names)}"

@@ -174,10 +174,10 @@ class LineFile:
             # A write may take only a part of the data. Writing the rest then fails with the reason.
             remaining = memoryview(data)
             while remaining:
-                taken = self._file.write(remaining)
-                if not taken:
+                written = self._file.write(remaining)
+                if not written:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
-                remaining = remaining[taken:]
+                remaining = remaining[written:]
         self._digest.update(data)
 
     def __enter__(self) -> Self:

@@ -66,9 +66,9 @@ def test_a_rank_that_never_comes_is_named() -> None:
     (out, err), (other_out, other_err) = (r.communicate(timeout=60) for r in alone)
     assert [r.returncode for r in alone] == [1, 1]
     assert out == other_out == ""
-    assert err == "wirecost: rank 1 of 2 never came: not started within 2 s\n"
+    assert err == "wirecost: rank 1 of 2 did not start within 2 s\n"
     assert other_err == (
-        f"wirecost: rank 1: rank 0 of 2 never came: not at 127.0.0.1:{port} within 2 s (Connection refused)\n"
+        f"wirecost: rank 1: rank 0 of 2 was not reachable at 127.0.0.1:{port} within 2 s (Connection refused)\n"
     )
 
 

@@ -50,7 +50,7 @@ def test_expect_marks_a_job_on_another_transport(tmp_path: Path) -> None:
     path.write_text(LOG)
     assert call("transport", str(path), "--expect", "ipoib").returncode == 0
     other = call("transport", str(path), "--expect", "rdma-gdr")
-    assert (other.returncode, other.stderr) == (1, "wirecost: asked for rdma-gdr and got ipoib\n")
+    assert (other.returncode, other.stderr) == (1, "wirecost: requested rdma-gdr and got ipoib\n")
     wrong = call("transport", str(path), "--expect", "rdma-gdx")
     assert wrong.returncode == 2 and "did you mean 'rdma-gdr'?" in wrong.stderr
 

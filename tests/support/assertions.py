@@ -70,7 +70,7 @@ def _asserting(tree: ast.Module, known: set[str]) -> set[str]:
 
 
 def _filled_locals(test: ast.FunctionDef) -> set[str]:
-    """Local names that hold a literal with elements."""
+    """Returns the names of local variables that hold a literal with elements."""
     return {
         node.targets[0].id
         for node in ast.walk(test)
@@ -79,7 +79,7 @@ def _filled_locals(test: ast.FunctionDef) -> set[str]:
 
 
 def _checks(node: ast.AST, asserting: set[str], filled: set[str], *, certain: bool = True) -> Iterator[bool]:
-    """For each check below `node`: whether it runs for certain, as far as loops are concerned."""
+    """Yields for each check below `node` whether loops can't prevent it from running."""
     for child in ast.iter_child_nodes(node):
         inner = certain
         if isinstance(child, ast.Assert):
@@ -98,7 +98,7 @@ def _checks(node: ast.AST, asserting: set[str], filled: set[str], *, certain: bo
 
 
 def _all_of_maybe_nothing(test: ast.expr, filled: set[str]) -> bool:
-    """Whether an assertion is nothing but all(... for ... in what may be empty)."""
+    """Returns whether an assertion is only an all(...) over something that may be empty."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return all(_all_of_maybe_nothing(value, filled) for value in test.values)
     if not (isinstance(test, ast.Call) and _name(test.func) == "all" and test.args):
@@ -110,7 +110,7 @@ def _all_of_maybe_nothing(test: ast.expr, filled: set[str]) -> bool:
 
 
 def _is_filled(node: ast.expr, filled: set[str]) -> bool:
-    """Whether what is looped over has elements for certain."""
+    """Returns whether the expression that a loop iterates over certainly has elements."""
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return any(
             not isinstance(element, ast.Starred) or _is_filled(element.value, filled) for element in node.elts

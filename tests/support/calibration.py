@@ -71,7 +71,7 @@ def experiment(layers: int, hidden: int, micro_batch: int, hosts: int = 1, **cha
 
 
 def measured(one: Experiment, factor: float = 1.0, **changes: Any) -> Breakdown:
-    """What the engine would measure if the model were true; runs of one rank are kept to one core."""
+    """Returns what the engine would measure if the model were true. Runs of one rank use one core."""
     count = 1 if one.ranks == 1 else 2
     assert MACHINE.shared_cores is not None
     machine = MACHINE.model_copy(update={"shared_cores": MACHINE.shared_cores.model_copy(update={"count": count})})
@@ -114,7 +114,10 @@ def bench(
     slower: float = 1.0,
     **changes: Any,
 ) -> Path:
-    """Of so many hosts, or `inside` one with as many ranks; `slower` than the true rate by a factor."""
+    """Writes a benchmark between `hosts` hosts, or `inside` one host with as many ranks, and returns its path.
+
+    `slower` is a factor over the true rate's time.
+    """
     rows = [
         {
             "collective": "all_reduce", "size_bytes": size, "count": size // 4, "dtype": "float", "redop": "sum",

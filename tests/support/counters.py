@@ -13,8 +13,11 @@ SECOND = 10**9
 
 
 def write_counters(directory: Path, megabytes: Sequence[int], hosts: int = 2) -> None:
-    """A sample a second, between two of them what `megabytes` says, sent and received by each host; an iteration
-    of a second each, of which the first is warm-up, but for the fourth second, a pause."""
+    """Writes a counter sample each second. In second i each host sends and receives `megabytes[i]`.
+
+    It also writes an iteration of a second for each second but the fourth, which is a pause. The first iteration
+    is warm-up.
+    """
     writer = JsonlWriter(directory / "counters.jsonl", sparse=True)
     total = 0
     for second, step in enumerate([0, *megabytes]):
@@ -35,7 +38,7 @@ def write_counters(directory: Path, megabytes: Sequence[int], hosts: int = 2) ->
 
 
 def write_events(directory: Path, rank: int, *events: tuple[str, int, int, int]) -> None:
-    """(kind, after iteration, start, end) in nanoseconds."""
+    """Writes events given as (kind, after iteration, start, end) in nanoseconds."""
     (directory / "events").mkdir(exist_ok=True)
     lines = [
         {"kind": kind, "after_iteration": after, "start_ns": start, "end_ns": end, "bytes": 1, "loss": None}

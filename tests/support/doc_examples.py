@@ -89,8 +89,10 @@ def yaml_files(page: Path) -> dict[str, str]:
 
 
 def fits(shown: list[str], printed: str) -> bool:
-    """Whether printed output is the one shown. A line of `...` stands for any text. Where lines break, how wide
-    columns are and how long rules are doesn't count."""
+    """Returns whether printed output matches the shown one.
+
+    A line of `...` stands for any text. Line breaks, the widths of columns and the lengths of rules may differ.
+    """
     parts = "\n".join(["", *shown, ""]).split("\n...\n")
     pattern = r".*?".join(re.escape(_plain(part)) for part in parts)
     return re.fullmatch(pattern, _plain(printed), re.S) is not None
@@ -101,7 +103,7 @@ def _plain(text: str) -> str:
 
 
 def may_fail(command: Command) -> bool:
-    """Whether the page shows that the command is refused or fails."""
+    """Returns whether the page shows that the command is refused or fails."""
     return any(line.startswith("wirecost: ") for line in command.output) or "|| exit" in command.text
 
 

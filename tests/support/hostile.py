@@ -11,7 +11,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u001b[
 
 
 def write_hostile_job(folder: Path) -> None:
-    """Two ranks in which whatever can carry a name carries a hostile one."""
+    """Writes a job of two ranks in which every field that can hold a name holds a hostile one."""
     for made in make_job(2, 2, seed=41):
         document = json.loads(made.text)
         for event in document["traceEvents"]:

@@ -68,7 +68,7 @@ def command(kind: str, folder: Path) -> list[str]:
 
 
 def processes_with(marker: str) -> list[str]:
-    """Command lines of the running processes whose environment was started with a marker."""
+    """Returns the command lines of running processes that were started with a marker in their environment."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -10,7 +10,7 @@ from wirecost.spec import Plan, load_spec, with_bandwidth, with_nodes
 
 
 def made(workload: str = "llama-3-8b", cluster: str = "dgx-h100", **options: Any) -> Setup:
-    """A setup; keys of Plan go to the plan, the rest to `setup`."""
+    """Returns a setup. Options that are keys of Plan go to the plan, the others to `setup`."""
     plan = {key: options.pop(key) for key in list(options) if key in Plan.model_fields}
     rate, gpus = options.pop("bandwidth", None), options.get("gpus")
     machine = with_nodes(with_bandwidth(load_spec("cluster", cluster), rate), gpus)

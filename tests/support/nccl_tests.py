@@ -9,7 +9,7 @@ FACTORS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "alltoall": 1,
 
 
 def times(size: int, factor: float, busbw_GBps: float, latency_us: float) -> tuple[float, float, float]:
-    """The time in us, algbw and busbw in GB/s of one size."""
+    """Returns the time in us, and algbw and busbw in GB/s, of one size."""
     time = latency_us + factor * size / busbw_GBps / 1e3
     algbw = size / time / 1e3
     return time, algbw, algbw * factor
@@ -21,7 +21,7 @@ def cells(time: float, algbw: float, busbw: float, wrong: str = "0") -> str:
 
 
 def devices(hosts: Sequence[str], groups: Sequence[int] | None = None) -> list[str]:
-    """The lines that list one device for each host given; `groups` is each rank's group."""
+    """Returns the lines that list one device for each given host; `groups` is each rank's group."""
     head = ["# Using devices"]
     for rank, host in enumerate(hosts):
         group = groups[rank] if groups is not None else 0
@@ -67,7 +67,7 @@ def table(
     busbw: float = 300.0,
     footer: str = "0 OK",
 ) -> str:
-    """A whole run's output; busbw follows from the size of the groups."""
+    """Returns the output of a complete run. Its busbw follows from the size of the groups."""
     ranks = len(hosts) if groups is None else len(hosts) // len(set(groups))
     lines = [
         "# nccl-tests version 2.17.6 nccl-headers=22809 nccl-library=22809",

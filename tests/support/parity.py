@@ -103,7 +103,7 @@ class Overflow:
 
 
 def experiment(plan: Plan, workload: Workload, ranks: int, **changes: Any) -> Experiment:
-    """A global batch of 8 in micro-batches of MICRO_BATCH sequences, whatever the plan."""
+    """Returns an experiment with a global batch of 8 in micro-batches of MICRO_BATCH sequences, for any plan."""
     settings: dict[str, Any] = {
         "global_batch": 8,
         "micro_batch": MICRO_BATCH,
@@ -191,21 +191,21 @@ def _launch(
 
 
 def _each_alone(experiments: Sequence[Experiment]) -> str:
-    """What each experiment that fails by itself says: time on GPUs is dear, so all of them are named at once."""
-    said = []
-    for one in experiments:
+    """Returns the errors of all experiments that also fail by themselves, because runs on GPUs are expensive."""
+    errors = []
+    for experiment in experiments:
         with tempfile.TemporaryDirectory() as folder:
             try:
-                _launch([one], Path(folder))
+                _launch([experiment], Path(folder))
             except AssertionError as error:
                 lines = str(error).splitlines()
-                said.append("\n".join([f"{one.plan!r} of {one.workload.name}:", *lines[-25:]]))
-    return "\n\n".join(said) or "together they fail, each alone does not"
+                errors.append("\n".join([f"{experiment.plan!r} of {experiment.workload.name}:", *lines[-25:]]))
+    return "\n\n".join(errors) or "together they fail, each alone does not"
 
 
 @functools.cache
 def reference(family: Family) -> Trained:
-    """What one process makes of the family's workload."""
+    """Returns the result of training the family's workload in one process."""
     plan = Plan(name="alone", data_parallel=DataParallel.ALL_REDUCE)
     with tempfile.TemporaryDirectory() as folder:
         return train_all([experiment(plan, WORKLOADS[family], 1)], Path(folder))[0]

@@ -18,7 +18,7 @@ Spans = list[tuple[int, int, str]]
 
 
 def read_strictly(path: Path) -> dict[str, Any]:
-    """The document; raises ValueError for what isn't well-formed."""
+    """Returns the document. Raises ValueError if it isn't well-formed."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
@@ -69,7 +69,7 @@ def ns(value: int | Decimal) -> int:
 
 
 def tracks(document: dict[str, Any], category: str) -> dict[str, list[dict[str, Any]]]:
-    """The added events of one category (`wirecost waits`) by the name of their process, in order of time."""
+    """Returns the added events of one category (`wirecost waits`) by the name of their process, in order of time."""
     names = {
         e["pid"]: e["args"]["name"]
         for e in document["traceEvents"]
@@ -83,7 +83,7 @@ def tracks(document: dict[str, Any], category: str) -> dict[str, list[dict[str, 
 
 
 def overlapping(document: dict[str, Any], prefix: str = "wirecost") -> int:
-    """How many added events start before the one before them on their thread ends."""
+    """Returns how many added events start before the previous one on their thread ends."""
     ends: dict[int, int] = {}
     count = 0
     for event in sorted((e for e in document["traceEvents"] if e.get("cat", "").startswith(prefix)),

@@ -29,7 +29,9 @@ COMPUTE_MS = 40
 
 
 def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
-    """40 ms of compute; an all-reduce of 1 MB that takes `stretch` times what bytes and rate give."""
+    """Returns a breakdown of 40 ms of compute and an all-reduce of 1 MB, `stretch` times as long as its rate
+    implies.
+    """
     assert e.network.emulate is not None
     assert e.network.emulate.rate is not None
     rate = 0.99 * e.network.emulate.rate
@@ -73,7 +75,7 @@ def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
 
 
 def invented_store(root: Path, *, outcomes: dict[int, Outcome] | None = None, text: str = STUDY) -> Store:
-    """A store in which every experiment of the study is done, but for `outcomes` by number."""
+    """Returns a store in which every experiment is done, except those whose number is in `outcomes`."""
     study = validate(Study, parse_yaml(text, "study"), "study")
     store = Store(root)
     with store.locked():
@@ -89,6 +91,6 @@ def invented_store(root: Path, *, outcomes: dict[int, Outcome] | None = None, te
 
 
 def replace_breakdown(directory: Path, data: dict[str, Any]) -> None:
-    """Another breakdown in a finished experiment, as if it had been published so."""
+    """Replaces the breakdown of a finished experiment, as if the other had been stored."""
     (directory / "breakdown.json").write_text(json.dumps(data))
     write_manifest(directory, directory.name)

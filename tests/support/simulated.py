@@ -40,14 +40,14 @@ class Gpu:
         return start + length
 
     def compute(self, length: float, count: int = 1, *, launches: float | None = None) -> None:
-        """Compute kernels that take `length` together; their launches take `launches` each."""
+        """Runs compute kernels that take `length` together; each launch takes `launches`."""
         for _ in range(count):
             self.launch(GEMM, length / count, COMPUTE_STREAM)
             if launches is not None:
                 self.now += launches - CALL
 
     def collective(self, length: float, *, stream: int = COMM_STREAM, name: str = ALL_REDUCE) -> float:
-        """A collective on a stream of its own, after what compute has been launched; gives when it ends."""
+        """Runs a collective on its own stream after the compute launched so far. Returns its end."""
         begun = self.now
         if stream != COMPUTE_STREAM:
             self.line.host("cudaEventRecord", self.now + 1, 1, thread=self.thread)
@@ -69,13 +69,13 @@ class Gpu:
         self.now += 2
 
     def synchronize(self) -> None:
-        """The host waits for the device."""
+        """Makes the host wait for the device."""
         until = max([*self._ends.values(), self.now])
         self.line.host("cudaStreamSynchronize", self.now, until + 2 - self.now, thread=self.thread)
         self.now = until + 4
 
     def sleep(self, length: float) -> None:
-        """The host does something else."""
+        """Makes the host do other work."""
         self.now += length
 
     def begin(self) -> None:

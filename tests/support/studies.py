@@ -61,7 +61,7 @@ def faulty_worker(folder: Path, body: str) -> list[str]:
 
 
 def network_namespaces() -> set[int]:
-    """Every network namespace that a process of this machine is in."""
+    """Returns every network namespace that a process of this machine is in."""
     found = set()
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -73,7 +73,7 @@ def network_namespaces() -> set[int]:
 
 
 def processes_about(path: Path) -> list[str]:
-    """Command lines of running processes that name a path."""
+    """Returns the command lines of running processes that contain a path."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -87,7 +87,7 @@ def processes_about(path: Path) -> list[str]:
 
 
 def wait_until_gone(path: Path, before: set[int]) -> None:
-    """Until no process names a path and no network namespace is left beyond those before."""
+    """Waits until no process names a path and no network namespace exists that isn't in `before`."""
     deadline = time.monotonic() + 30
     while processes_about(path) or network_namespaces() - before:
         assert time.monotonic() < deadline, (processes_about(path), network_namespaces() - before)
@@ -106,7 +106,7 @@ def done(result: Result) -> Breakdown:
 
 
 def losses(breakdown: Breakdown) -> list[float]:
-    """The global batch's mean loss by iteration: ranks have equal shares."""
+    """Returns the global batch's mean loss by iteration. All ranks have equal shares of the batch."""
     return [
         sum(i.loss for i in group if i.loss is not None) / len(group)
         for group in breakdown.by_iteration().values()

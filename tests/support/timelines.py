@@ -35,7 +35,7 @@ class Timeline:
         self, start: float, length: float, name: str = GEMM, *, stream: int = COMPUTE_STREAM, cat: str = "kernel",
         launched: float | None = None, thread: int = HOST, device: int = 0, external: int | None = None, **args: Any,
     ) -> None:  # fmt: skip
-        """Device work, and the call that launched it at `launched` where that is given."""
+        """Adds device work, and the call that launched it if `launched` is given."""
         self._correlation += 1
         args |= {} if external is None else {"External id": external}
         self.add(cat, name, device, stream, start, length, device=device, stream=stream,
@@ -45,7 +45,7 @@ class Timeline:
             self.host("cudaLaunchKernel", launched, 3, thread=thread, correlation=self._correlation, **around)
 
     def host(self, name: str, start: float, length: float, *, thread: int = HOST, **args: Any) -> None:
-        """A call of the CUDA runtime."""
+        """Adds a call of the CUDA runtime."""
         self.add("cuda_runtime", name, HOST, thread, start, length, **args)
 
     def operator(

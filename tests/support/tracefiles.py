@@ -107,7 +107,7 @@ def make_job(
     base: int | None = BASE_NS,
     info: bool = True,
 ) -> list[Made]:
-    """A data-parallel job: in each step some kernels, then an all-reduce that ends together on all ranks.
+    """Returns a data-parallel job. Each step has some kernels and an all-reduce that ends together on all ranks.
 
     Rank `late` comes late to every all-reduce.
     """
@@ -214,7 +214,7 @@ def _ns(value: Any) -> Fraction | None:
 
 
 def parts(start: int, end: int, device: list[tuple[int, int, str]]) -> dict[str, int]:
-    """The five parts by walking over the sorted edges."""
+    """Returns the five parts, computed by a walk over the sorted edges."""
     edges = sorted({start, end, *(min(max(t, start), end) for s, e, _ in device for t in (s, e))})
     opened = sorted((s, e, k) for s, e, k in device if e > s)
     got = dict.fromkeys(("compute_only", "overlapped", "exposed_comm", "exposed_memory", "idle"), 0)
@@ -296,7 +296,7 @@ def launched_windows(
     device: list[tuple[int, int, int, bool]],
     begun: dict[int, list[tuple[int, object]]],
 ) -> dict[str, tuple[int, int]]:
-    """From the first device event launched in a step to the first launched in the next; empty where it can't be told."""
+    """Returns windows from the first device event launched in a step to the first of the next; none if unknown."""
     order = sorted(steps, key=lambda name: (steps[name][0], name))
     inside: dict[str, list[tuple[int, int, bool]]] = {name: [] for name in order}
     unknown = []

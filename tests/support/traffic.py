@@ -76,7 +76,7 @@ def buckets(shapes: Iterable[Shape], limit: int | None) -> list[list[Shape]]:
 
 
 def elements(bucket: list[Shape], alignment: int = 1) -> int:
-    """Each parameter starts at a multiple of `alignment`."""
+    """Returns the elements of a bucket in which each parameter starts at a multiple of `alignment`."""
     return sum(up(prod(shape), alignment) for shape in bucket[:-1]) + prod(bucket[-1])
 
 
@@ -85,9 +85,11 @@ def up(value: int, multiple: int) -> int:
 
 
 def fsdp_blocks(shapes: Mapping[str, Shape], sharding: int) -> list[int]:
-    """The elements of what is gathered together: first the root's, which is what units share (the embedding, T5's
-    tables of positions) and the units at the ends and between T5's stacks; then each layer's. Every parameter's
-    rows are padded to a multiple of the ranks."""
+    """Returns the elements of each block that is gathered together: first the root's, then each layer's.
+
+    The root holds the parts that units share (the embedding, T5's tables of positions) and the units at the ends
+    and between T5's stacks. Every parameter's rows are padded to a multiple of the ranks.
+    """
     sizes: dict[str, int] = {"root": 0}
     for name, shape in shapes.items():
         unit = name.split(".")[1]
@@ -122,7 +124,7 @@ def tensor_parallel(
     wide = length * workload.hidden
 
     def layers(count: int, columns: int, rows: int, elements: int, *, again: int) -> None:
-        """Of each: column-parallel inputs, of which `again` are gathered again in backward; row-parallel outputs."""
+        """Adds `count` layers. `again` of their column-parallel inputs are gathered again in backward."""
         if plan.sequence_parallel:
             add("all_gather", micro_batches * count * (columns + again + rows), elements)
             add("reduce_scatter", micro_batches * count * (rows + columns), elements)

@@ -151,10 +151,10 @@ def compare(before: PathLike | BreakdownView | Traces, after: PathLike | Breakdo
     return ComparisonView(compare_breakdowns(_breakdown(before), _breakdown(after)))
 
 
-def _breakdown(given: PathLike | BreakdownView | Traces) -> Breakdown:
-    if isinstance(given, str | os.PathLike):
-        return load_breakdown(os.fspath(given))
-    return given.breakdown
+def _breakdown(source: PathLike | BreakdownView | Traces) -> Breakdown:
+    if isinstance(source, str | os.PathLike):
+        return load_breakdown(os.fspath(source))
+    return source.breakdown
 
 
 def _median(spread: Spread | None, factor: float) -> float | None:

@@ -54,9 +54,9 @@ def _decoded(content: bytes) -> msgspec.Struct:
     except msgspec.ValidationError:
         former = _former_decoder().decode(content)  # content of neither version is refused here
     warnings = msgspec.to_builtins(former.warnings)
-    kept = {name: getattr(former, name) for name in former.__struct_fields__ if name != "warnings"}
+    unchanged = {name: getattr(former, name) for name in former.__struct_fields__ if name != "warnings"}
     new = {"schema_version": SCHEMA_VERSION, "diagnostics": diagnostics_of_warnings(warnings)}
-    return _struct(Breakdown)(**kept | new)
+    return _struct(Breakdown)(**unchanged | new)
 
 
 @cache

@@ -85,7 +85,7 @@ def measure_before(merged: Intervals, times_ns: npt.NDArray[np.int64]) -> npt.ND
     if len(merged) == 0:
         return np.zeros(len(times_ns), dtype=np.int64)
     lengths = merged[:, 1] - merged[:, 0]
-    whole = np.concatenate([[0], np.cumsum(lengths)])
+    cumulative = np.concatenate([[0], np.cumsum(lengths)])
     index = np.searchsorted(merged[:, 1], times_ns, side="right")
     inside = np.clip(times_ns - merged[np.minimum(index, len(merged) - 1), 0], 0, None)
-    return whole[index] + np.where(index < len(merged), inside, 0)
+    return cumulative[index] + np.where(index < len(merged), inside, 0)

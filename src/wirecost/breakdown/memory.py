@@ -63,5 +63,5 @@ class OutOfMemory(BaseModel):
         if self.peak_bytes is not None:
             of = f" ({self.kind.words})" if self.kind else ""
             peak = f"{format_size_bytes(self.peak_bytes)}{of}"
-        asked = "unknown" if self.asked_bytes is None else format_size_bytes(self.asked_bytes)
-        return f"peak memory reached {peak}, largest allocation asked for {asked}"
+        requested = "unknown" if self.asked_bytes is None else format_size_bytes(self.asked_bytes)
+        return f"peak memory reached {peak}, largest allocation asked for {requested}"

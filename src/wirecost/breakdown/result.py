@@ -133,7 +133,7 @@ class Breakdown(_Frozen):
         return samples.phase_ns(self.by_iteration().values(), phase)
 
     def expert_imbalance(self) -> Spread | None:
-        """The largest load of a rank's experts over the mean; None without expert parallelism."""
+        """Returns the largest load of a rank's experts over the mean; None without expert parallelism."""
         return samples.expert_imbalance(self.by_iteration().values())
 
     def largest_peak(self) -> PeakMemory | None:
@@ -155,9 +155,9 @@ def upgraded(data: Any) -> Any:
     version = data.get("schema_version", 1 if "warnings" in data else SCHEMA_VERSION)
     if type(version) is not int or version != 1:
         return data
-    kept = {key: value for key, value in data.items() if key != "warnings"}
+    unchanged = {key: value for key, value in data.items() if key != "warnings"}
     diagnostics = diagnostics_of_warnings(data.get("warnings", ()))
-    return kept | {"schema_version": SCHEMA_VERSION, "diagnostics": diagnostics}
+    return unchanged | {"schema_version": SCHEMA_VERSION, "diagnostics": diagnostics}
 
 
 def check_ranks(breakdown: Breakdown) -> None:

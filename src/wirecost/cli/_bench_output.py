@@ -189,7 +189,7 @@ def run_and_print(
         if format in ("csv", "markdown", "latex") and not silent:
             print_rows(live.rows, table.network_line(live.network), format)
         if format == "json" and not silent:
-            whole = Document(
+            document = Document(
                 environment=describe_environment(),
                 request=request,
                 network=live.network,
@@ -198,7 +198,7 @@ def run_and_print(
                 fits=fit_entries(fitted),
                 links=tuple(live.links),
             )
-            typer.echo(whole.model_dump_json(indent=1))
+            typer.echo(document.model_dump_json(indent=1))
         return fitted
 
     try:
@@ -220,7 +220,7 @@ def run_and_print(
         worst = wrong[0]
         typer.echo(
             f"wirecost: {worst.collective} of {worst.size_bytes} B ({worst.mode.replace('_', ' ')}): "
-            f"{worst.wrong} elements came out wrong; {len(wrong)} of {len(rows)} results are wrong",
+            f"{worst.wrong} elements are wrong; {len(wrong)} of {len(rows)} results are wrong",
             err=True,
         )
         return False
@@ -250,12 +250,12 @@ def write_files(
         write_bandwidth_figure(fitted, title, plot)
         typer.echo(f"wrote {plot}", err=True)
     if cluster is not None:
-        found = efficiency(
+        efficiencies = efficiency(
             fitted,
             source=source,
             hosts=hosts,
             network=network.name if network else None,
             emulated=network.emulated if network else None,
         )
-        write_to_cluster(cluster, found)
+        write_to_cluster(cluster, efficiencies)
         typer.echo(f"wrote {cluster}", err=True)

@@ -47,8 +47,8 @@ def read_and_print(
     elif format == "json":
         typer.echo(json.dumps(_read_as_json(readings, tables, fits, shares), indent=1))
     else:
-        for one, fitted, share in zip(tables, fits, shares, strict=True):
-            for line in (*table.read_table(one), *table.fit_lines(fitted), *table.share_lines(share)):
+        for result_table, fitted, share in zip(tables, fits, shares, strict=True):
+            for line in (*table.read_table(result_table), *table.fit_lines(fitted), *table.share_lines(share)):
                 typer.echo(line)
     for reading in readings:
         for diagnostic in reading.every_diagnostic:
@@ -124,4 +124,4 @@ def _fits_to_write(tables: list[Table], fits: list[list[Fitted]], cluster: Path 
                 f"--cluster: {double[0]} of {double[1]} ranks is there several times, in several {what}: keep one "
                 "of them in the file"
             )
-    return [one for fitted in fits for one in fitted]
+    return [fit for fitted in fits for fit in fitted]

@@ -40,8 +40,8 @@ def compare(
     studies = [is_study(Path(side)) and not is_experiment(Path(side)) for side in (before, after)]
     if any(studies):
         if not all(studies):
-            one, other = (before, after) if studies[0] else (after, before)
-            raise WirecostError(f"{one} is a study and {other} is none: compare two studies, or two experiments")
+            study, other = (before, after) if studies[0] else (after, before)
+            raise WirecostError(f"{study} is a study but {other} is not: compare two studies or two experiments")
         _compare_studies(Path(before), Path(after), format_)
         return
     comparison = compare_breakdowns(load_breakdown(before, window=window), load_breakdown(after, window=window))
@@ -58,13 +58,13 @@ def compare(
 def _compare_studies(before: Path, after: Path, format_: str) -> None:
     from wirecost.comparison.studies import compare_studies
 
-    found = compare_studies(before, after)
+    comparison = compare_studies(before, after)
     if format_ == "json":
-        typer.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+        typer.echo(json.dumps(comparison.to_dict(), indent=1, allow_nan=False))
     elif format_ == "csv":
-        print_csv([_pair_row(pair) for pair in found.pairs])
+        print_csv([_pair_row(pair) for pair in comparison.pairs])
     else:
-        _show_studies(found, console(format_))
+        _show_studies(comparison, console(format_))
 
 
 def _pair_row(pair: Pair) -> dict[str, Any]:
@@ -105,10 +105,10 @@ def _show_studies(comparison: StudyComparison, out: Any) -> None:
     for p in comparison.pairs:
         c = p.comparison
         exposed = next(x for x in c.parts if x.part == "exposed_comm_ns")
-        said = speedup_sentence(c.speedup).removeprefix("The second is ") if c.speedup is not None else "unknown"
+        change = speedup_sentence(c.speedup).removeprefix("The second is ") if c.speedup is not None else "unknown"
         cells = [
             p.workload, p.plan, p.network, str(p.ranks), ms(c.before_iteration_ns), ms(c.after_iteration_ns),
-            share(exposed.before_share), share(exposed.after_share), said,
+            share(exposed.before_share), share(exposed.after_share), change,
         ]  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells))
     out.print(table)

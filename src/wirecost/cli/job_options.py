@@ -111,8 +111,8 @@ class Job:
         )
         if plan.tensor_parallel == 1:
             by_plan.add("sequence_parallel")
-        given = {key for key, value in self.options.items() if value is not None}
-        return {key: value for key, value in chosen.items() if key not in given | by_plan}
+        set_by_user = {key for key, value in self.options.items() if value is not None}
+        return {key: value for key, value in chosen.items() if key not in set_by_user | by_plan}
 
 
 def assumed_line(assumed: dict[str, str]) -> str:
@@ -137,9 +137,9 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        options: Any = {name: given.pop(name) for name in _OPTIONS}
-        command(job=Job(options), **given)
+    def with_options(**arguments: Any) -> None:
+        options: Any = {name: arguments.pop(name) for name in _OPTIONS}
+        command(job=Job(options), **arguments)
 
     # Typer creates the options from the signature.
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -71,11 +71,11 @@ def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) ->
             soft_wrap=True,
         )
     elif answer.what == "bandwidth":
-        given = setup.cluster.inter_node.rate * setup.cluster.nics_per_node
+        rate_bps = setup.cluster.inter_node.rate * setup.cluster.nics_per_node
         out.print(
             f"For {limit} each node needs {format_rate_bps(answer.value, 3)} "
             f"({format_rate_bps(answer.value / setup.cluster.gpus_per_node, 3)} a GPU); it has "
-            f"{format_rate_bps(given, 3)}.",
+            f"{format_rate_bps(rate_bps, 3)}.",
             soft_wrap=True,
         )
     else:

@@ -55,19 +55,19 @@ class StudyProgress:
     ) -> None:
         self.bar.stop()
 
-    def damaged(self, found: Damaged, planned: bool, again: bool) -> None:
+    def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None:
         if planned and not again:
-            self.left_out.append(found)
+            self.left_out.append(experiment)
         what = "run again" if again else "left out; --resume --repair runs it again"
         if not planned:
-            what = f"left out; it is no experiment of this study: delete {found.directory} if nobody needs it"
-        self._say(f"damaged: {found.name}: {printable(found.reason)}; {what}")
+            what = f"left out; it is no experiment of this study: delete {experiment.directory} if nobody needs it"
+        self._say(f"damaged: {experiment.name}: {printable(experiment.reason)}; {what}")
 
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None:
         self.experiments = experiments
-        kept = f", {already_finished} finished already" if already_finished else ""
+        finished = f", {already_finished} finished already" if already_finished else ""
         noun = "experiment" if experiments == 1 else "experiments"
-        self._say(f"{experiments} {noun}{kept}; about {format_duration_s(left_s)}")
+        self._say(f"{experiments} {noun}{finished}; about {format_duration_s(left_s)}")
         self.task = self.bar.add_task("", total=experiments, completed=already_finished, count="", left="")
 
     def network_measured(self, label: str, failure: str | None) -> None:

@@ -102,8 +102,10 @@ def run(
         typer.echo(f"Finished experiments are kept in {folder}; --resume goes on with the others.", err=True)
         raise
     planned = len(loaded.experiments())
-    if left := planned - len(results) - len(progress.left_out):
-        typer.echo(f"{left} of {planned} experiments did not fit into {budget}: go on with --resume", err=True)
+    if remaining := planned - len(results) - len(progress.left_out):
+        typer.echo(
+            f"{remaining} of {planned} experiments did not fit into {budget}: go on with --resume", err=True
+        )
     if progress.left_out:
         message = f"{len(progress.left_out)} of {planned} left out as damaged: --resume --repair runs them again"
         typer.echo(message, err=True)

@@ -112,9 +112,11 @@ def show_view(view: View, out: Console | TableWriter) -> None:
     if not view.rows:
         out.print(Text(f"{view.title}: none"))
         return
-    numeric = [n >= view.left and _numeric([row[n] for row in view.rows]) for n in range(len(view.columns))]
+    numeric = [
+        n >= view.text_columns and _numeric([row[n] for row in view.rows]) for n in range(len(view.columns))
+    ]
     widths = [
-        _least([view.columns[n]], [row[n] for row in view.rows], whole=numeric[n])
+        _least([view.columns[n]], [row[n] for row in view.rows], unbroken=numeric[n])
         for n in range(len(view.columns))
     ]
     # If two spaces between the columns don't fit, one is used.
@@ -135,13 +137,11 @@ def show_view(view: View, out: Console | TableWriter) -> None:
             out.print(Text(line, style="dim"))
 
 
-def _least(heads: Sequence[str], cells: Sequence[str], *, whole: bool) -> int:
-    """Returns the least width of a column: whole numbers, and the longest word of names and headers
-    up to a limit.
-    """
-    words = [cell_len(printable(word)) for text in (*heads, *(() if whole else cells)) for word in text.split()]
+def _least(heads: Sequence[str], cells: Sequence[str], *, unbroken: bool) -> int:
+    """Returns the least width of a column: that of its longest number, or of the longest word up to a limit."""
+    words = [cell_len(printable(word)) for text in (*heads, *(() if unbroken else cells)) for word in text.split()]
     longest = min(max(words, default=0), _NAME_WIDTH)
-    return max([longest, *(cell_len(printable(cell)) for cell in cells)]) if whole else longest
+    return max([longest, *(cell_len(printable(cell)) for cell in cells)]) if unbroken else longest
 
 
 def _numeric(cells: Sequence[str]) -> bool:

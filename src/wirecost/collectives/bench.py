@@ -112,7 +112,7 @@ def _run_some(
             reader.read()
             reader.judge(ended)
         except StorageError:
-            raise  # this says nothing about the network
+            raise  # the failure is not the network's
         except WirecostError as error:
             on_failed(number, error)
         else:
@@ -261,7 +261,7 @@ class _Reader:
             return
         if ending["status"] == JobStatus.REFUSED:
             raise UnsupportedError(ending["reason"])
-        raise BenchError(ending["reason"] or "the benchmark failed for no known reason")
+        raise BenchError(ending["reason"] or "the benchmark failed for an unknown reason")
 
 
 def reported(request: BenchRequest, logs: Path) -> dict[str, Any]:
@@ -271,8 +271,8 @@ def reported(request: BenchRequest, logs: Path) -> dict[str, Any]:
         return {}
     verdict = read_logs(paths)
     words = sorted({w for c in verdict.communicators for p in c.pairs for w in p.networks})
-    asked = "tcp" if request.network.emulate is not None else request.network.transport
-    mismatch = not_as_asked(verdict, asked) if asked else None
+    requested = "tcp" if request.network.emulate is not None else request.network.transport
+    mismatch = not_as_asked(verdict, requested) if requested else None
     return {
         "transport": str(verdict.verdict),
         "reported": tuple(words),

@@ -75,7 +75,7 @@ def _why_late(directory: Path, request: BenchRequest, slowest: int | None) -> st
     missing = [str(rank) for rank, done in enumerate(steps) if not done]
     within = f"within {request.timeout_s:g} s"
     if missing:
-        return f"rank {', '.join(missing)} of {request.ranks} never came: not started {within}"
+        return f"rank {', '.join(missing)} of {request.ranks} did not start {within}"
     who = f"rank {slowest} of {request.ranks}" if slowest is not None else f"all {request.ranks} ranks"
     rank = steps.index(min(steps)) if slowest is None else slowest
     last = (directory / "steps" / f"rank-{rank}").read_text().splitlines()[-1]

@@ -174,10 +174,10 @@ class Buffers:
         if case.mode is Mode.OUT_OF_PLACE:
             self.send, self.receive = self._empty(sent), self._empty(received)
         else:
-            whole = self._empty(max(sent, received))
-            part = whole[self.comm.rank * (self.total // ranks) :][: self.total // ranks]
-            self.send = part if collective.sends_part else whole
-            self.receive = part if collective.receives_part else whole
+            full = self._empty(max(sent, received))
+            part = full[self.comm.rank * (self.total // ranks) :][: self.total // ranks]
+            self.send = part if collective.sends_part else full
+            self.receive = part if collective.receives_part else full
         self.send.copy_(self._data(self.comm.rank))
         self.run = self.comm.recorded(lambda: collective.run(self.comm, self.receive, self.send))
 

@@ -128,14 +128,14 @@ def efficiency(
 
 
 def _over_ranks(fitted: Sequence[Fitted]) -> list[RankLatency]:
-    found = []
+    efficiencies = []
     for collective in dict.fromkeys(f.collective for f in fitted):
         latencies = {f.ranks: f.fit.latency_ns for f in fitted if f.collective == collective and f.fit}
         try:
-            found.append(latency_over_ranks(collective, latencies))
+            efficiencies.append(latency_over_ranks(collective, latencies))
         except FitRefusedError:
             continue
-    return found
+    return efficiencies
 
 
 def latency_over_ranks(collective: str, latencies_ns: dict[int, float]) -> RankLatency:

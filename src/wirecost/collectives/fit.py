@@ -137,7 +137,7 @@ def _medians(sizes: Sequence[int], times_ns: Sequence[float]) -> tuple[Array, Ar
     by_size: dict[int, list[float]] = {}
     for size, time in zip(sizes, times_ns, strict=True):
         if size <= 0 or not (math.isfinite(time) and time > 0):
-            raise FitRefusedError(f"no fit: {time} ns for {size} B is no measurement")
+            raise FitRefusedError(f"no fit: {time} ns for {size} B is not a measurement")
         by_size.setdefault(int(size), []).append(time)
     ordered = sorted(by_size)
     return np.array(ordered, float), np.array([float(np.median(by_size[s])) for s in ordered])
@@ -203,7 +203,7 @@ def _solve(s: Array, t: Array, breaks: tuple[float, ...], least_slope: float = 0
     if coefficients[0] < 0 or coefficients[-1] <= 0:
         return None
     slopes = coefficients[1:] / scale
-    # What is flat beside a steep piece must survive their difference.
+    # A flat piece next to a steep one must not vanish in their difference.
     slopes = np.maximum(slopes, max(FLAT, ROUNDING * float(slopes.max())))
     return Piecewise(breaks, float(coefficients[0]), float(slopes[0]), tuple(np.diff(slopes).tolist()))
 
@@ -218,9 +218,9 @@ def _growing(design: Array, target: Array) -> Array:
         if len(columns) == 1 or solution[1:].min() >= 0:
             break
         columns = np.delete(columns, 1 + int(np.argmin(solution[1:])))
-    whole = np.zeros(design.shape[1])
-    whole[columns] = solution
-    return whole
+    coefficients = np.zeros(design.shape[1])
+    coefficients[columns] = solution
+    return coefficients
 
 
 def _bic(curve: Piecewise, s: Array, t: Array) -> float:

@@ -1,4 +1,4 @@
-"""What the links between GPUs and between hosts give: by a cluster's description, a GPU's name, or the machine."""
+"""Rates of the links between GPUs and between hosts: from a cluster's description, a GPU's name or the machine."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LANE_Bps = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9
 
 @dataclass(frozen=True)
 class Hardware:
-    """What links give in one direction, in bytes per second; None is not known.
+    """Rates of links in one direction, in bytes per second; None is unknown.
 
     Attributes:
-        source: where the figures are from, for people.
-        architecture: of the GPUs, for NCCL's own estimate.
-        inside: what joins the GPUs of a node ("NVLink 4"), and `gpu_Bps` what it gives each.
+        source: the source of the figures, for people.
+        architecture: the GPUs' architecture, for NCCL's own estimate.
+        inside: name of the link between the GPUs of a node ("NVLink 4"); `gpu_Bps` is its rate for each GPU.
         switched: whether each GPU reaches every other one at that rate.
-        nics_per_node, nic_Bps: what joins the nodes.
+        nics_per_node, nic_Bps: number and rate of the NICs between nodes.
     """
 
     source: str

@@ -136,7 +136,7 @@ def meet(world: World, timeout_s: float) -> Any:
         missing = [rank for rank in missing if not store.check([f"came/{rank}"])]
         if missing and time.monotonic() > deadline:
             names = ", ".join(map(str, missing))
-            raise BenchError(f"rank {names} of {world.size} never came: not started within {timeout_s:g} s")
+            raise BenchError(f"rank {names} of {world.size} did not start within {timeout_s:g} s")
         if missing:
             time.sleep(POLL_S)
     # The rank that hosts the store must not leave before the others have read this.
@@ -157,7 +157,7 @@ def _await_listener(world: World, deadline: float, timeout_s: float) -> None:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise RankError(
-                    f"rank {world.rank}: rank 0 of {world.size} never came: not at {world.address}:{world.port} "
+                    f"rank {world.rank}: rank 0 of {world.size} was not reachable at {world.address}:{world.port} "
                     f"within {timeout_s:g} s ({error.strerror or error})"
                 ) from error
         time.sleep(POLL_S)
@@ -249,7 +249,7 @@ def _failures_told(watch: _Watch) -> Iterator[None]:
         first = next(iter(str(error).strip().splitlines()), "")[:300]
         if classify(error) == "lost_peer" and watch.world.rank == 0:
             time.sleep(GRACE_S)
-            raise BenchError(watch.failure() or f"a rank went away: {first}") from error
+            raise BenchError(watch.failure() or f"a rank has ended: {first}") from error
         if classify(error) == "lost_peer":
             raise BenchError(first) from error
         _tell(watch, f"{type(error).__name__}: {first}")

@@ -108,13 +108,15 @@ def _number(environment: Mapping[str, str], name: str, otherwise: int | None = N
     if text is None and otherwise is not None:
         return otherwise
     if text is None or not re.fullmatch(r"\d{1,9}", text):
-        raise SpecError(f"{name} is a number where a launcher sets it, not '{text}'")
+        raise SpecError(f"{name} must be a number, as launchers set it, not '{text}'")
     return int(text)
 
 
 def _checked(world: World) -> World:
     if world.rank >= world.size:
-        raise SpecError(f"{world.launcher}: rank {world.rank} of {world.size} can't be")
+        raise SpecError(
+            f"{world.launcher}: invalid rank {world.rank} of {world.size}: ranks are 0 to {world.size - 1}"
+        )
     if world.local_size < 1 or world.size % world.local_size or world.local_rank >= world.local_size:
         raise SpecError(
             f"{world.launcher}: every host needs as many ranks as the others: {world.size} ranks, "

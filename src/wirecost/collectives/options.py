@@ -122,12 +122,12 @@ def _network_of(
     name: str | None, study: Path | None, backend: Backend, hosts: int, world: World | None
 ) -> Network:
     """Returns the network to benchmark: a study's or a preset, and its native form for a launcher's ranks."""
-    given = None if study is None else study_network(study, name)
+    network = None if study is None else study_network(study, name)
     if world is None:
-        return given or network_named(name, backend, hosts)
-    if given is None and name is None:
+        return network or network_named(name, backend, hosts)
+    if network is None and name is None:
         return Network(name="native", native=Native())
-    return _native_form(given or network_named(name, backend, 1))
+    return _native_form(network or network_named(name, backend, 1))
 
 
 def study_network(study: Path, name: str | None) -> Network:
@@ -180,7 +180,7 @@ def _native_form(network: Network) -> Network:
     """
     if network.native is None:
         raise SpecError(
-            f"--network: '{network.name}' is emulated, and ranks of a launcher run on what is there; leave it out"
+            f"--network: '{network.name}' is emulated, but a launcher's ranks use the native network; leave it out"
         )
     return network.model_copy(update={"emulate": None})
 

@@ -70,8 +70,8 @@ class BenchRequest(Spec):
             raise ValueError(f"groups: each of the ranks 0..{self.ranks - 1} can be in one group at most")
         if self.network.emulate is None and self.hosts > 1 and self.launcher is None:
             raise ValueError(
-                f"network '{self.network.name}' is a native network, which this machine alone has with one host; "
-                "take --hosts 1, an emulated network, or start the ranks by torchrun, Slurm or mpirun"
+                f"network '{self.network.name}' is native: it exists only on this machine, with one host; use "
+                "--hosts 1 or an emulated network, or start the ranks with torchrun, Slurm or mpirun"
             )
         if self.graph and self.backend is not Backend.NCCL:
             raise ValueError(f"-G: CUDA graphs are for --backend nccl, not {self.backend}")
@@ -79,7 +79,7 @@ class BenchRequest(Spec):
             have = ", ".join(d.name for d in DTYPES.values() if d.mpi)
             raise ValueError(f"dtype: MPI has no type for {self.dtype}; it has {have}")
         if self.network.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
-            raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
+            raise ValueError(f"hosts: {self.hosts} emulated hosts are too many; use at most {MAX_EMULATED_HOSTS}")
         return self
 
     @property

@@ -1,7 +1,7 @@
 """One rank of a benchmark: `python -m wirecost.collectives.worker DIRECTORY`.
 
-Reads `request.json` there and the rank from torchrun's environment variables. Rank 0 appends the samples of
-every case to `samples.jsonl`; every rank appends a line to `steps/rank-R` for whatever it has got done.
+It reads DIRECTORY's `request.json` and takes the rank from torchrun's environment variables. Rank 0 appends the
+samples of every case to `samples.jsonl`. Every rank appends a line to `steps/rank-R` after each finished step.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def run_rank(directory: Path, rank: int) -> None:
         from wirecost.launch.rendezvous import meet
 
         request = BenchRequest.model_validate_json((directory / "request.json").read_bytes())
-        # The launcher, which can say who is missing, gives up first. One machine's GPUs are dealt out to the
-        # ranks, whichever host each of them plays.
+        # The launcher can name the missing ranks, so it must give up first. The GPUs of one machine are divided
+        # among its ranks, whichever emulated host each rank belongs to.
         timeout_s = 3 * request.timeout_s
         store = None if request.backend is Backend.MPI else meet(datetime.timedelta(seconds=timeout_s))
         with session(request, rank, rank, timeout_s, store) as setup:
@@ -44,7 +44,7 @@ def run_rank(directory: Path, rank: int) -> None:
 
 
 def run_here(directory: Path) -> NoReturn:
-    """`main` in a process that was forked instead of started."""
+    """Runs the rank of this process as `main` does, in a process that was forked."""
     run_as_rank(directory, run_rank)
 
 

@@ -1,4 +1,4 @@
-"""Before and after: two breakdowns side by side, whatever they came from. Reads breakdowns only."""
+"""Compares two breakdowns of any source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from wirecost.errors import WirecostError
 
 WHOLE = "whole"
 """The name of a recorded window in which no iterations are known."""
-# Iterations that cover less of the time from the first to the last are annotations of a part of each.
-_SCRAPS_SHARE = 0.2
+# Windows that cover a smaller share of the time from the first to the last are parts of iterations.
+_LEAST_COVERED_SHARE = 0.2
 
 PARTS = ("compute_only_ns", "overlapped_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
 WORDS = {
@@ -42,7 +42,7 @@ class PartChange:
 
 @dataclass(frozen=True)
 class CollectiveChange:
-    """One operation in one group: means over ranks; None where a side hasn't got it or doesn't know."""
+    """One operation in one group: means over ranks; None if a side lacks the operation or the value."""
 
     op: str
     group: str
@@ -76,16 +76,16 @@ class Comparison:
 def compare(before: Breakdown, after: Breakdown) -> Comparison:
     """Compares two breakdowns; an iteration's time is its slowest rank's, parts are means over ranks.
 
-    Recorded windows without iterations are compared by their shares alone: how long they are is up to the
+    Recorded windows without iterations are compared only by their shares, because their length depends on the
     profiler.
 
     Raises:
-        WirecostError: for iterations that are scraps of what was recorded, which nothing can be said of.
+        WirecostError: if the windows are only parts of iterations, which don't allow a comparison.
     """
     for side, name in ((before, "first"), (after, "second")):
-        _refuse_scraps(side, name)
-    whole = [_is_whole(side) for side in (before, after)]
-    times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), whole, strict=True)]
+        _refuse_partial_windows(side, name)
+    undivided = [_is_whole(side) for side in (before, after)]
+    times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), undivided, strict=True)]
     medians = [statistics.median(t) if t else None for t in times]
     speedup = ratio_of_medians(*times)
     parts = tuple(_part(before, after, name) for name in PARTS)
@@ -99,18 +99,18 @@ def compare(before: Breakdown, after: Breakdown) -> Comparison:
         speedup=speedup,
         parts=parts,
         collectives=_collectives(before, after),
-        summary=tuple(_summary(before, after, speedup, parts, whole)),
+        summary=tuple(_summary(before, after, speedup, parts, undivided)),
     )
 
 
 def _is_whole(side: Breakdown) -> bool:
-    """Whether a breakdown is of recorded windows in which no iterations are known."""
+    """Returns whether a breakdown is of recorded windows without known iterations."""
     return (
         side.source is Source.IMPORTED and bool(side.iterations) and all(i.name == WHOLE for i in side.iterations)
     )
 
 
-def _refuse_scraps(side: Breakdown, which: str) -> None:
+def _refuse_partial_windows(side: Breakdown, which: str) -> None:
     """Raises WirecostError where a rank's iterations cover next to nothing of the time from the first to the
     last."""
     by_rank: dict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -120,16 +120,17 @@ def _refuse_scraps(side: Breakdown, which: str) -> None:
     for rank, spans in by_rank.items():
         span = max(end for _, end in spans) - min(start for start, _ in spans)
         covered = sum(end - start for start, end in spans)
-        if len(spans) > 1 and side.source is Source.IMPORTED and covered < _SCRAPS_SHARE * span:
+        if len(spans) > 1 and side.source is Source.IMPORTED and covered < _LEAST_COVERED_SHARE * span:
             raise WirecostError(
-                f"the {which}: the iterations of rank {rank} cover {covered / span:.1%} of the time from the "
-                "first to the last: they are scraps of it; leave --window out, or name one of whole iterations"
+                f"the {which}: the windows of rank {rank} cover only {covered / span:.1%} of the time from the "
+                "first to the last, so they are parts of iterations; leave --window out, or name annotations of "
+                "complete iterations"
             )
 
 
 def _mean_ns(breakdown: Breakdown, part: str) -> float:
-    found = [getattr(i.parts, part) for i in breakdown.iterations]
-    return sum(found) / len(found) if found else 0.0
+    values_ns = [getattr(i.parts, part) for i in breakdown.iterations]
+    return sum(values_ns) / len(values_ns) if values_ns else 0.0
 
 
 def _part(before: Breakdown, after: Breakdown, part: str) -> PartChange:
@@ -140,10 +141,10 @@ def _part(before: Breakdown, after: Breakdown, part: str) -> PartChange:
 
 
 def _by_operation(breakdown: Breakdown) -> dict[tuple[str, str], list[Collective]]:
-    found: dict[tuple[str, str], list[Collective]] = defaultdict(list)
+    by_operation: dict[tuple[str, str], list[Collective]] = defaultdict(list)
     for c in breakdown.collectives:
-        found[c.op, c.group].append(c)
-    return found
+        by_operation[c.op, c.group].append(c)
+    return by_operation
 
 
 def _mean(rows: list[Collective] | None, field: str) -> float | None:
@@ -167,11 +168,11 @@ def _summary(
     after: Breakdown,
     speedup: Ratio | None,
     parts: tuple[PartChange, ...],
-    whole: list[bool],
+    undivided: list[bool],
 ) -> list[str]:
     lines = []
     if before.source is not after.source:
-        lines.append(f"The first is {before.source.value}, the second {after.source.value}: read them apart.")
+        lines.append(f"The first is {before.source.value}, the second {after.source.value}: compare with care.")
     if before.world_size != after.world_size:
         lines.append(f"The worlds differ: {before.world_size} and {after.world_size} ranks.")
     ranks = [len({i.rank for i in side.iterations}) for side in (before, after)]
@@ -184,15 +185,15 @@ def _summary(
             f"Collectives are sums over {counts[0]} iteration{'s' * (counts[0] != 1)} in the first and "
             f"{counts[1]} in the second."
         )
-    if any(whole):
-        which = "either side" if all(whole) else "the first" if whole[0] else "the second"
+    if any(undivided):
+        which = "either side" if all(undivided) else "the first" if undivided[0] else "the second"
         return [
             *lines,
-            f"No iterations are known in what {which} recorded: only shares of the time can be compared "
+            f"No iterations are known in the recording of {which}: only shares of the time can be compared "
             "(--window name:REGEX names iterations).",
         ]
     if speedup is None:
-        return [*lines, "No iteration time on one of the sides: nothing to compare."]
+        return [*lines, "One of the sides has no iteration time, so there is nothing to compare."]
     lines.append(speedup_sentence(speedup))
     largest = max(parts, key=lambda p: abs(p.change_ns))
     if largest.change_ns:
@@ -205,7 +206,7 @@ def _summary(
 
 
 def speedup_sentence(speedup: Ratio) -> str:
-    """Says how much faster or slower the second is, with the interval of the number that is said."""
+    """Returns a sentence on how much faster or slower the second is, with the interval of the number."""
     faster = speedup.value >= 1
     value, low, high = (speedup.value, speedup.low, speedup.high) if faster else _inverse(speedup)
     which = "faster" if faster else "slower"

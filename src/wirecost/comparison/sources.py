@@ -1,4 +1,4 @@
-"""A breakdown from wherever it lies: wirecost's own JSON, an experiment of a study, or somebody's traces."""
+"""Loads a breakdown from wirecost's own JSON, an experiment of a study, or profiler traces."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from wirecost.reading import open_file, read_result
 _HEAD_BYTES = 1 << 16
 
 
-def load_breakdown(given: str, *, window: str = "auto") -> Breakdown:
-    """A breakdown's JSON file, an experiment's directory (its measurement, not its profiled part), or traces (a
-    file, a directory, a glob). `window` is where the iterations of traces come from, as in `wirecost trace`.
+def load_breakdown(source: str, *, window: str = "auto") -> Breakdown:
+    """Returns the breakdown of a source.
+
+    Args:
+        source: a breakdown's JSON file, an experiment's directory (its measurement, not its profiled part), or
+            traces (a file, a directory or a glob).
+        window: the source of the iterations of traces, as in `wirecost trace`.
 
     Raises:
-        WirecostError: one line, if it is none of them, or an experiment's result that is damaged.
+        WirecostError: one line, if the source is none of them or an experiment's result is damaged.
     """
-    path = Path(given)
+    path = Path(source)
     if is_experiment(path):
         return _of_study(path)
-    beside = (path.with_name(name) for name in ("status.json", "manifest.json"))
-    if path.name == "breakdown.json" and any(map(os.path.lexists, beside)):
+    siblings = (path.with_name(name) for name in ("status.json", "manifest.json"))
+    if path.name == "breakdown.json" and any(map(os.path.lexists, siblings)):
         return _of_study(path.parent)
     head = b""
     try:
@@ -34,12 +38,12 @@ def load_breakdown(given: str, *, window: str = "auto") -> Breakdown:
             with open_file(path, pipes=False) as file:
                 head = file.read(_HEAD_BYTES)
     except OSError as error:  # a name longer than the file system takes
-        raise WirecostError(f"{given[:80]}: can't be read: {error.strerror or error}") from error
+        raise WirecostError(f"{source[:80]}: can't be read: {error.strerror or error}") from error
     if b'"schema_version"' in head and b'"source"' in head and b'"traceEvents"' not in head:
         return _saved(path)
     from wirecost.trace import read
 
-    return read(given, window=window).breakdown
+    return read(source, window=window).breakdown
 
 
 def _saved(path: Path) -> Breakdown:
@@ -48,7 +52,7 @@ def _saved(path: Path) -> Breakdown:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise WirecostError(f"{path}: no sound breakdown: {where}: {first['msg']}") from error
+        raise WirecostError(f"{path}: invalid breakdown: {where}: {first['msg']}") from error
 
 
 def is_experiment(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Two studies side by side: every experiment of the one with its counterpart in the other."""
+"""Compares two studies: each experiment of one with its counterpart in the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wirecost.spec import Experiment
     from wirecost.study.store import Result
 
-# What tells how an experiment was measured and not what it is.
+# Keys that describe how an experiment was measured. They don't identify the experiment.
 _HOW = frozenset(("iterations", "min_time", "warmup", "profile_iterations", "timeout", "seed"))
 
 
@@ -52,8 +52,8 @@ class StudyComparison:
 def compare_studies(before: Path, after: Path) -> StudyComparison:
     """Compares the finished experiments of two studies.
 
-    Experiments belong together where they are the same but for properties that have one value in all of the one
-    study and another in all of the other.
+    Two experiments are counterparts if they differ only in properties that have one value throughout the first
+    study and another value throughout the second.
 
     Raises:
         WirecostError: if a study can't be read, or if no experiment is in both.
@@ -70,7 +70,8 @@ def compare_studies(before: Path, after: Path) -> StudyComparison:
     both = [key for key in keyed[0] if key in keyed[1]]
     if not both:
         raise WirecostError(
-            f"{before} and {after} hold no experiment in common: they differ in more than one value of a property"
+            f"{before} and {after} have no experiment in common: no two experiments differ only in properties "
+            "that are constant within each study"
         )
     pairs = []
     for key in both:
@@ -92,32 +93,33 @@ def compare_studies(before: Path, after: Path) -> StudyComparison:
 
 
 def _properties(experiment: Experiment) -> dict[str, str]:
-    """What an experiment is, each property as text."""
+    """Returns the properties that identify an experiment, each as JSON text."""
     document = experiment.model_dump(mode="json")
     return {k: json.dumps(v, sort_keys=True) for k, v in document.items() if k not in _HOW}
 
 
 def _differing(before: list[dict[str, str]], after: list[dict[str, str]]) -> dict[str, tuple[str, str]]:
-    """Properties with one value in all of one side and another one in all of the other."""
-    found = {}
+    """Returns the properties with one value throughout one side and another value throughout the other."""
+    differing = {}
     for name in before[0]:
         values = [{p[name] for p in side} for side in (before, after)]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
-            found[name] = (_short(values[0].pop()), _short(values[1].pop()))
-    return found
+            differing[name] = (_short(values[0].pop()), _short(values[1].pop()))
+    return differing
 
 
 def _short(text: str) -> str:
-    """A property's value as people call it: its name, where it has one."""
+    """Returns the name of a property's value if it has one, else the value itself."""
     value = json.loads(text)
     return str(value.get("name", text)) if isinstance(value, dict) else str(value)
 
 
 def _by_key(results: list[Result], properties: list[dict[str, str]], without: set[str]) -> dict[str, Result]:
-    found: dict[str, Result] = {}
+    """Returns results by their identifying properties other than `without`; leaves out ambiguous ones."""
+    result_of: dict[str, Result] = {}
     several: dict[str, int] = defaultdict(int)
     for result, values in zip(results, properties, strict=True):
         key = json.dumps({k: v for k, v in values.items() if k not in without}, sort_keys=True)
         several[key] += 1
-        found[key] = result
-    return {key: result for key, result in found.items() if several[key] == 1}
+        result_of[key] = result
+    return {key: result for key, result in result_of.items() if several[key] == 1}

@@ -69,8 +69,8 @@ class Watched:
 
         end = None if seconds is None else time.monotonic() + seconds
         while end is None or time.monotonic() < end:
-            left = _TICK_S if end is None else min(_TICK_S, max(end - time.monotonic(), 0))
-            info = signal.sigtimedwait(_PASSED_ON, left)
+            remaining_s = _TICK_S if end is None else min(_TICK_S, max(end - time.monotonic(), 0))
+            info = signal.sigtimedwait(_PASSED_ON, remaining_s)
             if info is not None and info.si_signo in (
                 signal.SIGINT,
                 signal.SIGTERM,

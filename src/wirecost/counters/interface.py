@@ -1,4 +1,4 @@
-"""The interface of counter sources. Each kind of source has a file beside this one."""
+"""The interface of counter sources. Each kind of source has its own file in this package."""
 
 from __future__ import annotations
 

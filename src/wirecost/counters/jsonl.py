@@ -81,4 +81,4 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[Row]:
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 if not line.endswith(b"\n") and len(line) < _LONGEST_LINE_BYTES:
                     return
-                raise WirecostError(f"'{os.fspath(path)}' line {number} is no sample: {error}") from None
+                raise WirecostError(f"'{os.fspath(path)}' line {number} is not a sample: {error}") from None

@@ -43,7 +43,7 @@ def writer_for(path: str | os.PathLike[str]) -> Sink:
         from wirecost.counters.parquet import ParquetWriter
 
         return ParquetWriter(path)
-    raise WirecostError(f"can't tell the format of '{os.fspath(path)}': name it .jsonl or .parquet")
+    raise WirecostError(f"unknown format of '{os.fspath(path)}': name it .jsonl or .parquet")
 
 
 def read_recording(path: str | os.PathLike[str]) -> list[Row]:
@@ -64,12 +64,12 @@ def iterate_recording(path: str | os.PathLike[str]) -> Iterator[Row]:
         from wirecost.counters.parquet import iterate_parquet
 
         return iterate_parquet(path)
-    raise WirecostError(f"can't tell the format of '{os.fspath(path)}': a recording ends in .jsonl or .parquet")
+    raise WirecostError(f"unknown format of '{os.fspath(path)}': a recording ends in .jsonl or .parquet")
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """What is called while a monitor runs.
+    """Callbacks for a running monitor.
 
     Attributes:
         on_start: called once sampling has begun.
@@ -95,7 +95,7 @@ def monitor(
 ) -> MonitorResult:
     """Samples while `command` runs, or until SIGINT or SIGTERM, or for `seconds`. Must run in the main thread.
 
-    `prometheus` is (address, port). `watcher` is told what happens meanwhile, for a display.
+    `prometheus` is (address, port). `watcher` is called during the run, for a display.
 
     Raises:
         WirecostError: before the command is started, if a file or address can't be used, or no pattern of `only`

@@ -39,8 +39,8 @@ class PrometheusExporter:
     def write(self, rows: Sequence[Row]) -> None:
         # Kept for some time after its last sample, because expensive sources aren't read each time.
         now = max((r.t_ns for r in rows), default=0)
-        kept = {k: r for k, r in self._rows.items() if r.t_ns > now - _STALE_NS}
-        self._rows = kept | {(r.kind, r.device): r for r in rows}
+        recent = {k: r for k, r in self._rows.items() if r.t_ns > now - _STALE_NS}
+        self._rows = recent | {(r.kind, r.device): r for r in rows}
 
     def close(self) -> None:
         self._server.shutdown()

@@ -46,7 +46,7 @@ def _between(machine: Machine, gpus: list[Gpu], nics: list[Nic], ports: list[Por
             return Transport.RDMA, f"{what}, and NCCL_NET_GDR_LEVEL switches GPUDirect off"
         if not gpus or gpudirect.available(machine):
             return Transport.RDMA_GDR, f"{what}, and GPU memory can be reached"
-        return Transport.RDMA, f"{what}, but neither peer-memory module nor DMA-BUF is there"
+        return Transport.RDMA, f"{what}, but there is neither a peer-memory module nor DMA-BUF"
     if active:
         return _sockets(machine, nics, "an RDMA port is active but its /dev/infiniband node can't be opened")
     return _sockets(machine, nics, "no RDMA port is active" if ports else "there is no RDMA device")

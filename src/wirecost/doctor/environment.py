@@ -31,14 +31,16 @@ def probe(machine: Machine, settings: Settings, ports: list[Port]) -> Iterator[D
     hca = environment.get("NCCL_IB_HCA", "")
     if hca and ports:
         excluded = hca.startswith("^")
-        asked = [part.partition(":")[0] for part in hca.lstrip("^=").split(",") if part]
+        prefixes = [part.partition(":")[0] for part in hca.lstrip("^=").split(",") if part]
         exact = hca.lstrip("^").startswith("=")
-        matched = {p.device for p in ports for a in asked if (p.device == a if exact else p.device.startswith(a))}
-        left = {p.device for p in ports} - matched if excluded else matched
-        if not left:
+        matched = {
+            p.device for p in ports for a in prefixes if (p.device == a if exact else p.device.startswith(a))
+        }
+        usable = {p.device for p in ports} - matched if excluded else matched
+        if not usable:
             yield diagnostic(
                 "nccl_hca_matches_nothing",
-                f"NCCL_IB_HCA={hca} leaves none of this machine's RDMA devices",
+                f"NCCL_IB_HCA={hca} excludes all of this machine's RDMA devices",
                 remedy=f"name one of: {', '.join(sorted({p.device for p in ports}))}",
             )
     if environment.get("NCCL_IB_DISABLE") == "0" and not ports:

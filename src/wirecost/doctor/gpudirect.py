@@ -77,18 +77,18 @@ def distance(machine: Machine, a: str | None, b: str | None) -> str | None:
     """Returns NCCL's name of the path between two PCI devices: PIX (one switch), PXB (several), PHB (through the
     CPU), SYS (across CPU sockets); None if a device's location is unknown.
     """
-    one, two = _pci_path(machine, a), _pci_path(machine, b)
-    if not one or not two:
+    path_a, path_b = _pci_path(machine, a), _pci_path(machine, b)
+    if not path_a or not path_b:
         return None
     common = 0
-    while common < min(len(one), len(two)) and one[common] == two[common]:
+    while common < min(len(path_a), len(path_b)) and path_a[common] == path_b[common]:
         common += 1
     if common == 0:
         nodes = {machine.text(f"sys/bus/pci/devices/{x}/numa_node") for x in (a, b)}
         return "PHB" if len(nodes) == 1 else "SYS"
     if common == 1:
         return "PHB"
-    return "PIX" if len(one) - common <= 2 and len(two) - common <= 2 else "PXB"
+    return "PIX" if len(path_a) - common <= 2 and len(path_b) - common <= 2 else "PXB"
 
 
 def _distances(machine: Machine, gpus: list[Gpu], ports: list[Port]) -> Iterator[Diagnostic]:

@@ -54,7 +54,7 @@ def probe(machine: Machine, gpus: list[Gpu]) -> Iterator[Diagnostic]:
         if machine.exists("dev/nvidiactl") or machine.exists("proc/driver/nvidia"):
             yield diagnostic(
                 "gpu_not_visible",
-                "the NVIDIA driver is there but no GPU is visible",
+                "the NVIDIA driver is loaded, but no GPU is visible",
             )
         else:
             yield diagnostic(
@@ -84,12 +84,12 @@ def _links(gpus: list[Gpu]) -> Iterator[Diagnostic]:
         if len(per_gpu) > 1 or len(linked) < len(gpus):
             yield diagnostic(
                 "nvlinks_differ",
-                "GPUs don't have the same number of active NVLinks: rings run at the least of them",
+                "GPUs don't have the same number of active NVLinks: the GPU with the fewest limits a ring",
             )
     elif any(g.nvlinks is not None for g in gpus):
         yield diagnostic(
             "no_nvlink",
-            "no NVLink: GPUs talk over PCIe",
+            "no NVLink: GPUs communicate over PCIe",
         )
     if all(g.peers is not None for g in gpus):
         lost = [(g.index, o.index) for g in gpus for o in gpus if o is not g and o.index not in (g.peers or ())]

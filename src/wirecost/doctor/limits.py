@@ -32,7 +32,7 @@ def probe(machine: Machine, ports: list[Port]) -> Iterator[Diagnostic]:
     if container:
         yield diagnostic(
             "in_container",
-            f"inside a container ({container}): what it doesn't pass in, NCCL can't use",
+            f"inside a container ({container}): NCCL can't use devices that the container doesn't pass in",
         )
     if not machine.live:
         return

@@ -98,7 +98,7 @@ def _unknown_name(settings: Settings, name: str) -> Iterator[Diagnostic]:
     if name.startswith(PREFIX):
         suffix = name.removeprefix(PREFIX)[:_LONGEST_NAME]
         suffixes = sorted((known.removeprefix(PREFIX) for known in KNOWN), key=lambda s: (_edits(suffix, s), s))
-        message = f"{settings.named(name)}: NCCL up to {NEWEST} knows no {name}"
+        message = f"{settings.named(name)}: NCCL up to {NEWEST} doesn't know {name}"
         ending = next((e for e in _OPPOSITES if suffix.endswith(e)), None)
         opposite = suffix.removesuffix(ending) + _OPPOSITES[ending] if ending is not None else ""
         if opposite in suffixes:
@@ -116,7 +116,7 @@ def _unknown_name(settings: Settings, name: str) -> Iterator[Diagnostic]:
         if meant in KNOWN:
             yield diagnostic(
                 "nccl_variable_misspelt",
-                f"{settings.named(name)}: NCCL reads no {name}",
+                f"{settings.named(name)}: NCCL doesn't read {name}",
                 remedy=f"{meant} is meant?",
             )
 
@@ -152,7 +152,7 @@ def _value(machine: Machine, settings: Settings, name: str, value: str) -> Itera
             upper = value.strip().upper()
             remedy = f"{name}={upper}" if upper in LEVELS else f"one of: {', '.join(LEVELS)}"
             yield diagnostic(
-                "nccl_value_unknown", f"{shown}: NCCL knows no such level and keeps its default", remedy=remedy
+                "nccl_value_unknown", f"{shown}: NCCL doesn't know this level and keeps its default", remedy=remedy
             )
     elif name in ("NCCL_ALGO", "NCCL_PROTO"):
         problem = _list_problem(value, ALGORITHMS if name == "NCCL_ALGO" else PROTOCOLS)
@@ -165,7 +165,7 @@ def _value(machine: Machine, settings: Settings, name: str, value: str) -> Itera
         if unknown:
             yield diagnostic(
                 "nccl_value_unknown",
-                f"{shown}: NCCL knows no subsystem {unknown[0]}",
+                f"{shown}: NCCL doesn't know the subsystem {unknown[0]}",
                 remedy=f"some of: {', '.join(SUBSYSTEMS)}",
             )
     elif name in CHOICES:

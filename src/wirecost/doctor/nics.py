@@ -60,10 +60,10 @@ def socket_interfaces(nics: list[Nic], environment: str | None = None) -> list[N
     usable = [n for n in nics if n.up and not n.enslaved]  # part of a bond or bridge, without an address
     if environment:
         exclude, exact = environment.startswith("^"), environment.lstrip("^").startswith("=")
-        asked = [part for part in environment.lstrip("^=").split(",") if part]
+        prefixes = [part for part in environment.lstrip("^=").split(",") if part]
 
         def matches(nic: Nic) -> bool:
-            return any(nic.name == p if exact else nic.name.startswith(p) for p in asked)
+            return any(nic.name == p if exact else nic.name.startswith(p) for p in prefixes)
 
         return [n for n in usable if matches(n) != exclude]
     last = ("docker", "lo", "virbr")
@@ -97,12 +97,12 @@ def probe(machine: Machine, nics: list[Nic]) -> Iterator[Diagnostic]:
                 remedy="use connected mode if the driver has it (echo connected > "
                 f"/sys/class/net/{nic.name}/mode), or an MTU of 4092",
             )
-    asked = machine.environment.get("NCCL_SOCKET_IFNAME")
-    chosen = socket_interfaces(nics, asked)
-    if asked and not chosen:
+    requested = machine.environment.get("NCCL_SOCKET_IFNAME")
+    chosen = socket_interfaces(nics, requested)
+    if requested and not chosen:
         yield diagnostic(
             "socket_interface_not_matched",
-            f"NCCL_SOCKET_IFNAME={asked} matches no interface that is up: NCCL will refuse to start",
+            f"NCCL_SOCKET_IFNAME={requested} matches no interface that is up: NCCL will refuse to start",
             remedy=f"name one of: {', '.join(n.name for n in nics if n.up)}",
         )
     elif chosen:

@@ -45,16 +45,16 @@ def _group(state: LogState) -> list[Communicator]:
     by_key: dict[object, Communicator] = {}
     order: list[Communicator] = []
     key_of: dict[tuple[int, str], object] = {}
-    taken: set[tuple[object, int]] = set()
+    occupied: set[tuple[object, int]] = set()
     for process in state.processes.values():
         for member in process.memberships:
             key = _key(member, key_of)
             key_of[(id(process), member.comm)] = key
             # Without a commId the order of creation identifies a communicator, unless two processes claim the same
             # rank.
-            if (key, member.rank) in taken:
+            if (key, member.rank) in occupied:
                 key = ("apart", id(member))
-            taken.add((key, member.rank))
+            occupied.add((key, member.rank))
             communicator = by_key.get(key)
             if communicator is None:
                 communicator = by_key[key] = Communicator(member.comm_id or member.comm, member.nranks)
@@ -145,13 +145,13 @@ def _one_name_for_several_hosts(communicator: Communicator, devices: dict[int, s
     That is so if two ranks on one "host" have the same device, which NCCL refuses. Containers that each see one
     GPU as device 0 look the same, so device 0 counts only if the ranks also reach others inside the host.
     """
-    taken: set[tuple[str | None, str | None]] = set()
+    occupied: set[tuple[str | None, str | None]] = set()
     twice: set[str | None] = set()
     for rank, host in communicator.host_of.items():
         place = (host, devices.get(rank))
-        if host is not None and place[1] is not None and place in taken:
+        if host is not None and place[1] is not None and place in occupied:
             twice.add(place[1])
-        taken.add(place)
+        occupied.add(place)
     if not twice:
         return False
     if any(m.bus_id in twice for m in communicator.members):

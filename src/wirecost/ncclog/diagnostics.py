@@ -64,7 +64,7 @@ def _inside(state: LogState, inside: list[JudgedEdge]) -> Iterator[Diagnostic]:
         why = "NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 are set" if disabled else apart
         yield diagnostic(
             "net_inside_host",
-            f"{where} talk over {networks_of(net)}: peer access and shared memory between them are lost, {why}",
+            f"{where} communicate over {networks_of(net)}, without peer access or shared memory: {why}",
             remedy="unset NCCL_P2P_DISABLE and NCCL_SHM_DISABLE" if disabled else None,
         )
     shm = [e for e in inside if e.edge.kind == "SHM"]
@@ -85,7 +85,7 @@ def _why_shm(state: LogState) -> tuple[str, str | None]:
     if environment_of(state, "NCCL_P2P_LEVEL") & {"0", "LOC"}:
         return "NCCL_P2P_LEVEL switches peer access off", "unset NCCL_P2P_LEVEL"
     if state.p2p_refusals:
-        return "NCCL says that peer access is disabled between connected GPUs", "look at ACS and the IOMMU"
+        return "NCCL reports that peer access is disabled between connected GPUs", "look at ACS and the IOMMU"
     return "GPUs on different CPU sockets or without peer access do this", None
 
 
@@ -97,7 +97,7 @@ def _communicators(verdicts: tuple[CommunicatorVerdict, ...], between: list[Judg
         for v in known:
             counts[v.verdict.value] = counts.get(v.verdict.value, 0) + 1
         listed = ", ".join(f"{count} on {name}" for name, count in counts.items())
-        rest = "the verdict speaks of the edges between hosts" if between else "all of them stay inside a host"
+        rest = "the verdict is based on the edges between hosts" if between else "all of them stay inside a host"
         yield diagnostic("communicators_differ", f"communicators use different transports ({listed}); {rest}")
 
 
@@ -112,7 +112,7 @@ def _hosts(judged: list[tuple[Communicator, list[JudgedEdge]]], between: list[Ju
     if any(e.process.environment.get("NCCL_HOSTID") for _, edges in judged for e in edges):
         yield diagnostic(
             "hosts_from_hostid",
-            "NCCL_HOSTID is set: hosts are told apart by it, as NCCL does, and several of them may be one machine",
+            "NCCL_HOSTID is set: it distinguishes the hosts, as in NCCL, and several hosts may be one machine",
         )
     presumed = [e for e in between if e.where is Where.PRESUMED]
     if not presumed:
@@ -120,8 +120,8 @@ def _hosts(judged: list[tuple[Communicator, list[JudgedEdge]]], between: list[Ju
     if any(e.process.host is None for e in presumed):
         yield diagnostic(
             "hosts_unknown",
-            "the prefix host:pid:tid is cut off, so which host a rank runs on can't be known: network edges are "
-            "taken as edges between hosts, and could join containers of one host",
+            "the prefix host:pid:tid is cut off, so the host of a rank is unknown: network edges are "
+            "taken as edges between hosts, but they could connect containers of one host",
         )
     elif not any(c.names_not_unique for c, _ in judged):
         ranks = sorted({e.edge.receiver if e.edge.side == "send" else e.edge.sender for e in presumed})
@@ -140,29 +140,29 @@ def _reading(log: ReadLog, judged: list[tuple[Communicator, list[JudgedEdge]]]) 
         yield diagnostic(
             "edges_without_communicator",
             f"{loose} edges can belong to more than one communicator, or to one whose Init line is missing; they "
-            "are listed apart",
+            "are listed separately",
             count=loose,
         )
     if unread := log.state.unread_network_lines:
         yield diagnostic(
             "network_lines_unread",
-            f"{unread} connection lines of a network can't be read; the verdict is that of the others",
+            f"{unread} connection lines of a network can't be read; the verdict is based on the others",
             count=unread,
         )
     if log.cut_lines:
         yield diagnostic(
             "lines_cut",
-            f"{log.cut_lines} lines are cut or run into each other; what they say unambiguously is used",
+            f"{log.cut_lines} lines are cut or run into each other; their unambiguous parts are used",
             count=log.cut_lines,
         )
     if left_out := log.state.edges_left_out:
         yield diagnostic(
             "edges_left_out",
-            f"{left_out} further edges are not looked at, to bound memory; the verdict is that of the others",
+            f"{left_out} further edges are left out, to bound memory; the verdict is based on the others",
             count=left_out,
         )
     for name in log.unreadable:
-        yield diagnostic("log_truncated", "the log ends before its end; what came before is used", subject=name)
+        yield diagnostic("log_truncated", "the log is cut off; the part before the cut is used", subject=name)
     if log.skipped:
         shown = ", ".join(log.skipped[:3]) + (", ..." if len(log.skipped) > 3 else "")
         yield diagnostic(

@@ -64,21 +64,22 @@ def sockets(state: LogState, edges: list[JudgedEdge]) -> Iterator[Diagnostic]:
     if virtual:
         yield diagnostic(
             "sockets_on_virtual_interface",
-            f"sockets are striped over {', '.join(virtual)}, which no traffic between hosts should take: such a "
-            "bridge is slow or leads nowhere",
+            f"sockets are striped over {', '.join(virtual)}, which traffic between hosts should not use: such a "
+            "bridge is slow or doesn't reach the other hosts",
             remedy="name the real interface: NCCL_SOCKET_IFNAME=eth0 (yours), or exclude these: "
             f"NCCL_SOCKET_IFNAME=^{','.join(['lo', *virtual])}",
         )
     if "lo" in interfaces and any(e.where is not Where.INSIDE for e in sockets):
         yield diagnostic(
             "sockets_on_loopback",
-            "sockets use lo: the ranks talk over the loopback of one machine, which says nothing about a network",
+            "sockets use lo: the ranks communicate over the loopback interface of one machine; the log gives no "
+            "information about a network",
         )
     if any(e.interface is None for e in sockets):
         yield diagnostic(
             "tcp_interface_unknown",
             "the log holds no 'NET/Socket : Using [0]...' line for these sockets, so their interface isn't known "
-            "and IPoIB can't be told from Ethernet",
+            "and may be Ethernet or IPoIB",
         )
     yield from _why_sockets(state)
 
@@ -91,7 +92,7 @@ def _why_sockets(state: LogState) -> Iterator[Diagnostic]:
             "ib_disabled", "RDMA was switched off by the environment (NCCL_IB_DISABLE=1 or NCCL_NET=Socket)"
         )
     elif state.no_ib_library:
-        yield diagnostic("no_ib_library", "NCCL could not open libibverbs, so it had no choice but sockets")
+        yield diagnostic("no_ib_library", "NCCL could not open libibverbs, so it used sockets")
     elif state.no_ib_device:
         permitted = " although NCCL_IB_DISABLE=0 is set, which only permits RDMA" if "0" in disabled else ""
         yield diagnostic("ib_no_device", f"NCCL found no InfiniBand or RoCE device{permitted}")
@@ -155,10 +156,10 @@ def _why_staged(state: LogState) -> tuple[str, str]:
             "use a NIC on the GPU's PCIe switch, or raise NCCL_NET_GDR_LEVEL and measure",
         )
     if "no module" in refusals:
-        return "NCCL says there is no peer-memory module", module
+        return "NCCL reports that there is no peer-memory module", module
     if refusals:
         return "NCCL found GPUDirect unsupported for the device", module
-    return "the log doesn't say why", f"run with {_MORE_LOG}, and `wirecost doctor` on the host"
+    return "the log gives no reason", f"run with {_MORE_LOG}, and `wirecost doctor` on the host"
 
 
 def libfabric(every: list[JudgedEdge]) -> Iterator[Diagnostic]:

@@ -26,18 +26,16 @@ def failures(state: LogState, every: list[JudgedEdge]) -> Iterator[Diagnostic]:
     if state.completed_before:
         yield diagnostic(
             "failed_later",
-            f"{words}, after collectives had been completed: the verdict says what was in use until then",
+            f"{words}, after collectives had completed: the verdict describes the transport until then",
         )
     elif any(e.failure is not None for e in every):
         yield diagnostic(
             "connection_failed",
-            f"{words}; NCCL prints a connection when it sets it up, before it connects: no byte is proven to have "
-            "gone over it",
+            f"{words}; NCCL prints a connection before it connects, so the log doesn't prove that any data was "
+            "sent over it",
         )
     else:
-        yield diagnostic(
-            "failure_elsewhere", f"{words}; it doesn't concern the connections that the verdict speaks of"
-        )
+        yield diagnostic("failure_elsewhere", f"{words}; it doesn't concern the connections behind the verdict")
 
 
 def several_attempts(attempts: Attempts, every: list[JudgedEdge]) -> Iterator[Diagnostic]:
@@ -81,7 +79,7 @@ def devices(state: LogState, between: list[JudgedEdge]) -> Iterator[Diagnostic]:
             yield diagnostic(
                 "gdr_differs_by_nic",
                 f"on {host} NIC {_listed(staged)} is used without GPUDirect and NIC {_listed(direct)} with it: "
-                "channels over the former hold up the others",
+                "channels over the former slow down all others",
             )
     if state.unopened:
         names = ", ".join(f"{name} on {host or '?'}" for host, name in sorted(state.unopened, key=str)[:8])

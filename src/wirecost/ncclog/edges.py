@@ -164,7 +164,7 @@ def _interface(process: Process, edge: Edge) -> str | None:
     """
     if edge.net_device is not None and edge.net_device in process.interfaces:
         return process.interfaces[edge.net_device]
-    asked = process.environment.get("NCCL_SOCKET_IFNAME", "")
-    if not process.interfaces and asked and not asked.startswith("^") and "," not in asked:
-        return asked.removeprefix("=")
+    requested = process.environment.get("NCCL_SOCKET_IFNAME", "")
+    if not process.interfaces and requested and not requested.startswith("^") and "," not in requested:
+        return requested.removeprefix("=")
     return None

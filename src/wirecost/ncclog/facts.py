@@ -50,7 +50,7 @@ def take_fact(state: LogState, thread: Thread, tail: bytes, *, warning: bool = F
 
 
 def _take_network(state: LogState, thread: Thread, tail: bytes) -> bool:
-    """Notes down the network, interfaces and devices that NCCL uses; False where the line says no such thing."""
+    """Records the network, interfaces and devices that NCCL uses. Returns False if the line is of another kind."""
     process = thread.process
     if (m := _SELECTED.match(tail)) is not None:
         home = thread.setting_up.selected if thread.setting_up is not None else process.selected
@@ -66,7 +66,7 @@ def _take_network(state: LogState, thread: Thread, tail: bytes) -> bool:
 
 
 def _take_unavailable(state: LogState, thread: Thread, tail: bytes) -> bool:
-    """Notes down InfiniBand devices and libraries that are missing; False where the line says no such thing."""
+    """Records InfiniBand devices and libraries that are missing. Returns False if the line is of another kind."""
     if tail.startswith(b"NET/IB : No device found"):
         state.no_ib_device = True
     elif b"Failed to open libibverbs" in tail or tail.startswith(b"Count not open libibverbs.so.1"):
@@ -80,7 +80,7 @@ def _take_unavailable(state: LogState, thread: Thread, tail: bytes) -> bool:
 
 
 def _take_setting(_: LogState, thread: Thread, tail: bytes) -> bool:
-    """Notes down the provider and NCCL's variables; False where the line says no such thing."""
+    """Records the provider and NCCL's variables. Returns False if the line is of another kind."""
     process = thread.process
     if (m := _PROVIDER.search(tail)) is not None:
         process.provider = text(m[1])
@@ -95,7 +95,9 @@ def _take_setting(_: LogState, thread: Thread, tail: bytes) -> bool:
 
 
 def _take_refusal(state: LogState, _: Thread, tail: bytes) -> bool:
-    """Notes down why GPUs don't reach each other or the network directly; False where the line doesn't say so."""
+    """Records why GPUs don't access each other or the network directly. Returns False if the line is of another
+    kind.
+    """
     if b"GPU Direct RDMA Disabled" in tail and not tail.startswith(b"NET/Socket"):
         words = text(tail.strip())
         if words in state.gdr_refusals or len(state.gdr_refusals) < 64:

@@ -27,7 +27,7 @@ class Edge(NamedTuple):
     connection: int  # 0: collectives, 1: send and receive
     side: str | None
     kind: str  # NET, COLLNET, P2P or SHM
-    network: str  # the plugin's name, or what follows P2P/ or SHM/
+    network: str  # the plugin's name, or the text after P2P/ or SHM/
     net_device: int | None
     gdr: bool | None
     comm: str | None  # RCCL only
@@ -169,15 +169,17 @@ _Medium = tuple[str, str, int | None, bool | None, int, str | None, int | None]
 
 @lru_cache(maxsize=4096)  # even a large job has few of them
 def _medium(via: bytes, cut: bool) -> _Medium | None:
-    """(kind, network, device of the network, GPUDirect, length of the text, RCCL's communicator and its number of
-    ranks) from the text behind the word `via`; None for another text.
+    """Parses the text behind the word `via`; returns None if it names no medium.
+
+    The result is (kind, network, device of the network, GPUDirect, length of the text, RCCL's communicator, number
+    of ranks of that communicator).
     """
     net_device, gdr = None, None
     if (net := _NET.match(via)) is not None:
         end, attributes = net.end(), net[4].split(b"/")[1:]
         kind, network, net_device = net[1].decode(), text(net[2]), int(net[3])
-        whole = not cut and (end == len(via) or via[end] in _ENDS_WELL) and not _torn(attributes)
-        gdr = True if any(a.startswith(b"GDRDMA") for a in attributes) else False if whole else None
+        complete = not cut and (end == len(via) or via[end] in _ENDS_WELL) and not _torn(attributes)
+        gdr = True if any(a.startswith(b"GDRDMA") for a in attributes) else False if complete else None
     elif (inside := (_INSIDE_CUT if cut else _INSIDE).match(via)) is not None:
         end = inside.end()
         kind = "P2P" if inside[1] else "SHM"

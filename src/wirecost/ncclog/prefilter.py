@@ -56,8 +56,8 @@ class Prefilter:
         Init line changes the meaning of the lines behind it.
         """
         threads, left_out = self._threads, self._left_out
-        whole = block.split(b"\n")
-        lines = _undocked(whole) if block.startswith(_DOCKER) else whole
+        block_lines = block.split(b"\n")
+        lines = _undocked(block_lines) if block.startswith(_DOCKER) else block_lines
         # Of the last known connection line: all up to its channel's two digits, where its text goes on behind
         # them, and what its thread has said. Threads mostly print many lines in a row.
         head, rest_at, known_lines, last = b"\n", 0, left_out, None  # no line holds a line end
@@ -93,7 +93,7 @@ class Prefilter:
                 pending += _pieces(others)
                 others.clear()
             self.dismissed -= 1
-            pending.append(without_long_numbers(whole[number]))
+            pending.append(without_long_numbers(block_lines[number]))
             if word not in _CONNECTIONS:
                 yield pending
                 pending, head, last = [], b"\n", None

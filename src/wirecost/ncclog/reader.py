@@ -129,11 +129,11 @@ class LogReader(ReadLog):
 
     def _sift(self, body: bytes) -> None:
         """Parses the whole lines in `body` that may contain something new."""
-        taken, dismissed = 0, self._prefilter.dismissed
+        handled, dismissed = 0, self._prefilter.dismissed
         for lines in self._prefilter.sift(body):
-            taken += len(lines)
+            handled += len(lines)
             self._take(lines)
-        self.lines += body.count(b"\n") + 1 - taken
+        self.lines += body.count(b"\n") + 1 - handled
         self.nccl_lines += self._prefilter.dismissed - dismissed
 
     def _take(self, lines: list[bytes]) -> None:
@@ -257,12 +257,12 @@ class LogReader(ReadLog):
         torn = self._torn
         head, _, tail = torn.text.partition(_INFO)
         for lost in range(torn.glued, -1, -1):  # split among the bytes that may be the other message's host
-            whole = tail[: len(tail) - lost] + rest
-            if parse_edge(whole) is not None:
+            joined = tail[: len(tail) - lost] + rest
+            if parse_edge(joined) is not None:
                 self._torn = Piece(b"")
                 self.cut_lines += 1
                 self.state.unread_network_lines -= names_network(tail)
-                self._connection(self._thread(head.rstrip(), torn.host_ends), whole, cut=False)
+                self._connection(self._thread(head.rstrip(), torn.host_ends), joined, cut=False)
                 return True
         return False
 

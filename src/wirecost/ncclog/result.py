@@ -52,7 +52,7 @@ class PairVerdict:
     interfaces: tuple[str, ...]  # of sockets, if the log names them
     gpudirect: GpuDirect | None  # None if it doesn't apply (sockets, inside a host)
     edges: int  # distinct (sender, receiver, connection index)
-    failed: bool = False  # it was set up, and the log says that connecting failed
+    failed: bool = False  # it was set up, and the log reports that connecting failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Verdict:
         return answer
 
 
-def not_as_asked(verdict: Verdict, asked: Transport | str) -> Diagnostic | None:
+def not_as_asked(verdict: Verdict, requested: Transport | str) -> Diagnostic | None:
     """Returns a diagnostic if a run asked for one transport and used another, else None.
 
     An unknown verdict doesn't confirm anything, so it gets the diagnostic too.
@@ -116,12 +116,12 @@ def not_as_asked(verdict: Verdict, asked: Transport | str) -> Diagnostic | None:
     Raises:
         ValueError: for an unknown name of a transport.
     """
-    wanted = Transport(asked)
+    wanted = Transport(requested)
     if verdict.verdict is wanted:
         return None
     got = verdict.verdict.value
     why = f" ({verdict.reason})" if verdict.reason else ""
-    return diagnostic("transport_not_as_asked", f"asked for {wanted.value} and got {got}{why}")
+    return diagnostic("transport_not_as_asked", f"requested {wanted.value} and got {got}{why}")
 
 
 def _communicator_json(c: CommunicatorVerdict) -> dict[str, Any]:

@@ -33,10 +33,10 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Verdict:
         WirecostError: if a path can't be read.
     """
     reader = LogReader()
-    given = [os.fspath(p) for p in paths]
-    if not given:
+    path_texts = [os.fspath(p) for p in paths]
+    if not path_texts:
         raise WirecostError("no log given: name files or directories, or '-' for standard input")
-    for path in given:
+    for path in path_texts:
         if path == "-":
             _pump(reader, standard_input(), "standard input")
         elif Path(path).is_dir():

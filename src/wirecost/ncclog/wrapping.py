@@ -1,11 +1,10 @@
-"""Peels off what launchers, log collectors and terminals put around a line: the one place that NCCL logs and
-benchmark tables share.
+"""Removes what launchers, log collectors and terminals put around a line of an NCCL log or a benchmark table.
 
-`Decoder` turns a source's bytes into UTF-8, whatever its encoding. `peel` gives the lines of text that a line
-carries: the message of a JSON record, a quoted field with its escapes, HTML, colours (also those whose escape
-character was spelled out or lost), and without what Ray appends. `Prefixes` learns what stands before a tool's own
-lines and takes it off the others. Every function takes and gives one line without its line end, and takes time in
-proportion to the line's length.
+`Decoder` turns a source's bytes into UTF-8, whatever its encoding. `peel` returns the lines of text in a line: it
+takes the message out of a JSON record or a quoted field with escapes, and removes HTML, colours (also those whose
+escape character was spelled out or lost) and Ray's suffix. `Prefixes` learns the text before a tool's own lines
+and removes it from the other lines. Every function takes one line without its line end, in time proportional to
+the line's length.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_DEPTH = 4  # JSON in JSON, as a collector makes of what another one wrote
+_DEPTH = 4  # levels of JSON in JSON, which arises where one collector reads another's records
 _MOST_STRINGS = 200
 _MOST_SHAPES = 8
 _SNIFFED_BYTES = 4096
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # begins like UTF-16's
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16's, with which it begins
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
@@ -55,32 +54,33 @@ _GLUED_TIME = re.compile(
     rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d))(?=[^\s\]\")',])"
 )
 
-# Fields that hold the message, in the records of docker, CRI, fluentd, vector, Cloud Logging, CloudWatch, Datadog,
-# journald, Loki and of structured loggers.
+# Fields that hold the message in the records of docker, CRI, fluentd, vector, Cloud Logging, CloudWatch, Datadog,
+# journald, Loki and structured loggers.
 _MESSAGE_KEYS = frozenset(
     ("log", "message", "msg", "textpayload", "@message", "line", "text", "body", "content", "event", "raw", "_raw")
 )
 
 
 class Decoder:
-    """Turns the bytes of one source, cut anywhere, into UTF-8: by its byte order mark, else by where its NULs are.
+    """Turns the bytes of one source, in chunks of any size, into UTF-8.
 
-    Bytes of an encoding without a mark and without NULs pass as they are.
+    It detects the encoding by the byte order mark, else by the positions of NULs. Bytes without either pass
+    unchanged.
     """
 
     def __init__(self) -> None:
         self._decode: codecs.IncrementalDecoder | None = None
-        self._start: bytes | None = b""  # None once there was enough to tell the encoding by
+        self._start: bytes | None = b""  # None once the encoding has been determined
 
     def feed(self, chunk: bytes) -> bytes:
-        """The next bytes of the source, in UTF-8."""
+        """Returns the next bytes of the source in UTF-8."""
         if self._start is not None:
             self._start += chunk
             return self._begin() if len(self._start) >= LONGEST_BOM else b""
         return chunk if self._decode is None else self._decode.decode(chunk).encode("utf-8", "replace")
 
     def end(self) -> bytes:
-        """What a source that is over still owes: the whole of one that was too short to tell its encoding by."""
+        """Returns the bytes held back at the end of a source too short to determine its encoding before."""
         return b"" if self._start is None else self._begin()
 
     def _begin(self) -> bytes:
@@ -92,9 +92,9 @@ class Decoder:
 
 
 def encoding_of(start: bytes) -> tuple[str, int]:
-    """The encoding that a source's first bytes speak for, and how long its byte order mark is.
+    """Returns the encoding that a source's first bytes indicate, and the length of its byte order mark.
 
-    UTF-16 without a mark is told by NULs in every second place and hardly any in the others.
+    UTF-16 without a mark is recognised by NULs in nearly every second byte and in almost none of the others.
     """
     for mark, name in _BOMS:
         if start.startswith(mark):
@@ -111,17 +111,17 @@ def encoding_of(start: bytes) -> tuple[str, int]:
 
 
 def is_text(start: bytes) -> bool:
-    """Whether a source's first bytes are text in an encoding that `Decoder` reads."""
+    """Returns whether a source's first bytes are text in an encoding that `Decoder` reads."""
     return b"\0" not in start or encoding_of(start)[0] != "utf-8"
 
 
 def without_colours(data: bytes) -> bytes:
-    """The data without a terminal's escape sequences."""
+    """Returns the data without terminal escape sequences."""
     return _COLOUR.sub(b"", data) if b"\x1b" in data else data
 
 
 def peel(line: bytes) -> list[bytes]:
-    """The lines of text that a line carries, without what was put around them."""
+    """Returns the lines of text in a line, without what launchers, collectors and terminals put around them."""
     if _WRAPPED.search(line) is None:
         return [line]
     return list(_peeled(line, 0))
@@ -156,16 +156,16 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def _record(line: bytes) -> list[bytes] | None:
-    """The messages of a JSON record that the line holds, or None where it holds none."""
+    """Returns the messages of the JSON record in a line; None if it holds no record."""
     match = _RECORD.search(line)
     if match is None or b"CCL " in line[: match.start()]:
-        return None  # a message that goes on with braces or brackets
+        return None  # a message that contains braces or brackets
     text = line[match.start() :].decode("utf-8", "replace")
     try:
-        found, _ = json.JSONDecoder().raw_decode(text)
+        record, _ = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
         return None
-    strings = list(_strings(found, "", 0))
+    strings = list(_strings(record))
     chosen = [s for _, s in strings if "CCL " in s or " via " in s]
     chosen = chosen or [s for key, s in strings if key in _MESSAGE_KEYS]
     if not chosen and strings:
@@ -174,10 +174,10 @@ def _record(line: bytes) -> list[bytes] | None:
 
 
 def plain_record(line: bytes) -> bytes | None:
-    """The message of a JSON record of the commonest form, found without decoding; None where that can't be done.
+    """Returns the message of a JSON record of the commonest form without decoding JSON; None for other lines.
 
-    The message must be under one of the usual keys, and may hold no escapes but those of its line end and of ">",
-    which Go's encoder writes (docker, containerd).
+    The message must be under one of the usual keys. The only escapes that it may hold are those of its line end
+    and of ">", which Go's encoder writes (docker, containerd).
     """
     match = _PLAIN_RECORD.match(line)
     if match is None:
@@ -186,14 +186,14 @@ def plain_record(line: bytes) -> bytes | None:
     return None if b"\\" in message or b"[repeated" in message else message
 
 
-def _strings(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
-    """The strings in a record with the lower-case keys they stand under, a bounded number of them."""
-    pending: list[tuple[str, Any]] = [(key, value)]
-    given = 0
-    while pending and given < _MOST_STRINGS:
+def _strings(record: Any) -> Iterator[tuple[str, str]]:
+    """Yields (lower-case key, string) for the first strings in a record, a bounded number of them."""
+    pending: list[tuple[str, Any]] = [("", record)]
+    yielded = 0
+    while pending and yielded < _MOST_STRINGS:
         name, item = pending.pop(0)
         if isinstance(item, str):
-            given += 1
+            yielded += 1
             yield name, item
         elif isinstance(item, dict):
             pending += [(str(k).lower(), v) for k, v in list(item.items())[:_MOST_STRINGS]]
@@ -201,7 +201,7 @@ def _strings(value: Any, key: str, depth: int) -> Iterator[tuple[str, str]]:
             pending += [(name, v) for v in item[:_MOST_STRINGS]]
 
 
-# What is known to stand before a line, one after the other and in any order.
+# Known prefixes of a line. Several may follow one another in any order.
 _KNOWN_PREFIX = re.compile(
     r"""(?:
       \[?\d{4}[-/]\d\d[-/]\d\d[T\ _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\ ?(?:Z|UTC|[+-]\d\d:?\d\d)?\]?[\ \t|,:]*
@@ -223,10 +223,10 @@ _KNOWN_PREFIX = re.compile(
 
 
 class Prefixes:
-    """Takes off what stands before a tool's lines.
+    """Removes the text that launchers and collectors put before a tool's lines.
 
-    `learn` is told the text before a line that was recognised; lines that begin with text of the same shape (the
-    digits may differ) lose it. What launchers and collectors are known to write goes in any case.
+    `learn` takes the text before a recognised line. `bare` removes text of the same shape (its digits may differ)
+    from the start of other lines, and the known prefixes of launchers and collectors.
     """
 
     def __init__(self) -> None:
@@ -241,7 +241,7 @@ class Prefixes:
             self._shapes[shape] = re.compile(shape)
 
     def bare(self, line: str) -> str:
-        """The line without what stands before it."""
+        """Returns the line without its prefixes."""
         for pattern in self._shapes.values():
             if (match := pattern.match(line)) is not None:
                 return line[match.end() :]

@@ -21,13 +21,15 @@ class FractionTable:
     rows: tuple[tuple[str, str, tuple[Cell | None, ...]], ...]
 
 
-def fraction_tables(report: StudyReport, plan: str, beside: Sequence[Sequence[Scale]]) -> list[FractionTable]:
-    """Returns one table for each group of scales in `beside`.
+def fraction_tables(
+    report: StudyReport, plan: str, scale_groups: Sequence[Sequence[Scale]]
+) -> list[FractionTable]:
+    """Returns one table for each group of scales in `scale_groups`.
 
     The run time is proportional to the number of cells, not to rows times columns.
     """
-    table_of = {scale: number for number, scales in enumerate(beside) for scale in scales}
-    rows: list[dict[tuple[str, str], dict[Scale, Cell]]] = [{} for _ in beside]
+    table_of = {scale: number for number, scales in enumerate(scale_groups) for scale in scales}
+    rows: list[dict[tuple[str, str], dict[Scale, Cell]]] = [{} for _ in scale_groups]
     for workload, network, cells in report.rows(plan):
         for cell in cells:
             rows[table_of[cell.scale]].setdefault((workload, network), {})[cell.scale] = cell
@@ -35,5 +37,5 @@ def fraction_tables(report: StudyReport, plan: str, beside: Sequence[Sequence[Sc
         FractionTable(
             tuple(scales), tuple((*names, tuple(map(by_scale.get, scales))) for names, by_scale in of.items())
         )
-        for scales, of in zip(beside, rows, strict=True)
+        for scales, of in zip(scale_groups, rows, strict=True)
     ]

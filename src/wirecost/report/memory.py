@@ -62,8 +62,8 @@ class PeakRow:
         known = format_size_bytes(p.peak_bytes) if p.peak_bytes is not None else "unknown"
         if p.out is None:
             return known
-        asked = format_size_bytes(p.out.asked_bytes) if p.out.asked_bytes is not None else "unknown"
-        return f"OOM at {known}, asked for {asked}"
+        requested = format_size_bytes(p.out.asked_bytes) if p.out.asked_bytes is not None else "unknown"
+        return f"OOM at {known}, asked for {requested}"
 
 
 def peak_rows(report: StudyReport) -> list[PeakRow]:

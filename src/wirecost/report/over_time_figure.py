@@ -111,7 +111,7 @@ def over_time_chart(rows: Sequence[Row], title: str, left_out: str | None = None
         )
         marks = _marks(row, first, last)
         panels = [
-            _panel(marks, first, last, *one, top_Gbps).properties(width=WIDTH / len(series)) for one in drawn
+            _panel(marks, first, last, *panel, top_Gbps).properties(width=WIDTH / len(series)) for panel in drawn
         ]
         lines.append(
             alt.hconcat(*panels, spacing=12).properties(

@@ -165,8 +165,8 @@ def _width(panels: Panels) -> int:
 def _faceted(chart: Any, report: StudyReport, panels: Panels, what: str) -> Any:
     import altair as alt
 
-    beside = max(1, PAGE_WIDTH // (_width(panels) + GAP))
-    lines = math.ceil(len(panels.names) / beside)
+    per_line = max(1, PAGE_WIDTH // (_width(panels) + GAP))
+    lines = math.ceil(len(panels.names) / per_line)
     emulated = "networks emulated on one machine; " if report.emulated else ""
     subtitle = f"{emulated}measured; {what}{panels.left_out}"
     facet = alt.Facet("panel:N", sort=list(panels.names), title=None)

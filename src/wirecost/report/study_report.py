@@ -229,8 +229,8 @@ class StudyReport:
         rows = []
         for (status, reason), cells in groups.items():
             if len(cells) > MANY:
-                one = cells[0].result.outcome.traceback
-                rows.append(Unfinished(status, f"{len(cells)} experiments", reason, one))
+                traceback = cells[0].result.outcome.traceback
+                rows.append(Unfinished(status, f"{len(cells)} experiments", reason, traceback))
                 continue
             for c in cells:
                 what = f"{c.workload} on {c.network}, {c.plan}, {c.scale.label}"

@@ -39,9 +39,9 @@ def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
         max((len(name) for name in names), default=0) + 1
         for names in ((w for w, *_ in report.rows(plan)), (labels[n] for _, n, _ in report.rows(plan)), ("4/8",))
     )
-    beside = _beside(report.scales(plan), width - names_width)
+    scale_groups = _beside(report.scales(plan), width - names_width)
     tables = []
-    for part in fraction_tables(report, plan, beside):
+    for part in fraction_tables(report, plan, scale_groups):
         table = make_table(f"{title}, continued" if tables else title)
         table.add_column("workload")
         table.add_column("network")

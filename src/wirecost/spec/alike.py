@@ -1,4 +1,4 @@
-"""Reads many specifications that have most of their text in common, as the experiments of a study have."""
+"""Reads many specifications that share most of their text, such as the experiments of a study."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from wirecost.spec.base import Spec
 from wirecost.spec.yaml import MAX_BYTES, parse_yaml, validate
 
 MOST_LEVELS = 3
-"""Levels of keys at which a text is divided; with more, damage far below would be looked for again and again."""
+"""Levels of keys at which a text is divided. With more, a damaged block deep down would be parsed repeatedly."""
 MOST_KEPT = 4096
 LONGEST_KEPT = 4096
-"""Characters of a block that is kept: with `MOST_KEPT`, memory is bounded whatever is read."""
+"""The most characters of a cached block. Together with `MOST_KEPT` it bounds the memory of the cache."""
 
 S = TypeVar("S", bound=Spec)
 
 _BLOCK = re.compile(r"([a-z][a-z0-9_]*):(?: [^\n]*)?\n(?: [^\n]*\n)*")
-"""A key at the start of a line with all that belongs to it, in the form that `to_yaml` writes."""
+"""A key at the start of a line with its value, in the form that `to_yaml` writes."""
 _BELOW = re.compile(r"\n(?:  [^\n]*\n)+")
-"""What belongs to a key that has nothing on its own line: lines that are indented."""
+"""The indented lines that are the value of a key with nothing behind it on its own line."""
 
 
 class AlikeSpecs(Generic[S]):
-    """A reader of specifications that parses each block of text once and shares what it stands for.
+    """A reader of specifications that parses each block of text once and shares the parsed value.
 
-    A file is divided into its top-level keys, and these into the keys below them. What isn't wholly made of such
-    blocks, or has one that doesn't stand by itself, is parsed as a whole.
+    A file is divided into the blocks of its top-level keys, and these into the blocks of the keys below. A text
+    that can't be divided completely, or that has a block which can't be parsed alone, is parsed as a whole.
     """
 
     def __init__(self, model: type[S]) -> None:
         self._model = model
         self._parts: dict[str, Any] = {}
-        """What top-level blocks stand for: specifications where the model has a specification."""
+        """Values of top-level blocks: a specification if the model's field is one."""
         self._plain: dict[str, Any] = {}
-        """What blocks below them stand for."""
+        """Values of all blocks as plain data."""
 
     def parse(self, text: str, where: str) -> S:
-        """Returns the specification that a text stands for. `where` names the text in errors.
+        """Returns the specification in a text. `where` names the text in errors.
 
         Raises:
-            SpecError: one line that names the place, the key and what is allowed.
+            SpecError: one line that names the place, the key and the allowed values.
         """
-        # An alias may stand in another block than its anchor.
+        # An alias may be in another block than its anchor.
         if len(text) <= MAX_BYTES and "&" not in text and "*" not in text:
-            # What is wrong, and where, is said of the whole text.
+            # Errors are reported by the parser of the whole text below.
             with suppress(SpecError, ValidationError, RecursionError):
                 return self._model.model_validate(_mapping(text, self._part))
         return validate(self._model, parse_yaml(text, where), where)
 
     def _part(self, key: str, block: str) -> Any:
-        """The value of a top-level key. Raises SpecError or ValidationError if its block isn't sound by itself."""
+        """Returns the value of a top-level key. Raises SpecError or ValidationError if its block is invalid."""
         if block not in self._parts:
             value = self._value(key, block)
             field = self._model.model_fields.get(key)
@@ -67,13 +67,13 @@ class AlikeSpecs(Generic[S]):
         return self._parts[block]
 
     def _value(self, key: str, block: str, level: int = 1) -> Any:
-        """The value of a key at any level. Raises SpecError if its block isn't sound by itself."""
+        """Returns the value of a key at any level. Raises SpecError if its block alone is invalid."""
         if block in self._plain:
             return self._plain[block]
         value = None
         below = _BELOW.fullmatch(block, len(key) + 1) if level < MOST_LEVELS else None
         if below is not None:
-            # What isn't made of blocks may well be YAML.
+            # A value that can't be divided into blocks may still be valid YAML.
             with suppress(SpecError):
                 text = below[0].replace("\n  ", "\n")[1:]
                 value = _mapping(text, partial(self._value, level=level + 1))
@@ -87,7 +87,7 @@ class AlikeSpecs(Generic[S]):
 
 
 def _mapping(text: str, value_of: Callable[[str, str], Any]) -> dict[str, Any]:
-    """The values of a text that is made of blocks. Raises SpecError if it isn't, or has a key twice."""
+    """Returns the values of a text made of blocks. Raises SpecError if it has other content or a key twice."""
     values: dict[str, Any] = {}
     end = 0
     while end < len(text):
@@ -99,8 +99,9 @@ def _mapping(text: str, value_of: Callable[[str, str], Any]) -> dict[str, Any]:
     return values
 
 
-def _keep(kept: dict[str, Any], block: str, value: Any) -> None:
+def _keep(cache: dict[str, Any], block: str, value: Any) -> None:
+    """Caches a block's value; empties a full cache first."""
     if len(block) <= LONGEST_KEPT:
-        if len(kept) >= MOST_KEPT:
-            kept.clear()
-        kept[block] = value
+        if len(cache) >= MOST_KEPT:
+            cache.clear()
+        cache[block] = value

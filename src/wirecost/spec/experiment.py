@@ -175,7 +175,7 @@ class Experiment(Spec):
     @model_validator(mode="after")
     def _fits(self) -> Experiment:
         if self.network.emulate is not None and self.hosts > MAX_EMULATED_HOSTS:
-            raise ValueError(f"hosts: {self.hosts} emulated hosts can't exist; at most {MAX_EMULATED_HOSTS} do")
+            raise ValueError(f"hosts: {self.hosts} emulated hosts are too many; use at most {MAX_EMULATED_HOSTS}")
         if self.min_time >= self.timeout:
             raise ValueError(f"min_time: {self.min_time:.6g} s, but the timeout is {self.timeout:.6g} s; raise it")
         if self.ranks % self.plan.model_parallel:

@@ -267,7 +267,7 @@ def imported(value: Any) -> dict[str, Any] | None:
     """
     changes: dict[str, Any] = {}
     if isinstance(value, Mapping) and "config" in value:
-        changes = {key: given for key, given in value.items() if key != "config"}
+        changes = {key: setting for key, setting in value.items() if key != "config"}
         value = value["config"]
         if not isinstance(value, str):
             raise ValueError(f"config: should be the path of a Hugging Face config.json, not {_shown(value)}")

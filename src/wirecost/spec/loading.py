@@ -30,23 +30,23 @@ KINDS: dict[str, type[BaseModel]] = {
 }
 
 
-def load_spec(kind: str, given: str, **changes: Any) -> Any:
-    """Returns the specification that a preset's name or a path ending in .yaml means, with `changes` to its keys.
+def load_spec(kind: str, name_or_path: str, **changes: Any) -> Any:
+    """Returns the specification of a preset's name or of a path ending in .yaml, with `changes` to its keys.
 
     Raises:
-        SpecError: for an unknown name (with those that are there), an unreadable file, or what can't be.
+        SpecError: for an unknown name (with the known ones), an unreadable file, or invalid values.
     """
-    path = Path(given)
+    path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         data = read_yaml(path)
         where = str(path)
         data.setdefault("name", path.stem)
     else:
         try:
-            data = named(kind, given)
+            data = named(kind, name_or_path)
         except ValueError as error:
             raise SpecError(str(error)) from error
-        where = f"{kind} {given}"
+        where = f"{kind} {name_or_path}"
     return validate(
         KINDS[kind], {**data, **{key: value for key, value in changes.items() if value is not None}}, where
     )

@@ -227,8 +227,8 @@ def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, lis
         return "tcp", []
     logs = sorted((directory / "logs").glob("nccl-*.log"))
     verdict = read_logs(logs)
-    asked = "tcp" if experiment.network.emulate is not None else experiment.network.transport
-    mismatch = not_as_asked(verdict, asked) if asked else None
+    requested = "tcp" if experiment.network.emulate is not None else experiment.network.transport
+    mismatch = not_as_asked(verdict, requested) if requested else None
     return str(verdict.verdict), [mismatch] if mismatch else []
 
 

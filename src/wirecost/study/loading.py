@@ -1,4 +1,4 @@
-"""Studies by the name of one that ships, or by their YAML file."""
+"""Loads studies by the name of a built-in study or by their YAML file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from wirecost.spec.presets import named, names
 
 
 def load_study(name_or_path: str) -> Study:
-    """A study by its file, or by the name of one that ships.
+    """Returns the study of a file, or the built-in study of that name.
 
     Raises:
-        SpecError: one line that names file, key and what is allowed.
+        SpecError: one line that names the file, the key and the allowed values.
     """
     if name_or_path in names("study"):
         return validate(Study, named("study", name_or_path), f"study {name_or_path}")
@@ -28,9 +28,9 @@ def load_study(name_or_path: str) -> Study:
 
 
 def _with_config_of(folder: Path, workload: object) -> object:
-    """Returns a study's workload with the path of a `config.json` taken from the folder of the study's file.
+    """Returns a study's workload with the path of a `config.json` resolved against the folder of the study's file.
 
-    A path that leads to a file from the working directory alone is taken from there, as in former versions.
+    A path that exists only relative to the working directory is still accepted, with a deprecation warning.
     """
     if isinstance(workload, dict):
         return (
@@ -40,8 +40,8 @@ def _with_config_of(folder: Path, workload: object) -> object:
         )
     if not isinstance(workload, str) or not workload.endswith(".json") or Path(workload).is_absolute():
         return workload
-    beside = folder / workload
-    if not beside.exists() and Path(workload).exists():
+    in_study_folder = folder / workload
+    if not in_study_folder.exists() and Path(workload).exists():
         deprecated(f"'{workload}' from the working directory", "its path from the folder of the study's file")
         return workload
-    return str(beside)
+    return str(in_study_folder)

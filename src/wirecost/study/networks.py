@@ -132,7 +132,7 @@ def benchmark(
         request = site.request()
         wrong = sum(row.wrong or 0 for row in rows)
         if wrong:
-            failed(number, WirecostError(f"{wrong} elements came out wrong"))
+            failed(number, WirecostError(f"{wrong} elements are wrong"))
             return
         document = Document(
             environment=describe_environment(),

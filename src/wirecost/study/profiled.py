@@ -57,12 +57,12 @@ def _rank(path: Path, rank: int, experiment: Experiment) -> list[Iteration] | st
     ]
 
 
-def unusable(trace: RankTrace, ranks: int, asked: int) -> str | None:
+def unusable(trace: RankTrace, ranks: int, requested: int) -> str | None:
     """Returns the reason why a trace gives no correct breakdown; None if it does.
 
     Args:
         ranks: the number of ranks of the experiment.
-        asked: the iterations that the trace should hold.
+        requested: the number of iterations that the trace should hold.
     """
     if trace.device != "gpu" or trace.parts is None:
         return NO_DEVICE
@@ -71,7 +71,7 @@ def unusable(trace: RankTrace, ranks: int, asked: int) -> str | None:
         return f"{lost.count} x {lost.code}: {lost.message}"
     if ranks > 1 and not len(trace.calls):
         return "no communication in the trace"
-    whole = [i for i in trace.iterations if not i.window.cut and i.window.source in ("gpu_step", "cpu_step")]
-    if len(whole) != asked or len(trace.iterations) != asked:
-        return f"the trace holds {len(whole)} whole iterations of {asked}"
+    complete = [i for i in trace.iterations if not i.window.cut and i.window.source in ("gpu_step", "cpu_step")]
+    if len(complete) != requested or len(trace.iterations) != requested:
+        return f"the trace holds {len(complete)} complete iterations of {requested}"
     return None

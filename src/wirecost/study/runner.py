@@ -35,7 +35,7 @@ class Progress(Protocol):
     belong to an experiment of this study (`planned`), and may be run again.
     """
 
-    def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
+    def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
     def experiment_started(self, number: int, experiment: Experiment) -> None: ...
@@ -46,7 +46,7 @@ class Progress(Protocol):
 class Silent:
     """Progress that is discarded."""
 
-    def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
+    def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
     def experiment_started(self, number: int, experiment: Experiment) -> None: ...
@@ -94,11 +94,11 @@ def run_study(
         store.sweep()
         store.save_study(study)
         planned = {e.slug for e in experiments}
-        kept, damaged = _kept(store, planned, retry_failed, repair, progress)
-        todo = [e for e in experiments if e.slug not in kept | damaged]
+        finished, damaged = _kept(store, planned, retry_failed, repair, progress)
+        todo = [e for e in experiments if e.slug not in finished | damaged]
         tokens = _prepare_corpus(study, store.corpus)
         time_left = TimeLeft()
-        progress.study_started(len(experiments), len(planned & kept), time_left.total(todo))
+        progress.study_started(len(experiments), len(planned & finished), time_left.total(todo))
         gpus = gpus_here() if study.device is Device.CUDA else None
         if study.benchmark:
             here = [e for e in todo if gpus is None or e.ranks <= gpus]
@@ -107,7 +107,7 @@ def run_study(
         for number, experiment in enumerate(todo):
             if deadline is not None and time.monotonic() + time_left.seconds(experiment) > deadline:
                 break
-            progress.experiment_started(len(planned & kept) + number, experiment)
+            progress.experiment_started(len(planned & finished) + number, experiment)
             watch = _Watch(progress, experiment, todo[number + 1 :], time_left)
             if gpus is not None and experiment.ranks > gpus:
                 outcome = _skip(store, experiment, too_few_gpus(experiment.ranks, gpus))
@@ -128,15 +128,15 @@ def _kept(
     contents = store.contents(every_byte=True)
     for damaged in contents.damaged:
         progress.damaged(damaged, damaged.name in planned, repair and damaged.name in planned)
-    kept: set[str] = set()
+    finished: set[str] = set()
     again = {Status.FAILED, Status.SKIPPED} if retry_failed else set()
     for result in contents.results:
         outcome = result.outcome
         # Earlier versions recorded a full disk as an experiment that failed.
         faulty = outcome.status is Status.FAILED and outcome.reason is not None and tells_of_fault(outcome.reason)
         if outcome.status not in again and not faulty:
-            kept.add(result.directory.name)
-    return kept, set() if repair else {damaged.name for damaged in contents.damaged}
+            finished.add(result.directory.name)
+    return finished, set() if repair else {damaged.name for damaged in contents.damaged}
 
 
 def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:

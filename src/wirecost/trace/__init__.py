@@ -1,4 +1,4 @@
-"""Somebody else's job: profiler traces of any number of ranks to breakdowns, exactly and fast.
+"""Analyses profiler traces: reads those of any number of ranks, and returns exact breakdowns.
 
 >>> import wirecost.trace
 >>> traces = wirecost.trace.read("traces/")      # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""The answer in five lines: the iteration, the communication, the cause, what could be won, what to do next."""
+"""The answer in five lines: the iteration, the communication, the cause, the possible gain and the next step."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NOTHING, NO_EVENTS, UNSEEN = "nothing", "no_device_events", "no_communication"
 
 
 class Answer(msgspec.Struct):
-    """Five sentences, each with a `brief` form that fits a line, and what they rest on.
+    """Five sentences and the facts behind them. `brief` holds forms of them that fit a line.
 
-    `code` names the cause (`nothing` where no loss is worth a change); `ranks` are those it lies with, empty where
-    it lies with all; the gain is an upper bound per iteration.
+    `code` names the cause; it is `nothing` if no loss is worth a change. `ranks` are the ranks responsible, empty
+    if all are. The gain is an upper bound per iteration.
     """
 
     iteration: str
@@ -62,49 +62,52 @@ def ms(ns: float) -> str:
     return f"{ns / 1e6:.1f} ms" if ns >= 1e8 else f"{ns / 1e6:.2f} ms" if ns >= 1e7 else f"{ns / 1e6:.3f} ms"
 
 
-_BRIEF = 64  # columns of a line beside its label and full stop
+_BRIEF = 64  # columns of a line without its label and full stop
 
 
 def clipped(sentence: str) -> str:
-    """Returns as many of a list of hints as fit a line: whole clauses, the first in any case, asides left out."""
-    kept = ""
+    """Returns as many hints of a list as fit a line.
+
+    Only complete clauses are taken, the first in any case. Remarks in parentheses are dropped if needed.
+    """
+    short = ""
     for clause in re.split(r"; (?![^()]*\))", sentence):
-        longer = f"{kept}; {clause}" if kept else clause
-        if len(longer) > _BRIEF and kept:
+        longer = f"{short}; {clause}" if short else clause
+        if len(longer) > _BRIEF and short:
             break
-        kept = longer
-    if len(kept) > _BRIEF:
-        kept = re.sub(r" \([^()]*\)", "", kept)
-    if len(kept) > _BRIEF:
-        kept = re.split(r": |, and |, or ", kept)[0]
-    return kept
+        short = longer
+    if len(short) > _BRIEF:
+        short = re.sub(r" \([^()]*\)", "", short)
+    if len(short) > _BRIEF:
+        short = re.split(r": |, and |, or ", short)[0]
+    return short
 
 
 def answer(s: MatchedTraces, losses: list[Loss]) -> Answer:
-    """Returns the answer of a set of traces with its losses, also where it is that nothing can be said."""
-    given = _answer(s, losses)
+    """Returns the answer of a set of traces with its losses. It may state that the traces allow no conclusion."""
+    result = _answer(s, losses)
     briefly = {
-        "iteration": given.iteration,
-        "communication": given.communication.replace(" of the time is ", " of time ")
+        "iteration": result.iteration,
+        "communication": result.communication.replace(" of the time is ", " of time ")
         .replace("wait and transfer not told apart", "waits unknown")
         .replace("; compute hides ", "; ")
         .replace(" of all communication", " hidden"),
-    } | _briefly(losses, given)
-    given.brief = [briefly[name] for name in ("iteration", "communication", "cause", "gain", "next")]
-    return given
+    } | _briefly(losses, result)
+    result.brief = [briefly[name] for name in ("iteration", "communication", "cause", "gain", "next")]
+    return result
 
 
-def _briefly(losses: list[Loss], given: Answer) -> dict[str, str]:
+def _briefly(losses: list[Loss], result: Answer) -> dict[str, str]:
     """Returns the sentences of an answer in forms that fit a line."""
-    cause = the_cause(losses) if given.code not in (NO_EVENTS, UNSEEN) else None
-    brief = {"cause": given.cause, "gain": given.gain, "next": clipped(given.next)}
-    if given.code == UNSEEN:
+    cause = the_cause(losses) if result.code not in (NO_EVENTS, UNSEEN) else None
+    brief = {"cause": result.cause, "gain": result.gain, "next": clipped(result.next)}
+    if result.code == UNSEEN:
         brief["cause"] = "unknown: no communication was recognised, so it may count as compute"
-    elif given.code == NOTHING:
+    elif result.code == NOTHING:
         brief["gain"] = f"nothing worth a change: every loss is under {WORTH:.0%}"
     if cause is not None:
         brief["cause"] = cause.brief
-        brief["gain"] = given.gain if len(given.gain) <= _BRIEF else given.gain.partition(", ")[0]
+        brief["gain"] = result.gain if len(result.gain) <= _BRIEF else result.gain.partition(", ")[0]
     return brief
 
 

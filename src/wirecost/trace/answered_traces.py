@@ -13,21 +13,21 @@ from wirecost.trace.notable import notable_diagnostics
 
 
 class AnsweredTraces(MatchedTraces):
-    """Matched traces with what an iteration loses and why."""
+    """Matched traces with the losses of an iteration and their causes."""
 
     @cached_property
     def losses(self) -> list[Loss]:
-        """What an iteration loses and why, by what could be won at most; the largest first."""
+        """The losses of an iteration and their causes, by possible gain, the largest first."""
         return losses(self)
 
     @cached_property
     def answer(self) -> Answer:
-        """The answer in five lines, and what they rest on."""
+        """The answer in five lines and the facts behind it."""
         return answer(self, self.losses)
 
     @cached_property
     def lost_time(self) -> list[LostTime]:
-        """What the time goes to, largest loss first, and what to try."""
+        """The lost time by cause, the largest loss first, with what to try."""
         return lost_time(self)
 
     @cached_property

@@ -11,7 +11,7 @@ from wirecost.trace.operations import UNKNOWN, operation, total_bytes
 from wirecost.trace.recorded import UNKNOWN_GROUP, Call
 
 _MOST_RANKS = 10_000_000
-_MOST_ELEMENTS = 2**48  # of a message: beyond that the argument is broken
+_MOST_ELEMENTS = 2**48  # of a message; a larger argument is broken
 
 
 class Described(msgspec.Struct, gc=False, frozen=True):
@@ -39,7 +39,7 @@ def _members(value: object) -> str:
 
 
 class Arguments:
-    """Reads arguments; what can't be is counted and taken as unknown."""
+    """Reads arguments. Unreadable ones are counted and taken as unknown."""
 
     def __init__(self, diagnostics: DiagnosticCounts) -> None:
         self._diagnostics = diagnostics
@@ -47,8 +47,8 @@ class Arguments:
 
     def call(self, args: Described | bytes, name: str) -> Call:
         """Returns the call that a kernel's arguments and name describe."""
-        found = self._args(args) if isinstance(args, bytes) else args
-        call = self._described(found) if found is not None else None
+        decoded = self._args(args) if isinstance(args, bytes) else args
+        call = self._described(decoded) if decoded is not None else None
         if call is None:
             return Call(op=operation(name))
         if call.op == UNKNOWN:
@@ -57,7 +57,7 @@ class Arguments:
         return call
 
     def description(self, raw: bytes) -> Call | None:
-        """Returns the call that a host event's arguments describe; None where they describe none."""
+        """Returns the call that a host event's arguments describe; None if they describe none."""
         try:
             args = self._decode(raw)
         except (msgspec.MsgspecError, RecursionError):
@@ -74,7 +74,7 @@ class Arguments:
             return None
 
     def _described(self, args: Described) -> Call | None:
-        """Returns the call that arguments describe; None where they describe none."""
+        """Returns the call that arguments describe; None if they describe none."""
         if not isinstance(args.collective, str) or not args.collective:
             return None
         size, count_in, count_out = (
@@ -94,9 +94,9 @@ class Arguments:
         return Call(op, group, members, size, total, dtype, sequence, "args", waits, peers)
 
     def _peers(self, op: str, args: Described) -> tuple[tuple[int, int], ...]:
-        """Returns the (source, destination) of a send or receive, global ranks; -1 is the rank itself.
+        """Returns the global ranks (source, destination) of a send or receive; -1 is the rank itself.
 
-        PyTorch writes the other end alone, `Dst Rank` of a send and `Src Rank` of a receive.
+        PyTorch writes only the other end: `Dst Rank` of a send and `Src Rank` of a receive.
         """
         source, destination = args.source, args.destination
         if op not in ("send", "recv") or (source is None and destination is None):
@@ -106,7 +106,7 @@ class Arguments:
 
     @staticmethod
     def _rank(value: object) -> int | None:
-        """Returns a rank as number or text; -1 where none is written, None where it can't be one."""
+        """Returns a rank from a number or text; -1 if none is written, None if it is invalid."""
         if value is None:
             return -1
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:

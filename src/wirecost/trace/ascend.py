@@ -82,7 +82,7 @@ def ascend_recorded(lanes: Lanes) -> Recorded:
 
 
 def _kind(name: str, task_type: str) -> int | None:
-    """Returns the kind of a task of the hardware; None for what is no work."""
+    """Returns the kind of a hardware task; None if the task is not work."""
     if task_type:
         return KERNEL if _COMPUTES.search(task_type) else COPY if _COPIES.search(task_type) else None
     if _COPIES.match(name):

@@ -1,4 +1,4 @@
-"""Batches of sends and receives (`batch_isend_irecv`): one kernel for several messages, described on the host."""
+"""Batches of sends and receives (`batch_isend_irecv`): one kernel moves messages that the host describes."""
 
 from __future__ import annotations
 
@@ -33,20 +33,23 @@ def join_batches(recorded: Recorded) -> None:
         if id(message) not in launching:
             waiting[message.thread].append(message)
     starts = {thread: np.array([r.start_ns for r in listed]) for thread, listed in waiting.items()}
-    taken: dict[int, int] = defaultdict(int)
+    consumed: dict[int, int] = defaultdict(int)
     for row in rows:
         thread, begun = int(recorded.launches.thread[launch[row]]), int(recorded.launches.start_ns[launch[row]])
         if thread not in waiting:
             continue
         upto = int(np.searchsorted(starts[thread], begun, side="right"))
-        batch = waiting[thread][taken[thread] : upto]
-        taken[thread] = upto
+        batch = waiting[thread][consumed[thread] : upto]
+        consumed[thread] = upto
         if 0 < len(batch) <= _MOST_MESSAGES and not calls[row].peers and calls[row].op in (UNKNOWN, "send_recv"):
             _describe(calls[row], [r.call for r in batch if r.call is not None])
 
 
 def _describe(call: Call, parts: list[Call]) -> None:
-    """The call of a batch. Its bytes are those of the direction that moves more, as nccl-tests counts them."""
+    """Describes a call by the messages of its batch.
+
+    Its bytes are those of the direction that moves more, as nccl-tests counts them.
+    """
     directions = {part.op for part in parts}
     call.op, call.op_source = directions.pop() if len(directions) == 1 else "send_recv", "args"
     call.group, call.members, call.group_size = parts[0].group, parts[0].members, parts[0].group_size

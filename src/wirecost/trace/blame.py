@@ -1,7 +1,7 @@
-"""Who is late by itself: waits followed back over the ranks to the rank that caused them first.
+"""Finds the ranks that are late by themselves, by following waits back to the rank that caused them first.
 
-A rank that comes late to a collective may have waited itself, in another collective, for another rank. The part of
-its delay that its own waits explain is passed on to those that it waited for; only the rest is its own.
+A rank that comes late to a collective may itself have waited for another rank in another collective. The part of
+its delay that its own waits explain is passed on to the ranks that it waited for. Only the rest is its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ _BEFORE = -(2**62)
 
 
 class Straggler(msgspec.Struct):
-    """How often a rank came last by itself to the collectives it took part in, without the first after the start.
+    """The lateness of one rank, over its collectives other than the first after the profiler started.
 
-    `late` counts collectives to which it came last by more than the clocks leave open and than waits of its own
-    explain; `cost_ns` is what the others waited for it, summed over them, directly or over ranks that it held up;
-    `delay_ns` how much later than the next-to-last it came, summed: what the job would gain if it came with the
-    others. `passed_on_ns` is what the others waited for it only because it had waited for another rank itself.
+    `late` is the number of collectives to which it came last by more than the uncertainty of the clocks and its
+    own waits explain. `cost_ns` is the sum of what the other ranks waited for it, directly or through ranks that
+    it delayed. `delay_ns` is the sum of its delays after the next-to-last rank: the time that the job would gain
+    if it came with the others. `passed_on_ns` is what the others waited for it only because it had waited for
+    another rank itself.
     """
 
     rank: int
@@ -50,7 +51,7 @@ class _Past(msgspec.Struct):
 
     def add(self, start_ns: int, wait_ns: int, causes: dict[int, float]) -> None:
         at = bisect_right(self.starts, start_ns)
-        if at < len(self.starts):  # out of order by a clock's error: keep the order
+        if at < len(self.starts):  # out of order due to a clock's error: keep the order
             start_ns = self.starts[-1]
         self.starts.append(start_ns)
         self.sums.append(self.sums[-1] + wait_ns)
@@ -58,9 +59,11 @@ class _Past(msgspec.Struct):
 
 
 def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[Straggler]:
-    """Returns the stragglers, the most costly first. Ranks that were never last are listed too. A pipeline's
-    bubble is nobody's fault, though it explains who comes late after it."""
-    found: dict[int, Straggler] = {}
+    """Returns the stragglers, the most costly first. The list includes ranks that were never last.
+
+    The bubble of a pipeline is not blamed on a rank, but it still explains why ranks are late after it.
+    """
+    by_rank: dict[int, Straggler] = {}
     past: dict[int, _Past] = defaultdict(lambda: _Past([], [0], []))
     exposed = {t.rank or 0: t for t in traces}
     together = _Together()
@@ -79,20 +82,20 @@ def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
             additions.append((m.ranks[row], int(m.start_ns[row]), _felt(exposed, m, int(row)), causes))
             if not m.first and not m.bubble:
                 for rank, share in causes.items():
-                    _entry(found, rank).cost_ns += round(share)
+                    _entry(by_rank, rank).cost_ns += round(share)
                 own_total[culprit] += causes.get(culprit, 0.0)
-                _entry(found, culprit).passed_on_ns += round(wait - causes.get(culprit, 0.0))
+                _entry(by_rank, culprit).passed_on_ns += round(wait - causes.get(culprit, 0.0))
         if not m.first and not m.bubble:
             for rank in m.ranks:
-                _entry(found, rank).collectives += 1
+                _entry(by_rank, rank).collectives += 1
             if own_total.get(m.last_rank, 0.0) > m.uncertainty_ns:
                 own = own_total[m.last_rank] / max(m.cost_ns, 1)
-                _entry(found, m.last_rank).late += 1
-                _entry(found, m.last_rank).delay_ns += round(m.delay_ns * min(own, 1.0))
+                _entry(by_rank, m.last_rank).late += 1
+                _entry(by_rank, m.last_rank).delay_ns += round(m.delay_ns * min(own, 1.0))
         for rank, start, felt, causes in additions:
             past[rank].add(start, felt, causes)
         together.add(m)
-    return sorted(found.values(), key=lambda s: (-s.cost_ns, s.rank))
+    return sorted(by_rank.values(), key=lambda s: (-s.cost_ns, s.rank))
 
 
 class _Together:
@@ -111,12 +114,12 @@ class _Together:
         return max((end for members, end in self._ends[first].items() if second in members), default=_BEFORE)
 
 
-def _entry(found: dict[int, Straggler], rank: int) -> Straggler:
-    return found.setdefault(rank, Straggler(rank, 0, 0, 0, 0, 0))
+def _entry(by_rank: dict[int, Straggler], rank: int) -> Straggler:
+    return by_rank.setdefault(rank, Straggler(rank, 0, 0, 0, 0, 0))
 
 
 def _felt(traces: dict[int, RankTrace], m: Matched, row: int) -> int:
-    """Returns the part of a wait that can hold up what comes after it: what nothing hides."""
+    """Returns the exposed part of a wait, which can delay later work."""
     trace, call = traces[m.ranks[row]], int(m.calls[row])
     duration = int(m.end_ns[row] - m.start_ns[row])
     if duration <= 0:

@@ -1,4 +1,4 @@
-"""The communication calls of a rank: what each is, what of it stays exposed, and what stands around it."""
+"""The communication calls of a rank, with their operation, exposed time and surrounding kernels."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class IterationParts(msgspec.Struct):
 class Calls(msgspec.Struct):
     """The communication calls of a rank in order of start: int64 columns of equal length; -1 is unknown.
 
-    `exposed_ns` shares out the exposed communication: where calls overlap, an instant counts for the one that
-    started first, so that the column sums to what is exposed. `iteration` indexes the rank's iterations,
-    `op`, `group`, `after` and `before` their lists of names.
+    `exposed_ns` distributes the exposed communication over the calls. If calls overlap, an instant counts for the
+    one that started first, so the column sums to the exposed communication. `iteration` indexes the rank's
+    iterations, and `op`, `group`, `after` and `before` index their lists of names.
     """
 
     start_ns: Int64
@@ -45,13 +45,13 @@ class Calls(msgspec.Struct):
     before: Int64
     ops: list[str]
     groups: list[str]
-    members: list[str]  # of each group, as the trace writes them; empty where it doesn't
+    members: list[str]  # of each group, as the trace writes them; empty if it writes none
     kernels: list[str]
     stream: Int64
-    own_start_ns: Int64  # from when on a call's exposed instants are its own, and not an earlier one's
+    own_start_ns: Int64  # the time from which exposed instants belong to the call, not to an earlier one
     exposed: Int64  # (n, 2): when communication runs and compute doesn't, sorted and disjoint
     cause: Int64  # index into `causes.CODES`, -1 where nothing is exposed; waits for other ranks aside
-    host_call: Int64  # what kept the host from launching in time: index into `host_calls`, -1 if nothing is known
+    host_call: Int64  # the call that delayed the launch: index into `host_calls`, -1 if none is known
     host_calls: list[str]
     peers: dict[
         int, list[tuple[int, int]]
@@ -80,7 +80,7 @@ def build_calls(
     inferred = _by_order(calls, start, [r for r in recorded.host_ranges if r.annotation])
     diagnostics.add("annotation_op_inferred", inferred)
     diagnostics.add("bytes_unknown", sum(c.bytes is None and c.op != "barrier" for c in calls))
-    # An instant counts for the call that started first: what a call adds to the union of those before it.
+    # An instant counts for the call that started first. So a call gets what it adds to the union of earlier calls.
     ends_before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]]) if len(end) else end
     own_start = np.minimum(np.maximum(start, ends_before), np.maximum(end, start))
     exposed = subtract(sets[1], sets[0])
@@ -128,12 +128,13 @@ def _numbers(values: list[Any]) -> tuple[Int64, list[Any]]:
 
 
 def _iteration_of(start: Int64, iterations: list[IterationParts]) -> Int64:
-    """Returns the iteration whose window holds each start, the later one where windows overlap; -1 outside of
-    all."""
-    found = np.full(len(start), -1, dtype=np.int64)
+    """Returns the index of the iteration whose window holds each start; -1 if none does, the later if windows
+    overlap.
+    """
+    iteration_numbers = np.full(len(start), -1, dtype=np.int64)
     for number, iteration in enumerate(iterations):
-        found[(start >= iteration.window.start_ns) & (start < iteration.window.end_ns)] = number
-    return found
+        iteration_numbers[(start >= iteration.window.start_ns) & (start < iteration.window.end_ns)] = number
+    return iteration_numbers
 
 
 def _neighbours(columns: Columns, start: Int64, end: Int64) -> tuple[Int64, Int64, list[str]]:
@@ -164,7 +165,7 @@ def _by_gpu_annotation(calls: list[Call], columns: Columns, rows: Int64, annotat
     for a in annotations:
         if operation(a.name) != UNKNOWN and ":" in a.name:
             around.setdefault(a.stream, []).append(a)
-    starts = {s: np.array([a.start_ns for a in found], dtype=np.int64) for s, found in around.items()}
+    starts = {s: np.array([a.start_ns for a in listed], dtype=np.int64) for s, listed in around.items()}
     for call, row in zip(calls, rows, strict=True):
         stream = int(columns.stream[row])
         if not is_vague(call) or stream not in around:
@@ -175,23 +176,26 @@ def _by_gpu_annotation(calls: list[Call], columns: Columns, rows: Int64, annotat
 
 
 def _by_order(calls: list[Call], start: Int64, annotations: list[HostRange]) -> int:
-    """Point-to-point kernels stand for all-to-alls, sends and coalesced calls alike; where the CPU annotated
-    as many communications as there are calls, none of which starts before its annotation and all others of
-    which agree, the annotations tell. Gives how many were told so."""
+    """Infers the operations of unclear calls from the host's annotations by order. Returns the number inferred.
+
+    Point-to-point kernels can stand for an all-to-all, a send or a coalesced call. The annotations are used only
+    if there are as many of them as calls, no call starts before its annotation, and all clear calls agree with
+    theirs.
+    """
     if not any(is_vague(c) for c in calls):
         return 0
     annotations = sorted(annotations, key=lambda a: (a.start_ns, -a.end_ns, a.name))
-    asked = [operation(a.name) for a in annotations if operation(a.name) != UNKNOWN]
+    annotated = [operation(a.name) for a in annotations if operation(a.name) != UNKNOWN]
     times = [a.start_ns for a in annotations if operation(a.name) != UNKNOWN]
-    if len(asked) != len(calls) or any(t > s for t, s in zip(times, start, strict=True)):
+    if len(annotated) != len(calls) or any(t > s for t, s in zip(times, start, strict=True)):
         return 0
     pairwise = ("all_to_all", "send", "recv", "send_recv", "gather", "scatter")
-    for call, op in zip(calls, asked, strict=True):
+    for call, op in zip(calls, annotated, strict=True):
         if call.op != op and not (call.op == UNKNOWN or (call.op == "send_recv" and op in pairwise)):
             return 0
-    told = 0
-    for call, op in zip(calls, asked, strict=True):
+    inferred = 0
+    for call, op in zip(calls, annotated, strict=True):
         if is_vague(call) and call.op != op:
             call.op, call.op_source = op, "annotation"
-            told += 1
-    return told
+            inferred += 1
+    return inferred

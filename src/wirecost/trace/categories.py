@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Kineto's categories of device work (libkineto/include/ActivityType.h), those of PyTorch 1.8, and Meta's MTIA.
-# `cuda_sync` and `gpu_user_annotation` stand on device rows and are not device work.
+# `cuda_sync` and `gpu_user_annotation` are in rows of the device, but are not device work.
 KERNEL, COPY, FILL = 0, 1, 2
 DEVICE_CATEGORIES = {
     "kernel": KERNEL,

@@ -1,9 +1,12 @@
-"""Why communication isn't hidden: for each exposed call, from when its data were ready, when the host launched it,
-what ran before it on its stream, and what kept the compute after it from running beside it.
+"""Finds why communication is exposed.
 
-Edges between streams are not in a trace. They are inferred as streams work: a collective waits for the newest
-operation that its thread launched before it, and compute waits for a collective where the host made a stream wait
-(`cudaStreamWaitEvent` outside of the collective's own launch) or waited itself between the two launches.
+For each exposed call it considers when the call's data were ready, when the host launched the call, what ran
+before it on its stream, and what kept the following compute from running at the same time.
+
+Traces don't contain dependencies between streams. They are inferred from the rules of streams: a collective waits
+for the newest operation that its thread launched before it. Compute waits for a collective if, between the two
+launches, the host made a stream wait (`cudaStreamWaitEvent` outside of the collective's own launch) or waited
+itself.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ CAUSES = {
 
 # Below this a call's exposed time is the latency of launches and of the last step of a transfer.
 _LEAST_NS = 2_000
-# What lies between a launch and its start, or between the end of one and the start of the next that waited for it.
+# Time between a launch and its start, or between an end and the start of the work that waited for it.
 _LATENCY_NS = 15_000
 # A call counts as hidden in part where compute covers this share of it.
 _HIDDEN_SHARE = 0.1
@@ -59,8 +62,11 @@ _LEFT_SHARE = 0.25
 
 
 class Causes(msgspec.Struct):
-    """For each call its cause, an index into `CODES`, -1 where nothing of it is exposed; and what host call kept
-    its host from launching in time, an index into `host_calls` or -1."""
+    """The cause of each call, and the host call that delayed it, as indices.
+
+    `cause` indexes `CODES`; it is -1 if nothing of the call is exposed. `host_call` indexes `host_calls`, the
+    calls that kept the host from launching in time; it is -1 if there was none.
+    """
 
     cause: Int64
     host_call: Int64
@@ -70,19 +76,19 @@ class Causes(msgspec.Struct):
 def find_causes(
     situation: Situation, kinds: Int64, iteration: Int64, recorded: Recorded, *, on_host: bool
 ) -> Causes:
-    """Returns the cause of each call, so far as one rank tells it.
+    """Returns the cause of each call, as far as the trace of one rank shows it.
 
     Args:
-        kinds: a number for each call's operation and group; calls of one number are siblings.
+        kinds: a number for each call's operation and group; calls with the same number are siblings.
         iteration: the iteration of each call.
-        on_host: whether the time line is the host's own, whose calls nobody launches.
+        on_host: whether the time line is the host's own, where calls have no launch.
     """
     waits = HostWaits(recorded)
     s = situation
     if on_host:
         s.launch_ns, s.next_launch_ns = s.start_ns, s.next_start_ns
     n = len(situation.start_ns)
-    found = np.full(n, NONE, dtype=np.int64)
+    cause = np.full(n, NONE, dtype=np.int64)
     host_call = np.full(n, NONE, dtype=np.int64)
     names: dict[str, int] = {}
     number = {code: index for index, code in enumerate(CODES)}
@@ -95,10 +101,10 @@ def find_causes(
             name = waits.during(int(situation.ready_ns[call]), int(situation.launch_ns[call]))
             if name is not None:
                 host_call[call] = names.setdefault(name, len(names))
-        found[call] = number[code]
+        cause[call] = number[code]
     for call in nothing_to_run:
-        found[call] = number[_first_or_last(situation, call, kinds, iteration)]
-    return Causes(found, host_call, list(names))
+        cause[call] = number[_first_or_last(situation, call, kinds, iteration)]
+    return Causes(cause, host_call, list(names))
 
 
 def _cause(s: Situation, call: int, waits: HostWaits, *, on_host: bool) -> str:
@@ -123,7 +129,7 @@ def _cause(s: Situation, call: int, waits: HostWaits, *, on_host: bool) -> str:
     if queued and s.since_ready_ns[call] >= _HIDDEN_SHARE * exposed:
         return LONGER
     if partly_hidden:
-        # Compute that begins beside it later than it could have leaves a hole; without one, compute ran out.
+        # A hole is left if compute starts during the call later than it could; without a hole, compute ran out.
         hole = start <= s.next_start_ns[call] < end - slack
         why = _why_nothing_runs(s, call, waits, slack) if hole else LONGER
         return why if why in (LATE, CONNECTIONS) else LONGER
@@ -131,8 +137,7 @@ def _cause(s: Situation, call: int, waits: HostWaits, *, on_host: bool) -> str:
 
 
 def _why_nothing_runs(s: Situation, call: int, waits: HostWaits, slack: int) -> str:
-    """Returns why no compute runs beside a call from its first exposed instant on: what becomes of the next
-    compute kernel."""
+    """Returns why no compute overlaps a call after it becomes exposed, judged by the next compute kernel."""
     end, since = int(s.end_ns[call]), int(s.exposed_from_ns[call])
     next_start, next_launch = int(s.next_start_ns[call]), int(s.next_launch_ns[call])
     if next_start < 0 or next_launch < 0:
@@ -150,21 +155,24 @@ def _why_nothing_runs(s: Situation, call: int, waits: HostWaits, slack: int) -> 
 
 
 def _first_or_last(s: Situation, call: int, kinds: Int64, iteration: Int64) -> str:
-    """Tells the last and the first of calls that are hidden otherwise from those that compute needs at once."""
+    """Returns FIRST or LAST for the first or last call of siblings that are hidden otherwise, else DEPENDENCY.
+
+    A single call just before the optimizer step counts as LAST.
+    """
     siblings = np.flatnonzero((kinds == kinds[call]) & (iteration == iteration[call]))
     others = siblings[siblings != call]
     length = (s.end_ns - s.start_ns)[others]
     hidden = float(s.beside_ns[others].sum()) / max(int(length.sum()), 1)
-    # Those that queue behind others would be hidden if there were more compute.
+    # Calls that queue behind others would be hidden if there were more compute.
     queued = s.since_ready_ns[others] > _HIDDEN_SHARE * length
     usually_hidden = len(others) > 0 and (hidden >= 0.3 or queued.mean() >= 0.5)
-    # With those before it, or after it, that nothing hides either.
+    # Whether all calls after it, or all before it, are exposed too.
     later, earlier = others[s.start_ns[others] > s.start_ns[call]], others[s.start_ns[others] < s.start_ns[call]]
     alone = [(s.beside_ns[o] <= _HIDDEN_SHARE * (s.end_ns[o] - s.start_ns[o])).all() for o in (later, earlier)]
     unready = (s.since_ready_ns[later] <= _HIDDEN_SHARE * (s.end_ns[later] - s.start_ns[later])).all()
     is_first, is_last = len(others) > 0 and bool(alone[1]), bool(alone[0] and unready)
     if usually_hidden:
         return FIRST if is_first else LAST if is_last else DEPENDENCY
-    left = int(s.before_optimizer_ns[call])
-    alone_before_optimizer = len(others) == 0 and 0 <= left <= _LEFT_SHARE * int(s.end_ns[call] - s.start_ns[call])
-    return LAST if alone_before_optimizer else DEPENDENCY
+    duration_ns = int(s.end_ns[call] - s.start_ns[call])
+    just_before_optimizer = 0 <= int(s.before_optimizer_ns[call]) <= _LEFT_SHARE * duration_ns
+    return LAST if len(others) == 0 and just_before_optimizer else DEPENDENCY

@@ -1,4 +1,4 @@
-"""Tells communication by name: of kernels, annotations and operators."""
+"""Recognises communication by the names of kernels, annotations and operators."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from wirecost.trace.source import TraceError
 
 
 class Classifier:
-    """Tells communication by name; `patterns` are the user's regular expressions, on top of the known ones.
+    """Recognises communication by name. `patterns` are regular expressions of the user, in addition to the known
+    names.
 
     Raises:
-        TraceError: for a pattern that is no regular expression.
+        TraceError: for an invalid regular expression.
     """
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
@@ -48,10 +49,12 @@ class Classifier:
             try:
                 self._users.append(re.compile(pattern))
             except re.error as error:
-                raise TraceError(f"communication pattern '{pattern}' is no regular expression: {error}") from error
+                raise TraceError(
+                    f"communication pattern '{pattern}' is not a regular expression: {error}"
+                ) from error
 
     def by_pattern(self, name: str) -> str | None:
-        """Returns the user's pattern that a name matches; None where none does."""
+        """Returns the user's pattern that a name matches; None if none matches."""
         return next((p.pattern for p in self._users if p.search(name)), None)
 
     def family(self, name: str) -> str | None:
@@ -71,16 +74,16 @@ class Classifier:
         return None
 
     def communicates(self, name: str, kind: int = KERNEL) -> bool:
-        """Returns whether a device event or annotation is communication by its name alone.
+        """Returns whether a device event or annotation is communication, judged by its name only.
 
-        Copies and fills are, only where the user says so.
+        Copies and fills are communication only if a pattern of the user matches.
         """
         if self.by_pattern(name) is not None:
             return True
         return kind == KERNEL and (self.annotates(name) or self.family(name) is not None)
 
     def annotates(self, name: str) -> bool:
-        """Returns whether an annotation stands for a communication: `nccl:all_reduce`."""
+        """Returns whether an annotation marks a communication, as `nccl:all_reduce` does."""
         return self._annotation.search(name) is not None
 
     def annotates_call(self, name: str) -> bool:
@@ -92,7 +95,7 @@ class Classifier:
         return self._operator.search(name) is not None and self._not_operator.search(name) is None
 
     def local(self, name: str) -> bool:
-        """Returns whether a kernel works on its own GPU alone, whatever launched it: a fill, a copy, a product."""
+        """Returns whether a kernel works within its own GPU (a fill, a copy, a product), whatever launched it."""
         return (
             self._local.search(name.split("<", 1)[0]) is not None
             or self._excluded.search(function_name(name)) is not None

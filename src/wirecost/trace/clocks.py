@@ -17,21 +17,21 @@ from wirecost.trace.rank import RankTrace
 from wirecost.trace.recorded import Int64
 
 _FEWEST = 3  # collectives that an estimate takes
-# What the last step of a transfer and the clocks of the GPUs of one host may differ by.
+# Allowed difference due to the last step of a transfer and the clocks of the GPUs of one host.
 _FLOOR_NS = 20_000
 _SIGMAS = 3
-# An estimate counts as found where it scatters less than this share of the collectives' own time.
+# An estimate is used if it scatters less than this share of the collectives' own time.
 _SCATTER_SHARE = 0.25
 _FASTEST_DRIFT = 1e-3  # twice the 500 ppm by which NTP may slew a clock
 _FEWEST_FOR_DRIFT = 12
 
 
 class ClockOffset(msgspec.Struct, frozen=True):
-    """How far a rank's clock is ahead of the reference rank's, and what that rests on.
+    """How far a rank's clock is ahead of the reference rank's, and the evidence for it.
 
-    `offset_ns` is the estimate at the first collective and `drift_ppm` how fast it grows; `scatter_ns` is half of
-    the inter-quartile range around it over `collectives` collectives. `taken_out` says whether the rank's times
-    were corrected by it: an estimate that is no larger than what transfers explain is left alone.
+    `offset_ns` is the estimate at the first collective and `drift_ppm` its rate of growth. `scatter_ns` is half of
+    the inter-quartile range around the estimate over `collectives` collectives. `taken_out` is whether the rank's
+    times were corrected. An estimate that transfer times alone could explain is not applied.
     """
 
     rank: int
@@ -87,20 +87,20 @@ def estimate_clocks(traces: Sequence[RankTrace], groups: Sequence[Group]) -> Clo
     correction: list[tuple[float, float, int]] = [(0.0, 0.0, 0)] * count
     scatter = [0] * count
     offsets: list[ClockOffset] = []
-    # Absolute clocks count as comparable until collectives say otherwise.
+    # Absolute clocks count as comparable unless collectives show otherwise.
     absolute = next((number for number, t in enumerate(traces) if t.absolute_clock), 0)
     comparable = [absolute if t.absolute_clock else number for number, t in enumerate(traces)]
-    left = set(range(count))
-    while left:
-        root = min(left)
-        left.discard(root)
+    unvisited = set(range(count))
+    while unvisited:
+        root = min(unvisited)
+        unvisited.discard(root)
         reached = {root}
         while edge := next((e for e in edges if (e.first in reached) != (e.second in reached)), None):
             known, new, sign = (
                 (edge.first, edge.second, 1) if edge.first in reached else (edge.second, edge.first, -1)
             )
             reached.add(new)
-            left.discard(new)
+            unvisited.discard(new)
             taken_out = edge.significant or not (traces[known].absolute_clock and traces[new].absolute_clock)
             base, base_drift, base_origin = correction[known]
             base += base_drift * (edge.origin_ns - base_origin)
@@ -133,7 +133,7 @@ def _edges(traces: Sequence[RankTrace], group: Group) -> list[_Edge]:
         synchronous &= np.array([op != "send_recv" for op in group.ops(traces)], dtype=bool)
     if synchronous.sum() < _FEWEST:
         return []
-    found = []
+    edges = []
     calls = traces[first].calls
     ends, starts = (c[group.rows[first]][synchronous] for c in (calls.end_ns, calls.start_ns))
     for second in numbers[1:]:
@@ -141,8 +141,8 @@ def _edges(traces: Sequence[RankTrace], group: Group) -> list[_Edge]:
         rows = group.rows[second][synchronous]
         difference = other.end_ns[rows] - ends
         shortest = np.minimum(other.end_ns[rows] - other.start_ns[rows], ends - starts)
-        found.append(_edge(first, second, difference, ends, float(np.median(shortest))))
-    return found
+        edges.append(_edge(first, second, difference, ends, float(np.median(shortest))))
+    return edges
 
 
 def _edge(first: int, second: int, difference: Int64, times: Int64, duration_ns: float) -> _Edge:

@@ -16,9 +16,9 @@ from wirecost.trace.recorded import Int64
 class CollectiveRow(msgspec.Struct):
     """One operation in one process group on one rank, summed over its calls; None is unknown.
 
-    `wait_ns` and `transfer_ns` are sums over the `matched` calls and rest on `basis` (see `matched.Matched`).
-    Bandwidth is the bytes over the transfer where that is known for all calls, else over the duration
-    (`bandwidth_from`), a lower bound.
+    `wait_ns` and `transfer_ns` are sums over the `matched` calls; `basis` is how they were determined (see
+    `matched.Matched`). Bandwidth is the bytes over the transfer time if that is known for all calls, else over the
+    duration, which gives a lower bound. `bandwidth_from` names which of the two was used.
     """
 
     rank: int | None
@@ -44,7 +44,7 @@ def collective_rows(
     """Yields the row of each operation in each process group of each rank.
 
     Args:
-        waits: for each trace the wait of each of its calls in ns, -1 where it isn't known.
+        waits: for each trace the wait of each of its calls in ns; -1 is unknown.
     """
     basis: dict[tuple[int, str, str], set[str]] = {}
     for m in matched:

@@ -1,6 +1,6 @@
-"""The exposed communication of every iteration: moving data, waiting for a late rank, a pipeline's bubble.
+"""Splits the exposed communication of every iteration: transfer, waiting for a late rank, bubble of a pipeline.
 
-The three parts and what isn't known sum to the exposed communication, exactly.
+The three parts and the unknown rest sum exactly to the exposed communication.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from wirecost.trace.recorded import Int64
 
 
 class CommParts(msgspec.Struct, frozen=True):
-    """The exposed communication of one rank in one iteration (`whole` where it has none), in ns.
+    """The exposed communication of one rank in one iteration in ns; a rank without iterations has one named
+    `whole`.
 
-    `transfer_ns` data moves; `wait_ns` a rank waits for one that is late; `bubble_ns` a pipeline's stage waits for
-    its neighbour; `unknown_ns` is of communication that isn't matched over the ranks. They sum to `exposed_ns`.
+    `transfer_ns` is moving data, `wait_ns` is waiting for a late rank, `bubble_ns` is a pipeline stage's wait for
+    its neighbour, and `unknown_ns` is communication that is not matched over the ranks. They sum to `exposed_ns`.
     """
 
     rank: int | None
@@ -42,13 +43,13 @@ def comm_parts(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
         for rank, call, wait in zip(m.ranks, m.calls, m.wait_ns, strict=True):
             waits[number[rank]][call] = wait
             bubbles[number[rank]][call] = m.bubble
-    found = []
+    rows = []
     for trace, wait, bubble in zip(traces, waits, bubbles, strict=True):
         windows = [(i.window.name, i.window.start_ns, i.window.end_ns) for i in trace.iterations]
         if not windows and trace.parts is not None:
             windows = [("whole", trace.start_ns, trace.end_ns)]
-        found += [_row(trace, name, start, end, wait, bubble) for name, start, end in windows]
-    return found
+        rows += [_row(trace, name, start, end, wait, bubble) for name, start, end in windows]
+    return rows
 
 
 def _row(trace: RankTrace, name: str, start_ns: int, end_ns: int, wait: Int64, bubble: np.ndarray) -> CommParts:

@@ -31,7 +31,7 @@ _UNSPLIT = 0.5
 # from its low-latency protocols to Simple around it.
 _SMALL_BYTES = 1 << 20
 _MOST = 0.5  # of the exposed transfers: a cause of less isn't the cause
-# What to try first against each cause of exposed communication.
+# The first remedy for each cause of exposed communication.
 _REMEDIES = {
     LAST: "make what comes last smaller or earlier (bucket_cap_mb, the order of the buckets)",
     FIRST: "prefetch what comes first (forward and backward prefetching), or keep it from the step before",
@@ -85,7 +85,7 @@ def transfer(e: Evidence) -> Loss | None:
 
 
 def _own_cause(s: MatchedTraces) -> Cause | None:
-    """Returns what keeps most of the transfers exposed, if it is one thing: waits aside, at least half of them."""
+    """Returns the cause that keeps at least half of the transfers exposed, waits aside; None if there is none."""
     own = [c for c in s.causes if c.code not in (WAITING, BUBBLE)]
     total = sum(c.exposed_ns for c in own)
     best = max(own, key=lambda c: c.exposed_ns, default=None)

@@ -25,12 +25,13 @@ class Imbalance(msgspec.Struct):
 
 
 class Exposed(msgspec.Struct):
-    """A collective at one place of the iteration, over iterations and ranks; times are means per iteration
-    and rank.
+    """A collective at one position in the iteration, over iterations and ranks. Times are means per iteration and
+    rank.
 
-    `position` is where in the iteration it starts (0 its beginning, 1 its end); `after` and `before` are the
-    compute kernels around it on the rank that exposes it most. `cause` is the code of what keeps most of it
-    exposed (see `causes.CAUSES`), `causes` all of them; `cause_rank` is the rank that is waited for or late.
+    `position` is where in the iteration it starts, from 0 (beginning) to 1 (end). `after` and `before` are the
+    compute kernels around it on the rank that exposes it most. `cause` is the code of the main cause of its
+    exposure (see `causes.CAUSES`), and `causes` holds all of them. `cause_rank` is the rank that is late or waited
+    for.
     """
 
     op: str
@@ -52,22 +53,25 @@ class Exposed(msgspec.Struct):
 
 
 def complete(traces: Sequence[RankTrace]) -> list[list[int]]:
-    """Returns the positions of each trace's iterations that the recording doesn't cut; all, where it cuts every
-    one."""
+    """Returns the positions of each trace's complete iterations; of all iterations if the recording cuts every
+    one.
+    """
     every_cut = all(i.window.cut for t in traces for i in t.iterations)
     return [[n for n, i in enumerate(t.iterations) if every_cut or not i.window.cut] for t in traces]
 
 
 def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
-    """Returns for every iteration that at least two ranks show; the whole windows, where no rank shows
-    iterations."""
+    """Returns the imbalance of every iteration that at least two ranks recorded.
+
+    Without iterations it compares the whole recorded windows.
+    """
     times: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for trace, kept in zip(traces, complete(traces), strict=True):
-        for iteration in (trace.iterations[n] for n in kept):
+    for trace, complete_rows in zip(traces, complete(traces), strict=True):
+        for iteration in (trace.iterations[n] for n in complete_rows):
             times[iteration.window.name].append((iteration.parts.compute_ns, trace.rank or 0))
         if not trace.iterations and trace.parts is not None:
             times["whole"].append((trace.parts.compute_ns, trace.rank or 0))
-    found = []
+    imbalances = []
     for name, values in times.items():
         if len(values) < 2:
             continue
@@ -75,8 +79,8 @@ def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:
         longest, slowest = max(values)
         shortest, _ = min(values)
         excess = longest / mean - 1 if mean else 0.0
-        found.append(Imbalance(name, len(values), mean, shortest, longest, slowest, excess))
-    return found
+        imbalances.append(Imbalance(name, len(values), mean, shortest, longest, slowest, excess))
+    return imbalances
 
 
 def top_exposed(traces: Sequence[RankTrace], explained: Explained, count: int = 10) -> list[Exposed]:
@@ -87,16 +91,16 @@ def top_exposed(traces: Sequence[RankTrace], explained: Explained, count: int = 
     windows = 0
     for trace in traces:
         calls = trace.calls
-        seen: dict[tuple[int, int, int], int] = defaultdict(int)
+        call_counts: dict[tuple[int, int, int], int] = defaultdict(int)
         windows += len(trace.iterations) or 1
         for row in range(len(calls)):
             at = int(calls.iteration[row])
             if trace.iterations and at < 0:
                 continue
             key = (at, int(calls.op[row]), int(calls.group[row]))
-            slots[calls.ops[key[1]], calls.groups[key[2]], seen[key]].append((trace, row))
-            seen[key] += 1
-    found = []
+            slots[calls.ops[key[1]], calls.groups[key[2]], call_counts[key]].append((trace, row))
+            call_counts[key] += 1
+    exposed_calls = []
     for (op, group, ordinal), rows in slots.items():
         exposed = sum(int(t.calls.exposed_ns[r]) for t, r in rows)
         if exposed == 0:
@@ -107,7 +111,7 @@ def top_exposed(traces: Sequence[RankTrace], explained: Explained, count: int = 
         places = [p for p in (_position(t, r) for t, r in rows) if p is not None]
         span = sum(_window_ns(t, r) for t, r in rows)
         causes = explained.causes((numbers[id(t)], r) for t, r in rows)
-        found.append(
+        exposed_calls.append(
             Exposed(
                 op=op,
                 group=group,
@@ -127,8 +131,8 @@ def top_exposed(traces: Sequence[RankTrace], explained: Explained, count: int = 
                 causes=causes,
             )
         )
-    found.sort(key=lambda e: (-e.exposed_ns, e.op, e.group, e.ordinal))
-    return found[:count]
+    exposed_calls.sort(key=lambda e: (-e.exposed_ns, e.op, e.group, e.ordinal))
+    return exposed_calls[:count]
 
 
 def _window(trace: RankTrace, row: int) -> tuple[int, int]:

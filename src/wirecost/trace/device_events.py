@@ -26,31 +26,31 @@ _identifier = msgspec.json.Decoder(Id).decode
 
 
 def correlation_of(arguments: bytes) -> int:
-    """Returns the correlation id in an event's arguments, -1 where there is none."""
+    """Returns the correlation id in an event's arguments; -1 if there is none."""
     return _number(arguments, _CORRELATION)
 
 
 def external_of(arguments: bytes) -> int:
-    """Returns the external id in an event's arguments, -1 where there is none."""
+    """Returns the external id in an event's arguments; -1 if there is none."""
     return _number(arguments, _EXTERNAL)
 
 
 def _number(arguments: bytes, pattern: re.Pattern[bytes]) -> int:
-    found = pattern.findall(arguments)
-    return int(found[-1]) if found else NONE  # of a key that is there twice the last counts
+    matches = pattern.findall(arguments)
+    return int(matches[-1]) if matches else NONE  # of a key that is there twice the last counts
 
 
 def identifier(raw: bytes) -> Id:
-    """Returns the id of a process or thread as it is written: a number or a text, whatever it is."""
+    """Returns the id of a process or thread as written in the trace, a number or a text."""
     try:
         return _identifier(raw)
     except (msgspec.MsgspecError, RecursionError):
         return raw.decode("utf-8", "replace")
 
 
-def label(given: Id) -> str:
+def label(number_or_name: Id) -> str:
     """Returns the id of a process or thread as text: `7`, `stream 7`."""
-    return str(given) or "?"
+    return str(number_or_name) or "?"
 
 
 class DeviceEvents:
@@ -92,17 +92,17 @@ class DeviceEvents:
         self._external.fromlist([a.external if a.external >= 0 else a.external_old for a in arguments])
         self._shape.fromlist([NONE if a.grid is None else hash(a.grid) for a in arguments])
         known = self._communicates
-        for row, (name, told) in enumerate(zip(names, arguments, strict=True)):
-            if known[name] or told.collective is not None:
-                self._calls[first + row] = self.arguments.call(told, self._texts[name])
+        for row, (name, argument) in enumerate(zip(names, arguments, strict=True)):
+            if known[name] or argument.collective is not None:
+                self._calls[first + row] = self.arguments.call(argument, self._texts[name])
         return True
 
-    def one(self, event: Plain, kind: int) -> None:
+    def add_event(self, event: Plain, kind: int) -> None:
         """Takes an event that is unusual in some way."""
         if event.ph != "X":
             self._diagnostics.add("unsupported_phase")
             return
-        span = self._times.one(bytes(event.ts), bytes(event.dur))
+        span = self._times.span(bytes(event.ts), bytes(event.dur))
         if span is None:
             return
         name = self._name_of(event, kind)
@@ -196,7 +196,7 @@ class DeviceEvents:
 def _duplicates(*columns: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.bool_]:
     """Returns a mask that is true for every row that equals an earlier one in all columns."""
     n = len(columns[0])
-    found = np.zeros(n, dtype=np.bool_)
+    duplicate = np.zeros(n, dtype=np.bool_)
     mixed = np.zeros(n, dtype=np.uint64)
     for values in columns:
         mixed = (mixed ^ values.astype(np.uint64)) * _MIXER
@@ -204,10 +204,10 @@ def _duplicates(*columns: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.bool_
     ordered = np.sort(mixed)
     suspects = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(suspects) == 0:
-        return found
+        return duplicate
     rows = np.flatnonzero(among(mixed, suspects))
     seen: set[tuple[int, ...]] = set()
     for row, event in zip(rows.tolist(), zip(*(c[rows].tolist() for c in columns), strict=True), strict=True):
-        found[row] = event in seen
+        duplicate[row] = event in seen
         seen.add(event)
-    return found
+    return duplicate

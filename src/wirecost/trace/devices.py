@@ -1,4 +1,4 @@
-"""Several devices, or several ranks, in one file: told apart, never counted as one time line."""
+"""Separates several devices or ranks in one file, so that they never count as one time line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from wirecost.trace.recorded import NONE, Annotation, Columns, Int64, Launches, 
 # A device with less than this share of the busiest one's kernels and copies, and with no communication, is another
 # rank's that this process touched.
 _STRAY_SHARE = 0.01
-# What tools that merge traces put before a process id: `[TP00-DP00] 0`, `rank3: 0`.
+# Prefixes of a process id that tools for merging traces write: `[TP00-DP00] 0`, `rank3: 0`.
 _PREFIX = re.compile(r"^(\[[^\]]{1,80}\]|rank[ _-]?\d+(?=[ :_-]))", re.IGNORECASE)
 _NUMBERS = re.compile(r"(\d+)")
 
 
 def split_devices(recorded: Recorded, diagnostics: DiagnosticCounts) -> list[tuple[str, Recorded]]:
-    """Returns (name, what is recorded) of each device of a file, in order of their names; one with the name "" of
-    a file that holds one device.
+    """Returns (name, recorded events) of each device of a file in order of name; the name of a single device is
+    "".
 
-    Annotations, launches and operators go with the device whose process they are of, where that can be told.
+    Annotations, launches and operators are assigned to the device of their process if it is known.
     """
     columns = recorded.device
     by_name: dict[str, list[int]] = defaultdict(list)
@@ -39,16 +39,16 @@ def split_devices(recorded: Recorded, diagnostics: DiagnosticCounts) -> list[tup
         return [("", recorded)]
     communicating = _communicating(recorded)
     most = max(work.values())
-    kept = sorted(
+    used = sorted(
         (d for d, ns in work.items() if ns >= _STRAY_SHARE * most or communicating & set(by_name[d])), key=_natural
     )
-    stray = int(np.isin(columns.stream, [s for d in work if d not in kept for s in by_name[d]]).sum())
+    stray = int(np.isin(columns.stream, [s for d in work if d not in used for s in by_name[d]]).sum())
     diagnostics.add("stray_device", stray)
-    if len(kept) == 1:
-        return [("", _only(recorded, by_name[kept[0]], None))]
-    diagnostics.add("several_devices", len(kept))
-    owners = _owners(recorded, {d: by_name[d] for d in kept})
-    return [(device, _only(recorded, by_name[device], owners[device])) for device in kept]
+    if len(used) == 1:
+        return [("", _only(recorded, by_name[used[0]], None))]
+    diagnostics.add("several_devices", len(used))
+    owners = _owners(recorded, {d: by_name[d] for d in used})
+    return [(device, _only(recorded, by_name[device], owners[device])) for device in used]
 
 
 def _natural(text: str) -> list[tuple[int, int | str]]:
@@ -56,7 +56,7 @@ def _natural(text: str) -> list[tuple[int, int | str]]:
 
 
 def _communicating(recorded: Recorded) -> set[int]:
-    """Returns the streams that hold communication, so far as names and arguments tell."""
+    """Returns the streams that hold communication according to names and arguments."""
     columns = recorded.device
     rows = [row for row, call in columns.calls.items() if call.op != UNKNOWN or call.op_source == "args"]
     return {int(s) for s in columns.stream[rows]} if rows else set()
@@ -83,7 +83,7 @@ def _owners(recorded: Recorded, devices: dict[str, list[int]]) -> dict[str, set[
 
 
 def _only(recorded: Recorded, streams: list[int], owners: set[str] | None) -> Recorded:
-    """Returns what is recorded of some streams and of some host processes (None: of all of them)."""
+    """Returns the recorded events of some streams and of some host processes; None means all processes."""
     columns, launches = recorded.device, recorded.launches
     rows = np.flatnonzero(np.isin(columns.stream, streams))
     renumbered = {int(row): number for number, row in enumerate(rows)}

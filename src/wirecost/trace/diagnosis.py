@@ -1,7 +1,7 @@
-"""The one cause of what an iteration loses, by stated rules, with what could be won at most and what to try.
+"""Names the main cause of an iteration's losses by stated rules, with the possible gain and what to try.
 
-Each candidate has a gain: how much shorter an iteration could be at most if its loss were gone. The candidate with
-the largest gain is the cause. Where no gain reaches `WORTH` of the iteration, nothing is worth a change. The
+Each candidate has a gain: an upper bound of how much shorter an iteration would be without its loss. The candidate
+with the largest gain is the cause. If no gain reaches `WORTH` of the iteration, nothing is worth a change. The
 rules are listed in docs/how-to/trace.md.
 """
 
@@ -19,7 +19,7 @@ _RULES = (late, turns, transfer, bubble, unsplit, idle, copies)  # of equal gain
 
 
 def losses(s: MatchedTraces) -> list[Loss]:
-    """Returns every candidate, largest gain first; empty where there are no device events."""
+    """Returns every candidate, the largest gain first; none if there are no device events."""
     evidence = Evidence(s)
     if not evidence.iteration_ns:
         return []
@@ -28,7 +28,7 @@ def losses(s: MatchedTraces) -> list[Loss]:
 
 
 def the_cause(listed: Sequence[Loss]) -> Loss | None:
-    """Returns the candidate that is worth a change; None where none is."""
+    """Returns the candidate that is worth a change; None if there is none."""
     return listed[0] if listed and listed[0].gain_share >= WORTH else None
 
 

@@ -1,4 +1,4 @@
-"""Counts what is wrong with a trace, by the code of the diagnostic that reports it."""
+"""Counts the faults of a trace by the code of the diagnostic that reports them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DiagnosticCounts:
         return other
 
     def count(self, code: str) -> int:
-        """Returns the count of a code, 0 where it was never added."""
+        """Returns the count of a code; 0 if it was never added."""
         return self._counts.get(code, 0)
 
     def listed(self) -> list[Diagnostic]:

@@ -51,7 +51,7 @@ class Collector:
     ) -> None:
         self._classifier, self._diagnostics, self._keep_cpu = classifier, diagnostics, keep_cpu
         self._decoder = decoder
-        self._silent: set[str] = set()  # names of operators that tell nothing
+        self._silent: set[str] = set()  # names of irrelevant operators
         self._times = Times(diagnostics)
         self._device = DeviceEvents(classifier, diagnostics, self._times)
         self.lanes = LaneEvents(diagnostics)
@@ -62,7 +62,7 @@ class Collector:
         self._annotation_names: dict[bytes, str] = {}
         self._gpu: list[Annotation] = []
         self._cpu: list[Annotation] = []
-        # Steps among the operators count only where no step is annotated, as in old traces.
+        # Steps among the operators count only if no step is annotated, as in old traces.
         self._operator_steps: list[Annotation] = []
         self._steps_annotated = False
         self._cpu_ops: list[tuple[int, int]] = []
@@ -92,7 +92,7 @@ class Collector:
                     self._one(event)
 
     def _speaking(self, slice_: Slice, kind: type, names: set[str]) -> None:
-        """Takes the operators of a slice whose names tell something; `names` are all of theirs."""
+        """Takes the operators of a slice whose names are relevant; `names` are the names of all operators."""
         telling = set()
         for name in names - self._silent:
             if self._keep_cpu or self._host.communicates(name) or name.startswith(_STEP):
@@ -114,7 +114,7 @@ class Collector:
         """Takes an event as it is, by its category."""
         category = event.cat
         if category in DEVICE_CATEGORIES:
-            self._device.one(event, DEVICE_CATEGORIES[category])
+            self._device.add_event(event, DEVICE_CATEGORIES[category])
         elif category in RUNTIME_CATEGORIES:
             self._host.call(event)
         elif category in OPERATORS:
@@ -124,7 +124,7 @@ class Collector:
             self._other(event)
 
     def _operator(self, event: Plain) -> None:
-        """An operator that communicates, that marks a step, or one of a run on CPUs."""
+        """Takes a CPU operator: one that communicates, one that marks a step, or the computation of a CPU run."""
         self._host.operator(event)
         name = self._name_of(event)
         if name is None:
@@ -138,7 +138,7 @@ class Collector:
                 self._cpu_ops.append(times)
 
     def _span(self, event: Plain) -> tuple[int, int] | None:
-        return self._times.one(bytes(event.ts), bytes(event.dur))
+        return self._times.span(bytes(event.ts), bytes(event.dur))
 
     def _name_of(self, event: Plain) -> str | None:
         raw = bytes(event.name)

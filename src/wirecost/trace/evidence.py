@@ -1,8 +1,9 @@
-"""Which device events are communication, and why: by what the trace says of them, then by their names.
+"""Decides which device events are communication, and records the reason.
 
-In this order: the user's patterns; arguments of a collective; the communication annotation around the event on its
-own stream; the operator or annotation of the host that launched it; the name's family of kernels. What a
-collective launches beside its transfer, fills, copies on one GPU and element-wise kernels, is no communication.
+The evidence, in order of precedence, is: the user's patterns; arguments of a collective; the communication
+annotation around the event on its own stream; the operator or annotation of the host that launched it; the kernel
+family of its name. Fills, copies on one GPU and element-wise kernels that a collective launches in addition to its
+transfer are not communication.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _KINDS = {KERNEL: "kernel", COPY: "copy", FILL: "fill"}
 class KernelUse(msgspec.Struct, frozen=True):
     """All events of one name, kind and class on a rank.
 
-    `communicates` says what they count as, `why` what tells it.
+    `communicates` is whether they count as communication, and `why` is the reason.
     """
 
     name: str
@@ -42,7 +43,7 @@ class KernelUse(msgspec.Struct, frozen=True):
 
 
 class _Verdicts:
-    """The verdict on each device event: -1 is none yet, otherwise the index of its reason."""
+    """The verdict on each device event. `why` is the index of the reason, or -1 if there is no verdict yet."""
 
     def __init__(self, columns: Columns) -> None:
         self.why = np.full(len(columns.start_ns), NONE, dtype=np.int64)
@@ -51,7 +52,7 @@ class _Verdicts:
         self._known: dict[str, int] = {}
 
     def give(self, rows: Int64, reason: str, *, communicates: bool = True) -> None:
-        """Gives the rows without a verdict this one."""
+        """Sets the verdict of those rows that have none yet."""
         rows = rows[self.why[rows] == NONE]
         number = self._known.setdefault(reason, len(self._known))
         if number == len(self.reasons):
@@ -61,7 +62,7 @@ class _Verdicts:
 
 
 class _Names:
-    """What a name alone says, for each distinct pair of kind and name."""
+    """The classification by name alone, for each distinct pair of kind and name."""
 
     def __init__(self, columns: Columns, classifier: Classifier) -> None:
         self.columns = columns
@@ -129,7 +130,7 @@ def _by_arguments(columns: Columns, verdicts: _Verdicts, names: _Names) -> None:
 
 
 def _by_annotation(recorded: Recorded, classifier: Classifier, verdicts: _Verdicts, names: _Names) -> None:
-    """What runs inside a communication annotation of the device on the same stream."""
+    """Marks events that run inside a communication annotation of the device on the same stream."""
     columns = recorded.device
     around: dict[int, list[Annotation]] = defaultdict(list)
     for annotation in recorded.gpu_annotations:
@@ -148,9 +149,9 @@ def _by_annotation(recorded: Recorded, classifier: Classifier, verdicts: _Verdic
 
 
 def _by_operator(recorded: Recorded, verdicts: _Verdicts, names: _Names) -> None:
-    """What an operator or annotation of the host launched itself.
+    """Marks events that a communication operator or annotation of the host launched directly.
 
-    Of what operators inside it launched, only copies between GPUs count.
+    Among the events launched by operators inside it, only copies between GPUs are marked.
     """
     columns, ranges = recorded.device, recorded.host_ranges
     if not ranges:
@@ -168,10 +169,10 @@ def _by_operator(recorded: Recorded, verdicts: _Verdicts, names: _Names) -> None
     around: dict[int, HostRange] = {}
     for row in np.flatnonzero(open_rows & unclear):
         call = int(launch[row])
-        found = inside.innermost(int(recorded.launches.thread[call]), int(recorded.launches.start_ns[call]))
-        if found is not None and (names.peer_copy[row] or found.annotation):
-            around[id(found)] = found
-            launched[id(found)].append(int(row))
+        innermost = inside.innermost(int(recorded.launches.thread[call]), int(recorded.launches.start_ns[call]))
+        if innermost is not None and (names.peer_copy[row] or innermost.annotation):
+            around[id(innermost)] = innermost
+            launched[id(innermost)].append(int(row))
     for key, rows in launched.items():
         if len(rows) <= _MOST_LAUNCHED or names.peer_copy[rows].all():
             verdicts.give(np.array(rows, dtype=np.int64), f"operator: {around[key].name}")
@@ -180,7 +181,7 @@ def _by_operator(recorded: Recorded, verdicts: _Verdicts, names: _Names) -> None
 def _the_rest(
     columns: Columns, classifier: Classifier, verdicts: _Verdicts, names: _Names, diagnostics: DiagnosticCounts
 ) -> None:
-    """Compute and copies; says which of their names look like communication all the same."""
+    """Marks the remaining events as no communication, and reports names that nevertheless look like it."""
     suspects: list[tuple[int, str, int]] = []
     for number, (text, kind) in enumerate(zip(names.texts, names.kinds, strict=True)):
         rows = names.rows(number)
@@ -188,9 +189,9 @@ def _the_rest(
         if len(rows) == 0:
             continue
         if kind == KERNEL and classifier.looks_like_communication(text):
-            reason = "looks like communication, nothing says so"
+            reason = "the name looks like communication, without other evidence"
         elif kind == COPY and classifier.copies_between_gpus(text):
-            reason = "between GPUs, outside of any collective"
+            reason = "a copy between GPUs outside any collective"
         else:
             verdicts.give(rows, "no sign of communication", communicates=False)
             continue
@@ -207,7 +208,7 @@ def _the_rest(
 
 
 def _described_by_host(recorded: Recorded) -> None:
-    """Takes what a call's own arguments don't say from the host's description of the collective."""
+    """Completes calls without arguments of their own from the host's description of the collective."""
     columns = recorded.device
     described = [r for r in recorded.host_ranges if r.call is not None]
     if not described:
@@ -232,7 +233,7 @@ def _described_by_host(recorded: Recorded) -> None:
 
 
 def _vague_by_reason(columns: Columns) -> None:
-    """The operation of a call whose own name doesn't say it, from the annotation or operator that told it."""
+    """Takes the operation of a call with an unclear name from the annotation or operator that is its reason."""
     for row, call in columns.calls.items():
         reason = columns.reasons[columns.why[row]]
         if call.op == UNKNOWN and call.op_source == "name" and reason.startswith(("annotation: ", "operator: ")):
@@ -242,8 +243,10 @@ def _vague_by_reason(columns: Columns) -> None:
 
 
 def _vague_by_launch(recorded: Recorded) -> None:
-    """The operation of a point-to-point kernel, which may stand for several, from the annotation of the host that
-    launched it."""
+    """Takes the operation of a call with an unclear name from the host annotation that launched it.
+
+    A point-to-point kernel, for example, can stand for several operations.
+    """
     inside, launch = Nested([r for r in recorded.host_ranges if r.annotation and not r.lasting]), recorded.launch
     for row, call in recorded.device.calls.items():
         if is_vague(call) and launch[row] >= 0:
@@ -255,7 +258,7 @@ def _vague_by_launch(recorded: Recorded) -> None:
 
 
 def is_vague(call: Call) -> bool:
-    """Returns whether only a kernel's name tells a call's operation, and not exactly."""
+    """Returns whether a call's operation is known from the kernel's name only, and not exactly."""
     return call.op_source == "name" and call.op in (UNKNOWN, "send_recv")
 
 

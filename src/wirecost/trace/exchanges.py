@@ -57,11 +57,11 @@ class _Times:
 
 
 def match_messages(traces: Sequence[RankTrace], clocks: Clocks, diagnostics: DiagnosticCounts) -> list[Exchange]:
-    """Returns every exchange whose messages are matched; what isn't is counted."""
+    """Returns every exchange whose messages are matched, and counts the other calls in `diagnostics`."""
     times = _Times(traces, clocks)
     sent: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
     received: dict[tuple[str, int, int], list[Place]] = defaultdict(list)
-    told: set[Place] = set()
+    matched_places: set[Place] = set()
     ranks = {t.rank for t in traces}
     for number, trace in enumerate(traces):
         calls = trace.calls
@@ -71,7 +71,7 @@ def match_messages(traces: Sequence[RankTrace], clocks: Clocks, diagnostics: Dia
                 ends = [trace.rank if end < 0 else end for end in (source, destination)]
                 if trace.rank not in ends or ends[0] == ends[1] or not set(ends) <= ranks:
                     continue
-                told.add((number, row))
+                matched_places.add((number, row))
                 side = sent if ends[0] == trace.rank else received
                 side[group, ends[0], ends[1]].append((number, row))  # pyright: ignore[reportArgumentType]
     links: list[tuple[Place, Place]] = []
@@ -136,8 +136,8 @@ def _exchanges(links: list[tuple[Place, Place]]) -> list[Exchange]:
     members: dict[Place, list[Place]] = defaultdict(list)
     for place in sorted({place for link in links for place in link}):
         members[root(place)].append(place)
-    found = {top: Exchange(places, []) for top, places in members.items()}
+    exchanges = {top: Exchange(places, []) for top, places in members.items()}
     position = {place: number for places in members.values() for number, place in enumerate(places)}
     for a, b in links:
-        found[root(a)].messages.append((position[a], position[b]))
-    return list(found.values())
+        exchanges[root(a)].messages.append((position[a], position[b]))
+    return list(exchanges.values())

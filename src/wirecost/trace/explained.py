@@ -1,4 +1,4 @@
-"""What keeps communication exposed, over all ranks: each exposed instant has one cause."""
+"""Assigns one cause to each instant of exposed communication, over all ranks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from wirecost.trace.recorded import NONE, Int64
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One cause of exposed communication: `exposed_ns` of it over all ranks and iterations, in `calls` calls.
+    """One cause of exposed communication: `exposed_ns` in `calls` calls, summed over all ranks and iterations.
 
-    `share` is of the exposed communication that the causes together explain. `rank` is the rank that is waited for
-    most, or whose host is late most; `host_call` what that host waited in, where it did.
+    `share` is its share of the exposed communication that all causes explain together. `rank` is the rank that is
+    waited for most, or whose host is late most. `host_call` is the call in which that host waited, if any.
     """
 
     code: str
@@ -87,7 +87,7 @@ class Explained:
                     if trace.calls.host_call[row] >= 0:
                         host[trace.calls.host_calls[trace.calls.host_call[row]]] += part
         total = sum(time.values())
-        found = [
+        totals = [
             Cause(
                 code=code,
                 text=CAUSES[code],
@@ -99,7 +99,7 @@ class Explained:
             )
             for code, ns in time.items()
         ]
-        return sorted(found, key=lambda c: (-c.exposed_ns, c.code))
+        return sorted(totals, key=lambda c: (-c.exposed_ns, c.code))
 
 
 def _most(weights: dict[int, int]) -> int | None:

@@ -1,4 +1,4 @@
-"""Names that tell communication: libraries' kernels, annotations, operators; and what only looks like it.
+"""Names of communication: library kernels, annotations and operators, and names that only look like communication.
 
 The patterns were matched against the projects' kernel names: NCCL (src/device), RCCL, MSCCL and MSCCL++, oneCCL
 (src/coll, src/kernels), HCCL, NVSHMEM, DeepEP (csrc/kernels), pplx-kernels, MORI, custom all-reduce of vLLM and
@@ -47,7 +47,7 @@ NOT_A_COLLECTIVE = (
     r"(metadata|prepare|sanitize|indices|indice|initiali[sz]e|layout|copy_in|copy_out|expertids)"
     r"|lamport_initiali[sz]e"
 )
-# Fused kernels that compute and communicate count as what they do mostly: a matrix product or attention.
+# Fused kernels that compute and communicate count as compute: they are mostly a matrix product or attention.
 FUSED_COMPUTE = r"gemm|matmul|attention|flash_attn|(?<![a-z])mha|(?<![a-z])mla_"
 # Inductor names a fused kernel after all it was fused from, collectives included; it is compute all the same.
 INDUCTOR = r"^triton_"
@@ -57,11 +57,11 @@ LOCAL = (
     r"|gemm|cutlass|cublas|^triton_|catarraybatchedcopy|ck::|tensile|Cijk_|multi_tensor_apply|nvjet"
 )
 
-# Annotations that stand for a communication: the backend before a colon (torch/csrc/distributed/c10d).
+# Annotations of a communication: the backend before a colon (torch/csrc/distributed/c10d).
 ANNOTATION = (
     r"^(nccl|ncclx|rccl|gloo|mpi|ucc|xccl|hccl|cncl|mccl|ixccl|vccl|eccl|tccl|flagcx|rccl|oneccl|lccl|torchcomms?)"
     r"(:(?!:)|::(?=all|reduce|broadcast|send|recv|barrier|gather|scatter|coalesced))"
-    # What NCCL itself annotates with NVTX (src/collectives.cc).
+    # NCCL's own NVTX annotations (src/collectives.cc).
     r"|^nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|Send|Recv|AllToAll|AlltoAll|Gather|Scatter)$"
 )
 # Backends whose annotations last until the communication ends, so that other work is launched inside them.
@@ -79,7 +79,7 @@ NOT_AN_OPERATOR = r"::_?(wait_tensor|wait|monitored_barrier|get_\w+|set_\w+|empt
 # Copies between GPUs, as CUPTI, roctracer and other tracers name them.
 PEER_COPY = r"\bPtoP\b|\bP2P\b|peer.to.peer|\bmemcpyPeer|DtoD \(peer\)"
 
-# What looks like communication, where nothing tells that it is.
+# Names that look like communication without other evidence.
 LOOKS_LIKE = (
     rf"{_COLLECTIVE}|(?<![a-z])(n|r|h|m|x|one)ccl|shmem|cross_device|cross_rank|inter_?gpu|multi_?gpu|peer_?to_?peer"
     r"|(?<![a-z0-9])p2p|symm_?mem|userbuffer|mnnvl|(?<![a-z])nvls|multimem|lamport|send_?recv|(remote|peer)_?"

@@ -1,4 +1,4 @@
-"""One trace file, of whatever kind: to the ranks and devices that it holds."""
+"""Reads one trace file of any supported kind, and returns its ranks and devices."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from wirecost.trace.typed import EventDecoder
 
 
 def read_file(path: Path, options: Options, progress: Progress | None = None) -> list[RankTrace]:
-    """Reads one file whole: one rank, or each process of an Nsight Systems export, or each device of a file that
-    holds several.
+    """Reads a file: one rank, each process of an Nsight Systems export, or each device of a file with several.
 
     Raises:
-        TraceError: for a file that is no trace; ForeignFile for another tool's, NoDeviceEvents for one of the host
-            alone.
+        TraceError: if the file is not a trace.
+        ForeignFile: for a file of another tool.
+        NoDeviceEvents: for a trace of the host only.
     """
     # Millions of short-lived objects without a cycle among them: looking for cycles costs a tenth of the time.
     collecting = gc.isenabled()
@@ -44,11 +44,11 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
     classifier = Classifier(options.comm_patterns)
     head = magic(path)
     refuse_head(path, head)
-    found: list[tuple[str, RankTrace]] = []
+    named_traces: list[tuple[str, RankTrace]] = []
     if not head.startswith(SQLITE):
         diagnostics = DiagnosticCounts()
         recorded, count = _recorded(path, classifier, diagnostics, progress)
-        found = _ranks(path, recorded, "", count, options, classifier, diagnostics)
+        named_traces = _ranks(path, recorded, "", count, options, classifier, diagnostics)
     else:
         from wirecost.trace.nsys import Export
 
@@ -58,14 +58,14 @@ def _read_file(path: Path, options: Options, progress: Progress | None) -> list[
                 diagnostics = DiagnosticCounts()
                 recorded, count = export.recorded(classifier, diagnostics, process)
                 name = f"process {number}" if len(several) > 1 else ""
-                found += _ranks(path, recorded, name, count, options, classifier, diagnostics)
+                named_traces += _ranks(path, recorded, name, count, options, classifier, diagnostics)
         if progress is not None:
             progress(path.stat().st_size)
-    if len(found) > 1:
-        # The file's name is of the node then, not of a rank.
-        for name, trace in found:
+    if len(named_traces) > 1:
+        # In this case the file's name is that of the node, not of a rank.
+        for name, trace in named_traces:
             trace.file, trace.rank, trace.rank_source = f"{encodable(str(path))} ({encodable(name)})", None, "part"
-    return [trace for _, trace in found]
+    return [trace for _, trace in named_traces]
 
 
 def _ranks(
@@ -77,15 +77,15 @@ def _ranks(
     classifier: Classifier,
     diagnostics: DiagnosticCounts,
 ) -> list[tuple[str, RankTrace]]:
-    """Returns (name, trace) of each device of what was recorded."""
-    found = []
+    """Returns (name, trace) of each recorded device."""
+    named_traces = []
     for device, part in split_devices(recorded, diagnostics):
         own = diagnostics.copy()
         label = ", ".join(n for n in (name, f"device {device}" if device else "") if n)
-        found.append(
+        named_traces.append(
             (label, build_rank(path, part, count=count, options=options, classifier=classifier, diagnostics=own))
         )
-    return found
+    return named_traces
 
 
 def _recorded(
@@ -95,7 +95,7 @@ def _recorded(
     recorded, count = _pass(path, Collector(classifier, diagnostics, decoder), decoder, diagnostics, progress)
     host_only = [a for a in recorded.cpu_annotations if a.name.startswith(HOST_ANNOTATIONS)]
     if len(recorded.device.start_ns) == 0 and host_only:
-        # A run on CPUs: its operators are the compute, which a first pass needn't keep.
+        # In a run on CPUs the operators are the compute. Only a second pass keeps them.
         unsaid = DiagnosticCounts()
         collector = Collector(classifier, unsaid, decoder, keep_cpu=True)
         recorded, count = _pass(path, collector, decoder, unsaid, None)
@@ -124,7 +124,7 @@ def _pass(
         refuse_keys(path, stream.keys)
         keys = ", ".join(repr(key[:30]) for key in stream.keys[:5])
         raise TraceError(
-            f"{path}: holds no list 'traceEvents'{f' (it has {keys})' if keys else ''}; expected {WANTED}"
+            f"{path}: has no list 'traceEvents'{f' (it has {keys})' if keys else ''}; expected {WANTED}"
         )
     recorded = collector.finish(stream.metadata)
     if len(recorded.device.start_ns) == 0:
@@ -144,31 +144,32 @@ def _pass(
 
 
 def _other_profilers(path: Path, collector: Collector, recorded: Recorded) -> Recorded:
-    """Returns the device work of a profiler that writes no categories; what was recorded, where it is none of
-    them."""
+    """Returns the device work of a profiler that writes no categories (JAX, Ascend); `recorded` for any other
+    file.
+    """
     names = collector.lanes.process_names()
     try:
         if is_jax(names):
-            found = jax_recorded(collector.lanes.finish())
+            converted = jax_recorded(collector.lanes.finish())
         elif is_ascend(names):
-            found = ascend_recorded(collector.lanes.finish())
-            found.cpu_annotations = found.cpu_annotations or recorded.cpu_annotations
+            converted = ascend_recorded(collector.lanes.finish())
+            converted.cpu_annotations = converted.cpu_annotations or recorded.cpu_annotations
         else:
             collector.uncategorised()
             return recorded
     except TraceError as error:
         raise TraceError(f"{path}: {error}") from error
-    found.metadata = recorded.metadata
-    return found
+    converted.metadata = recorded.metadata
+    return converted
 
 
 def require_device(traces: list[RankTrace]) -> None:
-    """Raises NoDeviceEvents where none of the traces has any work to split."""
+    """Raises NoDeviceEvents if none of the traces has work to split."""
     if not traces or any(t.parts is not None for t in traces):
         return
     host = sum(t.host_collectives for t in traces)
-    told = f" (it records {host} collective{'s' * (host > 1)} of the host alone)" if host else ""
+    host_only = f" (it records {host} collective{'s' * (host > 1)} of the host alone)" if host else ""
     raise NoDeviceEvents(
-        f"{traces[0].file}: no device events{told}: record them with torch.profiler.profile(activities="
+        f"{traces[0].file}: no device events{host_only}: record them with torch.profiler.profile(activities="
         "[ProfilerActivity.CPU, ProfilerActivity.CUDA]) (ProfilerActivity.XPU on Intel GPUs)"
     )

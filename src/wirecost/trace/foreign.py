@@ -17,11 +17,11 @@ _FLIGHT = (
 _SNAPSHOT = "a memory snapshot of PyTorch (torch.cuda.memory), which holds no time line; give profiler traces"
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\(dp?\d|\(lp?\d|\}q|\]q|cbuiltins|c__main__|ccollections")
 
-# What names a pickle's kind in its first bytes, which are searched and never loaded.
+# Names in the first bytes of a pickle that give its kind. The bytes are searched and never loaded.
 _FLIGHT_MARKS = (b"pg_config", b"profiling_name", b"collective_seq_id", b"nccl_comm_state")
 _SNAPSHOT_MARKS = (b"device_traces", b"segments", b"allocator_settings")
 
-# Top-level keys of JSON files -> what such a file is.
+# Top-level keys of JSON files -> description of such a file.
 _KEYS: tuple[tuple[frozenset[str], str], ...] = (
     (
         frozenset(("schema", "nodes")),

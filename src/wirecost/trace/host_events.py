@@ -34,7 +34,7 @@ class HostEvents:
     ) -> None:
         self._classifier, self._diagnostics = classifier, diagnostics
         self._times, self._arguments = times, arguments
-        # What is unsound about a host call costs the answer nothing, so that it isn't said.
+        # Faults of host calls don't affect the answer, so they aren't reported.
         self._quiet = Times(DiagnosticCounts())
         self._threads: dict[tuple[Id, Id], int] = {}
         self._calls: dict[str, int] = {}  # names of runtime calls -> index, or _SKIPPED
@@ -83,7 +83,7 @@ class HostEvents:
             self._correlation.append(correlation_of(bytes(event.args)))
 
     def _span(self, event: Plain) -> tuple[int, int] | None:
-        return self._quiet.one(bytes(event.ts), bytes(event.dur)) if event.ph == "X" else None
+        return self._quiet.span(bytes(event.ts), bytes(event.dur)) if event.ph == "X" else None
 
     def _text(self, event: Plain) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Where the host made streams wait for each other, and where it waited for the device itself."""
+"""Finds where the host made streams wait for each other, and where it waited for the device itself."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _SLACK_NS = 50_000  # from the end of a kernel until the host that waited for it
 
 
 class HostWaits:
-    """The host calls of a rank that wait, and those that make a stream wait outside of a collective's own
-    launch."""
+    """Host calls of a rank that wait for the device, or that make a stream wait outside of a collective's own
+    launch.
+    """
 
     def __init__(self, recorded: Recorded) -> None:
         launches = recorded.launches
@@ -47,8 +48,9 @@ class HostWaits:
         return bool(at < len(self._joins) and self._joins[at] <= until_ns)
 
     def blocked(self, end_ns: int, next_launch_ns: int, since_ns: int) -> bool:
-        """Returns whether the host waited for the device over the end of a call and launched what comes next only
-        then."""
+        """Returns whether the host waited for the device past the end of a call and launched the next work only
+        then.
+        """
         rows = self._between(end_ns, end_ns)
         start, end = self._start[rows], self._end[rows]
         over = (end >= end_ns) & (end - start >= _LEAST_NS) & (end >= since_ns)

@@ -10,7 +10,7 @@ DEVICE_KINDS = frozenset(("queued", "unseen"))
 
 
 def host_words(use: IdleUse) -> tuple[str, str, str]:
-    """Returns (code, what the host does as the continuation of a sentence, what to try)."""
+    """Returns (code, continuation of a sentence that describes what the host does, what to try)."""
     total = use.loading_ns + use.synchronised_ns + use.launching_ns + use.queued_ns + use.unknown_ns
     if total and use.loading_ns >= _MOST * total:
         return (

@@ -23,17 +23,16 @@ def write_html(traces: TraceSet, path: Path) -> None:
     """Writes the page. `traces` must have been read with `timeline=True`.
 
     Raises:
-        TraceError: where there is nothing to draw, or the file can't be written, or it is one of the traces.
+        TraceError: if there is nothing to draw, the file can't be written, or it is one of the traces.
     """
     write_text(traces, path, render_html(traces))
 
 
 def render_html(traces: TraceSet) -> str:
-    """Returns the page as text. Everything that comes from a trace is data in it: escaped, and only ever shown as
-    text.
+    """Returns the page as text. Everything from a trace is escaped, and the page shows it as text only.
 
     Raises:
-        TraceError: where there is no time line to draw.
+        TraceError: if there is no time line to draw.
     """
     import jinja2
 
@@ -76,7 +75,7 @@ def _bars_note(traces: TraceSet) -> str:
 
 
 def _script_json(data: Any) -> str:
-    """Returns JSON that can stand in a script element: nothing in it ends the element or opens another."""
+    """Returns JSON that is safe in a script element: nothing in it ends the element or opens another one."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for harmful in "<>&\u2028\u2029":
         text = text.replace(harmful, f"\\u{ord(harmful):04x}")

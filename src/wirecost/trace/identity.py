@@ -1,4 +1,4 @@
-"""Which rank a file is of: by what it says, by its name, or by what the user says."""
+"""Finds the rank of a file from its content, its name or the user's option."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_A_MATRIX = frozenset(
 # worker-3.
 _WORKER = re.compile(r"(?<![a-zA-Z0-9.-])worker[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _HOST_AND_PROCESS = re.compile(r"(?<!step)_\d+\.\d{10,}\.pt\.trace\.json")
-# Ascend's profiler writes every rank's trace by the same name, and its rank beside it.
+# Ascend's profiler gives the traces of all ranks the same name, and writes the rank in another file's name.
 _ASCEND_FILE, _ASCEND_RANK = "trace_view.json", re.compile(r"profiler_info_(\d{1,7})\.json")
 _MOST_ENTRIES = 1000
 _MAX_RANKS = 10_000_000
@@ -40,54 +40,57 @@ def _small(value: object, least: int) -> int | None:
 
 
 def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `distributedInfo` says and can mean: `rank`, `world_size`, `backend`, `version`; missing is
-    missing."""
+    """Returns those of `rank`, `world_size`, `backend` and `version` that `distributedInfo` gives with valid
+    values.
+    """
     info = metadata.get("distributedInfo")
     if not isinstance(info, dict):
         return {}
-    found: dict[str, Any] = {"rank": _small(info.get("rank"), 0), "world_size": _small(info.get("world_size"), 1)}
+    values: dict[str, Any] = {"rank": _small(info.get("rank"), 0), "world_size": _small(info.get("world_size"), 1)}
     for key, name in (("backend", "backend"), ("nccl_version", "version")):
         if isinstance(info.get(key), str):
-            found[name] = info[key][:40]
-    return {key: value for key, value in found.items() if value is not None}
+            values[name] = info[key][:40]
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def rank_by_name(path: str | Path) -> int | None:
-    """Returns the rank that a file's name tells; None where it tells none or several, or where the number may be a
-    host's.
+    """Returns the rank in a file's name; None if it contains none or several, or if the number may be a host's.
 
-    An Ascend trace, which has no name of its own, is of the rank that its profiler wrote beside it.
+    An Ascend trace always has the same name. Its rank is in the name of a file that its profiler wrote one folder
+    above.
     """
     path = Path(path)
     if not _HOST_AND_PROCESS.search(path.name):
-        found = {int(n) for n in _WORKER.findall(path.name)}
+        numbers = {int(n) for n in _WORKER.findall(path.name)}
         for word, separator, number, following in _BY_NAME.findall(path.name):
             of_a_matrix = {word.lower(), following.lower()} & _OF_A_MATRIX
             if word.lower() not in _OF_A_PART and not of_a_matrix and not (word and not separator):
-                found.add(int(number))
-        if found:
-            return found.pop() if len(found) == 1 else None
+                numbers.add(int(number))
+        if numbers:
+            return numbers.pop() if len(numbers) == 1 else None
     return _ascend_rank(path) if path.name == _ASCEND_FILE else None
 
 
 def _ascend_rank(path: Path) -> int | None:
-    """Returns the rank that Ascend's profiler wrote beside its output: `profiler_info_3.json`."""
+    """Returns the rank in the name of the profiler's info file, such as `profiler_info_3.json`; None if it is
+    unknown.
+    """
     try:
         names = [entry.name for entry in itertools.islice(path.parent.parent.iterdir(), _MOST_ENTRIES)]
     except OSError:
         return None
-    found = {int(match[1]) for name in names if (match := _ASCEND_RANK.fullmatch(name))}
-    return found.pop() if len(found) == 1 else None
+    numbers = {int(match[1]) for name in names if (match := _ASCEND_RANK.fullmatch(name))}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
-def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
+def parse_rank_options(options: Iterable[str]) -> list[tuple[str, int]]:
     """Returns `PATTERN=RANK` pairs as the user gives them, in order.
 
     Raises:
         TraceError: for one that isn't such a pair.
     """
     pairs = []
-    for text in told:
+    for text in options:
         pattern, _, number = text.rpartition("=")
         if not pattern or not number.isascii() or not number.isdigit() or int(number) >= _MAX_RANKS:
             raise TraceError(f"--rank '{text}': expected FILE=RANK, for example 'host2.json=2'")
@@ -95,10 +98,12 @@ def parse_told(told: Iterable[str]) -> list[tuple[str, int]]:
     return pairs
 
 
-def rank_told(path: str | Path, told: Iterable[tuple[str, int]]) -> int | None:
-    """Returns the rank the user gives for a file, by its path, its name or a glob of either."""
+def rank_by_option(path: str | Path, options: Iterable[tuple[str, int]]) -> int | None:
+    """Returns the rank that the user gives for a file by its path, its name or a glob of either; None if there is
+    none.
+    """
     text, name = str(path), Path(path).name
-    for pattern, rank in told:
+    for pattern, rank in options:
         if pattern in (text, name) or fnmatch.fnmatchcase(text, pattern) or fnmatch.fnmatchcase(name, pattern):
             return rank
     return None

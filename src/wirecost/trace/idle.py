@@ -1,4 +1,4 @@
-"""What the host did while the device of a rank was idle."""
+"""Splits the idle time of a rank's device by what the host did meanwhile."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SYNCHRONISE = re.compile(r"synchronize", re.IGNORECASE)
 
 
 class IdleUse(msgspec.Struct):
-    """What the idle time of one window goes to; the five sum to it, in ns.
+    """The idle time of one window by cause; the five parts sum to it, in ns.
 
-    `loading_ns` the host loads data; `synchronised_ns` it had waited for the device to finish and then launched
-    anew; `launching_ns` it launches too slowly for another reason; `queued_ns` the next kernel was launched
-    already and waits on the device (for another stream, or for its own start); `unknown_ns` the launch isn't
-    recorded.
+    `loading_ns`: the host loads data. `synchronised_ns`: the host had waited for the device to finish and then
+    launched again. `launching_ns`: the host launches too slowly for another reason. `queued_ns`: the next kernel
+    was already launched and waits on the device, for another stream or for its own start. `unknown_ns`: the launch
+    isn't recorded.
     """
 
     loading_ns: int = 0
@@ -53,8 +53,7 @@ def idle_uses(recorded: Recorded, sets: Sequence[Intervals], windows: Sequence[t
 
 
 def _launched_ns(recorded: Recorded) -> Int64:
-    """Returns when the host had launched each device event, -1 where that isn't recorded: the end of the call,
-    which may take long itself."""
+    """Returns when the call that launched each device event ended; -1 is unknown."""
     rows = recorded.launch
     if not len(recorded.launches):
         return rows

@@ -1,7 +1,7 @@
-"""Leaves out what a jump of the clock moved: events hours or days away from all the others of their file.
+"""Leaves out events that a jump of the clock moved hours or days away from all other events of their file.
 
-A profile is recorded in one go. Between two of its events that lie more than `MOST_GAP_NS` apart the clock was
-set, or a time was damaged. Counted, they would make an iteration of days in which the GPU has nothing to do.
+A profile is recorded in one run. If consecutive events are more than `MOST_GAP_NS` apart, the clock was set or a
+time was damaged. Including such events would create an iteration of days with an idle GPU.
 """
 
 from __future__ import annotations
@@ -22,39 +22,45 @@ Span = tuple[int, int]
 
 
 def without_jumps(recorded: Recorded, diagnostics: DiagnosticCounts) -> Recorded:
-    """Returns what was recorded in one go: the part of the file with the most device events (of a run without a
-    device, of host events) that has no gap of more than `MOST_GAP_NS`. What is left out is counted, and the first
-    of it named, as `clock_jump`."""
+    """Returns the part of a recording with the most device events that has no gap of more than `MOST_GAP_NS`.
+
+    In a run without a device, host events count instead. Events outside the part are counted as `clock_jump`, with
+    the first of them as an example.
+    """
     starts, ends, names = _spans(recorded)
     if len(starts) == 0:
         return recorded
     first, last = _largest_part(starts, ends)
-    kept = (first - MOST_GAP_NS, last + MOST_GAP_NS)
-    away = (starts < kept[0]) | (ends > kept[1])
-    found = [(names(int(row)), int(starts[row])) for row in np.flatnonzero(away)]
+    limits = (first - MOST_GAP_NS, last + MOST_GAP_NS)
+    away = (starts < limits[0]) | (ends > limits[1])
+    outliers = [(names(int(row)), int(starts[row])) for row in np.flatnonzero(away)]
     changes: dict[str, Any] = {}
     for field in fields(recorded):
         value: Any = getattr(recorded, field.name)
         if isinstance(value, list):
-            inside = [item for item in value if _inside(_span(item), kept)]
+            inside = [item for item in value if _inside(_span(item), limits)]
             if value is not recorded.cpu_ops and len(recorded.device.start_ns):
-                found += [(item.name, item.start_ns) for item in value if not _inside(_span(item), kept)]
+                outliers += [(item.name, item.start_ns) for item in value if not _inside(_span(item), limits)]
             changes[field.name] = inside
         elif hasattr(value, "start_ns"):  # a table of columns
-            changes[field.name] = _masked(value, kept)
+            changes[field.name] = _masked(value, limits)
         elif field.name in ("record_start_ns", "record_end_ns") and value is not None:
-            changes[field.name] = value if _inside((value, value), kept) else None
-    if not found:
-        # A mark of the recording's own may lie anywhere: nobody's time is counted by it.
+            changes[field.name] = value if _inside((value, value), limits) else None
+    if not outliers:
+        # The marks of the recording itself may be at any time: no time is counted by them.
         return replace(recorded, **{name: changes[name] for name in changes if name.startswith("record_")})
-    name, start = found[0]
-    diagnostics.add("clock_jump", len(found), detail=f"for example '{name[:80]}', {_distance(start, first, last)}")
+    name, start = outliers[0]
+    diagnostics.add(
+        "clock_jump", len(outliers), detail=f"for example '{name[:80]}', {_distance(start, first, last)}"
+    )
     return replace(recorded, **changes)
 
 
 def _spans(recorded: Recorded) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Any]:
-    """Returns the starts and ends of the device events, or where there are none of the host's, and what names the
-    row."""
+    """Returns the starts and ends of the device events, and a function that names an event by its row.
+
+    In a run without a device, these are host events.
+    """
     device = recorded.device
     if len(device.start_ns):
         return device.start_ns, device.end_ns, lambda row: device.names[device.name[row]]
@@ -84,13 +90,13 @@ def _span(item: Any) -> Span:
     return item if isinstance(item, tuple) else (item.start_ns, item.end_ns)
 
 
-def _inside(span: Span, kept: Span) -> bool:
-    return span[0] >= kept[0] and span[1] <= kept[1]
+def _inside(span: Span, limits: Span) -> bool:
+    return span[0] >= limits[0] and span[1] <= limits[1]
 
 
-def _masked(table: Any, kept: Span) -> Any:
-    """Returns a dataclass of columns with the rows inside `kept` alone."""
-    keep = (table.start_ns >= kept[0]) & (table.end_ns <= kept[1])
+def _masked(table: Any, limits: Span) -> Any:
+    """Returns a dataclass of columns with the rows that lie inside `limits`."""
+    keep = (table.start_ns >= limits[0]) & (table.end_ns <= limits[1])
     if keep.all():
         return table
     columns: dict[str, Any] = {

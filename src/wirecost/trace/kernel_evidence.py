@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MORE, SLOWER, SOME = "more", "slower", "some"
 # A kind of difference explains the longer time from this share of it on.
 _EXPLAINS = 0.5
-# A GPU is slower as a whole where this share of the time goes to kernels that are slower.
+# A GPU counts as slower if kernels with this share of the time are slower.
 _MOST = 0.7
 
 
@@ -57,8 +57,10 @@ def longer(late: RankTrace, other: RankTrace) -> Longer | None:
 
 
 def slowdown_ns(trace: RankTrace, other: RankTrace) -> float:
-    """Returns how much longer, per iteration, kernels of `trace` take than the same kernels of `other`; what is
-    quicker doesn't count against it."""
+    """Returns how much longer, per iteration, kernels of `trace` take than the same kernels of `other`.
+
+    Kernels that take less time are not subtracted.
+    """
     mine, theirs = _by_name(trace), _by_name(other)
     extra = (
         min(c, theirs[n][0]) * max(0.0, t / c - theirs[n][1] / theirs[n][0])
@@ -79,8 +81,7 @@ def _by_name(trace: RankTrace) -> dict[str, tuple[int, int]]:
 
 
 def short_name(name: str, width: int = 60) -> str:
-    """Returns a kernel's name as people say it: without return type, template arguments, parameters and
-    namespaces."""
+    """Returns a kernel's name without return type, template arguments, parameters and namespaces."""
     text = name.removeprefix("void ").replace("(anonymous namespace)::", "")
     text = _without(text, "<", ">").split("(", 1)[0].rstrip()
     last = text.rsplit("::", 1)[-1] or text or name
@@ -88,7 +89,7 @@ def short_name(name: str, width: int = 60) -> str:
 
 
 def _without(text: str, opening: str, closing: str) -> str:
-    kept: list[str] = []
+    characters: list[str] = []
     depth = 0
     for character in text:
         if character == opening:
@@ -96,5 +97,5 @@ def _without(text: str, opening: str, closing: str) -> str:
         elif character == closing and depth:
             depth -= 1
         elif not depth:
-            kept.append(character)
-    return "".join(kept)
+            characters.append(character)
+    return "".join(characters)

@@ -19,7 +19,7 @@ from wirecost.trace.numbers import NotANumber, OutOfRange, nearest_span_ns
 from wirecost.trace.recorded import NONE, Int64
 from wirecost.trace.typed import Plain
 
-# What the arguments of such events tell that matters; several may be there.
+# The relevant arguments of such events; an event may have several.
 _ARGUMENTS = re.compile(
     rb'"(?P<key>hlo_op|Task Type|step_num|correlation_id|connection_id|device_ordinal)"[ \t\r\n]*:[ \t\r\n]*'
     rb'(?:"(?P<text>[^"\\]{0,200})"|(?P<number>\d{1,18}))'
@@ -33,9 +33,11 @@ class _NameArgs(msgspec.Struct, gc=False):
 
 @dataclass
 class Lanes:
-    """Complete events without a category, as columns; `lane` indexes `lanes`, pairs of the names of their
-    process and thread ("" where they have none) with the process id; `argument` holds for each key an index into
-    `texts`, -1 where an event doesn't have it."""
+    """Complete events without a category, as columns.
+
+    `lane` indexes `lanes`; a missing name of a process or thread is "". `argument` holds for each key an index
+    into `texts`, -1 if an event lacks the key.
+    """
 
     start_ns: Int64
     end_ns: Int64
@@ -50,13 +52,13 @@ class Lanes:
         return len(self.start_ns)
 
     def number(self, key: str) -> Int64:
-        """Returns a numeric argument of each event, -1 where it has none."""
+        """Returns a numeric argument of each event; -1 if it has none."""
         values = np.array([int(t) if t.isascii() and t.isdigit() and len(t) <= 18 else NONE for t in self.texts])
         table = np.append(values.astype(np.int64), NONE)
         return table[self.argument[key]]
 
     def text(self, key: str) -> list[str]:
-        """Returns a textual argument of each event, "" where it has none."""
+        """Returns a text argument of each event; "" if it has none."""
         table = [*self.texts, ""]
         return [table[i] for i in self.argument[key]]
 
@@ -81,19 +83,19 @@ class LaneEvents:
         self.count = 0
 
     def name(self, event: Plain) -> None:
-        """Takes what a metadata event says of the name of a process or thread."""
+        """Takes the name of a process or thread from a metadata event."""
         try:
             kind = self._decode_name(bytes(event.name))
-            given = self._decode_args(bytes(event.args)).name if kind in _NAMED else None
+            decoded_name = self._decode_args(bytes(event.args)).name if kind in _NAMED else None
         except (msgspec.MsgspecError, RecursionError):
             return
-        if given is None:
+        if decoded_name is None:
             return
         process, thread = (label(identifier(bytes(raw))) for raw in (event.pid, event.tid))
         if kind == "process_name":
-            self._processes.setdefault(process, given)
+            self._processes.setdefault(process, decoded_name)
         else:
-            self._threads.setdefault((process, thread), given)
+            self._threads.setdefault((process, thread), decoded_name)
 
     def add(self, event: Plain) -> None:
         """Takes a complete event."""
@@ -127,7 +129,7 @@ class LaneEvents:
     def finish(self) -> Lanes:
         self._pack()
         width = 4 + len(KEYS)
-        taken = np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((width, 0), dtype=np.int64)
+        columns = np.concatenate(self._pieces, axis=1) if self._pieces else np.empty((width, 0), dtype=np.int64)
         self._pieces.clear()
         names = []
         for raw in self._names:
@@ -139,5 +141,5 @@ class LaneEvents:
         for pid, tid in self._lanes:
             process, thread = label(identifier(pid)), label(identifier(tid))
             lanes.append((self._processes.get(process, ""), self._threads.get((process, thread), ""), process))
-        arguments = {key: taken[4 + number] for number, key in enumerate(KEYS)}
-        return Lanes(taken[0], taken[1], taken[2], taken[3], arguments, names, list(self._texts), lanes)
+        arguments = {key: columns[4 + number] for number, key in enumerate(KEYS)}
+        return Lanes(columns[0], columns[1], columns[2], columns[3], arguments, names, list(self._texts), lanes)

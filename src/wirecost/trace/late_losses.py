@@ -1,5 +1,4 @@
-"""Ranks that come late to collectives, and why: their host, their device, its work, its copies, or nobody in
-particular."""
+"""Losses by ranks that come late to collectives because of their host, device, work or copies, or in turns."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from wirecost.trace.loads import RankLoad
 from wirecost.trace.loss import Evidence, Loss, mean, typical
 from wirecost.trace.places import costliest_wait
 
-# What late ranks do more of than the others explains the waits from this share of the gain on.
+# Extra work of late ranks explains the waits if it is at least this share of the gain.
 _EXPLAINS = 0.3
 
 Words = tuple[str, str, str, str]  # code, brief, text, remedy
 
 
 def late(e: Evidence) -> Loss | None:
-    """Returns the loss by ranks that come late by themselves, and what they do more of than the others."""
+    """Returns the loss by ranks that come late by themselves, and what takes them longer than the other ranks."""
     others = [load for load in e.loads if load.rank not in e.late.ranks]
     if not e.late.ranks or not e.late_loads() or not others:
         return None
@@ -43,10 +42,10 @@ def late(e: Evidence) -> Loss | None:
 
 
 def _hidden_behind(e: Evidence, load: RankLoad) -> float:
-    """Returns what a waiting rank could gain beyond its exposed wait, where it waits beside compute.
+    """Returns what a waiting rank could gain beyond its exposed wait if its wait overlaps compute.
 
-    That is the time that its kernels lose to the collective that spins beside them, told by the late rank's
-    kernels, and the transfer that comes too late to be hidden.
+    The gain is the time that its kernels lose to the collective that spins at the same time, measured against the
+    late rank's kernels, and the part of the transfer that comes too late to be hidden.
     """
     if not load.steady_wait_ns or not load.overlapped_ns:
         return 0.0

@@ -1,4 +1,4 @@
-"""Which ranks come late to collectives by themselves, and what the job would gain if they came with the others."""
+"""Finds the ranks that come late to collectives by themselves, and the job's gain if they came on time."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from wirecost.trace.recorded import Int64
 _AS_LATE = 0.5
 # Late ranks explain the waits if this share of all delays would be gone without them; below it ranks take turns.
 _EXPLAINED = 0.6
-# And they must have caused this share of what the others waited.
+# They must also have caused this share of the other ranks' waits.
 _CAUSED = 0.5
 
 
 class Lateness(msgspec.Struct):
-    """Who is waited for.
+    """The ranks that the others wait for.
 
-    `ranks` come late by themselves; empty where ranks take turns or nobody is late. `own_ns` is each rank's own
-    lateness, summed over the collectives; `late` says to how many of the `collectives` that a rank took part in it
-    came late. `gain_ns` is how much earlier the collectives of an iteration could start on average, summed over
-    them, if `ranks` came no later than the last of the others.
+    `ranks` come late by themselves; it is empty if ranks take turns or none is late. `own_ns` is each rank's own
+    lateness, summed over the collectives. `late` is the number of collectives to which a rank came late, of the
+    `collectives` that it took part in. `gain_ns` is how much earlier the collectives of an iteration could start
+    on average, summed over them, if `ranks` came no later than the last of the other ranks.
     """
 
     ranks: list[int]
@@ -56,9 +56,9 @@ class _Arrivals(msgspec.Struct):
 def lateness(s: MatchedTraces) -> Lateness:
     """Returns the ranks' own lateness over all matched collectives but the first after the profiler started.
 
-    A pipeline's bubble is nobody's fault. The arrival of a rank at a collective is compared with the lower median
-    of all arrivals. What the rank waited in other collectives since its last collective in the same group is taken
-    out first: a rank that is late because it waited for another is not late by itself.
+    A pipeline's bubble counts for no rank. The arrival of a rank at a collective is compared with the lower median
+    of all arrivals. The rank's waits in other collectives since its last collective in the same group are
+    subtracted first, because a rank that is late after waiting for another rank is not late by itself.
     """
     listed = _arrivals(s)
     own: dict[int, int] = {}
@@ -72,8 +72,8 @@ def lateness(s: MatchedTraces) -> Lateness:
     blamed = _blamed(own, listed)
     if not _caused(s, blamed):
         blamed = []
-    whole = _whole_iterations(s)
-    gain = sum(a.gain(blamed) for a in listed if a.matched.iteration in whole) / max(len(whole), 1)
+    complete = _whole_iterations(s)
+    gain = sum(a.gain(blamed) for a in listed if a.matched.iteration in complete) / max(len(complete), 1)
     return Lateness(ranks=blamed, own_ns=own, late=late, collectives=count, gain_ns=gain)
 
 
@@ -85,10 +85,10 @@ def _arrivals(s: MatchedTraces) -> list[_Arrivals]:
         before[m.group, m.ranks] = m
         if m.first or m.bubble or len(m.ranks) < 2:
             continue
-        # Where clocks don't tell, durations do: all ranks end together.
+        # If clocks aren't aligned, durations are compared instead, because all ranks end together.
         came = m.duration_ns.max() - m.duration_ns if m.basis == SHORTEST else m.start_ns - m.start_ns.min()
         own = came - waits.between(m, previous)
-        # A wait takes a rank back to the others at most: it makes nobody else late.
+        # Without its waits a rank is at most as early as the typical rank, so no other rank becomes late.
         typical = np.sort(came)[(len(came) - 1) // 2]
         listed.append(_Arrivals(m, np.where(came > typical, np.clip(own, typical, came), came)))
     return listed
@@ -108,22 +108,25 @@ def _blamed(own: dict[int, int], listed: Sequence[_Arrivals]) -> list[int]:
 
 
 def _caused(s: MatchedTraces, ranks: Sequence[int]) -> bool:
-    """Returns whether these ranks caused most of what the others waited, followed back to its first cause."""
+    """Returns whether these ranks were the first cause of most of the other ranks' waiting."""
     cost = sum(x.cost_ns for x in s.stragglers)
     return sum(x.cost_ns for x in s.stragglers if x.rank in ranks) >= _CAUSED * cost
 
 
 def _whole_iterations(s: MatchedTraces) -> set[str | None]:
-    """Returns the iterations in which every collective counts: without the first after the profiler started, if
-    there are any. Without iterations the recorded window is one, under None."""
-    kept: set[str | None] = {
+    """Returns the iterations in which every collective counts.
+
+    The iterations with the first collective after the profiler started are excluded if there are others. Without
+    iterations the recorded window counts as one, under None.
+    """
+    complete_iterations: set[str | None] = {
         t.iterations[n].window.name
         for t, rows in zip(s.traces, steady_iterations(s.traces), strict=True)
         for n in rows
     }
-    if not kept:
+    if not complete_iterations:
         return {None}
-    return (kept - {m.iteration for m in s.matched if m.first}) or kept
+    return (complete_iterations - {m.iteration for m in s.matched if m.first}) or complete_iterations
 
 
 class _Waits:

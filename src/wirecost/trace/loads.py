@@ -1,4 +1,4 @@
-"""What the iterations of each rank go to, as means per iteration: the evidence that the answer rests on."""
+"""The mean time of each part of an iteration for each rank. It is the evidence behind the answer."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class RankLoad(msgspec.Struct):
-    """Means per steady iteration of one rank (of the recorded window where it has no iterations), in ns.
+    """Means per steady iteration of one rank, or of the recorded window if it has no iterations, in ns.
 
     The eight parts from `compute_only_ns` on sum to `window_ns`. Four of them sum to the exposed communication:
-    `transfer_ns` data moves; `wait_ns` the rank waits for one that is late; `bubble_ns` a pipeline's stage waits
-    for its neighbour; `unsplit_ns` is not matched over the ranks, so that waiting can't be told from moving data.
-    `steady_wait_ns` is `wait_ns` over the iterations without the first collective after the profiler started,
-    whose wait says nothing about the job.
+    `transfer_ns` is moving data, `wait_ns` is waiting for a late rank, `bubble_ns` is a pipeline stage's wait for
+    its neighbour, and `unsplit_ns` is not matched over the ranks, so it may be either. `steady_wait_ns` is
+    `wait_ns` over the iterations without the first collective after the profiler started, because that
+    collective's wait is an effect of the profiler.
     """
 
     rank: int | None
@@ -59,16 +59,15 @@ class RankLoad(msgspec.Struct):
 
 
 def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
-    """Returns the positions of each trace's iterations that means are taken over: those that the recording doesn't
-    cut.
+    """Returns the positions of each trace's iterations that enter means: those that the recording doesn't cut.
 
-    Where windows come from launches, the last one ends with its own device work rather than with the next step, so
-    what the host does between the two is missing from it; with three or more it is left out.
+    If windows come from launches, the last one ends with its own device work instead of the next step, so it lacks
+    the host's time between the two. It is left out if there are three or more.
     """
-    kept = complete(traces)
+    complete_rows = complete(traces)
     return [
         rows[:-1] if len(rows) >= _ENOUGH and t.iterations[rows[-1]].window.source == LAUNCHES else rows
-        for t, rows in zip(traces, kept, strict=True)
+        for t, rows in zip(traces, complete_rows, strict=True)
     ]
 
 
@@ -78,11 +77,11 @@ def loads(s: MatchedTraces) -> list[RankLoad]:
     for row in s.comm_parts:
         comm[row.rank].append(row)
     listed = []
-    for trace, waits, kept in zip(s.traces, s.waits, steady_iterations(s.traces), strict=True):
+    for trace, waits, steady in zip(s.traces, s.waits, steady_iterations(s.traces), strict=True):
         if trace.parts is None:
             continue
-        rows = kept if trace.iterations else [0]
-        parts = [trace.iterations[n].parts for n in kept] if trace.iterations else [trace.parts]
+        rows = steady if trace.iterations else [0]
+        parts = [trace.iterations[n].parts for n in steady] if trace.iterations else [trace.parts]
         if parts:
             listed.append(_load(trace, parts, [comm[trace.rank][n] for n in rows], waits))
     return listed

@@ -1,4 +1,4 @@
-"""What a loss is, and the evidence that the rules read."""
+"""The type of a loss, and the evidence that the rules use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from wirecost.trace.places import Place
 
 
 class Loss(msgspec.Struct):
-    """A loss and its cause in plain words: in full (`text`), and in so few that they fit a line (`brief`).
+    """A loss and its cause in plain words: a full `text` and a `brief` one that fits a line.
 
-    `gain_ns` (per iteration) and `gain_share` (of the iteration) are upper bounds of what could be won. `ranks`
-    are those the cause lies with; empty where it lies with all. `remedy` is what to try or run next.
+    `gain_ns` (per iteration) and `gain_share` (of the iteration) are upper bounds of the gain. `ranks` are the
+    ranks responsible, empty if all are. `remedy` is what to try or run next.
     """
 
     code: str
@@ -33,7 +33,9 @@ class Loss(msgspec.Struct):
 
 
 class Evidence:
-    """What the rules read: the loads of all ranks, who is late, what hosts do, and the length of an iteration."""
+    """The input of the rules: the loads of all ranks, the late ranks, the hosts' activity and the iteration's
+    length.
+    """
 
     def __init__(self, s: MatchedTraces) -> None:
         self.traces = s
@@ -48,17 +50,17 @@ class Evidence:
         return [load for load in self.loads if load.rank in self.late.ranks]
 
     def other_loads(self) -> list[RankLoad]:
-        """Returns the loads of the ranks that aren't late; of all where none is."""
+        """Returns the loads of the ranks that aren't late; of all ranks if every rank is late."""
         return [load for load in self.loads if load.rank not in self.late.ranks] or self.loads
 
     def idle_use(self, listed: Iterable[RankLoad]) -> IdleUse:
-        """Returns what the idle time of these ranks goes to, summed over their iterations."""
+        """Returns the idle time of these ranks by cause, summed over their iterations."""
         ranks = {load.rank for load in listed}
         uses = [
             t.idle[n]
-            for t, kept in zip(self.traces.traces, steady_iterations(self.traces.traces), strict=True)
+            for t, steady in zip(self.traces.traces, steady_iterations(self.traces.traces), strict=True)
             if t.rank in ranks and t.idle
-            for n in (kept if t.iterations else [0])
+            for n in (steady if t.iterations else [0])
         ]
         fields = IdleUse.__struct_fields__
         return IdleUse(**{name: sum(getattr(use, name) for use in uses) for name in fields})
@@ -75,7 +77,7 @@ class Evidence:
         ranks: Sequence[int] = (),
         place: Place | None = None,
     ) -> Loss:
-        """Returns a loss whose gain is no more than the iteration; `brief` is `text` where it isn't given."""
+        """Returns a loss whose gain is at most the iteration. `brief` defaults to `text`."""
         gain_ns = max(0.0, min(gain_ns, self.iteration_ns))
         share = gain_ns / self.iteration_ns if self.iteration_ns else 0.0
         return Loss(code, text, gain_ns, share, condition, remedy, list(ranks), brief or text, place)

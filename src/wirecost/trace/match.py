@@ -17,7 +17,7 @@ __all__ = ["SYNCHRONOUS", "Group", "Int64", "match_groups"]
 # Operations that no rank can leave before the last has come. (A broadcast's root and a sender may.)
 SYNCHRONOUS = frozenset(("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv"))
 _MAX_SHIFT = 1000
-# A send's partner is another rank's receive, so position among its own kind tells nothing about it.
+# A send's partner is another rank's receive, so it can't be matched by position among sends.
 _POINT_TO_POINT = ("send", "recv")
 
 
@@ -35,9 +35,9 @@ class Group(msgspec.Struct):
 
 
 def match_groups(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> list[Group]:
-    """Returns every collective that at least two ranks show. `traces` have known, distinct ranks.
+    """Returns the matched collectives of every group that at least two ranks recorded.
 
-    Messages whose ends the trace tells are left to `exchanges`.
+    `traces` have known, distinct ranks. Messages whose ends the trace names are matched in `exchanges`.
     """
     by_group: dict[tuple[str, str], dict[int, Int64]] = defaultdict(dict)
     for number, trace in enumerate(traces):
@@ -48,7 +48,7 @@ def match_groups(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> 
             rows = np.flatnonzero((calls.group == group) & ~paired)
             by_group[calls.groups[group], calls.members[group]][number] = rows
     world = max([t.world_size or 0 for t in traces] + [len(traces)])
-    found: list[Group] = []
+    groups: list[Group] = []
     for (group, members), rows in by_group.items():
         if len(rows) < 2:
             continue
@@ -56,10 +56,10 @@ def match_groups(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> 
         if aligned_rows is None:
             diagnostics.add("unmatched_collectives", max(len(r) for r in rows.values()), detail=f"group {group!r}")
             continue
-        found.append(Group(group, aligned_rows, max(_size(traces, rows), 0) or world))
+        groups.append(Group(group, aligned_rows, max(_size(traces, rows), 0) or world))
         if not members and group == UNKNOWN_GROUP:
             diagnostics.add("matched_by_order", len(aligned_rows[next(iter(rows))]))
-    return found
+    return groups
 
 
 def _size(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> int:
@@ -67,7 +67,7 @@ def _size(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> int:
 
 
 def _sequences(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int, Int64] | None:
-    """Returns rows of the same length for every rank, matched position by position; None where they can't be."""
+    """Returns rows of equal length for every rank, matched position by position; None if they can't be matched."""
     numbers = {n: traces[n].calls.sequence[r] for n, r in rows.items()}
     if all(len(s) and (s >= 0).all() and len(np.unique(s)) == len(s) for s in numbers.values()):
         common = None
@@ -86,8 +86,11 @@ def _sequences(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int,
 
 
 def _other_steps(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> bool:
-    """Returns whether the same position is of another step on every rank, always, and at another time: the
-    profilers recorded different steps. (A kernel may run after its CPU step, so the step alone doesn't tell.)"""
+    """Returns whether the profilers recorded different steps.
+
+    That is so if calls at the same position are always of different steps on different ranks, and never at the
+    same time. The step alone isn't enough, because a kernel may run after its CPU step.
+    """
     steps = [[traces[n].iterations[i].window.name if i >= 0 else None for i in traces[n].calls.iteration[r]]
              for n, r in rows.items()]  # fmt: skip
     if any(None in position or len(set(position)) == 1 for position in zip(*steps, strict=True)):
@@ -104,15 +107,17 @@ def _ops(trace: RankTrace, rows: Int64) -> list[tuple[str, int]]:
 
 
 def _same_ops(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> bool:
-    """Returns whether all ranks show the same operations in the same order; a gather's sizes may differ, its kind
-    not."""
+    """Returns whether all ranks recorded the same operations in the same order; sizes may differ."""
     names = [[op for op, _ in _ops(traces[n], r)] for n, r in rows.items()]
     return all(other == names[0] for other in names[1:])
 
 
 def _shifted(traces: Sequence[RankTrace], rows: dict[int, Int64]) -> dict[int, Int64] | None:
-    """Shifts, for profilers that started or stopped at different times, each rank's calls against the shortest
-    list, to the one position where operations, sizes and times all fit. None where none or several fit."""
+    """Matches the calls of profilers that started or stopped at different times.
+
+    Each rank's calls are shifted against the shortest list to the one position where operations, sizes and times
+    fit. Returns None if no position or several fit.
+    """
     if not all(traces[n].absolute_clock for n in rows):
         return None
     base = min(rows, key=lambda n: len(rows[n]))

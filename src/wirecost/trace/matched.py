@@ -13,13 +13,13 @@ ALIGNED, SHORTEST, PARTIAL = "aligned", "shortest", "partial"
 class Matched(msgspec.Struct):
     """One collective or exchange; arrays are in the order of `ranks`, times in ns on the reference rank's clock.
 
-    `basis` says what wait and transfer rest on: `aligned` the starts on aligned clocks; `shortest` the shortest
-    duration, an upper bound of the transfer; `partial` the starts of some of the group's ranks, again an upper
-    bound of the transfer. `waits_for` is the rank that each rank waited for, -1 where it waited for none; a send
-    or receive waits for its own peers only; `caused_by` is the rank that caused most of that wait, which the
-    other may only have passed on (set by `blame`). `last_rank` came last (with the shortest duration, where
-    clocks don't tell). `bubble` says whether the waits are those of a pipeline's stages for their neighbours.
-    `uncertainty_ns` is what the clocks leave open about the starts.
+    `basis` is how wait and transfer were determined: `aligned` from the starts on aligned clocks; `shortest` from
+    the shortest duration, an upper bound of the transfer; `partial` from the starts of some of the group's ranks,
+    also an upper bound of the transfer. `waits_for` is the rank that each rank waited for, -1 if none; a send or
+    receive waits for its own peers only. `caused_by` is the rank that caused most of that wait, which the other
+    may only have passed on (set by `blame`). `last_rank` came last; if clocks aren't aligned, it is the rank with
+    the shortest duration. `bubble` is whether the waits are those of a pipeline's stages for their neighbours.
+    `uncertainty_ns` is the uncertainty of the starts due to the clocks.
     """
 
     op: str
@@ -58,12 +58,12 @@ class Matched(msgspec.Struct):
 
     @property
     def cost_ns(self) -> int:
-        """What the others waited for the last rank, summed over them."""
+        """The sum of what the other ranks waited for the last rank."""
         return int(self.wait_ns.sum())
 
     @property
     def delay_ns(self) -> int:
-        """How much later the last rank came than the one before it: what the collective gains without it."""
+        """The time between the last rank and the one before it: the gain if the last came with the others."""
         if self.basis == SHORTEST:
             ordered = np.sort(self.duration_ns)
             return int(ordered[1] - ordered[0])

@@ -48,19 +48,19 @@ class MatchedTraces:
 
     @property
     def world_size(self) -> int:
-        """The largest world a trace tells of, or as many as there are."""
-        told = [t.world_size or 0 for t in self.traces]
-        return max([*told, len(self.traces), *((t.rank or 0) + 1 for t in self.traces)])
+        """The largest world size that a trace records or that its ranks imply."""
+        recorded_sizes = [t.world_size or 0 for t in self.traces]
+        return max([*recorded_sizes, len(self.traces), *((t.rank or 0) + 1 for t in self.traces)])
 
     @cached_property
     def waits(self) -> list[Int64]:
-        """For each trace the wait of each of its calls in ns, -1 where it isn't known."""
+        """For each trace the wait of each of its calls in ns; -1 is unknown."""
         number = {t.rank or 0: i for i, t in enumerate(self.traces)}
-        found = [np.full(len(t.calls), -1, dtype=np.int64) for t in self.traces]
+        waits_ns = [np.full(len(t.calls), -1, dtype=np.int64) for t in self.traces]
         for m in self.matched:
             for rank, call, wait in zip(m.ranks, m.calls, m.wait_ns, strict=True):
-                found[number[rank]][call] = wait
-        return found
+                waits_ns[number[rank]][call] = wait
+        return waits_ns
 
     @cached_property
     def comm_parts(self) -> list[CommParts]:
@@ -88,7 +88,9 @@ class MatchedTraces:
 
     @cached_property
     def profiler_cost(self) -> ProfilerCost | None:
-        """What the profiler added to an iteration, by the job's own step time; None where that isn't given."""
+        """The time that the profiler added to an iteration, from the job's own step time; None if that isn't
+        given.
+        """
         return profiler_cost(self.traces, self.step_time_ns)
 
     @cached_property

@@ -18,7 +18,7 @@ def function_name(name: str) -> str:
     head = name[:_MAX_NAME]
     if head.startswith(("_Z", "__Z")):
         head = _demangled(head)
-    # Operators in names hold angle brackets that close nothing; the text before them is what matters.
+    # Operators in names contain unbalanced angle brackets; only the text before them is used.
     head = head.replace("(anonymous namespace)", "").replace("->", "")
     for _ in range(_MAX_NESTING):
         head, changed = _TEMPLATE.subn("", head)

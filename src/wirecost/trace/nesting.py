@@ -21,7 +21,7 @@ class Nested:
         self._parents = {t: _parents(rs) for t, rs in by_thread.items()}
 
     def innermost(self, thread: int, time_ns: int) -> HostRange | None:
-        """Returns the innermost range of a thread at a time; None where there is none."""
+        """Returns the innermost range of a thread at a time; None if there is none."""
         if thread not in self._ranges:
             return None
         at = int(np.searchsorted(self._starts[thread], time_ns, side="right")) - 1
@@ -31,7 +31,7 @@ class Nested:
 
 
 def _parents(ranges: list[HostRange]) -> list[int]:
-    """Returns for ranges in order of start the range around each, -1 where there is none."""
+    """Returns, for ranges in order of start, the index of the enclosing range; -1 if there is none."""
     opened: list[int] = []
     parents = []
     for number, r in enumerate(ranges):

@@ -33,8 +33,7 @@ def notable_diagnostics(s: MatchedTraces) -> list[Diagnostic]:
 
 
 def _merged(listed: Sequence[tuple[int | None, Diagnostic]], traces: int) -> Diagnostic:
-    """Returns the diagnostics of one code as a single one; its message says how often it was seen, if that is more
-    than once a rank."""
+    """Returns the diagnostics of one code as one; its message gives the count if it exceeds one per rank."""
     first = listed[0][1]
     count = sum(each.count or 0 for _, each in listed)
     times = f", {count} times" if count > len(listed) and first.severity is not Severity.INFO else ""
@@ -43,7 +42,7 @@ def _merged(listed: Sequence[tuple[int | None, Diagnostic]], traces: int) -> Dia
 
 
 def _subject(ranks: Sequence[int], traces: int) -> str | None:
-    """Returns the ranks as text; None where there is one trace, or the whole set is meant."""
+    """Returns the ranks as text; None if there is one trace or all ranks are meant."""
     if traces < 2 or not ranks:
         return None
     if len(ranks) == 1:

@@ -1,7 +1,7 @@
-"""Nsight Systems' SQLite export to the same columns as a profiler trace.
+"""Reads Nsight Systems' SQLite export into the same columns as a profiler trace.
 
-Schema: NVIDIA Nsight Systems User Guide, "Exporter", SQLite schema reference. Times are integer ns since the
-session's start. Kernel names tell the operation; process groups and bytes aren't recorded.
+The schema is in NVIDIA's Nsight Systems User Guide, "Exporter", SQLite schema reference. Times are integer ns
+since the session's start. Operations are inferred from kernel names; process groups and bytes aren't recorded.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Rows:
 
 
 def _id(value: Any) -> int:
-    """Returns a correlation id; 0 stands for none."""
+    """Returns a correlation id. In the export 0 means none."""
     return value if isinstance(value, int) and 0 < value < 2**62 else NONE
 
 
@@ -87,7 +87,7 @@ def _owners(threads: Iterable[int]) -> list[tuple[str, str]]:
 
 
 def _copy_name(kind: Any, source: Any, destination: Any) -> str:
-    """Returns a copy's name by its kind; one between two devices is one between peers whatever its kind."""
+    """Returns a copy's name by its kind. A copy between two devices is a peer copy, whatever its kind."""
     if isinstance(source, int) and isinstance(destination, int) and source != destination:
         return "Memcpy PtoP"
     known = _COPY_KINDS.get(kind) if isinstance(kind, int) else None
@@ -95,10 +95,10 @@ def _copy_name(kind: Any, source: Any, destination: Any) -> str:
 
 
 class Export:
-    """An export opened read-only; any fault of the database is a TraceError that names it.
+    """An export opened read-only. Any fault of the database is a TraceError that names it.
 
-    A database can hold views without end, computed columns and shared pages. So the steps, the rows and the text
-    of a query are bounded by what a file of this size can hold.
+    A hostile database can hold unbounded views, computed columns and shared pages. So the steps, rows and text of
+    a query are limited by what a file of this size can hold.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,8 @@ class Export:
         self._text_left -= len(raw)
         if self._text_left < 0:
             raise TraceError(
-                f"{self._path}: not a sound Nsight Systems export: it gives more text than it can hold"
+                f"{self._path}: not a valid Nsight Systems export: it gives more text than a file of its size can "
+                "hold"
             )
         return raw.decode("utf-8", "replace")
 
@@ -157,21 +158,23 @@ class Export:
             for number, row in enumerate(self._db.execute(query, arguments)):
                 if number >= most_rows:
                     raise TraceError(
-                        f"{self._path}: not a sound Nsight Systems export: it gives more rows than it can hold"
+                        f"{self._path}: not a valid Nsight Systems export: it gives more rows than a file of its "
+                        "size can hold"
                     )
                 yield row
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # The library can't even put a message together that quotes a name with invalid UTF-8.
             reason = "its schema is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else error
-            raise TraceError(f"{self._path}: not a sound Nsight Systems export: {reason}") from error
+            raise TraceError(f"{self._path}: not a valid Nsight Systems export: {reason}") from error
 
     def columns(self, table: str) -> set[str]:
         """Returns the names of a table's stored columns; those that are computed don't count."""
         return {row[1] for row in self.rows(f'PRAGMA table_xinfo("{table}")') if row[6] == 0}
 
     def processes(self) -> list[int | None]:
-        """Returns the processes that ran kernels, by their `globalPid` in ascending order: each is a rank's. The
-        list is [None] where the export doesn't tell processes apart.
+        """Returns the processes that ran kernels, by their `globalPid` in ascending order. Each is a rank.
+
+        The list is [None] if the export doesn't distinguish processes.
 
         Raises:
             TraceError: for more than `MOST_PROCESSES`.
@@ -180,13 +183,13 @@ class Export:
         if "globalPid" not in self.columns(kernels):
             return [None]
         query = f'SELECT DISTINCT globalPid FROM "{kernels}" ORDER BY 1 LIMIT {MOST_PROCESSES + 1}'  # noqa: S608 - constants
-        found = [pid for (pid,) in self.rows(query)]
-        if len(found) > MOST_PROCESSES:
+        process_ids = [pid for (pid,) in self.rows(query)]
+        if len(process_ids) > MOST_PROCESSES:
             raise TraceError(
                 f"{self._path}: more than {MOST_PROCESSES} processes ran kernels; expected one node's, a process "
                 "for each GPU"
             )
-        return found
+        return process_ids
 
     def strings(self) -> dict[int, str]:
         """Returns the export's texts by their number."""
@@ -267,9 +270,11 @@ class Export:
         """Yields (start, end, device, stream, name, correlation id, grid) of each row."""
         have = self.columns(table)
         name = "demangledName" if "demangledName" in have else "shortName" if "shortName" in have else "NULL"
-        asked = ("start", '"end"', "deviceId", "streamId", "correlationId", "gridX", "gridY", "gridZ", "copyKind",
-                 "srcDeviceId", "dstDeviceId")  # fmt: skip
-        wanted = ", ".join(c if c.strip('"') in have else "NULL" for c in asked)
+        columns = (
+            "start", '"end"', "deviceId", "streamId", "correlationId", "gridX", "gridY", "gridZ", "copyKind",
+            "srcDeviceId", "dstDeviceId",
+        )  # fmt: skip
+        wanted = ", ".join(c if c.strip('"') in have else "NULL" for c in columns)
         query = f'SELECT {wanted}, {name} FROM "{table}"'  # noqa: S608 - constants
         arguments: tuple[Any, ...] = ()
         if process is not None and "globalPid" in have:

@@ -1,7 +1,7 @@
-"""Microseconds written as decimal text to integer nanoseconds, exactly: never through a float.
+"""Converts microseconds as decimal text to integer nanoseconds exactly, without floating point.
 
-Kineto writes microseconds with up to three decimals since PyTorch 2.4, whole ones before, and adds no base
-time. At 1.7e15 us a double is 0.25 us wide, so a float loses what the text says.
+Kineto writes microseconds with up to three decimals since PyTorch 2.4, integers before, and adds no base time. At
+1.7e15 us a double has steps of 0.25 us, so it would lose the decimals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_NS = 2**50
 
 _NUMBER = re.compile(rb"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 _MAX_DIGITS = 400
-_PLAIN_DIGITS = 15  # of whole microseconds: below LIMIT_NS
+_PLAIN_DIGITS = 15  # of integer microseconds: below LIMIT_NS
 
 
 class NotANumber(ValueError):
@@ -45,9 +45,9 @@ def exact_ns(text: bytes) -> Fraction:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise NotANumber(text[:40])
-    sign, whole, fraction, exponent = match.groups()
+    sign, integer, fraction, exponent = match.groups()
     fraction = (fraction or b"").rstrip(b"0")
-    digits = (whole + fraction).lstrip(b"0")
+    digits = (integer + fraction).lstrip(b"0")
     if not digits:
         return Fraction(0)
     if len(digits) > _MAX_DIGITS or len(exponent or b"") > 5:
@@ -103,9 +103,11 @@ def span_ns(ts: bytes, dur: bytes) -> tuple[int, int, bool]:
 
 
 def plain_ns(text: bytes) -> int | None:
-    """Returns a number of microseconds in nanoseconds, as nearly all are written: 15 digits and three decimals at
-    most; None where it is written otherwise."""
-    whole, dot, part = text.partition(b".")
-    if len(whole) > _PLAIN_DIGITS or not whole.isdigit() or part not in NS_OF_FRACTION or len(dot) > len(part):
+    """Returns a number of microseconds in nanoseconds, if it has at most 15 digits and three decimals; else None.
+
+    Nearly all times are written in this form.
+    """
+    integer, dot, part = text.partition(b".")
+    if len(integer) > _PLAIN_DIGITS or not integer.isdigit() or part not in NS_OF_FRACTION or len(dot) > len(part):
         return None
-    return int(whole) * 1000 + NS_OF_FRACTION[part]
+    return int(integer) * 1000 + NS_OF_FRACTION[part]

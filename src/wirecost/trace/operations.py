@@ -1,4 +1,4 @@
-"""The operation that a communication's name stands for, its total size and its bus factor."""
+"""The operation of a communication by its name, its total size and its bus factor."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ DTYPE_BYTES = {
 
 
 def operation(name: str) -> str:
-    """Returns the collective that a kernel's, annotation's or argument's name stands for; `unknown` where it
-    doesn't say.
+    """Returns the operation that the name of a kernel, annotation or argument stands for; `unknown` if it is
+    unclear.
 
-    One name for each operation whatever wrote it: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`,
+    Each operation has one name for all writers: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`,
     `broadcast`, `reduce`, `send_recv`, `send`, `recv`, `gather`, `scatter`, `barrier`, `dispatch`, `combine`.
     """
     function = function_name(name)
@@ -58,8 +58,9 @@ def operation(name: str) -> str:
 
 
 def bus_factor(op: str, group_size: int | None) -> float | None:
-    """Returns busbw / algbw of an operation over a group (nccl-tests, doc/PERFORMANCE.md); None where it isn't
-    defined."""
+    """Returns busbw / algbw of an operation over a group (nccl-tests, doc/PERFORMANCE.md); None if it isn't
+    defined.
+    """
     if op in ("broadcast", "reduce", "send_recv", "send", "recv"):
         return 1.0
     if group_size is None or group_size < 1:
@@ -72,14 +73,14 @@ def bus_factor(op: str, group_size: int | None) -> float | None:
 
 
 def total_bytes(op: str, elements_in: int | None, elements_out: int | None, dtype: str | None) -> int | None:
-    """Returns the total size S of a collective from kineto's per-rank element counts; None where it isn't known.
+    """Returns the total size S of a collective from kineto's per-rank element counts; None if it isn't known.
 
-    S is the output of an all-gather and of a gather, and the input of everything else.
+    S is the output of an all-gather, a gather and a receive, and the input of all other operations.
     """
     width = DTYPE_BYTES.get(dtype or "")
     elements = elements_out if op in ("all_gather", "gather", "recv") else elements_in
     if width is None or elements is None or op == UNKNOWN:
         return None
     if not elements_in and not elements_out and op != "barrier":
-        return None  # no kernel is launched to move nothing: a coalesced call that doesn't tell its parts
+        return None  # a coalesced call without its parts: no kernel is launched for empty messages
     return elements * width

@@ -1,4 +1,6 @@
-"""The events of the trace files themselves, on one clock, with processes and threads told apart by rank."""
+"""The original events of the trace files on one clock, with process and thread numbers that are distinct over
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -134,13 +136,13 @@ def _of_file(path: Path, of: tuple[int, str, int], rows: Rows) -> Iterator[dict[
     diagnostics = DiagnosticCounts()
     for events, _ in EventStream(chunks(path, diagnostics), diagnostics, PlainDecoder(_Event)):
         for event in events:
-            given = _given(cast("_Event", event), number, label, shift, rows)
-            if given is not None:
-                yield given
+            original = _given(cast("_Event", event), number, label, shift, rows)
+            if original is not None:
+                yield original
 
 
 def _given(event: _Event, number: int, label: str, shift: int, rows: Rows) -> dict[str, Any] | None:
-    """Returns the event as it is written; None for what a viewer can't draw."""
+    """Returns the event as it is written; None if a viewer can't draw it."""
     if event.ph not in _TIMED and event.ph != "M":
         return None
     name = event.name[:_LONGEST_NAME] if isinstance(event.name, str) else str(event.name)[:_LONGEST_NAME]

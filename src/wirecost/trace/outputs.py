@@ -1,4 +1,4 @@
-"""Writing files beside traces without ever writing over one."""
+"""Writes files without overwriting any of the traces."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def refuse_input(traces: TraceSet, path: Path) -> None:
     except OSError as error:
         raise TraceError(f"{path}: can't be written: {error.strerror or error}") from error
     if same:
-        raise TraceError(f"{path}: is one of the traces; name another file to write")
+        raise TraceError(f"{path}: this is one of the traces; name another output file")
 
 
 def write_text(traces: TraceSet, path: Path, text: str) -> None:
-    """Writes a text file. Raises TraceError where it can't be written or is one of the traces."""
+    """Writes a text file. Raises TraceError if it can't be written or is one of the traces."""
     refuse_input(traces, path)
     try:
         path.write_text(text, encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""What the scripts of the page draw: cells, device events, iterations and kernels, as plain lists of numbers."""
+"""The data that the page's scripts draw: cells, device events, iterations and kernels, as lists of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wirecost.trace.rank import RankTrace
     from wirecost.trace.result import TraceSet
 
-# Cells and events in all, and of one rank: what a browser draws without a pause, and a page of 12 MB at most.
+# Cells and events in total, and of one rank: a browser draws them without a pause, and the page has at most 12 MB.
 _PAGE_CELLS, _RANK_CELLS, _LEAST_CELLS = 200_000, 50_000, 100
 _LONGEST_NAME, _LEAST_NAME = 300, 12
 _NAME_CHARACTERS = 1_500_000  # of all names together, about
@@ -28,9 +28,10 @@ _IDLE, _MIXED = 0, 5
 
 
 class Clock:
-    """What is subtracted from the times of each trace, so that all start at 0 on one clock.
+    """The offset that is subtracted from the times of each trace, so that all start at 0 on one clock.
 
-    It is the time of the first event, and how far the clock of the rank is ahead."""
+    It is the time of the first event plus the amount by which the rank's clock is ahead.
+    """
 
     def __init__(self, traces: TraceSet) -> None:
         drawn = [t for t in traces.traces if t.timeline is not None]
@@ -50,10 +51,10 @@ def _first(trace: RankTrace) -> int:
 
 
 def page_data(traces: TraceSet) -> tuple[dict[str, Any], Clock, str]:
-    """Returns (data, clock, what to say of it).
+    """Returns (data, clock, remarks for the reader).
 
     Raises:
-        TraceError: where no trace has a time line.
+        TraceError: if no trace has a time line.
     """
     drawn = [(t, w) for t, w in zip(traces.traces, traces.waits, strict=True) if t.timeline is not None]
     if not drawn:
@@ -158,14 +159,14 @@ class _Ranks:
         rows: dict[tuple[int, int], list[int]] = defaultdict(list)
         for row in range(len(calls) - 1, -1, -1):
             rows[int(calls.start_ns[row]), int(calls.end_ns[row])].append(row)
-        found = []
+        entries = []
         for event in np.flatnonzero(events.kind == COMMUNICATION):
             same = rows.get((int(events.start_ns[event]), int(events.end_ns[event])))
             if same:
                 row = same.pop()
                 op = self._ops.of(f"{calls.ops[calls.op[row]]} in group {calls.groups[calls.group[row]]}")
-                found.append([int(event), op, int(calls.exposed_ns[row]), int(waits[row]), int(row in bubbles)])
-        return found
+                entries.append([int(event), op, int(calls.exposed_ns[row]), int(waits[row]), int(row in bubbles)])
+        return entries
 
 
 def _bubbles(traces: TraceSet) -> dict[int, set[int]]:

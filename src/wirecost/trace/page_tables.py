@@ -1,4 +1,4 @@
-"""What the page shows without its scripts: bars of the ranks, findings with their places, tables."""
+"""The part of the page that needs no scripts: bars of the ranks, findings with their places, tables."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _bar(load: RankLoad, longest: float, blamed: bool) -> dict[str, Any]:
 
 
 def findings(traces: TraceSet, clock: Clock) -> list[dict[str, Any]]:
-    """Returns what an iteration loses, the largest first, each with the way to its place in the time line."""
+    """Returns the losses of an iteration, the largest first, each with a link to its place in the time line."""
     drawn = [t for t in traces.traces if t.timeline is not None]
     rows = []
     for loss in traces.losses:
@@ -109,7 +109,7 @@ def tables(traces: TraceSet) -> list[dict[str, Any]]:
         shown.append(
             {
                 "title": view.title, "open": name == "diagnostics" and to_note, "note": note,
-                "head": [{"text": h, "number": n >= view.left} for n, h in enumerate(view.columns)],
+                "head": [{"text": h, "number": n >= view.text_columns} for n, h in enumerate(view.columns)],
                 "rows": [[cell[:_LONGEST_CELL] for cell in row] for row in view.rows[:_MOST_ROWS]],
             }
         )  # fmt: skip

@@ -1,7 +1,8 @@
-"""The traces with breakdown, waits and causes as further tracks, for ui.perfetto.dev: Chrome's JSON trace format.
+"""Writes the traces with breakdown, waits and causes as further tracks, in Chrome's JSON trace format.
 
+ui.perfetto.dev opens the file. The format is described in
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format) and
-https://perfetto.dev/docs/faq#json say what is read.
+https://perfetto.dev/docs/faq#json.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 def write_perfetto(traces: TraceSet, path: Path) -> int:
-    """Writes the original events of all files on one clock, and the tracks of wirecost above those of each rank.
+    """Writes the original events of all files on one clock, and wirecost's tracks above those of each rank.
 
-    `traces` must have been read with `timeline=True`. The file is compressed where its name ends in `.gz`. Gives
-    how many events were written.
+    `traces` must have been read with `timeline=True`. The file is compressed if its name ends in `.gz`. Returns
+    the number of events written.
 
     Raises:
-        TraceError: where there is nothing to draw, the file can't be written, or it is one of the traces.
+        TraceError: if there is nothing to draw, the file can't be written, or it is one of the traces.
     """
     drawn = [t for t in traces.traces if t.timeline is not None]
     if not drawn:

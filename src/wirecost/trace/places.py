@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Place(msgspec.Struct):
-    """A stretch [start_ns, end_ns) of one rank's time line (on the clock of its trace), and what it shows."""
+    """A stretch [start_ns, end_ns) of one rank's time line, on the clock of its trace, and what it shows."""
 
     rank: int | None
     start_ns: int
@@ -82,14 +82,14 @@ def longest(s: MatchedTraces, category: str) -> Place | None:
     None without time lines (see `read(timeline=True)`).
     """
     best: Place | None = None
-    for trace, kept in zip(s.traces, steady_iterations(s.traces), strict=True):
+    for trace, steady in zip(s.traces, steady_iterations(s.traces), strict=True):
         line = trace.timeline
         if line is None or len(line.edges_ns) < 2:
             continue
         start, end = line.edges_ns[:-1], line.edges_ns[1:]
         time = end - start - line.sums_ns.sum(axis=1) if category == "idle" else line.memory_ns
         inside = np.full(len(time), not trace.iterations)
-        for n in kept:
+        for n in steady:
             window = trace.iterations[n].window
             inside |= (start >= window.start_ns) & (end <= window.end_ns)
         row = int(np.argmax(np.where(inside, time, 0)))

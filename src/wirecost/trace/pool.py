@@ -1,6 +1,7 @@
-"""Many files over the cores: worker processes of our own, each with one file at a time, so memory stays bounded.
+"""Reads many files on all cores, in worker processes that hold one file at a time, so that memory is bounded.
 
-Not multiprocessing: fork isn't safe beside a table library's threads, and spawn runs a user's script again.
+The module doesn't use multiprocessing: fork isn't safe beside the threads of a table library, and spawn runs the
+user's script again.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ def read_all(
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
-    """Returns what each file holds, in the order of `paths`; a file that is no trace gives its TraceError.
+    """Returns the traces of each file in the order of `paths`, or a TraceError for a file that is not a trace.
 
-    `progress` is told of bytes read (of the files as they are, compressed or not), from the calling thread.
+    `progress` gets the number of bytes read, as stored in the file, in calls from the calling thread.
     """
     workers = min(jobs or cores(), len(paths))
     if workers <= 1 or sum(p.stat().st_size for p in paths) < _SMALL_BYTES:
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for path in paths:
             try:
-                found.append(read_file(path, options, progress))
+                outcomes.append(read_file(path, options, progress))
             except TraceError as error:
-                found.append(error)
-        return found
+                outcomes.append(error)
+        return outcomes
     return _in_workers(paths, options, workers, progress)
 
 
@@ -65,13 +66,13 @@ def _in_workers(
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(workers):
-            # -P: a file beside the traces named like a module is not that module.
+            # -P: a file next to the traces that is named like a module must not be imported.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "wirecost.trace.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
-                # Ctrl-C reaches the caller alone, also while the worker starts.
+                # Ctrl-C reaches only the caller, also while the worker starts.
                 process_group=0,
             )
             started.append(process)
@@ -101,7 +102,7 @@ def _serve(
     todo: queue.SimpleQueue[int],
     results: queue.SimpleQueue[tuple[int, Outcome] | int | BaseException],
 ) -> None:
-    """Feeds one worker from the queue and passes on what it says (runs in a thread of its own)."""
+    """Gives files from the queue to one worker and passes its answers on. It runs in its own thread."""
     assert process.stdin is not None and process.stdout is not None
     index = None
     try:
@@ -128,6 +129,6 @@ def _serve(
                     )
     except OSError:
         where = paths[index] if index is not None else "the traces"
-        results.put(TraceError(f"{where}: the process that read it is gone (out of memory?)"))
+        results.put(TraceError(f"{where}: the process that read it has ended (out of memory?)"))
     except BaseException as error:  # noqa: BLE001 - handed to the thread that waits, which raises it
         results.put(error)

@@ -1,4 +1,4 @@
-"""What the profiler added to an iteration, by the step time that the job measured without it."""
+"""Computes the time that the profiler added to an iteration, from the job's step time without it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from wirecost.trace.rank import RankTrace
 
 
 class ProfilerCost(msgspec.Struct, frozen=True):
-    """A traced iteration beside the job's own step time.
+    """A traced iteration compared with the job's own step time.
 
-    `traced_ns` is the mean iteration of the slowest rank and `idle_ns` the mean idle time in an iteration over the
-    ranks. The profiler slows the host, not the device's kernels, so what it added (`added_ns`, negative where the
-    traced iterations are shorter) is in the idle time and in the waiting of other ranks.
+    `traced_ns` is the mean iteration of the slowest rank, and `idle_ns` is the mean idle time in an iteration over
+    the ranks. The profiler slows the host and not the device's kernels. So the added time (`added_ns`, negative if
+    the traced iterations are shorter) is in the idle time and in the waiting of other ranks.
     """
 
     step_time_ns: int
@@ -58,8 +58,8 @@ def profiler_cost(traces: Sequence[RankTrace], step_time_ns: int | None) -> Prof
         return None
     windows: dict[str, list[int]] = defaultdict(list)
     idle: list[int] = []
-    for trace, kept in zip(traces, complete(traces), strict=True):
-        for number in kept:
+    for trace, complete_rows in zip(traces, complete(traces), strict=True):
+        for number in complete_rows:
             iteration = trace.iterations[number]
             windows[iteration.window.name].append(iteration.parts.window_ns)
             idle.append(iteration.parts.idle_ns)

@@ -42,7 +42,9 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class RankTrace(msgspec.Struct):
-    """What one file says. Times are ns on the file's clock plus its base time; `parts` is None without events."""
+    """The content of one file. Times are ns on the file's clock plus its base time; `parts` is None without
+    events.
+    """
 
     file: str
     rank: int | None
@@ -63,8 +65,8 @@ class RankTrace(msgspec.Struct):
     slowdowns: list[Slowdown] = []
     host_collectives: int = 0  # annotations of collectives on the host
     timeline: Timeline | None = None
-    base_ns: int = 0  # what was added to the times of the file
-    idle: list[IdleUse] = []  # of each iteration; of the whole window where there is none
+    base_ns: int = 0  # the time that was added to the times of the file
+    idle: list[IdleUse] = []  # of each iteration; of the whole window without iterations
 
 
 def build_rank(
@@ -76,7 +78,7 @@ def build_rank(
     classifier: Classifier,
     diagnostics: DiagnosticCounts,
 ) -> RankTrace:
-    """Returns what one device of a file says."""
+    """Returns the trace of one device of a file."""
     recorded = without_jumps(recorded, diagnostics)
     info = distributed_info(recorded.metadata)
     rank, source = info.get("rank"), "distributedInfo"
@@ -94,7 +96,7 @@ def build_rank(
         decide(recorded, classifier, diagnostics)
     base, based = _base_ns(recorded.metadata, diagnostics)
     sets = _sets(columns)
-    found = windows(recorded, options.window, diagnostics, classifier.communicates)
+    rank_windows = windows(recorded, options.window, diagnostics, classifier.communicates)
     timed = columns.end_ns > columns.start_ns
     parts, start, end = None, 0, 0
     if timed.any():
@@ -102,7 +104,7 @@ def build_rank(
         parts = split_window(start, end, compute=sets[0], comm=sets[1], memory=sets[2])
     iterations = [
         IterationParts(w, split_window(w.start_ns, w.end_ns, compute=sets[0], comm=sets[1], memory=sets[2]))
-        for w in found
+        for w in rank_windows
         if parts is not None
     ]
     calls = build_calls(columns, sets, recorded, iterations, diagnostics, on_host=device == "cpu")

@@ -1,4 +1,4 @@
-"""Paths to a `TraceSet`: finds the files, reads them over the cores, tells the ranks apart."""
+"""Reads paths into a `TraceSet`: finds the files, reads them on all cores and assigns their ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wirecost.text import encodable
 from wirecost.trace.classify import Classifier
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.file import require_device
-from wirecost.trace.identity import parse_told, rank_told
+from wirecost.trace.identity import parse_rank_options, rank_by_option
 from wirecost.trace.pool import read_all
 from wirecost.trace.rank import Options, RankTrace
 from wirecost.trace.result import TraceSet
@@ -41,21 +41,21 @@ def read(
     """Reads profiler traces: files, directories, globs; .json, .json.gz, .json.zst, Nsight Systems .sqlite.
 
     Args:
-        window: where iterations come from: `auto`, `launches`, `gpu`, `cpu` (profiler steps), `whole`, or
+        window: the source of iterations: `auto`, `launches`, `gpu`, `cpu` (profiler steps), `whole`, or
             `name:REGEX` (see `windows.windows`).
-        comm_patterns: regular expressions of event names that are communication too.
-        ranks: `FILE=RANK` for files that don't tell their rank (FILE may be a glob).
-        jobs: worker processes; by default one for each core.
-        timeline: keep what `write_html` draws; a number keeps so many cells and events of each rank.
-        step_time_ns: the job's own step time without the profiler, to tell what the profiler adds.
-        progress: called with (bytes read, bytes in all).
+        comm_patterns: regular expressions of further event names that are communication.
+        ranks: `FILE=RANK` for files whose rank can't be determined (FILE may be a glob).
+        jobs: number of worker processes; by default one for each core.
+        timeline: whether to keep the data that `write_html` draws; a number limits each rank's cells and events.
+        step_time_ns: the job's own step time without the profiler, to compute the time that the profiler adds.
+        progress: called with (bytes read, total bytes).
 
     Raises:
-        TraceError: for paths that hold no trace, and ranks that can't be told apart.
+        TraceError: if paths hold no trace, or ranks are ambiguous.
     """
     check_choice(window)
     Classifier(comm_patterns := tuple(comm_patterns))
-    told = parse_told(ranks)
+    rank_options = parse_rank_options(ranks)
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     files = find_files(named)
     asked_for = {Path(path).resolve() for path in named}
@@ -79,15 +79,15 @@ def read(
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
             errors.append(outcome)
-            # What lies in a directory beside traces needn't be one.
+            # A directory of traces may contain other files.
             left_out = isinstance(outcome, ForeignFile) and file.resolve() not in asked_for
             diagnostics.add("other_file" if left_out else "unreadable", detail=encodable(str(outcome)))
             continue
         for trace in outcome:
             # Each of several processes in one export is named by its own name, `node0.sqlite (process 1)`.
-            given = rank_told(file if len(outcome) == 1 else trace.file, told)
-            if given is not None:
-                trace.rank, trace.rank_source = given, "told"
+            option_rank = rank_by_option(file if len(outcome) == 1 else trace.file, rank_options)
+            if option_rank is not None:
+                trace.rank, trace.rank_source = option_rank, "told"
             traces.append(trace)
     if not traces:
         raise errors[0]
@@ -99,18 +99,18 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     """Returns the trace files that paths, directories (searched to any depth) and globs name, each once.
 
     Raises:
-        TraceError: where there is nothing.
+        TraceError: if a path, directory or glob gives no file.
     """
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     if not paths:
         raise TraceError("no traces given: name files, directories or globs")
-    for given in paths:
-        path = Path(given)
+    for text in paths:
+        path = Path(text)
         try:
             there = path.exists()
         except OSError as error:  # a name longer than the file system takes
             raise TraceError(f"{str(path)[:80]}...: can't be read: {error.strerror}") from error
-        if not os.fspath(given):
+        if not os.fspath(text):
             raise TraceError("an empty path (an unset variable?): name files, directories or globs")
         if path.is_dir():
             inside = sorted((p for p in path.rglob("*") if _is_trace_name(p)), key=natural)
@@ -120,19 +120,19 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
                 )
         elif there:
             if not path.is_file():
-                # Read more than once (its first bytes tell what it is), and a pipe or device gives them only once.
+                # The file is read more than once (first to detect its kind), which a pipe or device doesn't allow.
                 raise TraceError(f"{path}: not a regular file; write a pipe's data to a file first")
             inside = [path]
-        elif glob.has_magic(str(given)):
-            inside = sorted((Path(p) for p in glob.glob(str(given), recursive=True)), key=natural)  # noqa: PTH207
+        elif glob.has_magic(str(text)):
+            inside = sorted((Path(p) for p in glob.glob(str(text), recursive=True)), key=natural)  # noqa: PTH207
             inside = [p for p in inside if p.is_file()]
             if not inside:
-                raise TraceError(f"{given}: no file matches")
+                raise TraceError(f"{text}: no file matches")
         else:
             raise TraceError(f"{path}: no such file or directory")
         for file in inside:
-            found.setdefault(file.resolve(), file)
-    return list(found.values())
+            files.setdefault(file.resolve(), file)
+    return list(files.values())
 
 
 def _is_trace_name(path: Path) -> bool:
@@ -155,8 +155,8 @@ def _ordered(traces: list[RankTrace], diagnostics: DiagnosticCounts) -> list[Ran
         unknown = []
     if unknown and len(traces) > 1:
         raise TraceError(
-            f"{unknown[0].file}: can't tell its rank, neither from distributedInfo nor from a name like rank3_...; "  # noqa: E501
-            f"say it with --rank '{Path(unknown[0].file).name}=3'"
+            f"{unknown[0].file}: its rank is unknown: neither distributedInfo nor a name like rank3_... gives it; "
+            f"give it with --rank '{Path(unknown[0].file).name}=3'"
         )
     claimed: dict[int | None, RankTrace] = {}
     for trace in traces:
@@ -166,6 +166,6 @@ def _ordered(traces: list[RankTrace], diagnostics: DiagnosticCounts) -> list[Ran
             hint = "read one directory at a time" if apart else "take one of them"
             raise TraceError(
                 f"{other.file} ({other.rank_source}) and {trace.file} ({trace.rank_source}) both claim rank "
-                f"{trace.rank}; {hint}, or say which is which with --rank FILE=RANK"
+                f"{trace.rank}; {hint}, or give the rank of each file with --rank FILE=RANK"
             )
     return sorted(traces, key=lambda t: t.rank or 0)

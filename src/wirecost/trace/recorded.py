@@ -1,4 +1,6 @@
-"""What is kept of one file: columns of device work, host calls, annotations, what communication says of itself."""
+"""The recorded data of one file: columns of device work, host calls, annotations and descriptions of
+communication.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ NONE = -1  # in integer columns: not known
 
 @dataclass(slots=True)
 class Call:
-    """What a communication event says of itself; None is unknown.
+    """The description of a communication in its event; None is unknown.
 
     `group` is the process group's name, `members` its ranks as the trace writes them. `peers` are the (source,
-    destination) ranks of the messages of a send, a receive or several of them that were coalesced, in order.
-    `waits` marks a description that is no call but the wait for one.
+    destination) ranks of the messages of a send, a receive or several coalesced ones, in order. `waits` marks a
+    description of the wait for a call instead of the call.
     """
 
     op: str = UNKNOWN
@@ -56,7 +58,7 @@ class Columns:
     """Device events of one file: int64 nanoseconds, without the base time.
 
     `correlation` and `external` join an event to the host call that launched it and to the operator around that
-    call; `shape` tells launches of one kernel with different grids apart; `why` indexes `reasons`.
+    call. `shape` distinguishes launches of one kernel with different grids. `why` indexes `reasons`.
     """
 
     start_ns: Int64
@@ -98,12 +100,15 @@ class Launches:
         return len(self.start_ns)
 
     def of(self, correlation: Int64) -> Int64:
-        """Returns the row of the host call of each correlation id, -1 where there is none or where several
-        processes have one of that id. Of nested calls with one id the outer one counts."""
-        found = np.full(len(correlation), NONE, dtype=np.int64)
+        """Returns the row of the host call of each correlation id; -1 if there is none or if several processes
+        have it.
+
+        Of nested calls with one id the outer one counts.
+        """
+        row_of = np.full(len(correlation), NONE, dtype=np.int64)
         rows = np.flatnonzero(self.correlation >= 0)
         if len(rows) == 0 or len(correlation) == 0:
-            return found
+            return row_of
         order = rows[np.argsort(self.correlation[rows], kind="stable")]
         ids = self.correlation[order]
         first = np.ones(len(ids), dtype=bool)
@@ -117,13 +122,13 @@ class Launches:
         hit = (ids[at] == correlation) & (correlation >= 0)
         if unclear:
             hit &= ~np.isin(correlation, np.array(sorted(unclear), dtype=np.int64))
-        found[hit] = order[at[hit]]
-        return found
+        row_of[hit] = order[at[hit]]
+        return row_of
 
 
 @dataclass
 class HostRange:
-    """An operator or annotation of the host that communicates: `call` is what its arguments say."""
+    """A communication operator or annotation of the host; `call` is the description in its arguments."""
 
     name: str
     start_ns: int
@@ -148,8 +153,10 @@ class Annotation:
 
 @dataclass
 class Recorded:
-    """Everything of one file that the answer is computed from. `launch` is the row of `launches` of each device
-    event, -1 where it isn't recorded."""
+    """All data of one file that the answer is computed from.
+
+    `launch` is the row of `launches` of each device event, -1 if it isn't recorded.
+    """
 
     device: Columns
     gpu_annotations: list[Annotation] = field(default_factory=list)
@@ -169,7 +176,7 @@ class Recorded:
 
     @cached_property
     def launch_ns(self) -> Int64:
-        """When the host began to launch each device event, -1 where that isn't recorded."""
+        """The time at which the host began to launch each device event; -1 is unknown."""
         rows = self.launch
         if len(self.launches) == 0:
             return rows

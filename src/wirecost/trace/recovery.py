@@ -24,13 +24,12 @@ _HEAD = re.compile(
 _SPACE = re.compile(r"[ \t\r\n]*")
 _LOOKAHEAD = 1 << 16
 
-# Numbers are only skipped here, so hostile ones needn't be turned into anything.
+# Numbers are only skipped here, so hostile ones are never converted.
 _scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len).raw_decode
 
 
 def scan_value(text: str, start: int) -> int | None:
-    """Returns where the JSON value that starts at `start` ends; None where there is none. `text` is bytes as
-    Latin-1."""
+    """Returns the end of the JSON value at `start`; None if there is none. `text` is bytes as Latin-1."""
     try:
         return _scan(text, start)[1]
     except (ValueError, RecursionError):
@@ -50,7 +49,7 @@ class Recovery:
         so that none is called broken for being cut by the buffer; a longer one is given up.
         """
         text = buffer.decode("latin-1")
-        found: list[Any] = []
+        events: list[Any] = []
         at, separated, any_yet = 0, True, False
         while True:
             at = _SPACE.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
@@ -68,23 +67,25 @@ class Recovery:
             if mark == "]":
                 if separated and any_yet:
                     self._diagnostics.add("stray_separator")
-                return found, at + 1, True
+                return events, at + 1, True
             if not separated:
                 self._diagnostics.add("stray_separator")
             any_yet = True
             end = scan_value(text, at)
             if end is None:
-                at, separated = self._past_broken(buffer, at, found)
+                at, separated = self._past_broken(buffer, at, events)
             else:
                 event = self._event(buffer[at:end]) if mark == "{" else self._diagnostics.add("stray_element")
                 if event is not None:
-                    found.append(event)
+                    events.append(event)
                 at, separated = end, False
-        return found, at, False
+        return events, at, False
 
-    def _past_broken(self, buffer: bytes, start: int, found: list[Any]) -> tuple[int, bool]:
-        """Returns where to go on behind a broken element, and whether a separator was passed; salvages what it
-        can."""
+    def _past_broken(self, buffer: bytes, start: int, events: list[Any]) -> tuple[int, bool]:
+        """Returns the position after a broken element, and whether a separator was passed.
+
+        It adds the readable head of the element to `events`.
+        """
         match = _RESYNC.search(buffer, start + 1)
         if match is None:
             end, following, separated = len(buffer), len(buffer), True
@@ -99,7 +100,7 @@ class Recovery:
             self._diagnostics.add("broken_event")
         else:
             self._diagnostics.add("repaired_event")
-            found.append(event)
+            events.append(event)
         return following, separated
 
     def _event(self, text: bytes) -> Any | None:

@@ -1,4 +1,4 @@
-"""`TraceSet`: everything that a set of traces says, as tables, as a `Breakdown`, and in plain words."""
+"""`TraceSet`: the results of a set of traces as tables, as a `Breakdown` and in plain words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What surrounds each communication call on its rank: launches, streams and the compute beside it."""
+"""The surroundings of each communication call on its rank: launches, streams and overlapping compute."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Situation(msgspec.Struct):
     next_start_ns: Int64  # the first compute kernel after the first exposed instant: its start,
     next_launch_ns: Int64  # its launch,
     next_queue_ns: Int64  # and when the one before it on its stream had ended
-    before_optimizer_ns: Int64  # compute from its end to what the next optimizer step launched first
+    before_optimizer_ns: Int64  # compute between its end and the first launch of the next optimizer step
     mixed: np.ndarray  # whether compute kernels run on its stream
     graph: np.ndarray  # whether a graph launched it together with others
 
@@ -99,17 +99,19 @@ def _before_optimizer(
     compute: Intervals,
     calls: tuple[Int64, Int64, Int64],
 ) -> Int64:
-    """Returns the compute between the end of each call, given as (launches, starts, ends), and the first kernel
-    that the next optimizer step launched; -1 where none follows. On a host's own time line nothing is launched:
-    work begins."""
+    """Returns the compute between the end of each call and the next optimizer step's first kernel; -1 if none
+    follows.
+
+    Calls are given as (launches, starts, ends). On a host's own time line, which has no launches, starts are used.
+    """
     launch, start, end = calls
     steps = [a.start_ns for a in recorded.cpu_annotations if _OPTIMIZER.search(a.name)]
     optimizers = np.sort(np.array(steps, dtype=np.int64))
-    asked = np.where(launch >= 0, launch, start)
-    at = np.searchsorted(optimizers, asked, side="left")
+    time_ns = np.where(launch >= 0, launch, start)
+    at = np.searchsorted(optimizers, time_ns, side="left")
     there = at < len(optimizers)
     if not there.any():
-        return np.full(len(asked), NONE, dtype=np.int64)
+        return np.full(len(time_ns), NONE, dtype=np.int64)
     known = kernels[begun[kernels] >= 0]
     times, first = (begun[known], columns.start_ns[known]) if len(known) else (columns.start_ns[kernels],) * 2
     order = np.argsort(times, kind="stable")
@@ -122,31 +124,33 @@ def _before_optimizer(
 
 
 def _newest(columns: Columns, begun: Int64, thread: Int64, work: Int64, rows: Int64) -> Int64:
-    """Returns when the newest operation that each row's thread launched before it had ended; of any thread where
-    its own launched none; its launch where none did; -1 where launches aren't known."""
-    found = np.full(len(rows), NONE, dtype=np.int64)
+    """Returns the end of the newest operation that was launched before each row by the same thread.
+
+    Without one, an operation of any thread counts, else the row's own launch. -1 means that launches aren't known.
+    """
+    newest_end = np.full(len(rows), NONE, dtype=np.int64)
     order = work[np.argsort(begun[work], kind="stable")]
     for own_thread in (True, False):
         for t in np.unique(thread[rows]) if own_thread else [None]:
             mine = order if t is None else order[thread[order] == t]
             which = np.flatnonzero(
-                (begun[rows] >= 0) & (found == NONE) & (True if t is None else thread[rows] == t)
+                (begun[rows] >= 0) & (newest_end == NONE) & (True if t is None else thread[rows] == t)
             )
             if len(mine) == 0 or len(which) == 0:
                 continue
             at = np.searchsorted(begun[mine], begun[rows[which]], side="left") - 1
             known = at >= 0
-            found[which[known]] = columns.end_ns[mine[at[known]]]
-    # Where nothing was launched before it, nothing keeps it.
-    return np.where(found == NONE, begun[rows], found)
+            newest_end[which[known]] = columns.end_ns[mine[at[known]]]
+    # Work without an earlier launch isn't delayed.
+    return np.where(newest_end == NONE, begun[rows], newest_end)
 
 
 def _before_on_stream(columns: Columns) -> Int64:
     """Returns when everything that started earlier on the stream of each row had ended; -1 for the first."""
     order = np.lexsort((columns.end_ns, columns.start_ns, columns.stream))
-    found = np.full(len(order), NONE, dtype=np.int64)
+    earlier_end = np.full(len(order), NONE, dtype=np.int64)
     if len(order) == 0:
-        return found
+        return earlier_end
     stream, end = columns.stream[order], columns.end_ns[order]
     first = np.ones(len(order), dtype=bool)
     first[1:] = stream[1:] != stream[:-1]
@@ -154,8 +158,8 @@ def _before_on_stream(columns: Columns) -> Int64:
     low = int(end.min())
     height = int(end.max()) - low + 1
     lifted = np.maximum.accumulate(np.cumsum(first) * height + (end - low))
-    found[order[1:]] = np.where(first[1:], NONE, lifted[:-1] - np.cumsum(first)[:-1] * height + low)
-    return found
+    earlier_end[order[1:]] = np.where(first[1:], NONE, lifted[:-1] - np.cumsum(first)[:-1] * height + low)
+    return earlier_end
 
 
 def _first_exposed(exposed: Intervals, own_start: Int64, end: Int64) -> Int64:
@@ -169,13 +173,13 @@ def _first_exposed(exposed: Intervals, own_start: Int64, end: Int64) -> Int64:
 
 def _longest_exposed(exposed: Intervals, own_start: Int64, end: Int64) -> Int64:
     """Returns the longest exposed stretch in [own_start, end) of each call."""
-    found = np.zeros(len(end), dtype=np.int64)
+    longest = np.zeros(len(end), dtype=np.int64)
     lo = np.searchsorted(exposed[:, 1], own_start, side="right")
     hi = np.searchsorted(exposed[:, 0], end, side="left")
     alone = np.flatnonzero(hi == lo + 1)
     within = exposed[lo[alone]]
-    found[alone] = np.minimum(within[:, 1], end[alone]) - np.maximum(within[:, 0], own_start[alone])
+    longest[alone] = np.minimum(within[:, 1], end[alone]) - np.maximum(within[:, 0], own_start[alone])
     for call in np.flatnonzero(hi > lo + 1):
         inside = np.clip(exposed[lo[call] : hi[call]], own_start[call], end[call])
-        found[call] = (inside[:, 1] - inside[:, 0]).max()
-    return found
+        longest[call] = (inside[:, 1] - inside[:, 0]).max()
+    return longest

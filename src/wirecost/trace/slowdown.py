@@ -1,5 +1,6 @@
-"""Compute that runs slower beside communication: kernels of one name and grid, beside a collective and without
-one."""
+"""Finds compute that is slower while communication runs, by comparing kernels of one name and grid with and
+without it.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ from wirecost.trace.recorded import NONE, Columns
 if TYPE_CHECKING:
     from wirecost.trace.calls import Calls
 
-# A kernel counts as beside communication where that covers this share of it, as without where it covers nothing.
+# A kernel counts as overlapped if communication covers this share of it, as not overlapped if it covers nothing.
 _BESIDE_SHARE = 0.9
 _FEWEST_WITHOUT = 3  # kernels of one name and grid that a comparison takes
-_FEWEST_BESIDE = 10  # kernels beside one kind of communication that a figure takes
+_FEWEST_BESIDE = 10  # the fewest overlapped kernels for a figure
 
 
 class Slowdown(msgspec.Struct, frozen=True):
-    """How much longer compute kernels of a rank took beside one kind of communication than without any.
+    """The extra time of a rank's compute kernels during one kind of communication.
 
-    `ratio` is the time of `kernels` kernels beside it over what kernels of the same name and grid took without, by
-    their medians; `extra_ns` is the difference over the whole recording.
+    `ratio` is the time of `kernels` kernels during communication over the median time of kernels of the same name
+    and grid without it. `extra_ns` is the difference over the whole recording.
     """
 
     op: str
@@ -37,32 +38,33 @@ class Slowdown(msgspec.Struct, frozen=True):
 
 
 def slowdowns(columns: Columns, comm: Intervals, calls: Calls) -> list[Slowdown]:
-    """Returns for each operation and process group, the largest extra time first. Empty where grids aren't
-    recorded."""
+    """Returns the slowdowns by operation and process group, the largest first; none if grids aren't recorded."""
     rows = np.flatnonzero((columns.kind == KERNEL) & ~columns.comm & (columns.shape != NONE))
     if len(rows) == 0 or len(calls) == 0:
         return []
     start, end = columns.start_ns[rows], columns.end_ns[rows]
     length = end - start
     covered = measure_before(comm, end) - measure_before(comm, start)
-    beside = (covered >= _BESIDE_SHARE * length) & (length > 0)
+    overlapped = (covered >= _BESIDE_SHARE * length) & (length > 0)
     without = (covered == 0) & (length > 0)
-    # Shapes are hashes of 64 bits: mixed with names they stay apart.
+    # Shapes are 64-bit hashes, so they stay distinct when mixed with names.
     _, key = np.unique(columns.shape[rows] * (2 * columns.name[rows] + 1), return_inverse=True)
     usual = np.full(int(key.max()) + 1, np.nan)
     order = np.flatnonzero(without)[np.argsort(key[without], kind="stable")]
     for part in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
         if len(part) >= _FEWEST_WITHOUT:
             usual[key[part[0]]] = np.median(length[part])
-    compared = np.flatnonzero(beside & ~np.isnan(usual[key]))
+    compared = np.flatnonzero(overlapped & ~np.isnan(usual[key]))
     at = np.maximum(np.searchsorted(calls.start_ns, start[compared], side="right") - 1, 0)
     grouped: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, call in zip(compared, at, strict=True):
         grouped[int(calls.op[call]), int(calls.group[call])].append(int(row))
-    found = []
+    results = []
     for (op, group), members in grouped.items():
         took, expected = float(length[members].sum()), float(usual[key[members]].sum())
         if len(members) >= _FEWEST_BESIDE and expected:
             ratio = took / expected
-            found.append(Slowdown(calls.ops[op], calls.groups[group], len(members), ratio, round(took - expected)))
-    return sorted(found, key=lambda s: -s.extra_ns)
+            results.append(
+                Slowdown(calls.ops[op], calls.groups[group], len(members), ratio, round(took - expected))
+            )
+    return sorted(results, key=lambda s: -s.extra_ns)

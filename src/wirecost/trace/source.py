@@ -14,7 +14,7 @@ from wirecost.reading import open_file
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 
 CHUNK_BYTES = 1 << 17
-_CAREFUL_BYTES = 1 << 12  # of compressed data: bounds what one step can blow up to
+_CAREFUL_BYTES = 1 << 12  # of compressed data: bounds the output of one step
 
 SQLITE = b"SQLite format 3\0"
 _HEAD_BYTES = 1 << 16
@@ -31,11 +31,11 @@ class ForeignFile(TraceError):
 
 
 class NoDeviceEvents(TraceError):
-    """A trace of the host alone."""
+    """Raised for a trace of the host only."""
 
 
 def magic(path: Path) -> bytes:
-    """Returns the first 64 KiB of a file. Raises TraceError where it can't be opened or is empty."""
+    """Returns the first 64 KiB of a file. Raises TraceError if it can't be opened or is empty."""
     with open_file(path, pipes=False, error=TraceError) as file:
         head = file.read(_HEAD_BYTES)
     if not head:
@@ -44,11 +44,12 @@ def magic(path: Path) -> bytes:
 
 
 def chunks(path: Path, diagnostics: DiagnosticCounts, progress: Progress | None = None) -> Iterator[bytes]:
-    """Yields the file's bytes, decompressed by what the file is (not by its name), in pieces of bounded size.
+    """Yields the file's bytes in pieces of bounded size. They are decompressed according to the content, not the
+    name.
 
     A damaged or cut-off compressed stream ends the iteration and is counted in `diagnostics`. Raises TraceError
-    for what can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
-    `progress` is told how many bytes of the file itself were read.
+    for a file that can't be a trace, and for a compressed file that becomes too large (`decompression.Expansion`).
+    `progress` gets the number of bytes read from the file itself.
     """
     head = magic(path)
     with open_file(path, pipes=False, error=TraceError) as file:
@@ -63,7 +64,7 @@ def chunks(path: Path, diagnostics: DiagnosticCounts, progress: Progress | None 
 
 
 class _Counted:
-    """A file that tells how much of it was read."""
+    """A file that counts the bytes read from it."""
 
     def __init__(self, file: BinaryIO, progress: Progress | None) -> None:
         self._file, self._progress = file, progress
@@ -79,7 +80,7 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
     from isal import isal_zlib
 
     stream = isal_zlib.decompressobj(wbits=31)
-    started, given = False, 0
+    started, yielded = False, 0
     expansion = Expansion(str(path), TraceError)
     while data := file.read(CHUNK_BYTES):
         expansion.took(len(data))
@@ -89,10 +90,10 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
                 out = stream.decompress(data, CHUNK_BYTES)
             except isal_zlib.error as error:  # pyright: ignore[reportGeneralTypeIssues]
                 diagnostics.add("compressed_data_broken", detail=str(error))
-                yield from _up_to_damage(path, given)
+                yield from _up_to_damage(path, yielded)
                 return
             if out:
-                given += len(out)
+                yielded += len(out)
                 expansion.gave(len(out))
                 yield out
             if stream.eof:
@@ -102,7 +103,7 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
             else:
                 data = stream.unconsumed_tail
     while started and not stream.eof:
-        # What the decompressor still holds back once its input ends.
+        # Output that the decompressor holds back until its input ends.
         try:
             out = stream.decompress(b"", CHUNK_BYTES)
         except isal_zlib.error:  # pyright: ignore[reportGeneralTypeIssues]
@@ -113,13 +114,13 @@ def _gunzip(path: Path, file: _Counted, diagnostics: DiagnosticCounts) -> Iterat
         yield out
 
 
-def _up_to_damage(path: Path, given: int) -> Iterator[bytes]:
-    """Yields what a damaged gzip file holds before the damage, from its `given`-th uncompressed byte on.
+def _up_to_damage(path: Path, yielded: int) -> Iterator[bytes]:
+    """Yields the content of a damaged gzip file before the damage, from the uncompressed byte `yielded` on.
 
-    A decompressor that fails takes along what it had not given yet; this one is asked byte by byte near the end.
+    A failing decompressor loses output that it has not returned yet, so this one gets single bytes near the end.
     """
     stream = zlib.decompressobj(wbits=31)
-    skip = given
+    skip = yielded
     with open_file(path, pipes=False, error=TraceError) as file:
         while piece := file.read(_CAREFUL_BYTES):
             while piece:

@@ -1,9 +1,9 @@
-"""The events of a JSON trace, slice by slice in bounded memory; what is broken is told from what is sound.
+"""Reads the events of a JSON trace slice by slice in bounded memory, and separates broken parts from valid ones.
 
-Fast path: a slice of the event list is cut at a `},{` and decoded whole. A cut is right exactly when `[slice]`
-is valid JSON, because JSON reads from left to right: a slice that starts between two elements and is valid
-up to its end, ends between two elements. So no cut needs a second look, and a slice that doesn't decode goes
-through `recovery` event by event.
+On the fast path a slice of the event list is cut at a `},{` and decoded at once. A cut is right exactly if
+`[slice]` is valid JSON, because JSON is read from left to right: a slice that starts between two elements and is
+valid up to its end also ends between two elements. So no cut needs a second check, and a slice that can't be
+decoded goes through `recovery` event by event.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Slice(NamedTuple):
 
 
 class EventStream:
-    """Iterates over the slices of a trace: lists of events, with the text they came from.
+    """Iterates over the slices of a trace: lists of events with their text.
 
-    After the iteration `metadata` holds the top-level values of interest and `saw_events` whether there was
-    an event list at all. `decoder` decodes the lists of events, by default `EventDecoder`. Raises TraceError (when
-    iterated) for what isn't a trace.
+    After the iteration `metadata` holds the top-level values of interest, and `saw_events` is whether there was an
+    event list. `decoder` decodes the lists of events, by default an `EventDecoder`. The iteration raises
+    TraceError if the text is not a trace.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class EventStream:
         self._buffer = b""
         self._eof = False
         self._decoder: Decoder = decoder or EventDecoder()
-        self._recovery = Recovery(self._decoder.one, diagnostics)
+        self._recovery = Recovery(self._decoder.event_decoder, diagnostics)
         self.metadata: dict[str, Any] = {}
         self.keys: list[str] = []  # of the top-level object, the first few
         self.saw_events = False
@@ -65,7 +65,7 @@ class EventStream:
         self._fill(SLICE_BYTES)
         self._buffer = self._buffer.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
         if self._buffer[:1] == b"[":
-            # Chrome's array form; its closing bracket is optional there, but then nothing tells a cut-off file.
+            # Chrome's array form. Its closing bracket is optional, so a missing one doesn't prove a cut-off file.
             yield from self._list()
         elif self._buffer[:1] == b"{":
             self._buffer = self._buffer[1:]
@@ -151,12 +151,14 @@ class EventStream:
         return key
 
     def _value(self) -> bytes | None:
-        """Consumes a whole value and gives its text; None (nothing consumed) where it is broken or too large."""
+        """Consumes a complete value and returns its text; None, with nothing consumed, if it is broken or too
+        large.
+        """
         size = 1 << 16
         while True:
             self._fill(size)
             end = scan_value(self._buffer.decode("latin-1"), 0)
-            # A number that touches the end of what was read may go on.
+            # A number at the end of the data read so far may continue.
             if end is not None and (end < len(self._buffer) or self._eof):
                 value, self._buffer = self._buffer[:end], self._buffer[end:]
                 try:
@@ -211,17 +213,17 @@ class EventStream:
             try:
                 events = self._decode(text)
                 ended = not cut
-                taken = len(text) - 1 if ended else following
+                consumed = len(text) - 1 if ended else following
             except msgspec.MsgspecError as error:
                 events, text = self._until_bracket(text, error)
-                ended, taken = events is not None, len(text) - 1
+                ended, consumed = events is not None, len(text) - 1
             except RecursionError:
-                events, taken = None, 0
+                events, consumed = None, 0
             if events is None:
-                events, taken, ended = self._recovery.events(buffer, cut or len(buffer), eof=self._eof)
+                events, consumed, ended = self._recovery.events(buffer, cut or len(buffer), eof=self._eof)
             if events:
                 yield Slice(events, text)
-            self._buffer = buffer[taken:]
+            self._buffer = buffer[consumed:]
             if ended:
                 return
             if not self._more():
@@ -231,7 +233,7 @@ class EventStream:
     def _decode(self, text: bytes) -> list[Any]:
         if not text.isascii():
             try:
-                text.decode()  # msgspec doesn't look at the encoding of what it skips
+                text.decode()  # msgspec doesn't check the encoding of skipped text
             except UnicodeDecodeError as error:
                 raise msgspec.DecodeError("invalid UTF-8") from error
         return self._decoder(text)
@@ -241,9 +243,9 @@ class EventStream:
         match = _TRAILING.search(str(error))
         if match is None:
             return None, text
-        whole = text[: int(match[1])].rstrip()
+        complete = text[: int(match[1])].rstrip()
         try:
-            return self._decode(whole), whole
+            return self._decode(complete), complete
         except (msgspec.MsgspecError, RecursionError):
             return None, text
 

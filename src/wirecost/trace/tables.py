@@ -117,8 +117,8 @@ def _answer(s: AnsweredTraces) -> Row:
     return row | {"place": None if place is None else {n: getattr(place, n) for n in place.__struct_fields__}}
 
 
-def _structs(found: Sequence[Any]) -> list[Row]:
-    return [{name: getattr(x, name) for name in x.__struct_fields__} for x in found]
+def _structs(records: Sequence[Any]) -> list[Row]:
+    return [{name: getattr(x, name) for name in x.__struct_fields__} for x in records]
 
 
 def _kernels(s: AnsweredTraces) -> list[Row]:

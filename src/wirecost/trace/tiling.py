@@ -14,7 +14,7 @@ Span = tuple[int, int]
 # A step's window goes on to the next one's start unless the host paused between them for longer than usual, by
 # this share of a step.
 _PAUSE_SHARE = 0.1
-# A stream that runs ahead of the one that does most work by more than this share of a step tells no starts.
+# A stream that is ahead of the busiest stream by more than this share of a step doesn't define starts.
 _AHEAD_SHARE = 0.01
 _COMPLETE_SHARE = 0.95
 _LAUNCH = re.compile(r"launch\w*kernel|kernellaunch", re.IGNORECASE)
@@ -23,12 +23,12 @@ _LAUNCH = re.compile(r"launch\w*kernel|kernellaunch", re.IGNORECASE)
 def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     """Returns the window on the device of each span of the host, given as (n, 2) integer ns in order of start.
 
-    A window runs from the first device event launched in its span to the first launched in the next; the last one,
-    and one before a pause of the host, to the end of its device events. What other streams run ahead of time (the
-    next step's data, say) doesn't end a step early: then the stream that does most work tells the starts.
+    A window runs from the first device event launched in its span to the first one launched in the next span. The
+    last window, and one before a pause of the host, ends with its device events. Work that other streams run
+    early, such as the next step's data, doesn't end a step: in that case the busiest stream defines the starts.
 
-    None where launches don't tell: a span that the host spent while the device worked has no device event launched
-    in it. A span without any device event has the window None.
+    Returns None if launches don't determine windows: no device event is launched in a span during which the device
+    worked. A span without any device event has the window None.
     """
     launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():
@@ -43,10 +43,10 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     if _run_ahead(first, main_first, main_last):
         first = main_first
     paused = _paused(spans)
-    found: list[Span | None] = []
+    device_spans: list[Span | None] = []
     for number in range(len(spans)):
         if first[number] == _NEVER:
-            found.append(None)
+            device_spans.append(None)
             continue
         after = next((n for n in range(number + 1, len(spans)) if first[n] != _NEVER), None)
         if after is None or paused[number:after].any():
@@ -54,8 +54,8 @@ def tiles(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
             end = end if after is None else min(end, int(first[after]))
         else:
             end = int(first[after])
-        found.append((int(first[number]), max(end, int(first[number]))))
-    return found
+        device_spans.append((int(first[number]), max(end, int(first[number]))))
+    return device_spans
 
 
 def _paused(spans: Int64) -> np.ndarray:
@@ -68,32 +68,32 @@ def _paused(spans: Int64) -> np.ndarray:
 
 
 def launched_in(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
-    """Returns for each span of the host from the first start to the last end of the device events launched in it.
+    """Returns for each span of the host the time from the first start to the last end of device events launched in
+    it.
 
-    None where launches don't tell.
+    Returns None if launches aren't known.
     """
     launch = recorded.launch_ns
     if len(spans) == 0 or not (launch >= 0).any():
         return None
     device = recorded.device
     known = launch >= 0
-    found: list[Span | None] = []
+    device_spans: list[Span | None] = []
     for start, end in spans:
         inside = known & (launch >= start) & (launch <= end)
-        found.append(
+        device_spans.append(
             (int(device.start_ns[inside].min()), int(device.end_ns[inside].max())) if inside.any() else None
         )
-    return found
+    return device_spans
 
 
 _NEVER = np.iinfo(np.int64).max
 
 
 def _owners(launch: Int64, spans: Int64) -> Int64:
-    """Returns the span in which each event was launched, the last that began before; -1 before the first, after
-    the last.
+    """Returns the span in which each event was launched; -1 before the first and after the last span.
 
-    What is launched in a pause between spans belongs to the one before it.
+    Work launched in a pause between spans belongs to the span before it.
     """
     owner = np.searchsorted(spans[:, 0], launch, side="right") - 1
     owner[launch < 0] = -1
@@ -144,13 +144,13 @@ def incomplete(recorded: Recorded, spans: Int64) -> list[bool]:
     if len(launches) == 0 or not kernels.any():
         return [False] * len(spans)
     calls = np.flatnonzero(kernels[launches.name])
-    seen = among(launches.correlation[calls], np.sort(recorded.device.correlation))
+    recorded_calls = among(launches.correlation[calls], np.sort(recorded.device.correlation))
     begun = launches.start_ns[calls]
-    found = []
+    flags = []
     for start, end in spans:
         inside = (begun >= start) & (begun < end)
-        found.append(bool(inside.any() and seen[inside].mean() < _COMPLETE_SHARE))
-    return found
+        flags.append(bool(inside.any() and recorded_calls[inside].mean() < _COMPLETE_SHARE))
+    return flags
 
 
 def _main_stream(recorded: Recorded, owner: Int64) -> np.ndarray:

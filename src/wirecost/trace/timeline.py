@@ -53,9 +53,9 @@ class Events(msgspec.Struct):
 class Timeline(msgspec.Struct):
     """The time line of one rank, cut into cells; int64 arrays, absolute ns.
 
-    Cell i is [edges_ns[i], edges_ns[i + 1]); the four other arrays say how much of it each category takes, the
-    rest is idle. A stretch of one category that is at least `cell_ns` long is a cell of its own; shorter ones
-    share a cell. Sums over whole cells are exact. `cell_ns` 0: every stretch is a cell of its own.
+    Cell i is [edges_ns[i], edges_ns[i + 1]). The four other arrays hold the time of each category in it; the rest
+    is idle. A stretch of one category that is at least `cell_ns` long is a cell of its own; shorter ones share a
+    cell. Sums over complete cells are exact. If `cell_ns` is 0, every stretch is a cell of its own.
     """
 
     edges_ns: Int64

@@ -27,15 +27,17 @@ def column(values: array[int]) -> npt.NDArray[np.signedinteger]:
 
 
 class Times:
-    """Tells the times of single events; what can't be told is counted. `fractions`: whether any of them was finer
-    than a microsecond."""
+    """Reads the times of single events, and counts unreadable ones.
+
+    `fractions` is whether any time was finer than a microsecond.
+    """
 
     def __init__(self, diagnostics: DiagnosticCounts) -> None:
         self._diagnostics = diagnostics
         self.fractions = False
 
-    def one(self, ts: bytes, dur: bytes) -> tuple[int, int] | None:
-        """Returns (start, end) of an event; None, counted, where it has no sound times."""
+    def span(self, ts: bytes, dur: bytes) -> tuple[int, int] | None:
+        """Returns (start, end) of an event; None if its times are invalid, which is counted."""
         try:
             start, end, exact = span_ns(ts, dur)
         except NotANumber:
@@ -103,7 +105,7 @@ class TimeColumns:
 
     def _singly(self, starts: list[bytes], lengths: list[bytes]) -> None:
         for ts, dur in zip(starts, lengths, strict=True):
-            span = self._times.one(ts, dur)
+            span = self._times.span(ts, dur)
             if span is None:
                 self.unsound.append(len(self._starts))
             start, end = span or (0, 0)

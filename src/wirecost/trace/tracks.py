@@ -130,7 +130,7 @@ def _causes(trace: RankTrace) -> Spans:
 
 
 def _losses(listed: list[Loss], trace: RankTrace) -> Spans:
-    """Returns each loss at the place where it can be seen best."""
+    """Returns each loss at the place where it is best visible."""
     return [
         (
             loss.place.start_ns, loss.place.end_ns, loss.text,

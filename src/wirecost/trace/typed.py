@@ -1,7 +1,7 @@
-"""Events decoded straight into what is needed of their category.
+"""Decodes events directly into the fields needed of their category.
 
-Most events of a trace are only looked at to be passed over. An event that is in the least unusual (another phase,
-a missing or odd field, an unknown category) fits none of these types and is decoded as a plain `Event`.
+Most events of a trace are skipped. An event that is unusual in any way (another phase, a missing or odd field, an
+unknown category) fits none of these types and is decoded as a plain `Event`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Number = Annotated[int, msgspec.Meta(ge=-1, lt=10**18)]
 
 
 class Event(msgspec.Struct, gc=False):
-    """What is needed of any event. Numbers and names stay text until an event turns out to matter."""
+    """The fields needed of any event. Numbers and names stay text until the event turns out to be relevant."""
 
     ph: str | None = None
     cat: str | None = None
@@ -41,13 +41,13 @@ class Event(msgspec.Struct, gc=False):
 
 
 class CallArguments(msgspec.Struct, gc=False, frozen=True):
-    """What is needed of the arguments of a call of the device's runtime."""
+    """The fields needed of the arguments of a call of the device's runtime."""
 
     correlation: Number = -1
 
 
 class WorkArguments(Described, gc=False, frozen=True):
-    """What is needed of the arguments of a device event."""
+    """The fields needed of the arguments of a device event."""
 
     correlation: Number = -1
     external: Number = msgspec.field(default=-1, name="External id")
@@ -110,7 +110,7 @@ def _kinds() -> dict[type[msgspec.Struct], str]:
     bases: dict[str, type[msgspec.Struct]] = dict.fromkeys(OTHER_CATEGORIES, Passed)
     bases |= dict.fromkeys(OPERATORS, Operator) | dict.fromkeys(RUNTIME_CATEGORIES, RuntimeCall)
     bases |= dict.fromkeys(DEVICE_CATEGORIES, Work) | dict.fromkeys((CPU_ANNOTATION, GPU_ANNOTATION), Noted)
-    found = {}
+    categories = {}
     for category in sorted(bases):
         name = "".join(filter(str.isalnum, category.title()))
         kind = msgspec.defstruct(
@@ -122,8 +122,8 @@ def _kinds() -> dict[type[msgspec.Struct], str]:
             gc=False,
             namespace={"cat": category},
         )
-        found[kind] = category
-    return found
+        categories[kind] = category
+    return categories
 
 
 CATEGORY = _kinds()
@@ -133,12 +133,14 @@ _MOST_ODD = 16
 
 
 class Decoder(Protocol):
-    """Decodes the text of a list of events; `one` decodes the text of a single event."""
+    """Decodes the text of a list of events; `event_decoder` decodes the text of a single event."""
 
-    one: msgspec.json.Decoder[Any]
+    event_decoder: msgspec.json.Decoder[Any]
 
     def __call__(self, text: bytes) -> list[Any]:
-        """Returns the events of a list. Raises msgspec.MsgspecError or RecursionError where it is none."""
+        """Returns the events of a list. Raises msgspec.MsgspecError or RecursionError if the text is no valid
+        list.
+        """
         ...
 
 
@@ -147,52 +149,51 @@ class PlainDecoder:
 
     def __init__(self, event_type: type[msgspec.Struct]) -> None:
         self._list = msgspec.json.Decoder(list[event_type]).decode
-        self.one = msgspec.json.Decoder(event_type)
+        self.event_decoder = msgspec.json.Decoder(event_type)
 
     def __call__(self, text: bytes) -> list[Any]:
         return self._list(text)
 
 
 class EventDecoder:
-    """Decodes the text of a list of events, each into its category's type where it fits and into `Event`
-    elsewhere."""
+    """Decodes a list of events, each into its category's type if it fits and into `Event` otherwise."""
 
     def __init__(self) -> None:
         self._typed = msgspec.json.Decoder(list[_Any]).decode
-        self._one_typed = msgspec.json.Decoder(_Any).decode
+        self._typed_event = msgspec.json.Decoder(_Any).decode
         self._plain = msgspec.json.Decoder(list[Event]).decode
         self._raw = msgspec.json.Decoder(list[Raw]).decode
-        self.one = msgspec.json.Decoder(Event)
+        self.event_decoder = msgspec.json.Decoder(Event)
         self._odd = 0
 
     def __call__(self, text: bytes) -> list[Any]:
         """Returns the events of a list.
 
         Raises:
-            msgspec.MsgspecError: where the text is no list of events.
-            RecursionError: where it nests too deep.
+            msgspec.MsgspecError: if the text is not a list of events.
+            RecursionError: if the text is nested too deeply.
         """
         if self._odd >= _MOST_ODD:
             return self._plain(text)
         try:
             return self._typed(text)
         except msgspec.MsgspecError:
-            found = self._mixed(self._raw(text))
-        self._odd = self._odd + 1 if all(type(event) is Event for event in found) else 0
-        return found
+            events = self._mixed(self._raw(text))
+        self._odd = self._odd + 1 if all(type(event) is Event for event in events) else 0
+        return events
 
     def _mixed(self, elements: list[Raw]) -> list[Any]:
-        typed, plain = self._one_typed, self.one.decode
-        found: list[Any] = []
+        typed, plain = self._typed_event, self.event_decoder.decode
+        events: list[Any] = []
         for element in elements:
             try:
                 event = typed(element)
             except msgspec.MsgspecError:
                 event = plain(element)
-            found.append(event)
-        return found
+            events.append(event)
+        return events
 
     def again(self, text: bytes, rows: list[int]) -> list[Event]:
         """Returns the events in some rows of a list that was decoded before, as plain events."""
         elements = self._raw(text)
-        return [self.one.decode(elements[row]) for row in rows]
+        return [self.event_decoder.decode(elements[row]) for row in rows]

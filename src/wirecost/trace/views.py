@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from wirecost.trace.collective_rows import CollectiveRow
     from wirecost.trace.result import TraceSet
 
-_KINDS = {"kernel": "compute"}  # what kinds of device work count as where they don't communicate
+_KINDS = {"kernel": "compute"}  # class of device work that is not communication
 
 
 class View(msgspec.Struct):
-    """A table as text. The first `left` columns are words, the others numbers. `note` says what isn't shown."""
+    """A table as text. The first `text_columns` columns hold text, the others numbers.
+
+    `note` names what is not shown.
+    """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
-    left: int = 1
+    text_columns: int = 1
     note: str = ""
 
 
@@ -245,15 +248,22 @@ def diagnostics_view(s: TraceSet) -> View:
 
 
 def kernels_view(s: TraceSet) -> View:
-    """Returns every name with what it counts as and why, over all ranks, the longest first."""
+    """Returns every name with its class and the reason, over all ranks, the longest first."""
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for use in (use for t in s.traces for use in t.kernels):
         entry = sums[use.name, "communication" if use.communicates else use.kind, use.why]
         entry[0] += use.count
         entry[1] += use.total_ns
-    whole = sum(ns for _, ns in sums.values())
+    total_ns = sum(ns for _, ns in sums.values())
     rows = [
-        [_cut(name, 200), _KINDS.get(kind, kind), why, str(count), ms(ns), share(ns / whole if whole else None)]
+        [
+            _cut(name, 200),
+            _KINDS.get(kind, kind),
+            why,
+            str(count),
+            ms(ns),
+            share(ns / total_ns if total_ns else None),
+        ]
         for (name, kind, why), (count, ns) in sorted(sums.items(), key=lambda item: -item[1][1])
     ]
     title = "Kernels, copies and fills" + (", sums over ranks" if len(s.traces) > 1 else "")
@@ -275,7 +285,7 @@ def _plain_view(name: str) -> Callable[[TraceSet], View]:
     def view(s: TraceSet) -> View:
         columns, rows = rows_of(s, name)
         heads = [c.removesuffix("_ns") + " ms" if c.endswith("_ns") else c for c in columns]
-        # Absolute times have 19 digits; what matters is how long after the first.
+        # Absolute times have 19 digits, so times after the first are shown.
         first = min((row["start_ns"] for row in rows if row.get("start_ns") is not None), default=0)
         cells = [[_cell(c, row[c] - first if c == "start_ns" else row[c]) for c in columns] for row in rows]
         return View(

@@ -23,14 +23,16 @@ _PIPELINE = re.compile(r"pipeline|(^|[^a-z])pp([^a-z]|$)", re.IGNORECASE)
 
 
 class Waits(msgspec.Struct):
-    """What all ranks' traces say of each other: matched collectives and messages in order of time, and clocks."""
+    """The result of comparing all ranks' traces: matched collectives and messages in order of time, and clock
+    offsets.
+    """
 
     matched: list[Matched]
     clocks: list[ClockOffset]
 
 
 def find_waits(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> Waits:
-    """Matches collectives and messages over the ranks and tells their wait from their transfer."""
+    """Matches collectives and messages over the ranks, and splits their time into wait and transfer."""
     groups = match_groups(traces, diagnostics)
     clocks = estimate_clocks(traces, groups)
     taken_out = [c for c in clocks.offsets if c.taken_out]
@@ -47,9 +49,9 @@ def find_waits(traces: Sequence[RankTrace], diagnostics: DiagnosticCounts) -> Wa
     for group in groups:
         matched += _collectives(traces, group, clocks, diagnostics)
     for exchange in match_messages(traces, clocks, diagnostics):
-        found = _exchange(traces, exchange, clocks)
-        if found is not None:
-            matched.append(found)
+        match = _exchange(traces, exchange, clocks)
+        if match is not None:
+            matched.append(match)
         else:
             diagnostics.add("point_to_point", len(exchange.calls))
     matched.sort(key=lambda m: (int(m.start_ns.min()), m.group, m.index))
@@ -71,7 +73,7 @@ def _collectives(
     aligned = comparable and (not synchronous.any() or together[synchronous].mean() >= _ALIGNED_SHARE)
     ranks = tuple(traces[n].rank or 0 for n in numbers)
     uncertainty = max(clocks.scatter_ns[n] for n in numbers)
-    found = []
+    matched = []
     off = 0
     for column in range(table.shape[1]):
         start, end = starts[:, column], ends[:, column]
@@ -91,7 +93,7 @@ def _collectives(
         sizes = {int(traces[n].calls.bytes[group.rows[n][column]]) for n in numbers}
         by_start = basis != SHORTEST or ops[column] == "send_recv"
         last = int(np.argmax(start)) if by_start else int(np.argmin(end - start))
-        found.append(
+        matched.append(
             Matched(
                 op=ops[column],
                 group=group.name,
@@ -112,7 +114,7 @@ def _collectives(
         )
     if comparable:
         diagnostics.add("clocks_not_aligned", off)
-    return found
+    return matched
 
 
 def _until_the_last(start: Int64, end: Int64) -> tuple[Int64, Int64]:
@@ -130,10 +132,10 @@ def _over_the_shortest(duration: Int64) -> tuple[Int64, Int64]:
 
 
 def _unknown_neighbours(start: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Returns the sends and receives between ranks of which the trace doesn't tell who exchanges with whom.
+    """Returns (wait, late rank) for sends and receives between ranks whose partners are unknown.
 
-    The shortest duration bounds the transfer; a rank that took longer waited for the one from whose start on it
-    took just as long.
+    The shortest duration bounds the transfer. A rank that took longer is assumed to have waited for the rank whose
+    start plus the transfer is closest to its own end.
     """
     transfer = int((end - start).min())
     wait = end - start - transfer

@@ -1,4 +1,4 @@
-"""Which stretches of a rank's time line are its iterations, and where that is known from."""
+"""Finds the iterations of a rank in its time line, and records how they were found."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole
 
 # A GPU annotation that covers less than this share of the CPU step covers one stream's scraps, not the step.
 _BARE_SHARE = 0.1
-# Annotations of the device count as steps where they cover this share of the work from the first to the last.
+# Annotations of the device count as steps if they cover this share of the work from the first to the last.
 _COVERED_SHARE = 0.98
-# Other annotations count as iterations where they cover at least this share of the time from the first to the
-# last, and this share of what was recorded: a warm-up may lie outside.
+# Other annotations count as iterations if they cover at least this share of the time from the first to the
+# last, and this share of the recording, which may include a warm-up.
 _TILING_SHARE, _RECORDED_SHARE = 0.9, 0.8
-# Names of operators, and of what PyTorch and Python annotate by themselves: no iterations.
+# Names of operators, and annotations that PyTorch and Python make by themselves: these are not iterations.
 _OPERATOR_NAME = re.compile(
     r"::|, op_id = |, seq = |^## Call CompiledFxGraph|^Torch-Compiled Region|dynamo_timed|^enumerate\(|"
     r"^Optimizer\.|^(DistributedDataParallel|FullyShardedDataParallel|FSDP)[.:]|^autograd|^cuda|^hip|\(dynamo",
@@ -37,8 +37,8 @@ _OPERATOR_NAME = re.compile(
 class Window(msgspec.Struct):
     """An iteration [start_ns, end_ns).
 
-    `source` says what it was taken from: `launches` (the device events launched in it), `gpu_step`, `cpu_step`,
-    `gpu_annotation` or `cpu_annotation` (by name), `whole`. `cut`: the recording doesn't hold all of it.
+    `source` is how it was found: `launches` (by the device events launched in it), `gpu_step`, `cpu_step`,
+    `gpu_annotation` or `cpu_annotation` (by name), or `whole`. `cut` is whether the recording lacks a part of it.
     """
 
     name: str
@@ -56,7 +56,7 @@ def check_choice(choice: str) -> None:
         try:
             re.compile(choice.removeprefix(NAME))
         except re.error as error:
-            raise TraceError(f"window '{choice}': no regular expression: {error}") from error
+            raise TraceError(f"window '{choice}': not a regular expression: {error}") from error
         return
     raise TraceError(f"unknown window '{choice}'; allowed: auto, launches, gpu, cpu, whole, name:REGEX")
 
@@ -64,19 +64,20 @@ def check_choice(choice: str) -> None:
 def windows(
     recorded: Recorded, choice: str, diagnostics: DiagnosticCounts, communicates: Callable[[str], bool]
 ) -> list[Window]:
-    """Returns the iterations in order of their start. `choice` is auto or one of the sources (see `check_choice`).
+    """Returns the iterations in order of their start. `choice` is `auto` or one of the sources (see
+    `check_choice`).
 
-    auto: from the first device event launched in a profiler step to the first launched in the next. Where launches
-    aren't recorded: the steps' GPU annotations if they cover the device's work, else the CPU steps. Without any
-    profiler step: repeated annotations that tile the recording, taken by their launches likewise; else none (the
-    whole window is reported in any case).
+    With `auto`, an iteration lasts from the first device event launched in a profiler step to the first launched
+    in the next step. If launches aren't recorded, the steps' GPU annotations are used if they cover the device's
+    work, else the CPU steps. Without any profiler step, repeated annotations that tile the recording are used in
+    the same way. Otherwise there is no iteration. The whole window is reported in any case.
     """
     if choice == WHOLE:
         return []
     if choice.startswith(NAME):
-        found = _by_name(recorded, re.compile(choice.removeprefix(NAME)))
-        diagnostics.add("window_not_found", not found, detail=choice)
-        return _marked(found, recorded, diagnostics)
+        named = _by_name(recorded, re.compile(choice.removeprefix(NAME)))
+        diagnostics.add("window_not_found", not named, detail=choice)
+        return _marked(named, recorded, diagnostics)
     gpu = _steps(recorded.gpu_annotations, "gpu_step", diagnostics)
     cpu = _steps(recorded.cpu_annotations, "cpu_step", diagnostics)
     if choice == GPU:
@@ -107,41 +108,41 @@ def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], diagnostics: D
 def _steps(annotations: Iterable[Annotation], source: str, diagnostics: DiagnosticCounts) -> dict[str, Window]:
     """Returns profiler steps by name. On the GPU a step may be annotated on each of its streams; the window spans
     them."""
-    found: dict[str, Window] = {}
+    by_name: dict[str, Window] = {}
     rows: set[tuple[str, int, int]] = set()
     for a in annotations:
         if not (a.step or STEP.fullmatch(a.name)):
             continue
-        window = found.get(a.name)
+        window = by_name.get(a.name)
         if window is None:
-            found[a.name] = Window(a.name, a.start_ns, a.end_ns, source)
+            by_name[a.name] = Window(a.name, a.start_ns, a.end_ns, source)
         else:
             window.start_ns, window.end_ns = min(window.start_ns, a.start_ns), max(window.end_ns, a.end_ns)
             diagnostics.add("step_repeated", (a.name, a.stream, a.thread) in rows)
         rows.add((a.name, a.stream, a.thread))
-    return found
+    return by_name
 
 
 def _tiled(steps: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
-    """Returns windows of the device from the steps of the host; none where the launches don't tell them."""
+    """Returns windows on the device for the host's steps; none if launches don't determine them."""
     steps = sorted(steps, key=lambda s: (s.start_ns, s.name))
     spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64).reshape(-1, 2)
-    found = tiles(recorded, spans)
-    if found is None:
+    step_tiles = tiles(recorded, spans)
+    if step_tiles is None:
         return []
     missing = incomplete(recorded, spans)
     end, lost = recorded.record_end_ns, diagnostics.count("cut_off") > 0
-    windows_found = []
-    for number, (step, span) in enumerate(zip(steps, found, strict=True)):
+    device_windows = []
+    for number, (step, span) in enumerate(zip(steps, step_tiles, strict=True)):
         last = number == len(steps) - 1
         cut = (end is not None and step.end_ns > end) or (missing[number] and (lost or last))
         if span is not None:
-            windows_found.append(Window(step.name, *span, "launches", cut))
+            device_windows.append(Window(step.name, *span, "launches", cut))
         elif cut:
-            windows_found.append(Window(step.name, step.start_ns, step.end_ns, step.source, cut))
+            device_windows.append(Window(step.name, step.start_ns, step.end_ns, step.source, cut))
         else:
             diagnostics.add("step_without_work")
-    return windows_found
+    return device_windows
 
 
 def _covered(gpu: dict[str, Window], cpu: dict[str, Window], recorded: Recorded) -> bool:
@@ -154,7 +155,7 @@ def _covered(gpu: dict[str, Window], cpu: dict[str, Window], recorded: Recorded)
         return False
     busy = clip(_busy(recorded), int(spans[0, 0]), int(spans[-1, 1]))
     if len(gpu) == 1:
-        # A single step has no work between annotations; it must hold what runs during the step of the host.
+        # A single step has no work between annotations, so it must cover the work during the step of the host.
         (step,) = cpu.values() or gpu.values()
         busy = clip(_busy(recorded), step.start_ns, max(step.end_ns, int(spans[-1, 1])))
     return total_ns(intersect(busy, spans)) >= _COVERED_SHARE * total_ns(busy)
@@ -166,9 +167,11 @@ def _busy(recorded: Recorded) -> Int64:
 
 
 def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
-    """Returns what the matching annotations of the host launched, where that is recorded; else the annotations of
-    the device, else those of the host. Numbered where a name repeats. Annotations that follow each other without a
-    gap tile the device's time as steps do."""
+    """Returns the windows of the annotations whose names match; a repeated name gets a number.
+
+    They are what the host's annotations launched if launches are recorded, else the annotations of the device,
+    else those of the host. Annotations that follow each other without a gap tile the device's time like steps.
+    """
     cpu = [a for a in recorded.cpu_annotations if pattern.search(a.name)]
     named = _numbered(cpu, "cpu_annotation")
     table = np.array([(a.start_ns, a.end_ns) for a in cpu], dtype=np.int64).reshape(-1, 2)
@@ -183,23 +186,23 @@ def _by_name(recorded: Recorded, pattern: re.Pattern[str]) -> list[Window]:
 
 
 def _numbered(annotations: list[Annotation], source: str) -> list[Window]:
-    seen: dict[str, int] = defaultdict(int)
+    count_of: dict[str, int] = defaultdict(int)
     repeated = {name for name, times in Counter(a.name for a in annotations).items() if times > 1}
-    found = []
+    numbered = []
     for a in annotations:
-        name = f"{a.name}#{seen[a.name]}" if a.name in repeated else a.name
-        seen[a.name] += 1
-        found.append(Window(name, a.start_ns, a.end_ns, source))
-    return found
+        name = f"{a.name}#{count_of[a.name]}" if a.name in repeated else a.name
+        count_of[a.name] += 1
+        numbered.append(Window(name, a.start_ns, a.end_ns, source))
+    return numbered
 
 
 def _repeated(
     recorded: Recorded, communicates: Callable[[str], bool], diagnostics: DiagnosticCounts
 ) -> list[Window]:
-    """Returns the repeated annotation that tiles nearly the whole recording; none where none does.
+    """Returns the repeated annotation that tiles nearly the whole recording; none if there is none.
 
-    An annotation of the host tiles it where it covers the host's time from its first to its last and where what
-    isn't launched inside it is next to nothing; one of the device where it covers the device's time.
+    An annotation of the host tiles it if it covers the host's time from its first to its last occurrence and if
+    nearly all work is launched inside it. An annotation of the device tiles it if it covers the device's time.
     """
     device = recorded.device
     if len(device.start_ns) == 0:
@@ -207,54 +210,54 @@ def _repeated(
     first, last = int(device.start_ns.min()), int(device.end_ns.max())
     best: list[Window] = []
     most = _RECORDED_SHARE
-    for found in _groups(recorded.cpu_annotations, communicates):
-        share = _launched_share(found, recorded)
-        if share > most and _tiling(found):
-            windows_found = _tiled(_numbered(found, "cpu_annotation"), recorded, diagnostics)
-            if len(windows_found) > 1:
-                best, most = windows_found, share
+    for repeated in _groups(recorded.cpu_annotations, communicates):
+        share = _launched_share(repeated, recorded)
+        if share > most and _tiling(repeated):
+            tiled = _tiled(_numbered(repeated, "cpu_annotation"), recorded, diagnostics)
+            if len(tiled) > 1:
+                best, most = tiled, share
     if best:
         return best
-    # Times of the host stand for the device's only where the trace doesn't tell what was launched when.
+    # Times of the host replace the device's only if the trace records no launches.
     unlaunched = not (recorded.launch_ns >= 0).any()
-    for found, source in (
+    for repeated, source in (
         *((g, "gpu_annotation") for g in _groups(recorded.gpu_annotations, communicates)),
         *((g, "cpu_annotation") for g in _groups(recorded.cpu_annotations, communicates) if unlaunched),
     ):
-        covered = sum(max(0, min(a.end_ns, last) - max(a.start_ns, first)) for a in found)
-        if covered >= _RECORDED_SHARE * (last - first) > 0 and _tiling(found) and not best:
-            best = _numbered(found, source)
+        covered = sum(max(0, min(a.end_ns, last) - max(a.start_ns, first)) for a in repeated)
+        if covered >= _RECORDED_SHARE * (last - first) > 0 and _tiling(repeated) and not best:
+            best = _numbered(repeated, source)
     return best
 
 
 def _groups(annotations: list[Annotation], communicates: Callable[[str], bool]) -> list[list[Annotation]]:
-    """Returns annotations that repeat, that are the same but for numbers, and that never overlap."""
+    """Returns groups of annotations that repeat, never overlap, and have the same name apart from numbers."""
     groups: dict[tuple[str, int, int], list[Annotation]] = defaultdict(list)
     for a in annotations:
         if not communicates(a.name) and not (a.step or _OPERATOR_NAME.search(a.name) or STEP.fullmatch(a.name)):
             groups[re.sub(r"\d+", "#", a.name), a.stream, a.thread].append(a)
     return [
-        found
-        for found in groups.values()
-        if len(found) > 1 and all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(found))
+        group
+        for group in groups.values()
+        if len(group) > 1 and all(x.end_ns <= y.start_ns for x, y in itertools.pairwise(group))
     ]
 
 
-def _tiling(found: list[Annotation]) -> bool:
-    """Returns whether annotations, in order of start, follow each other with hardly a gap."""
-    span = found[-1].end_ns - found[0].start_ns
-    return sum(a.end_ns - a.start_ns for a in found) >= _TILING_SHARE * span > 0
+def _tiling(listed: list[Annotation]) -> bool:
+    """Returns whether annotations, in order of start, cover nearly all of the time from the first to the last."""
+    span = listed[-1].end_ns - listed[0].start_ns
+    return sum(a.end_ns - a.start_ns for a in listed) >= _TILING_SHARE * span > 0
 
 
-def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
+def _launched_share(listed: list[Annotation], recorded: Recorded) -> float:
     """Returns the share of the device's work with a known launch that was launched inside annotations of the
     host."""
     launch = recorded.launch_ns
     known = (launch >= 0) & (recorded.device.kind == KERNEL)
     if not known.any():
         return 0.0
-    starts = np.array([a.start_ns for a in found], dtype=np.int64)
-    ends = np.array([a.end_ns for a in found], dtype=np.int64)
+    starts = np.array([a.start_ns for a in listed], dtype=np.int64)
+    ends = np.array([a.end_ns for a in listed], dtype=np.int64)
     at = np.searchsorted(starts, launch, side="right") - 1
     inside = known & (at >= 0) & (launch <= ends[np.maximum(at, 0)])
     length = recorded.device.end_ns - recorded.device.start_ns
@@ -262,17 +265,17 @@ def _launched_share(found: list[Annotation], recorded: Recorded) -> float:
     return int(length[inside].sum()) / work if work else 0.0
 
 
-def _marked(found: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
-    """Marks the windows that the recording doesn't hold whole."""
-    # A file that was cut off has lost its end marks; what it still holds ends with its last device event.
+def _marked(chosen: list[Window], recorded: Recorded, diagnostics: DiagnosticCounts) -> list[Window]:
+    """Marks the windows that the recording doesn't contain completely, and sorts them."""
+    # A cut-off file has lost its end marks, so its recording ends with its last device event.
     end = recorded.record_end_ns
     lost = diagnostics.count("cut_off")
     if lost and len(recorded.device.end_ns):
         last = int(recorded.device.end_ns.max())
         end = last if end is None else min(end, last)
-    for window in found:
+    for window in chosen:
         late = end is not None and window.end_ns > end and window.source.startswith("cpu" if not lost else "")
         early = recorded.record_start_ns is not None and window.start_ns < recorded.record_start_ns
         window.cut = bool(window.cut or late or early)
-    diagnostics.add("cut_step", sum(w.cut for w in found))
-    return sorted(found, key=lambda w: (w.start_ns, w.name))
+    diagnostics.add("cut_step", sum(w.cut for w in chosen))
+    return sorted(chosen, key=lambda w: (w.start_ns, w.name))

@@ -1,4 +1,4 @@
-"""A worker process: reads the trace files it is told to, one at a time (`python -m wirecost.trace.worker`)."""
+"""A worker process that reads trace files, one at a time, as requested (`python -m wirecost.trace.worker`)."""
 
 from __future__ import annotations
 

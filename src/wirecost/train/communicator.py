@@ -118,31 +118,31 @@ class Communicator:
     def reduce_scatter(
         self,
         shard: torch.Tensor,
-        whole: torch.Tensor,
+        full: torch.Tensor,
         *,
         phase: Phase | None = None,
         asynchronous: bool = False,
     ) -> Pending:
-        """Sums `whole` over the group's n ranks, and keeps this rank's part of the sum.
+        """Sums `full` over the group's n ranks, and keeps this rank's part of the sum.
 
         Gloo has no reduce-scatter: it all-reduces and keeps a part, which moves twice the bytes. On a CPU,
         every rank therefore sends each other rank its part, which moves as many bytes as a ring, and sums in
         FP32.
 
         Args:
-            shard: receives this rank's part, with `elements` elements. It may be a view of that part of `whole`.
-            whole: this rank's summand, (n x elements,).
+            shard: receives this rank's part, with `elements` elements. It may be a view of that part of `full`.
+            full: this rank's summand, (n x elements,).
         """
         if self.size == 1:
-            shard.view(-1).copy_(whole.reshape(-1))
+            shard.view(-1).copy_(full.reshape(-1))
             return DONE
-        if whole.device.type == "cpu":
-            return self._exchange_and_sum(shard, whole, phase, asynchronous)
+        if full.device.type == "cpu":
+            return self._exchange_and_sum(shard, full, phase, asynchronous)
         return self._run(
             "reduce_scatter",
-            whole.nbytes,
+            full.nbytes,
             lambda: dist.reduce_scatter_tensor(
-                shard, whole, dist.ReduceOp.SUM, self.group.process_group, async_op=asynchronous
+                shard, full, dist.ReduceOp.SUM, self.group.process_group, async_op=asynchronous
             ),
             phase,
         )
@@ -150,7 +150,7 @@ class Communicator:
     def all_to_all(
         self,
         output: torch.Tensor,
-        whole: torch.Tensor,
+        source: torch.Tensor,
         *,
         sent: list[int] | None = None,
         received: list[int] | None = None,
@@ -164,36 +164,36 @@ class Communicator:
 
         Args:
             output: receives the parts that the ranks send to this one, in the group's order.
-            whole: this rank's parts. Part i goes to rank i of the group.
-            sent, received: the sizes of the parts of `whole` and `output` in their first dimension. None are equal
-                parts.
+            source: this rank's parts. Part i goes to rank i of the group.
+            sent, received: the sizes of the parts of `source` and `output` in their first dimension. None means
+                equal parts.
         """
         if self.size == 1:
-            output.view(-1).copy_(whole.reshape(-1))
+            output.view(-1).copy_(source.reshape(-1))
             return DONE
-        size_bytes = whole.nbytes
+        size_bytes = source.nbytes
         if sent is not None:
-            row_bytes = whole.element_size() * math.prod(whole.shape[1:])
+            row_bytes = source.element_size() * math.prod(source.shape[1:])
             others = sum(sent) - sent[self.group.index]
             size_bytes = round(others * row_bytes * self.size / (self.size - 1))
         return self._run(
             "all_to_all",
             size_bytes,
             lambda: dist.all_to_all_single(
-                output, whole, received, sent, self.group.process_group, async_op=asynchronous
+                output, source, received, sent, self.group.process_group, async_op=asynchronous
             ),
             phase,
         )
 
     def _exchange_and_sum(
-        self, shard: torch.Tensor, whole: torch.Tensor, phase: Phase | None, asynchronous: bool
+        self, shard: torch.Tensor, full: torch.Tensor, phase: Phase | None, asynchronous: bool
     ) -> Pending:
-        received = torch.empty_like(whole).view(-1)
+        received = torch.empty_like(full).view(-1)
         exchange = self._run(
             "reduce_scatter",
-            whole.nbytes,
+            full.nbytes,
             lambda: dist.all_to_all_single(
-                received, whole.reshape(-1), group=self.group.process_group, async_op=asynchronous
+                received, full.reshape(-1), group=self.group.process_group, async_op=asynchronous
             ),
             phase,
         )

@@ -100,25 +100,25 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
     with drawing_device(workload, device):
-        whole = build_model(workload)
+        full_model = build_model(workload)
     if groups.expert.size > 1:
         from wirecost.train.parallel.experts import apply_expert_parallel
 
-        apply_expert_parallel(whole, groups, recorder)
+        apply_expert_parallel(full_model, groups, recorder)
     if groups.tensor.size > 1:
         from wirecost.train.parallel.tensor.apply import apply_tensor_parallel
 
-        apply_tensor_parallel(plan, whole, groups, recorder)
+        apply_tensor_parallel(plan, full_model, groups, recorder)
     if groups.context.size > 1:
         from wirecost.train.parallel.context import apply_context_parallel
 
-        apply_context_parallel(whole, groups, recorder)
-    apply_recompute(plan, whole)
-    apply_compile(plan, whole, groups)
-    model: nn.Module = whole
+        apply_context_parallel(full_model, groups, recorder)
+    apply_recompute(plan, full_model)
+    apply_compile(plan, full_model, groups)
+    model: nn.Module = full_model
     tied = None
     if plan.pipeline_parallel > 1:
-        model, tied = cut(whole, plan, groups, recorder)
+        model, tied = cut(full_model, plan, groups, recorder)
     _to_precision(model, device, plan, masters=holds_masters(plan, groups))
     partial = PartialGradients(Communicator(groups.tensor, recorder))
     strategy = apply_data_parallel(plan, model, groups, recorder)

@@ -84,13 +84,13 @@ def train(
     on_engine(engine)
     loop = _Loop(engine, tokens, checkpoints)
     dist.barrier()
-    asked = end = max(loop.first, experiment.warmup + experiment.iterations)
+    requested = end = max(loop.first, experiment.warmup + experiment.iterations)
     yield from loop.iterations(loop.first, end)
     while experiment.min_time:
         yield from loop.settle(0)
         remaining_s = TIMEOUT_FRACTION * experiment.timeout - (monotonic() - started_s)
         remaining_s = min(remaining_s, experiment.min_time - sum(loop.measured_ns) * 1e-9)
-        extra = _extra_iterations(remaining_s, loop.measured_ns, asked + MAX_EXTRA_ITERATIONS - end)
+        extra = _extra_iterations(remaining_s, loop.measured_ns, requested + MAX_EXTRA_ITERATIONS - end)
         extra = _agreed(extra, device)
         if not extra:
             break

@@ -37,9 +37,9 @@ def full_parameters(engine: Engine) -> dict[str, torch.Tensor]:
 
 def _whole(parameter: Any, groups: Groups) -> torch.Tensor:
     tensor_shard = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-    whole = whole_parameter(tensor_shard.detach(), parameter, groups.tensor)
+    full = whole_parameter(tensor_shard.detach(), parameter, groups.tensor)
     if groups.expert.size == 1:
-        return whole
+        return full
     from wirecost.train.parallel.experts import whole_experts
 
-    return whole_experts(whole, parameter, groups)
+    return whole_experts(full, parameter, groups)

@@ -145,7 +145,7 @@ def test_a_jax_trace_is_split(shared: Path) -> None:
         ("20", "nccl_trace_rank_1.json", "Flight Recorder dump"), ("21", "empty.json", "nothing was recorded"),
         ("21", "empty_list.json", "nothing was recorded"), ("21", "horovod_timeline.json", "Horovod"),
         ("21", "memory_timeline.raw.json", "memory time line"), ("21", "nccl_profiler_plugin.json", "NCCL's profiler plugin"),
-        ("22", "input.json", r"no device events.*ProfilerActivity\.CUDA"), ("28", "", "can't tell its rank"),
+        ("22", "input.json", r"no device events.*ProfilerActivity\.CUDA"), ("28", "", "its rank is unknown"),
         ("23", "", "both claim rank 0; read one directory at a time"),
     ],
 )  # fmt: skip

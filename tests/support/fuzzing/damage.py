@@ -28,12 +28,12 @@ TOKENS = [
 
 
 def value(draw: random.Random) -> Any:
-    """A hostile value of any type."""
+    """Returns a hostile value of any type."""
     return copy.deepcopy(draw.choice(draw.choice((NUMBERS, NUMBERS, TEXTS, OTHERS))))
 
 
 def like(draw: random.Random, old: Any) -> Any:
-    """A hostile value of the same type, which gets past the first check."""
+    """Returns a hostile value of the same type, which passes the first check."""
     if isinstance(old, bool) or old is None:
         return not old
     if isinstance(old, int):
@@ -102,7 +102,7 @@ def text(draw: random.Random, base: bytes) -> bytes:
 
 
 def shown(number: Any) -> str:
-    """A number as text, also where Python refuses to write so many digits."""
+    """Returns a number as text, even if Python refuses to write that many digits."""
     if isinstance(number, int) and abs(number) >= 10**400:
         return ("-" if number < 0 else "") + "1" + "0" * round(math.log10(abs(number)))
     return str(number)
@@ -139,7 +139,7 @@ def _places(base: Any) -> Any:
 
 
 def json_text(base: Any) -> bytes:
-    """JSON, with numbers that Python itself refuses to write."""
+    """Returns JSON, including numbers that Python itself refuses to write."""
     if isinstance(base, dict):
         return b"{" + b",".join(json_text(str(k)) + b":" + json_text(v) for k, v in base.items()) + b"}"
     if isinstance(base, list | tuple):
@@ -154,5 +154,5 @@ def json_text(base: Any) -> bytes:
 
 
 def yaml_text(base: Any) -> bytes:
-    """Data as YAML in flow style, whose JSON this is but for surrogates."""
+    """Returns data as YAML in flow style, which is its JSON without surrogates."""
     return json_text(base).replace(b"\\ud800", b"\\u00e9")

@@ -331,7 +331,7 @@ scaling: [{kind: strong, global_batch: 16}]
 
 @cache
 def _store() -> dict[str, bytes]:
-    """The files of a store, by their path in it."""
+    """Returns the files of a store by their path in it."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as name:

@@ -86,7 +86,7 @@ def test_what_was_left_out_is_counted(tmp_path: Path) -> None:
     lines[at] = lines[at][:70]
     result = read(written(tmp_path, "\n".join(lines)))
     assert result.exit_code == 0
-    assert "1 row torn" in result.stderr
+    assert "1 row left out" in result.stderr
 
 
 @pytest.mark.parametrize("mixed", ["types (bfloat16, float)", "runs"])

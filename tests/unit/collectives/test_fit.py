@@ -64,8 +64,8 @@ def test_small_messages_that_get_faster_are_a_flat_piece() -> None:
         ([8, 16, 32, 64, 128], [1.0] * 5, "5 sizes"),
         ([8] * 10, [1.0] * 10, "1 sizes"),
         ([100, 110, 120, 130, 140, 150], [1.0] * 6, "16 times"),
-        (SIZES, [-1.0] * len(SIZES), "no measurement"),
-        (SIZES, [float("nan")] * len(SIZES), "no measurement"),
+        (SIZES, [-1.0] * len(SIZES), "not a measurement"),
+        (SIZES, [float("nan")] * len(SIZES), "not a measurement"),
     ],
 )
 def test_thin_data_are_refused(sizes: list[int], times: list[float], reason: str) -> None:
@@ -142,7 +142,7 @@ def test_a_refused_fit_is_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.needs_shared
 def test_median_error_on_published_measurements_left_out(shared: Path) -> None:
-    """The issue's target, 5 %, on every table of at least six sizes."""
+    """The target of 5 % holds on every table of at least six sizes."""
     import csv
 
     tables: dict[tuple[str, ...], list[tuple[int, float]]] = {}

@@ -41,7 +41,7 @@ def test_nobody_launched_it() -> None:
     ("backend", "environment", "said"),
     [
         ("mpi", {}, "mpirun -n 2 wirecost bench"),
-        (None, TORCHRUN | {"RANK": "x"}, "RANK is a number"),
+        (None, TORCHRUN | {"RANK": "x"}, "RANK must be a number"),
         (None, TORCHRUN | {"RANK": "4"}, "rank 4 of 4"),
         (None, TORCHRUN | {"LOCAL_WORLD_SIZE": "3"}, "as many ranks as the others"),
         (None, SLURM | {"SLURM_STEP_NUM_NODES": "3"}, "different numbers"),

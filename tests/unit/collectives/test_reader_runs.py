@@ -120,8 +120,8 @@ def test_wrong_results_in_scientific_notation() -> None:
     lines = table(footer="2 FAILED").splitlines()
     lines = [line[:-1] + "1e+06" if line.split()[:1] == [str(SIZES[3])] else line for line in lines]
     reading = read("\n".join(lines))
-    assert reading.corrupt[0] == "the benchmark itself says: out of bounds values: 2 FAILED"
-    assert "1000000 elements came out wrong; 1 of 24 results are wrong" in reading.corrupt[1]
+    assert reading.corrupt[0] == "the benchmark reports out of bounds values: 2 FAILED"
+    assert "1000000 elements are wrong; 1 of 24 results are wrong" in reading.corrupt[1]
 
 
 def test_failed_footer_alone_is_corrupt() -> None:
@@ -230,7 +230,7 @@ def test_lost_device_lines_leave_the_hosts_open() -> None:
 
 def test_a_collective_that_nothing_names_is_refused() -> None:
     unnamed = [line.replace(" sum ", " none ") for line in body(8)]
-    with pytest.raises(ResultFileError, match="which collective"):
+    with pytest.raises(ResultFileError, match="the collective is unknown"):
         read("\n".join([*devices(["a"] * 8), *HEADING, *unnamed]))
 
 
@@ -246,7 +246,7 @@ def test_a_collective_that_nothing_names_is_refused() -> None:
     ],
 )
 def test_other_programs_are_refused_by_name(text: str, program: str) -> None:
-    with pytest.raises(ResultFileError, match=f"this is {program}.* which is not read"):
+    with pytest.raises(ResultFileError, match=f"this is {program}.* which wirecost can't read"):
         read(text)
 
 

@@ -64,10 +64,10 @@ def test_the_defaults_are_those_of_trace(tmp_path: Path) -> None:
     assert found["speedup"]["value"] == 2
 
 
-def test_windows_that_are_scraps_are_refused(tmp_path: Path) -> None:
+def test_windows_that_are_parts_of_iterations_are_refused(tmp_path: Path) -> None:
     folder = job(tmp_path / "a", 1000)
     said = refused(folder, folder, "--window", "gpu")
-    assert "the first: the iterations of rank 0 cover 1" in said and "scraps" in said
+    assert "the first: the windows of rank 0 cover only 1" in said and "parts of iterations" in said
 
 
 def test_a_window_by_name_is_taken(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_recorded_windows_are_compared_by_shares_alone(tmp_path: Path) -> None:
     exposed = next(p for p in found["parts"] if p["part"] == "exposed_comm_ns")
     assert exposed["before_share"] == pytest.approx(0.25)
     mixed = compared(untold(tmp_path / "c", 10), job(tmp_path / "d", 500))
-    assert "the first recorded" in mixed["summary"][-1]
+    assert "the recording of the first" in mixed["summary"][-1]
 
 
 def test_two_experiments_are_compared_by_their_measurement(tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_what_one_study_alone_holds_is_named(tmp_path: Path) -> None:
 
 def test_a_study_is_not_compared_with_something_else(tmp_path: Path) -> None:
     invented_store(tmp_path / "a")
-    assert "is a study and" in refused(tmp_path / "a", job(tmp_path / "b", 500))
-    assert "is a study and" in refused(tmp_path / "b", tmp_path / "a")
+    assert "is a study but" in refused(tmp_path / "a", job(tmp_path / "b", 500))
+    assert "is a study but" in refused(tmp_path / "b", tmp_path / "a")
 
 
 def test_studies_without_a_common_experiment_are_refused(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_jsonl_there_and_back(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])  # killed while writing
     assert list(read_jsonl(path)) == ROWS[:1]
     path.write_text("{}\n")
-    with pytest.raises(WirecostError, match="line 1 is no sample"):
+    with pytest.raises(WirecostError, match="line 1 is not a sample"):
         list(read_jsonl(path))
 
 

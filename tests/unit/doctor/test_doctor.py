@@ -278,7 +278,7 @@ def test_members_of_a_bond_are_no_candidates(tree: Tree) -> None:
         ({"NCCL_IB_DISABLE": "1"}, Transport.TCP, "NCCL_IB_DISABLE=1 switches off RDMA"),
         ({"NCCL_NET": "Socket"}, Transport.TCP, None),
         ({"NCCL_NET_GDR_LEVEL": "LOC"}, Transport.RDMA, None),
-        ({"NCCL_IB_HCA": "=mlx5_7"}, Transport.RDMA_GDR, "leaves none of this machine's RDMA devices"),
+        ({"NCCL_IB_HCA": "=mlx5_7"}, Transport.RDMA_GDR, "excludes all of this machine's RDMA devices"),
         ({"NCCL_IB_HCA": "mlx5"}, Transport.RDMA_GDR, None),
     ],
 )

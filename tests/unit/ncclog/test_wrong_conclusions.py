@@ -76,8 +76,8 @@ def test_sockets_without_interface_line_are_not_called_ethernet() -> None:
         ("NET/IB : GPU Direct RDMA Disabled for GPU 0[0] / HCA 1 (distance 4 >= 2)", "NCCL_NET_GDR_LEVEL"),
         ("NCCL_NET_GDR_LEVEL set by environment to LOC", "NCCL_NET_GDR_LEVEL"),
         ("NCCL_IB_CUDA_SUPPORT set by environment to 0.", "NCCL_IB_CUDA_SUPPORT"),
-        ("DMA-BUF is available on GPU device 0", "doesn't say why"),  # noise, not proof
-        ("NET/Socket : GPU Direct RDMA Disabled for HCA 0 'eth0'", "doesn't say why"),  # of sockets, true always
+        ("DMA-BUF is available on GPU device 0", "gives no reason"),  # noise, not proof
+        ("NET/Socket : GPU Direct RDMA Disabled for HCA 0 'eth0'", "gives no reason"),  # of sockets, true always
     ],
 )
 def test_rdma_staged_through_host_memory_and_why(line: str, words: str) -> None:

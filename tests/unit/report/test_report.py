@@ -339,6 +339,6 @@ def test_counters_that_cannot_be_read_are_not_drawn(tmp_path: Path) -> None:
     counted = next(r for r in store.results() if r.experiment.ranks == 4)
     write_counters(counted.directory, [50, 5, 5, 0, 5, 5])
     (counted.directory / "counters.jsonl").write_text("junk\njunk\n")
-    with pytest.warns(DamagedResultWarning, match=r"not drawn: .*counters\.jsonl' line 1 is no sample"):
+    with pytest.warns(DamagedResultWarning, match=r"not drawn: .*counters\.jsonl' line 1 is not a sample"):
         names = [p.name for p in write_figures(read_report(tmp_path), tmp_path / "figures")]
     assert names == ["breakdown.png", "breakdown.svg", "comm_fraction.png", "comm_fraction.svg"]

@@ -70,7 +70,7 @@ def test_shipped_studies_are_valid(name: str) -> None:
         ("30 Mb/s", "fast", "networks[1].emulate.rate: a rate is written like '1 Gb/s', not 'fast'"),
         ("rate", "rat", "networks[1].emulate: unknown key 'rat' (did you mean 'rate'?); allowed: delay, rate, socket"),
         ("batch: 16", "batch: 15", "global_batch 15 does not divide over 2 data-parallel ranks; nearest that does: 14 or 16"),
-        ("[2, 4]", "[2, 96]", "96 emulated hosts can't exist; at most 64 do"),
+        ("[2, 4]", "[2, 96]", "96 emulated hosts are too many; use at most 64"),
         ("[2, 4]", "[2, 0]", "hosts[1]: 0 should be a number of hosts, or hosts x ranks on each, like 2x2"),
         ("[2, 4]", "[2, 2xx]", "hosts[1]: '2xx' should be a number of hosts, or hosts x ranks on each"),
         ("[2, 4]", "[]", "hosts: "),

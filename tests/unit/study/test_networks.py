@@ -111,5 +111,5 @@ def test_wrong_sums_are_no_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyP
         networks, "run_each", lambda requests, done, failed, **_: done(0, BenchNetwork(name="x", emulated=True), [row(64, 2, wrong=3)])
     )  # fmt: skip
     benchmark(store, [site], lambda site, why: None)
-    assert why_not(store, site) == "3 elements came out wrong"
+    assert why_not(store, site) == "3 elements are wrong"
     assert read_benchmark(store, site) is None

@@ -76,7 +76,7 @@ def test_a_run_without_counters_has_none(tmp_path: Path) -> None:
 def test_what_can_not_be_read_is_named(tmp_path: Path) -> None:
     write_counters(tmp_path, [5, 5, 5, 5, 5, 5])
     (tmp_path / "counters.jsonl").write_text('{"kind": 3}\n')
-    with pytest.raises(StoreError, match=r"counters\.jsonl' line 1 is no sample"):
+    with pytest.raises(StoreError, match=r"counters\.jsonl' line 1 is not a sample"):
         read_over_time(tmp_path)
     write_counters(tmp_path, [5, 5, 5, 5, 5, 5])
     (tmp_path / "samples" / "rank-0.jsonl").write_text("[]\n")

@@ -74,8 +74,8 @@ def test_hidden_and_exposed_communication_of_every_rank(tmp_path: Path) -> None:
     ("events", "reason"),
     [
         (step(1, gpu=False) + step(2, gpu=False), "no device time line in the trace"),
-        (step(1), "the trace holds 1 whole iterations of 2"),
-        (step(1, comm=False) + step(2, comm=False), "show no communication"),
+        (step(1), "the trace holds 1 complete iterations of 2"),
+        (step(1, comm=False) + step(2, comm=False), "have no communication"),
         (step(1) + step(2) + [{**step(2)[-1], "cat": "surprise"}], "unknown category"),
     ],
 )

@@ -100,7 +100,7 @@ def test_each_device_can_be_told_its_rank(tmp_path: Path) -> None:
     (tmp_path / "rank7.json").write_bytes(
         Timeline(rank=7, world=8).text().replace(b'"traceEvents": []', b'"traceEvents": [' + _event() + b"]")
     )
-    with pytest.raises(TraceError, match="can't tell its rank"):
+    with pytest.raises(TraceError, match="its rank is unknown"):
         read(tmp_path)
     told = [f"{path.name} (device [[]TP0{r}] 0)={r}" for r in (0, 1)]
     assert [t.rank for t in read(tmp_path, ranks=told).traces] == [0, 1, 7]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wirecost.trace.identity import distributed_info, parse_told, rank_by_name, rank_told
+from wirecost.trace.identity import distributed_info, parse_rank_options, rank_by_name, rank_by_option
 from wirecost.trace.source import TraceError
 
 
@@ -33,14 +33,14 @@ def test_distributed_info_that_is_no_object() -> None:
     assert distributed_info({}) == {}
 
 
-def test_told_ranks() -> None:
-    told = parse_told(["a=b.json=3", "*.host2.*=2"])
-    assert rank_told("/x/a=b.json", told) == 3
-    assert rank_told("t.host2.json", told) == 2
-    assert rank_told("other.json", told) is None
+def test_ranks_by_option() -> None:
+    options = parse_rank_options(["a=b.json=3", "*.host2.*=2"])
+    assert rank_by_option("/x/a=b.json", options) == 3
+    assert rank_by_option("t.host2.json", options) == 2
+    assert rank_by_option("other.json", options) is None
 
 
 @pytest.mark.parametrize("text", ["a.json", "=3", "a=-1", "a=x", "a=99999999999", "a=²"])
-def test_what_is_no_told_rank(text: str) -> None:
+def test_an_invalid_rank_option_is_refused(text: str) -> None:
     with pytest.raises(TraceError, match="FILE=RANK"):
-        parse_told([text])
+        parse_rank_options([text])

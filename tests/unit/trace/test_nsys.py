@@ -160,8 +160,8 @@ def test_more_rows_or_text_than_the_file_holds(tmp_path: Path, monkeypatch: pyte
 
     path = export(tmp_path / "rank0.sqlite")
     for name, value, words in (
-        ("_ROW_BYTES", 10**9, "more rows than it can hold"),
-        ("_LEAST_TEXT_BYTES", -(10**6), "more text than it can hold"),
+        ("_ROW_BYTES", 10**9, "more rows than a file of its size can hold"),
+        ("_LEAST_TEXT_BYTES", -(10**6), "more text than a file of its size can hold"),
         ("_LEAST_STEPS", -(10**9), "interrupted"),
     ):
         with monkeypatch.context() as patch:

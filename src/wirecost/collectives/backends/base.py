@@ -1,4 +1,4 @@
-"""What a communication library must do to be measured."""
+"""The interface of a communication library that can be measured."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class Communicator(Protocol):
-    """A process group from one of its ranks. Ranks are the group's own, 0..size-1.
+    """A process group as seen by one of its ranks. Rank numbers are the group's own, 0..size-1.
 
-    Tensors are flat. `receive` and `send` may be one tensor (for all-gather and reduce-scatter, the smaller a
-    part of the larger): that is in place. A call may return before its work is done, in order on the current
-    stream; `synchronize` waits for all of it.
+    Tensors are flat. A call is in place if `receive` and `send` are one tensor (for all-gather and reduce-scatter,
+    if the smaller is a part of the larger). A call may return before its work is done; the work runs in order on
+    the current stream, and `synchronize` waits for all of it.
     """
 
     rank: int
@@ -31,7 +31,7 @@ class Communicator(Protocol):
     def receive(self, buffer: torch.Tensor, source: int) -> None: ...
 
     def recorded(self, body: Callable[[], None]) -> Callable[[], None]:
-        """What `body` issues, to be issued again and again with the least of the host's time."""
+        """Returns a function that repeats the calls that `body` makes, with as little host time as possible."""
         ...
 
     def barrier(self) -> None:
@@ -44,13 +44,13 @@ class Communicator(Protocol):
 
 @runtime_checkable
 class Repeatable(Protocol):
-    """A call that can be made many times with less of the host's time than a loop takes."""
+    """A call that can be repeated with less host time than a loop takes."""
 
     def times(self, count: int) -> None: ...
 
 
 class Recorder:
-    """Implements `recorded` for a communicator whose methods hand every call to `_do`."""
+    """Implements `recorded` for a communicator whose methods pass every call to `_do`."""
 
     _recording: list[Callable[[], object]] | None = None
 

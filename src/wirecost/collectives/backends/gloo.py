@@ -1,6 +1,6 @@
-"""gloo, through torch.distributed as training on processors uses it. Calls return when they are done.
+"""gloo through torch.distributed, as training on CPUs uses it. Calls return when they are done.
 
-gloo reduces and broadcasts in place only: out of place is a copy first, and its time counts.
+gloo reduces and broadcasts in place only. An out-of-place call makes a copy first, and the copy's time counts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GlooCommunicator:
         dist.all_to_all_single(receive, send, group=self.group)
 
     def exchange(self, receive: torch.Tensor, send: torch.Tensor, *, to: int, source: int) -> None:
-        # Receives first: what arrives before its receive is posted waits for it.
+        # Post the receive first: a message that arrives before its receive is posted has to wait.
         pending = [
             dist.irecv(receive, self.ranks[source], group=self.group),
             dist.isend(send, self.ranks[to], group=self.group),

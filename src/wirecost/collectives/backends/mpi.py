@@ -1,7 +1,7 @@
-"""MPI through mpi4py, on buffers that processors see. Calls return when they are done.
+"""MPI through mpi4py, on buffers in CPU memory. Calls return when they are done.
 
-MPI's in-place reduce-scatter leaves its part at the buffer's start, and a broadcast has one buffer only: where
-the part belongs elsewhere, or the data come from another buffer, a copy is made and its time counts.
+MPI's in-place reduce-scatter leaves its result at the start of the buffer, and a broadcast has a single buffer. If
+the result belongs elsewhere, or the data come from another buffer, a copy is made, and the copy's time counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MpiCommunicator(Recorder):
         self._op = OPS[redop]
 
     def _spec(self, tensor: torch.Tensor) -> list[Any]:
-        """mpi4py's description of a buffer; shares the tensor's memory."""
+        """Returns mpi4py's description of a buffer, which shares the tensor's memory."""
         return [tensor.numpy(), tensor.numel(), self._type]
 
     def all_reduce(self, receive: torch.Tensor, send: torch.Tensor) -> None:
@@ -41,9 +41,9 @@ class MpiCommunicator(Recorder):
 
     def all_gather(self, receive: torch.Tensor, send: torch.Tensor) -> None:
         source = MPI.IN_PLACE if _shared(receive, send) else self._spec(send)
-        # Each rank's part counts, not the whole.
-        whole = [receive.numpy(), receive.numel() // self.size, self._type]
-        self._do(partial(self.comm.Allgather, source, whole))
+        # MPI takes the element count of one rank's part, not of the whole buffer.
+        target = [receive.numpy(), receive.numel() // self.size, self._type]
+        self._do(partial(self.comm.Allgather, source, target))
 
     def reduce_scatter(self, receive: torch.Tensor, send: torch.Tensor) -> None:
         if not _shared(receive, send):
@@ -93,5 +93,5 @@ class MpiCommunicator(Recorder):
 
 
 def _shared(receive: torch.Tensor, send: torch.Tensor) -> bool:
-    """Whether one is a part of the other."""
+    """Returns whether the tensors share their storage."""
     return receive.untyped_storage().data_ptr() == send.untyped_storage().data_ptr()

@@ -1,4 +1,4 @@
-"""NCCL, called directly: a call through torch.distributed costs more time than a small message takes.
+"""NCCL, called directly, because a call through torch.distributed takes longer than a small message.
 
 The library is the one that PyTorch has loaded. Signatures and numbers are those of nccl.h.
 """
@@ -22,7 +22,7 @@ UINT8 = 1  # ncclDataType_t
 
 
 class NcclError(RuntimeError):
-    """A call that NCCL refused or that failed."""
+    """Raised if a call of NCCL returns an error code."""
 
 
 class _UniqueId(ctypes.Structure):
@@ -30,13 +30,12 @@ class _UniqueId(ctypes.Structure):
 
 
 def load() -> ctypes.CDLL:
-    """Raises UnsupportedError where there is no NCCL."""
+    """Loads NCCL and declares its functions. Raises UnsupportedError if the library is missing."""
     try:
         library = ctypes.CDLL("libnccl.so.2")
     except OSError as error:
         raise UnsupportedError(
-            "backend nccl needs libnccl.so.2, which PyTorch for CUDA brings along; "
-            "install that, or use --backend gloo"
+            "backend nccl needs libnccl.so.2; install PyTorch for CUDA, which contains it, or use --backend gloo"
         ) from error
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     signatures = {
@@ -61,12 +60,14 @@ def load() -> ctypes.CDLL:
 
 
 class PreparedCall:
-    """A call whose arguments are converted once: at 10 µs a message, the microsecond that ctypes takes to convert
-    seven of them counts, and so does Python's own loop.
+    """A call whose arguments are converted once.
+
+    A small message takes about 10 µs. The microsecond that ctypes takes to convert seven arguments would distort
+    its time, and so would Python's own loop.
 
     Args:
-        function: without `argtypes`, which would convert them again.
-        check: told of its return codes.
+        function: a function without `argtypes`, which would convert the arguments again.
+        check: called with each return code.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class PreparedCall:
         self.check(self.function(*self.arguments))
 
     def times(self, count: int) -> None:
-        # No code is negative (ncclResult_t), ncclSuccess is 0.
+        # ncclSuccess is 0 and no code of ncclResult_t is negative.
         self.check(max(starmap(self.function, repeat(self.arguments, count)), default=0))
 
 
@@ -86,8 +87,8 @@ class NcclCommunicator(Recorder):
     """Implements `Communicator` on the current CUDA device and stream.
 
     Args:
-        share: gives rank 0's bytes to every rank of the group.
-        nccl_dtype: ncclDataType_t of every tensor that will be passed.
+        share: passes rank 0's bytes to every rank of the group and returns them.
+        nccl_dtype: the ncclDataType_t of all tensors that will be passed.
     """
 
     def __init__(
@@ -100,8 +101,8 @@ class NcclCommunicator(Recorder):
         unique = _UniqueId()
         if rank == 0:
             self._check(self._lib.ncclGetUniqueId(ctypes.byref(unique)))
-        told = share(bytes(unique) if rank == 0 else None)
-        unique = _UniqueId.from_buffer_copy(told)
+        unique_bytes = share(bytes(unique) if rank == 0 else None)
+        unique = _UniqueId.from_buffer_copy(unique_bytes)
         comm = ctypes.c_void_p()
         self._check(self._lib.ncclCommInitRank(ctypes.byref(comm), size, unique, rank))
         self._comm = comm.value
@@ -109,7 +110,9 @@ class NcclCommunicator(Recorder):
 
     def _check(self, code: int) -> None:
         if code:
-            raise NcclError(f"NCCL: {self._lib.ncclGetErrorString(code).decode()} (NCCL_DEBUG=WARN tells more)")
+            raise NcclError(
+                f"NCCL: {self._lib.ncclGetErrorString(code).decode()} (set NCCL_DEBUG=WARN for details)"
+            )
 
     def _issue(self, name: str, *arguments: int | None) -> None:
         kinds = getattr(self._lib, name).argtypes
@@ -137,7 +140,7 @@ class NcclCommunicator(Recorder):
         self._issue("ncclReduce", *where, self._dtype, self._op, root, self._comm, self._stream)
 
     def all_to_all(self, receive: torch.Tensor, send: torch.Tensor) -> None:
-        # Older versions of NCCL have no call of their own for it: a send and a receive for each pair.
+        # Older versions of NCCL have no all-to-all, so this issues a send and a receive for each pair.
         self._issue("ncclGroupStart")
         for peer, (to, source) in enumerate(zip(send.chunk(self.size), receive.chunk(self.size), strict=True)):
             self.send(to, peer)
@@ -157,7 +160,7 @@ class NcclCommunicator(Recorder):
         self._issue("ncclRecv", buffer.data_ptr(), buffer.numel(), self._dtype, source, self._comm, self._stream)
 
     def barrier(self) -> None:
-        # NCCL has none; what stands in for it everywhere is an all-reduce of one byte that the host waits for.
+        # NCCL has no barrier. The usual substitute is an all-reduce of one byte that the host waits for.
         at = self._token.data_ptr()
         self._issue("ncclAllReduce", at, at, 1, UINT8, SUM, self._comm, self._stream)
         self.synchronize()

@@ -1,4 +1,4 @@
-"""Results of benchmarks as tables: nccl-tests' and rccl-tests' text and JSON, OSU's text, our own JSON."""
+"""Reads benchmark results: text and JSON of nccl-tests and rccl-tests, text of OSU, and wirecost's own JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MAX_BYTES = 64 << 20
 
 
 def read_results(path: Path, *, ranks: int | None = None) -> Reading:
-    """Reads one file, whichever of the formats it has.
+    """Reads one file in any of the supported formats.
 
     Args:
-        ranks: the size of the process group, for a file that does not tell it (OSU's never do).
+        ranks: the size of the process group, for a file that does not give it (OSU's output never does).
 
     Raises:
         ResultFileError: one line that names the file and what is wrong with it.
@@ -31,14 +31,15 @@ def read_results(path: Path, *, ranks: int | None = None) -> Reading:
 
 
 def parse_results(text: str, where: str, *, ranks: int | None = None) -> Reading:
-    """`read_results` on text; `where` names it in errors."""
+    """Reads results from text as `read_results` does from a file. `where` names the text in errors."""
     text = text.removeprefix("\ufeff")
     try:
         return _parse(text, where, ranks)
     except ResultFileError:
         if (program := foreign.program_of(text)) is not None and "busbw" not in text:
             raise ResultFileError(
-                f"{where}: this is {program} output, which is not read; nccl-tests', rccl-tests' and OSU's are"
+                f"{where}: this is {program} output, which wirecost can't read; it reads the output of "
+                "nccl-tests, rccl-tests and the OSU micro-benchmarks"
             ) from None
         raise
 
@@ -51,7 +52,7 @@ def _parse(text: str, where: str, ranks: int | None) -> Reading:
             return own_json.parse(text, where)
         if isinstance(data, dict | list):
             return nccl_json.parse(data, where, ranks=ranks)
-    # Lines of a collector and tags of a launcher begin with brackets too.
+    # Lines of a log collector and tags of a launcher begin with brackets too.
     try:
         if (title := osu.TITLE.search(text)) is not None and "busbw" not in text[title.start() :]:
             return osu.parse(text, where, ranks=ranks)
@@ -63,7 +64,7 @@ def _parse(text: str, where: str, ranks: int | None) -> Reading:
 
 
 def _decoded(text: str) -> tuple[Any, str]:
-    """The JSON value that a whole text is, or None and why it isn't."""
+    """Returns the JSON value of a text and an empty string, or None and the parser's message."""
     try:
         return json.loads(text), ""
     except (ValueError, RecursionError) as error:

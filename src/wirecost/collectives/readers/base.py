@@ -1,4 +1,4 @@
-"""What every reader gives, and the checks that every number from outside passes."""
+"""The result types of all readers, and the checks of numbers that come from outside."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from wirecost.text import printable
 
 MAX_RANKS = 1 << 22
 LONGEST_NUMBER = 40
-"""Characters of a number that a benchmark prints."""
+"""The most characters of a printed number."""
 SMALLEST, LARGEST = 1e-6, 1e15
-"""Of a time in microseconds or a rate: a picosecond, 30 years."""
+"""Limits of a time in microseconds (a picosecond, 30 years) and of a rate."""
 MOST_BYTES_PER_NS = 1e9
 
 
 class ResultFileError(WirecostError):
-    """A file that holds no benchmark results, or not all that is needed of them."""
+    """Raised for a file without benchmark results, or with results that lack something needed."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Table:
     """Rows that were measured together: one collective, one group size, one element type.
 
     Attributes:
-        groups: how many groups of `ranks` ranks ran at once; the times are of one of them.
-        hosts: machines that all these ranks were on; None where the file doesn't tell.
-        span: machines that one of the groups was on; None where the file doesn't tell, or they differ.
-        gpu: the GPU's name as the benchmark printed it; None where it didn't or there are several kinds.
+        groups: how many groups of `ranks` ranks ran at once; the times are those of one group.
+        hosts: number of machines over all ranks; None if the file doesn't give it.
+        span: number of machines of one group; None if the file doesn't give it or the groups differ.
+        gpu: the GPU's name as the benchmark printed it; None if it printed none or several.
     """
 
     rows: tuple[Row, ...]
@@ -57,12 +57,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Reading:
-    """Tables from a file.
+    """The tables of a file.
 
     Attributes:
-        ignored: lines of tables that could not be used: torn by other output, or at odds with themselves.
-        diagnostics: what was read otherwise than printed, or left out, and why.
-        corrupt: one line each on results that the benchmark itself found wrong.
+        ignored: number of table rows that could not be used, because other output interrupts them or their
+            values contradict each other.
+        diagnostics: tell which values were corrected or left out, and why.
+        corrupt: one line for each result that the benchmark itself found wrong.
     """
 
     source: str
@@ -77,23 +78,23 @@ class Reading:
 
     @property
     def every_diagnostic(self) -> tuple[Diagnostic, ...]:
-        """The diagnostics, with those of rows that were left out and of results that are wrong."""
+        """The diagnostics, including those for rows that were left out and for wrong results."""
         every = [*self.diagnostics]
         if self.ignored:
             rows = "1 row" if self.ignored == 1 else f"{self.ignored} rows"
-            message = f"{rows} torn or at odds with themselves, left out"
+            message = f"{rows} left out: interrupted by other output, or with values that contradict each other"
             every.append(diagnostic("rows_left_out", message, count=self.ignored))
         every += [diagnostic("corrupt_results", f"CORRUPT RESULTS: {words}") for words in self.corrupt]
         return tuple(every)
 
     @property
     def hosts(self) -> int | None:
-        """The number of machines, where it is the same for all tables."""
+        """The number of machines if it is the same for all tables, else None."""
         return _common(table.hosts for table in self.tables)
 
     @property
     def groups(self) -> int:
-        """The number of groups that ran at once, where it is the same for all tables, else 1."""
+        """The number of groups that ran at once if it is the same for all tables, else 1."""
         return _common(table.groups for table in self.tables) or 1
 
 
@@ -111,20 +112,20 @@ def tables_of(
     span: int | None = None,
 ) -> list[Table]:
     """Sorts rows of one run into tables, by collective, ranks and element type."""
-    found: dict[tuple[str, int, str], list[Row]] = {}
+    rows_of: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
-        found.setdefault((row.collective, row.ranks, row.dtype), []).append(row)
-    return [Table(tuple(mine), hosts, groups, gpu, span) for mine in found.values()]
+        rows_of.setdefault((row.collective, row.ranks, row.dtype), []).append(row)
+    return [Table(tuple(table_rows), hosts, groups, gpu, span) for table_rows in rows_of.values()]
 
 
 def positive(text: object) -> float | None:
-    """A finite number above 0, else None ('N/A', 'nan', a negative time)."""
+    """Returns a finite number above 0; None for anything else ('N/A', 'nan', a negative time)."""
     value = number(text)
     return value if value is not None and value > 0 else None
 
 
 def number(text: object) -> float | None:
-    """A finite number, else None."""
+    """Returns a finite number between the limits of a time or rate, or 0; None for anything else."""
     if not isinstance(text, str | int | float) or isinstance(text, bool):
         return None
     if isinstance(text, str) and len(text) > LONGEST_NUMBER:
@@ -137,7 +138,7 @@ def number(text: object) -> float | None:
 
 
 def check_rows(rows: Iterable[Row], where: str) -> None:
-    """Raises ResultFileError for a row of our own JSON that no measurement can give."""
+    """Raises ResultFileError for a row of wirecost's own JSON whose values are impossible."""
     for index, row in enumerate(rows):
         if row.collective not in COLLECTIVES and row.collective != BARRIER:
             raise ResultFileError(f"{where}: rows.{index}: {one_of('collective', row.collective, COLLECTIVES)}")
@@ -145,11 +146,11 @@ def check_rows(rows: Iterable[Row], where: str) -> None:
         sound = all(t is None or SMALLEST <= t <= LARGEST * 1e3 for t in times)
         sound = sound and row.size_bytes / row.time_ns <= MOST_BYTES_PER_NS
         if not (sound and 0 < row.ranks <= MAX_RANKS and 0 <= row.size_bytes < 2**63 and 0 <= row.count < 2**63):
-            raise ResultFileError(f"{where}: rows.{index}: a size, time or number of ranks can't be")
+            raise ResultFileError(f"{where}: rows.{index}: impossible size, time or number of ranks")
 
 
 def whole(text: object) -> int | None:
-    """A whole number of at least 0 that a size can be, else None."""
+    """Returns a non-negative integer below 2^63; None for anything else."""
     if isinstance(text, bool):
         return None
     if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 18:
@@ -160,13 +161,16 @@ def whole(text: object) -> int | None:
 
 
 def count_of(text: object) -> int | None:
-    """A count that may be printed as 1e+06, else None. A huge one keeps its size, not its digits."""
+    """Returns a non-negative count, which may be printed as 1e+06; None for anything else.
+
+    A count above a million may lose its last digits.
+    """
     value = number(text)
     return int(value) if value is not None and value >= 0 and (value.is_integer() or value > 1e6) else None
 
 
 class _Details(TypedDict, total=False):
-    """What not every source tells of a row."""
+    """Properties of a row that only some sources give."""
 
     count: int
     dtype: str
@@ -185,7 +189,7 @@ def row(
     percentiles_us: tuple[float | None, float | None, float | None] = (None, None, None),
     **details: Unpack[_Details],
 ) -> Row:
-    """A row whose bandwidths follow from size and time, so that every source's mean the same."""
+    """Returns a row whose bandwidths are computed from size and time, so that all sources are comparable."""
     time_ns = time_us * 1e3
     algbw = size_bytes / time_ns * 1e9 if size_bytes else None
     factor = bus_factor(collective, ranks)

@@ -1,10 +1,10 @@
-"""Other programs' output, told by name so that it can be refused by name."""
+"""Recognises the output of other programs, so that the refusal can name the program."""
 
 from __future__ import annotations
 
 import re
 
-# (what the program is called, what its output holds)
+# (name of the program in the genitive, pattern in its output)
 _PROGRAMS = (
     (
         "perftest's (ib_write_bw, ib_send_lat, ...)",
@@ -30,6 +30,6 @@ _LOOKED_AT = 1 << 20
 
 
 def program_of(text: str) -> str | None:
-    """Whose output a text is, in the genitive, where it is another program's that is known; else None."""
+    """Returns the name, in the genitive, of the known other program that printed a text; else None."""
     head = text[:_LOOKED_AT]
     return next((name for name, pattern in _PATTERNS if pattern.search(head) is not None), None)

@@ -1,4 +1,4 @@
-"""The lines that a benchmark printed, without what launchers, collectors and terminals put around them."""
+"""Restores the lines that a benchmark printed: removes what launchers, log collectors and terminals added."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from wirecost.ncclog.wrapping import Decoder, Prefixes, peel
 
-# How a benchmark's own lines begin; what stands before them there stands before its other lines, too.
+# How a benchmark's own lines begin. Text before such a line is a prefix of its other lines too.
 _OWN = re.compile(
     r"#?\s*nThreads?:? \d+ nGpus|#\s*(?:Using devices|nccl-tests version|Collective test|Out of bounds|Rank +\d+ )"
     r"|#\s+(?:size|bytes)\s+(?:count|N)\s|# OSU |# Size\s|# wirecost "
@@ -14,13 +14,13 @@ _OWN = re.compile(
 
 
 def decode(data: bytes) -> str:
-    """The text of a file in any encoding that is told by its mark or its NULs; UTF-8 otherwise."""
+    """Returns the text of a file. Detects its encoding by byte order mark or NULs; the default is UTF-8."""
     decoder = Decoder()
     return (decoder.feed(data) + decoder.end()).decode("utf-8", "replace")
 
 
 def bare_lines(text: str) -> list[str]:
-    """The lines of a text, each as the benchmark printed it. A line of a wrapper can hold several, or none."""
+    """Returns the lines of a text as the benchmark printed them. One wrapped line can hold several, or none."""
     peeled: list[str] = []
     for line in text.splitlines():
         parts = peel(line.encode("utf-8", "surrogateescape"))

@@ -27,15 +27,15 @@ from wirecost.errors import SpecError
 
 
 def parse(data: Any, where: str, *, ranks: int | None = None) -> Reading:
-    """Reads decoded JSON. Raises ResultFileError."""
+    """Reads decoded JSON of nccl-tests or rccl-tests. Raises ResultFileError if it has no usable result."""
     if isinstance(data, list):
         return _parse_list(data, where, ranks)
     if not isinstance(data, dict) or not isinstance(data.get("results"), list):
-        raise ResultFileError(f"{where}: JSON, but not nccl-tests': it has no list 'results'")
+        raise ResultFileError(f"{where}: this JSON is not nccl-tests' output: it has no list 'results'")
     collective = _collective(data, where)
     config = _dict(data.get("config"))
     listed = [d for d in _list(config.get("devices")) if isinstance(d, dict)]
-    # Each process lists one device, whatever number it drives.
+    # Each process lists one device, even if it drives several.
     per_process = (whole(config.get("nthreads")) or 1) * (whole(config.get("ngpus")) or 1)
     devices = Devices()
     for process, device in enumerate(listed):
@@ -52,38 +52,38 @@ def parse(data: Any, where: str, *, ranks: int | None = None) -> Reading:
     for result, mode, body in bodies:
         if not body:
             continue
-        made = _row(result, mode, body, collective, size.ranks)
-        ignored += made is None
-        rows += [made] if made is not None else []
+        parsed = _row(result, mode, body, collective, size.ranks)
+        ignored += parsed is None
+        rows += [parsed] if parsed is not None else []
     if any("cpu_time" in body for _, _, body in bodies):
-        message = "the times are the CPU's, of the launch (-C): times here are size over alg_bw"
+        message = "the file gives the CPU's launch times (-C); times shown here are size over alg_bw"
         diagnostics.append(diagnostic("cpu_times", message))
     if not rows:
-        raise ResultFileError(f"{where}: nccl-tests' JSON without a result whose size, time and bandwidths agree")
+        raise ResultFileError(f"{where}: nccl-tests' JSON has no result whose size, time and bandwidths agree")
     tables = tables_of(rows, hosts=devices.hosts, groups=size.groups, gpu=devices.gpu, span=devices.span)
     return Reading(where, tuple(tables), ignored, tuple(diagnostics), tuple(_corrupt(data, rows)))
 
 
 def _corrupt(data: dict[str, Any], rows: list[Row]) -> list[str]:
-    found = []
+    corrupt = []
     if wrong := [r for r in rows if r.wrong]:
-        found.append(
-            f"{wrong[0].collective} of {wrong[0].size_bytes} B: {wrong[0].wrong} elements came out wrong; "
+        corrupt.append(
+            f"{wrong[0].collective} of {wrong[0].size_bytes} B: {wrong[0].wrong} elements are wrong; "
             f"{len(wrong)} of {len(rows)} results are wrong"
         )
     bounds = count_of(_dict(data.get("out_of_bounds")).get("count"))
     if bounds:
-        found.append(f"the benchmark itself says: {bounds} values out of bounds")
-    return found
+        corrupt.append(f"the benchmark reports {bounds} values out of bounds")
+    return corrupt
 
 
 def _pairs(bodies: list[tuple[dict[str, Any], Mode, dict[str, Any]]]) -> list[tuple[Printed, Printed]]:
-    found = []
+    pairs = []
     for _, _, body in bodies:
         algbw, busbw = _printed(body.get("alg_bw")), _printed(body.get("bus_bw"))
         if algbw is not None and busbw is not None and algbw.value > 0:
-            found.append((algbw, busbw))
-    return found
+            pairs.append((algbw, busbw))
+    return pairs
 
 
 def _collective(data: dict[str, Any], where: str) -> str:
@@ -91,7 +91,7 @@ def _collective(data: dict[str, Any], where: str) -> str:
     program = PurePath(str(arguments[0])).name if arguments else ""
     name = _name(program.removesuffix("_mpi"))
     if name is None:
-        raise ResultFileError(f"{where}: can't tell which collective this is from 'args'")
+        raise ResultFileError(f"{where}: 'args' does not name a known collective")
     return name
 
 
@@ -107,7 +107,7 @@ def _name(text: str) -> str | None:
 
 
 def _row(result: dict[str, Any], mode: Mode, body: dict[str, Any], collective: str, ranks: int) -> Row | None:
-    """One mode's row, or None where it is at odds with itself."""
+    """Returns the row of one mode; None if its values are missing or contradict each other."""
     size, count = whole(result.get("size")), whole(result.get("count"))
     algbw, time = _printed(body.get("alg_bw")), _printed(body.get("time"))
     busbw = _printed(body.get("bus_bw"))
@@ -142,7 +142,7 @@ def _row(result: dict[str, Any], mode: Mode, body: dict[str, Any], collective: s
 
 
 def _parse_list(data: list[Any], where: str, ranks: int | None) -> Reading:
-    """rccl-tests' JSON: one object for each size and mode. Raises ResultFileError."""
+    """Reads rccl-tests' JSON: one object for each size and mode. Raises ResultFileError."""
     rows: list[Row] = []
     ignored = 0
     hosts: set[int] = set()
@@ -154,7 +154,7 @@ def _parse_list(data: list[Any], where: str, ranks: int | None) -> Reading:
             ignored += 1
             continue
         if n is None:
-            raise ResultFileError(f"{where}: can't tell how many ranks took part; say it: --ranks N")
+            raise ResultFileError(f"{where}: the number of ranks is unknown; give it with --ranks N")
         if n < 2 or (algbw is not None and not agree(size, time, algbw)):
             ignored += 1
             continue
@@ -171,13 +171,15 @@ def _parse_list(data: list[Any], where: str, ranks: int | None) -> Reading:
             )
         )
     if not rows:
-        raise ResultFileError(f"{where}: a list in JSON, but not of rccl-tests' results (name, size, time, algBw)")
+        raise ResultFileError(
+            f"{where}: this JSON list has no usable rccl-tests result (an object with name, size, time, algBw)"
+        )
     nodes = hosts.pop() if len(hosts) == 1 else 0
     return Reading(where, tuple(tables_of(rows, hosts=nodes or None)), ignored, (), tuple(_corrupt({}, rows)))
 
 
 def _printed(value: object) -> Printed | None:
-    """A number with what its digits in the file leave open. Zeros at its end are lost, which leaves more open."""
+    """Returns a number with its rounding error; JSON drops trailing zeros, so the error may be overestimated."""
     return printed(repr(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -1,7 +1,8 @@
-"""nccl-tests' and rccl-tests' text, of any version, of several runs in one file.
+"""Reads text of nccl-tests and rccl-tests, of any version, also of several runs in one file.
 
-With and without the root column, per-iteration columns, groups (NCCL_TESTS_SPLIT), CPU time (-C), cycles, several
-types; version 1.x, whose times are in ms. https://github.com/NVIDIA/nccl-tests, src/util.cu (writeResultHeader,
+It reads tables with and without the root column, per-iteration columns, groups (NCCL_TESTS_SPLIT), CPU time (-C),
+cycles and several types, and those of version 1.x, whose times are in ms. The formats are defined in
+https://github.com/NVIDIA/nccl-tests, src/util.cu (writeResultHeader,
 writeBenchmarkLineBody) and before 2.17 src/common.cu; https://github.com/ROCm/rccl-tests, src/common.cu.
 """
 
@@ -42,19 +43,19 @@ BOUNDS = re.compile(r"^#?\s*Out of bounds values\s*:\s*(\S+)\s*(\w*)")
 PLACE = re.compile(r"out-of-place|in-place")
 PLACES = {"out-of-place": Mode.OUT_OF_PLACE, "in-place": Mode.IN_PLACE}
 NEAR = 2
-"""Lines between a heading and the one above it that names the modes."""
+"""The most lines between a heading and the line above it that names the modes."""
 ITEM_BYTES = {
     "int8": 1, "uint8": 1, "char": 1, "half": 2, "bfloat16": 2, "float": 4, "int32": 4, "uint32": 4, "int": 4,
     "double": 8, "int64": 8, "uint64": 8,
 }  # fmt: skip
 MILLISECONDS = 1e3  # us
 LEAST_ALGBW = 0.5
-"""GB/s: below it two decimals of algbw tell a time worse than within 1 %."""
+"""In GB/s. Below it, a time computed from an algbw with two decimals is off by more than 1 %."""
 
 
 @dataclass
 class _Run:
-    """One start of one program."""
+    """One run of one program."""
 
     collective: str | None = None
     devices: Devices = field(default_factory=Devices)
@@ -62,7 +63,7 @@ class _Run:
     has_options: bool = False
     lines: list[Line] = field(default_factory=list)
     torn: int = 0
-    failed: str | None = None  # the footer's words on wrong results
+    failed: str | None = None  # a message if the footer reports wrong results
 
     @property
     def begun(self) -> bool:
@@ -70,7 +71,7 @@ class _Run:
 
 
 def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
-    """Raises ResultFileError."""
+    """Reads text. Raises ResultFileError if no table in it can be used."""
     tables: list[Table] = []
     diagnostics: list[Diagnostic] = []
     corrupt: list[str] = []
@@ -95,8 +96,8 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
         if refusals:
             raise refusals[0]
         raise ResultFileError(
-            f"{where}: no result line of nccl-tests in it (size, count, type, ..., time, algbw, busbw)"
-            + (f"; {ignored} lines of a table are torn by other output" if ignored else "")
+            f"{where}: no result line of nccl-tests (size, count, type, ..., time, algbw, busbw)"
+            + (f"; {ignored} table rows are interrupted by other output" if ignored else "")
         )
     left_out = [f"a table was left out: {str(r).removeprefix(f'{where}: ')}" for r in refusals]
     diagnostics += [diagnostic("table_left_out", message) for message in left_out]
@@ -105,7 +106,7 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
 
 
 def _runs(lines: list[str]) -> Iterator[_Run]:
-    """The runs in a file, one after another."""
+    """Yields the runs in a file in order."""
     split = _Split()
     for number, line in enumerate(lines):
         yield from split.take(number, line)
@@ -116,12 +117,12 @@ class _Split:
     """Splits the lines of a file into runs.
 
     Attributes:
-        run: the run that the lines belong to at the moment.
+        run: the run that the next lines belong to.
     """
 
     def __init__(self) -> None:
         self.run = _Run()
-        self._announced: str | None = None  # the program that a command line names, for the run that follows it
+        self._announced: str | None = None  # the program in the latest command line, for the run after it
         self._places: list[Mode] = []
         self._places_at = -NEAR
 
@@ -131,7 +132,7 @@ class _Split:
         if match := OURS.match(text):
             yield from self._ended(self.run.begun)
             self.run.collective, self.run.has_options = _name(match[1]), True
-            self.run.devices.told, self.run.devices.told_groups = int(match[3]), int(match[2] or 1)
+            self.run.devices.heading_ranks, self.run.devices.heading_groups = int(match[3]), int(match[2] or 1)
         elif match := TESTED.match(text):
             yield from self._tested(match)
         elif OPTIONS.match(text):
@@ -145,7 +146,7 @@ class _Split:
             self.run.devices.listed.append((int(match[1]), int(match[2] or 0), match[3], gpu))
         elif match := BOUNDS.match(text):
             if match[2] == "FAILED":
-                self.run.failed = f"the benchmark itself says: out of bounds values: {match[1][:20]} FAILED"
+                self.run.failed = f"the benchmark reports out of bounds values: {match[1][:20]} FAILED"
         elif columns := self._columns(number, text):
             yield from self._ended(bool(self.run.lines), self._announced)
             self.run.columns = columns
@@ -160,7 +161,7 @@ class _Split:
             self.run = _Run(collective)
 
     def _tested(self, match: re.Match[str]) -> Iterator[_Run]:
-        """Takes a line that says where a collective's test starts or ends."""
+        """Takes a line that marks the start or end of a collective's test."""
         if match[1] == "concluded":
             self.run.collective = self.run.collective or _name(match[2])
             self._announced = None
@@ -193,7 +194,7 @@ class _Split:
 
 
 def _interleaved(run: _Run) -> bool:
-    """Whether a second heading is another process's of the same start, each of which believes to be alone."""
+    """Returns whether a second heading comes from another process of the same run, each of which ran alone."""
     return run.devices.alone and run.columns is None
 
 
@@ -209,14 +210,14 @@ def _name(text: str) -> str | None:
 
 
 def _read(run: _Run, where: str, ranks: int | None) -> Reading:
-    """The tables of one run. Raises ResultFileError."""
+    """Returns the tables of one run. Raises ResultFileError if none can be used."""
     assert run.columns is not None
     every = [(line, cells) for line in run.lines for cells in line.cells if line.size_bytes]
     collective = run.collective or _guess(run.lines)
     if collective is None:
         raise ResultFileError(
-            f"{where}: can't tell which collective this is; keep nccl-tests' '# Collective test' lines or the "
-            "command line in it"
+            f"{where}: the collective is unknown; keep nccl-tests' '# Collective test' lines or the command line "
+            "in the file"
         )
     _check_root(collective, run.lines, where)
     diagnostics: list[Diagnostic] = []
@@ -235,10 +236,10 @@ def _read(run: _Run, where: str, ranks: int | None) -> Reading:
             continue
         rows.append(_row(collective, size.ranks, line, cells, time_us))
     if not rows:
-        raise ResultFileError(f"{where}: no row whose size, time and algbw agree; {at_odds} don't")
+        raise ResultFileError(f"{where}: size, time and algbw agree in no row; in {at_odds} rows they disagree")
     if none_fits:
         message = (
-            f"{collective}: busbw is not algbw times the factor of {size.ranks} ranks; bandwidths here are "
+            f"{collective}: busbw is not algbw times the factor of {size.ranks} ranks; bandwidths shown here are "
             "computed from size and time"
         )
         diagnostics.append(diagnostic("bandwidth_recomputed", message))
@@ -251,7 +252,7 @@ def _read(run: _Run, where: str, ranks: int | None) -> Reading:
 
 
 def _check_root(collective: str, lines: list[Line], where: str) -> None:
-    """Raises ResultFileError where rows have a root and the collective has none, or the other way round."""
+    """Raises ResultFileError if rows have a root and the collective has none, or vice versa."""
     roots = {line.root for line in lines if line.root is not None}
     if roots and all(root < 0 for root in roots) == _rooted(collective):
         shown = ", ".join(map(str, sorted(roots)[:3]))
@@ -265,7 +266,7 @@ def _rooted(collective: str) -> bool:
 
 
 def _guess(lines: list[Line]) -> str | None:
-    """The collective that operation, root and the count of elements leave no doubt of, else None."""
+    """Returns the only collective that matches operation, root and element count; None if there are several."""
     first = max(lines, key=lambda line: line.size_bytes)
     reduces = first.redop in {"sum", "prod", "max", "min", "avg"}
     item_bytes = ITEM_BYTES.get(first.dtype)
@@ -278,14 +279,14 @@ def _guess(lines: list[Line]) -> str | None:
 def _unit(
     every: list[tuple[Line, Cells]], columns: Columns, where: str, diagnostics: list[Diagnostic]
 ) -> float | None:
-    """The unit of times in us; None where they are no times of the collective, so that algbw has to tell.
+    """Returns the unit of the times, in us; None if they are launch times, so that algbw must be used instead.
 
     Raises:
-        ResultFileError: where times and bandwidths disagree throughout and nothing explains it.
+        ResultFileError: if most times and bandwidths disagree in every known unit.
     """
     checked = [(line, c.time, c.algbw) for line, c in every if c.time is not None and c.algbw is not None]
     if columns.cpu_time:
-        message = "the time column is the CPU's, of the launch (-C): times here are size over algbw"
+        message = "the time column holds the CPU's launch times (-C); times shown here are size over algbw"
         diagnostics.append(diagnostic("cpu_times", message))
         return None
 
@@ -300,13 +301,13 @@ def _unit(
     line, time, algbw = checked[-1]
     raise ResultFileError(
         f"{where}: time and algbw disagree: {line.size_bytes} B in {time.value:g} us are "
-        f"{line.size_bytes / (time.value or 1) * 1e-3:.3g} GB/s, not {algbw.value:g}; which is "
-        "right can't be told (CPU time of -C without its heading?)"
+        f"{line.size_bytes / (time.value or 1) * 1e-3:.3g} GB/s, not {algbw.value:g}; if the times are the CPU's "
+        "(-C), keep the table's heading"
     )
 
 
 def _time_us(line: Line, cells: Cells, unit_us: float | None) -> float | None:
-    """A row's time in us; None where the row has none, or is at odds with itself."""
+    """Returns a row's time in us; None if the row has none or its values contradict each other."""
     if cells.time is None or cells.time.value <= 0:
         return None
     item_bytes = ITEM_BYTES.get(line.dtype)
@@ -347,5 +348,5 @@ def _wrong(wrong: list[Row], rows: int) -> str:
     worst = max(wrong, key=lambda r: r.wrong or 0)
     return (
         f"{worst.collective} of {worst.size_bytes} B ({worst.mode.replace('_', ' ')}): {worst.wrong} elements "
-        f"came out wrong; {len(wrong)} of {rows} results are wrong"
+        f"are wrong; {len(wrong)} of {rows} results are wrong"
     )

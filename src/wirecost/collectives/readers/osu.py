@@ -1,7 +1,7 @@
 """OSU micro-benchmarks' text (MVAPICH project, OMB 3 to 7): collectives and point to point.
 
-OMB's size is what one rank gives to one other: an all-gather or all-to-all of n ranks moves n times that
-in all. The text never tells n. Of a non-blocking collective the time is that of its pure communication.
+OMB's size is the message from one rank to another, so the total size of an all-gather or all-to-all of n ranks is
+n times that. The text never gives n. The time of a non-blocking collective is that of its pure communication.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ MEGA = 1e6  # OMB's MB/s
 
 
 class _Columns:
-    """Where a table's columns are, by the names above them."""
+    """Finds a table's columns by the names in its heading."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = [name.lower() for name in names]
 
     def at(self, *words: str) -> int | None:
-        """The first column whose name holds one of the words, in the words' order."""
+        """Returns the first column whose name contains one of the words; earlier words take precedence."""
         for word in words:
             for k, name in enumerate(self._names):
                 if word in name:
@@ -59,7 +59,7 @@ class _Columns:
 
 
 def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
-    """Raises ResultFileError."""
+    """Reads OSU's text. Raises ResultFileError if it has no result, or its benchmark is not supported."""
     tables: list[Table] = []
     rows: list[Row] = []
     ignored = failed = 0
@@ -87,8 +87,8 @@ def parse(text: str, where: str, *, ranks: int | None = None) -> Reading:
             failed += (read.wrong or 0) > 0
     tables += tables_of(rows)
     if not tables:
-        raise ResultFileError(f"{where}: OSU's benchmark without any result line")
-    corrupt = [f"the benchmark itself says: {failed} results failed the validation"] if failed else []
+        raise ResultFileError(f"{where}: output of an OSU benchmark without any result line")
+    corrupt = [f"the benchmark reports that {failed} results failed the validation"] if failed else []
     return Reading(where, tuple(tables), ignored, (), tuple(corrupt))
 
 
@@ -101,16 +101,16 @@ def _row(title: str, cells: list[str], columns: _Columns, where: str, ranks: int
     if letters not in NAMES and letters[:1] == "i" and letters[1:] in NAMES:
         letters, non_blocking = letters[1:], True
     if letters not in NAMES:
-        raise ResultFileError(f"{where}: no model for OSU's '{title[:60]}'")
+        raise ResultFileError(f"{where}: OSU's '{title[:60]}' is not supported")
     name = NAMES[letters]
     n = PAIR if name == "send_recv" else ranks
     if n is None:
-        raise ResultFileError(f"{where}: OSU's output doesn't tell how many ranks took part; say it: --ranks N")
+        raise ResultFileError(f"{where}: OSU's output doesn't give the number of ranks; give it with --ranks N")
     if not 1 < n <= MAX_RANKS:
-        raise ResultFileError(f"{where}: a collective has 2 ranks or more, not {n}")
+        raise ResultFileError(f"{where}: --ranks {n}: a collective has 2 to {MAX_RANKS} ranks")
     time_at = columns.at("pure comm") if non_blocking else columns.at("avg latency", "latency")
     if non_blocking and time_at is None:
-        raise ResultFileError(f"{where}: OSU's '{title[:60]}' without its column 'Pure Comm.(us)'")
+        raise ResultFileError(f"{where}: OSU's '{title[:60]}' lacks its column 'Pure Comm.(us)'")
     if name == BARRIER:
         time_us = positive(cells[time_at or 0]) if (time_at or 0) < len(cells) else None
         return row(name, size_bytes=0, ranks=n, time_us=time_us) if time_us else None
@@ -138,9 +138,9 @@ def _at(cells: list[str], column: int | None) -> float | None:
 
 
 def _bandwidth(kind: str, title: str, cells: list[str], where: str) -> Row | None:
-    """A window of messages in one or both directions; both are counted together."""
+    """Returns the row of a bandwidth test. Its rate is the sum of both directions where it tests both."""
     if "multiple" in kind or "one sided" in kind or "one-sided" in kind:
-        raise ResultFileError(f"{where}: no model for OSU's '{title[:60]}'")
+        raise ResultFileError(f"{where}: OSU's '{title[:60]}' is not supported")
     both = "bi-directional" in kind or "bidirectional" in kind
     size, rate = whole(cells[0]), _at(cells, 1)
     if not size or rate is None:

@@ -1,4 +1,4 @@
-"""Our own JSON: what `wirecost bench --format json` prints and a study keeps of each of its networks."""
+"""Reads wirecost's own JSON, which `wirecost bench --format json` prints and a study stores for each network."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from wirecost.collectives.readers.base import Reading, ResultFileError, check_ro
 
 
 def is_ours(data: Any) -> bool:
-    """Whether decoded JSON claims to be a benchmark of ours."""
+    """Returns whether decoded JSON has the keys of wirecost's own benchmark results."""
     return isinstance(data, dict) and "format_version" in data and "request" in data
 
 
 def parse(text: str, where: str) -> Reading:
-    """Raises ResultFileError with the first key that is not as it must be."""
+    """Reads wirecost's own JSON. Raises ResultFileError that names the first invalid key."""
     try:
         document = Document.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise ResultFileError(f"{where}: not a benchmark's JSON: {key}: {first['msg']}"[:300]) from error
+        raise ResultFileError(f"{where}: invalid benchmark JSON: {key}: {first['msg']}"[:300]) from error
     check_rows(document.rows, where)
     if not document.rows:
         raise ResultFileError(f"{where}: a benchmark without results")

@@ -1,4 +1,4 @@
-"""Rows as nccl-tests prints them, each number with what its rounding leaves open."""
+"""Parses rows as nccl-tests prints them. Each number keeps its rounding error."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from wirecost.collectives.readers.base import count_of, number, whole
 from wirecost.collectives.request import Mode
 
 SLACK = 0.01
-"""Time and bandwidth come from one measurement, so that they differ by their rounding and hardly more."""
+"""Relative difference allowed beyond rounding between a row's time and bandwidth, which are one measurement."""
 LEAD = 3
-"""Every version begins a line with size, count and type."""
+"""Number of columns (size, count, type) with which rows of every version begin."""
 GROUP_STARTS = frozenset({"time", "cputime"})
 _TYPE = re.compile(
     r"(?:u?int(?:8|16|32|64)?|u?char|half|b?float(?:8|16|32|64)?\w{0,8}|bf16|fp\w{1,10}|f8\w{1,8}|double)$"
@@ -43,7 +43,7 @@ class Printed:
 
 
 def printed(text: str) -> Printed | None:
-    """A number of at least 0 with what its digits leave open, or None for anything else."""
+    """Returns a non-negative number with its rounding error; None for anything else."""
     value = number(text)
     if value is None or value < 0:
         return None
@@ -54,17 +54,18 @@ def printed(text: str) -> Printed | None:
 
 @dataclass(frozen=True)
 class Columns:
-    """What a table's heading says of its columns.
+    """The columns that a table's heading names.
 
     Attributes:
-        left: the names between type and the first time.
+        before_time: the names between type and the first time.
         groups: the names of each mode's columns, from its time on.
-        modes: what each group is.
-        cpu_time: the time is the launch's on the CPU (nccl-tests' -C).
-        counts_wrong: the fourth column counts wrong elements; before 2.13 it is the largest difference.
+        modes: the mode of each group.
+        cpu_time: whether the time is the CPU's launch time (nccl-tests' -C).
+        counts_wrong: whether a mode's fourth column counts wrong elements. Before version 2.13 it is the largest
+            difference.
     """
 
-    left: tuple[str, ...]
+    before_time: tuple[str, ...]
     groups: tuple[tuple[str, ...], ...]
     modes: tuple[Mode, ...]
     cpu_time: bool
@@ -72,9 +73,9 @@ class Columns:
 
 
 def columns_of(names: Sequence[str], places: Sequence[Mode]) -> Columns | None:
-    """The columns of a heading ("size count type redop root time algbw busbw #wrong ..."), or None if it is none.
+    """Returns the columns of a heading ("size count type redop root time algbw busbw #wrong ...").
 
-    `places` are the modes that the line above it names, in order.
+    `places` are the modes that the line above the heading names, in order. Returns None for other lines.
     """
     if "busbw" not in names or not ({"size", "bytes"} & set(names)):
         return None
@@ -88,7 +89,7 @@ def columns_of(names: Sequence[str], places: Sequence[Mode]) -> Columns | None:
     modes = tuple(places) if len(places) == len(groups) else (Mode.OUT_OF_PLACE, Mode.IN_PLACE)[: len(groups)]
     fourth = groups[0][3] if len(groups[0]) > 3 else ""
     return Columns(
-        left=tuple(names[LEAD : starts[0]]),
+        before_time=tuple(names[LEAD : starts[0]]),
         groups=groups,
         modes=modes,
         cpu_time=names[starts[0]] == "cputime",
@@ -98,7 +99,7 @@ def columns_of(names: Sequence[str], places: Sequence[Mode]) -> Columns | None:
 
 @dataclass(frozen=True)
 class Cells:
-    """One mode's cells of a row. `wrong` is None where the check was off or counts nothing."""
+    """One mode's cells of a row. `wrong` is None if the check was off or does not count elements."""
 
     mode: Mode
     time: Printed | None
@@ -121,12 +122,12 @@ class Line:
 
 
 def looks_like_row(line: str) -> bool:
-    """Whether a line begins as a row does, whole or not."""
+    """Returns whether a line begins like a row, complete or not."""
     return _start(_words(line)) is not None
 
 
 def line_of(line: str, columns: Columns) -> Line | None:
-    """The row in a line, or None where it is torn, cut or none."""
+    """Returns the row in a line; None if the line holds no row or an incomplete one."""
     words = _words(line)
     start = _start(words)
     if start is None or "NCCL INFO" in line or "NCCL WARN" in line:
@@ -136,28 +137,31 @@ def line_of(line: str, columns: Columns) -> Line | None:
     total = sum(map(len, columns.groups))
     groups, modes = columns.groups, columns.modes
     end = len(rest) - (2 if rest and _CLOCK.fullmatch(rest[-1]) else 0)
-    if end < total and len(groups) > 1:  # a replay prints only in place
+    if end < total and len(groups) > 1:  # a replay prints in-place results only
         groups, modes, total = groups[-1:], modes[-1:], len(groups[-1])
-    # Some versions leave cells on the left empty, and wrappers may append words: a place where everything fits.
-    for first in dict.fromkeys((end - total, *range(len(columns.left), -1, -1))):
-        if 0 <= first <= len(columns.left) and first + total <= end:
+    # Some versions leave cells before the time empty, and wrappers may append words: try each possible position.
+    for first in dict.fromkeys((end - total, *range(len(columns.before_time), -1, -1))):
+        if 0 <= first <= len(columns.before_time) and first + total <= end:
             cells = _cells(rest[first : first + total], groups, modes, columns)
             if cells is not None:
-                left = rest[:first]
-                redop = left[0] if left and left[0].isalpha() else None
-                root = number(left[-1]) if left and not left[-1].isalpha() else None
+                before_time = rest[:first]
+                redop = before_time[0] if before_time and before_time[0].isalpha() else None
+                root = number(before_time[-1]) if before_time and not before_time[-1].isalpha() else None
                 return Line(size, count, words[at][:20], redop, None if root is None else int(root), cells)
     return None
 
 
 def _words(line: str) -> list[str]:
-    """The cells, of tables with bars between columns too."""
+    """Returns the cells of a line, whose separators are spaces, bars or commas."""
     words = line.replace("|", " ").split()
     return words if len(words) > LEAD or line.count(",") < LEAD else line.replace(",", " ").split()
 
 
 def _start(words: Sequence[str]) -> tuple[int, int, int] | None:
-    """(index of the type, size, count): wherever they are in the line, behind whatever a launcher put there."""
+    """Returns (index of the type, size, count) at any position in the line; None if the line has none.
+
+    Launchers may put words before the row.
+    """
     for at in range(2, min(len(words), 16)):
         if _TYPE.match(words[at]) is not None and (count := whole(words[at - 1])) is not None:
             glued = _GLUED.match(words[at - 2])
@@ -170,7 +174,7 @@ def _start(words: Sequence[str]) -> tuple[int, int, int] | None:
 def _cells(
     words: Sequence[str], groups: Iterable[Sequence[str]], modes: Sequence[Mode], columns: Columns
 ) -> tuple[Cells, ...] | None:
-    found = []
+    cells = []
     at = 0
     for names, mode in zip(groups, modes, strict=True):
         mine = words[at : at + len(names)]
@@ -185,12 +189,12 @@ def _cells(
             if wrong is None and number(mine[3].strip("*")) is None:
                 return None
         p99 = printed(mine[names.index("i_p99")]) if "i_p99" in names else None
-        found.append(Cells(mode, time, algbw, busbw, wrong if columns.counts_wrong else None, p99))
-    return tuple(found)
+        cells.append(Cells(mode, time, algbw, busbw, wrong if columns.counts_wrong else None, p99))
+    return tuple(cells)
 
 
 def agree(size_bytes: int, time_us: Printed, algbw: Printed, unit_us: float = 1.0) -> bool:
-    """Whether size over time is the algbw (in GB/s) that stands beside it, within rounding."""
+    """Returns whether size over time is the algbw (in GB/s) of the same row, within rounding."""
     if time_us.low <= 0:
         return time_us.value > 0 and algbw.high * (1 + SLACK) >= size_bytes / (time_us.high * unit_us * 1e3)
     low = size_bytes / (time_us.high * unit_us * 1e3)
@@ -199,7 +203,7 @@ def agree(size_bytes: int, time_us: Printed, algbw: Printed, unit_us: float = 1.
 
 
 def time_of(size_bytes: int, time_us: Printed, algbw: Printed | None, unit_us: float = 1.0) -> float:
-    """The time in us, from whichever of time and algbw was printed with more digits."""
+    """Returns the time in us, from time or algbw, whichever was printed with more digits."""
     if algbw is not None and algbw.value > 0 and algbw.relative < time_us.relative:
         return size_bytes / (algbw.value * 1e3)
     return time_us.value * unit_us

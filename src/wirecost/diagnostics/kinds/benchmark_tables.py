@@ -20,32 +20,32 @@ KINDS = (
     _kind(
         "corrupt_results",
         Severity.ERROR,
-        "The benchmark itself found wrong elements in its results. Nothing is fitted to or drawn of them, and the "
+        "The benchmark itself found wrong elements in its results. They are neither fitted nor drawn, and the "
         "command ends with exit code 1.",
         "find the faulty GPU, link or library before trusting any number of this machine",
     ),
     _kind(
         "cpu_times",
         Severity.INFO,
-        "The times are the CPU's, of the launch (nccl-tests' option -C). Times are computed from size and "
+        "The printed times are the CPU's launch times (nccl-tests' option -C). Times are computed from size and "
         "algorithm bandwidth.",
     ),
     _kind(
         "rows_left_out",
         Severity.WARNING,
-        "Rows are torn by other output or contradict themselves. They are left out.",
+        "Rows are interrupted by other output, or their values contradict each other. They are left out.",
         "write each benchmark's output to a file of its own",
     ),
     _kind(
         "split_groups",
         Severity.INFO,
-        "Several groups of ranks ran at once (NCCL_TESTS_SPLIT). The times are those of one group beside the "
-        "others.",
+        "Several groups of ranks ran at once (NCCL_TESTS_SPLIT). The times are those of one group while the "
+        "others ran.",
     ),
     _kind(
         "table_left_out",
         Severity.WARNING,
-        "A table of the file can't be used. The other tables are.",
+        "A table of the file can't be used. The other tables are used.",
     ),
     _kind(
         "times_in_ms",

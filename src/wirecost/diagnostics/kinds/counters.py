@@ -14,7 +14,7 @@ KINDS = (
     _kind(
         "filter_matches_nothing",
         Severity.WARNING,
-        "A pattern of --only matches no device. The recording holds the devices of the other patterns alone.",
+        "A pattern of --only matches no device. The recording holds only the devices of the other patterns.",
         "name devices that the message lists",
     ),
     _kind(
@@ -28,13 +28,13 @@ KINDS = (
         "rdma_link_errors",
         Severity.WARNING,
         "An RDMA port counted errors on its link. Damaged packets are sent again, which costs bandwidth.",
-        "clean or replace cable or transceiver; mlxlink and ibdiagnet (InfiniBand) or ethtool -S (RoCE) tell more",
+        "clean or replace cable or transceiver; mlxlink and ibdiagnet (InfiniBand) or ethtool -S (RoCE) show more",
     ),
     _kind(
         "rdma_operations_failed",
         Severity.WARNING,
         "An RDMA port counted operations that failed. The job that issued them usually ends.",
-        "the NCCL log of this run names status and peer (wirecost transport LOG); see whether the peer still runs",
+        "find status and peer in the NCCL log of this run (wirecost transport LOG), and check that the peer runs",
     ),
     _kind(
         "rdma_packets_lost",
@@ -53,8 +53,8 @@ KINDS = (
     _kind(
         "rdma_transmit_wait",
         Severity.WARNING,
-        "An RDMA port had data to send and could not send it for a part of the time. The path behind the port "
+        "An RDMA port had data to send but could not send it for part of the time. The path behind the port "
         "limits the bandwidth.",
-        "congestion behind this port: a slow receiver, PAUSE frames, or routes that share a link",
+        "look for congestion behind this port: a slow receiver, PAUSE frames, or routes that share a link",
     ),
 )

@@ -12,7 +12,7 @@ _GPU = (
         "gpu_not_visible",
         ERROR,
         Area.GPU,
-        "The NVIDIA driver is there and no GPU is visible. A job here has no GPU.",
+        "The NVIDIA driver is loaded, but no GPU is visible. A job here has no GPU.",
         "give the container its GPUs (docker: --gpus all; kubernetes: nvidia.com/gpu), check "
         "CUDA_VISIBLE_DEVICES and `nvidia-smi`",
     ),
@@ -24,7 +24,7 @@ _GPU = (
         "nvlinks_differ",
         WARNING,
         Area.GPU,
-        "GPUs don't have the same number of active NVLinks. Rings run at the least of them.",
+        "GPUs don't have the same number of active NVLinks. The GPU with the fewest limits a ring.",
         "look for links that are down (`nvidia-smi nvlink --status`); reset the GPU, or have it serviced",
     ),
     Kind(
@@ -56,7 +56,7 @@ _NIC = (
         "mtu_small",
         WARNING,
         Area.NIC,
-        "A fast interface has an MTU below 9000. Sockets won't fill it.",
+        "A fast interface has an MTU below 9000. Sockets can't use its full bandwidth.",
         "set the MTU to 9000 on all hosts and switches in between",
     ),
     Kind("nic_down", INFO, Area.NIC, "A physical network interface is down."),
@@ -78,7 +78,7 @@ _NIC = (
         "socket_interfaces_virtual",
         WARNING,
         Area.NIC,
-        "NCCL's sockets would stripe over a virtual interface too, which leads to no other host.",
+        "NCCL's sockets would also use a virtual interface, which doesn't reach other hosts.",
         "set NCCL_SOCKET_IFNAME to the real interface",
     ),
 )
@@ -102,14 +102,14 @@ _RDMA = (
         "rdma_rates_differ",
         WARNING,
         Area.RDMA,
-        "Active RDMA ports differ in speed. A slow one among NCCL's rails holds up the others.",
+        "Active RDMA ports differ in speed. The slowest of NCCL's rails limits the others.",
         "look for a degraded link (cable, lanes), or name the fast ones: NCCL_IB_HCA=mlx5_0,mlx5_1",
     ),
     Kind(
         "verbs_missing",
         ERROR,
         Area.RDMA,
-        "The kernel has RDMA devices and /dev/infiniband/uverbs* is not here. NCCL finds no device.",
+        "The kernel has RDMA devices, but /dev/infiniband/uverbs* doesn't exist here. NCCL finds no device.",
         "pass them into the container (docker: --device=/dev/infiniband; kubernetes: the RDMA device plugin), or "
         "load ib_uverbs on the host",
     ),
@@ -206,23 +206,23 @@ _PROCESSOR = (
         "cores_disturbed",
         INFO,
         Area.PROCESSOR,
-        "The same loop takes much longer at some times than at others: something takes part of these cores. GPUs "
-        "that wait for their host are slower for it.",
-        "stop what else runs here, or ask for whole cores of your own; a larger micro-batch or compile: true "
-        "launches less",
+        "The same loop takes much longer at some times than at others: something else uses these cores. It slows "
+        "down GPUs that wait for their host.",
+        "stop other programs here, or request exclusive cores; a larger micro-batch or compile: true needs fewer "
+        "launches",
     ),
     Kind(
         "cores_steadiness_unknown",
         INFO,
         Area.PROCESSOR,
-        "How steadily the cores run can't be measured here.",
+        "The steadiness of the cores can't be measured here.",
     ),
     Kind("cores_steady", OK, Area.PROCESSOR, "The same loop takes the same time on every core."),
     Kind(
         "cores_unequal",
         INFO,
         Area.PROCESSOR,
-        "Some cores are slower than others all the time: they are of another kind, or something shares them.",
+        "Some cores are always slower than others: they are of another kind, or something shares them.",
     ),
 )
 
@@ -246,15 +246,15 @@ _EMULATION = (
         "emulation_part_missing",
         WARNING,
         Area.EMULATION,
-        "Network namespaces work, and the kernel lacks veth or tbf. Links between emulated hosts, or their rates, "
-        "can't be made.",
+        "Network namespaces work, but the kernel lacks veth or tbf. Links between emulated hosts, or their rate "
+        "limits, can't be created.",
         "load the kernel module: modprobe veth, or modprobe sch_tbf",
     ),
     Kind(
         "emulation_refused",
         WARNING,
         Area.EMULATION,
-        "The attempt to make a network namespace failed. Hosts can't be emulated.",
+        "The attempt to create a network namespace failed. Hosts can't be emulated.",
         "run as root, or permit user namespaces: sysctl kernel.unprivileged_userns_clone=1 and "
         "kernel.apparmor_restrict_unprivileged_userns=0; in a container add CAP_SYS_ADMIN",
     ),

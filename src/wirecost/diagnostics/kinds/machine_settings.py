@@ -40,14 +40,14 @@ KINDS = (
     _kind(
         "nccl_file_missing",
         Severity.WARNING,
-        "A variable names a file that is not here.",
+        "A variable names a file that doesn't exist here.",
         "name a file that every rank can read",
     ),
     _kind(
         "nccl_hca_matches_nothing",
         Severity.ERROR,
-        "NCCL_IB_HCA leaves none of this machine's RDMA devices. NCCL uses sockets, or refuses to start.",
-        "name a device that is here",
+        "NCCL_IB_HCA excludes all of this machine's RDMA devices. NCCL uses sockets, or refuses to start.",
+        "name a device of this machine",
     ),
     _kind(
         "nccl_ib_permitted_only",
@@ -76,7 +76,7 @@ KINDS = (
     _kind(
         "nccl_value_no_effect",
         Severity.WARNING,
-        "A switch is set to a value that switches nothing.",
+        "A switch is set to a value without effect.",
         "write 1, or unset it",
     ),
     _kind(
@@ -114,7 +114,7 @@ KINDS = (
         "nccl_variable_removed",
         Severity.WARNING,
         "Newer versions of NCCL don't read the variable.",
-        "unset it, or use what took its place",
+        "unset it, or use the variable that replaced it",
     ),
     _kind(
         "nccl_variable_unknown",

@@ -24,21 +24,21 @@ KINDS = (
     _kind(
         "connection_failed",
         Severity.ERROR,
-        "A connection that the log shows being set up failed. NCCL prints a connection before it connects, so no "
-        "byte is proven to have gone over it.",
+        "A connection failed after the log shows its set-up. NCCL prints a connection before it connects, so the "
+        "log doesn't prove that any data was sent over it.",
         "check the link between these hosts (`wirecost doctor` on each; ibping or perftest between them; GID "
         "index, MTU, firewall, cross-rail routes), then run again",
     ),
     _kind(
         "edges_left_out",
         Severity.WARNING,
-        "The log has more edges than are kept, to bound memory. The verdict is that of the edges kept.",
+        "The log has more edges than fit into bounded memory. The verdict is based on the first ones.",
     ),
     _kind(
         "edges_without_communicator",
         Severity.INFO,
         "Edges can belong to more than one communicator, or to one whose Init line is missing. They are listed "
-        "apart.",
+        "separately.",
         EVERY_RANK,
     ),
     _kind(
@@ -58,12 +58,12 @@ KINDS = (
     _kind(
         "failed_later",
         Severity.WARNING,
-        "The job failed after collectives had been completed. The verdict says what was in use until then.",
+        "The job failed after collectives had completed. The verdict describes the transport until then.",
     ),
     _kind(
         "failure_elsewhere",
         Severity.INFO,
-        "The log reports a failure that doesn't concern the connections that the verdict speaks of.",
+        "The log reports a failure that doesn't concern the connections behind the verdict.",
     ),
     _kind(
         "files_skipped",
@@ -73,9 +73,9 @@ KINDS = (
     _kind(
         "gdr_differs_by_nic",
         Severity.WARNING,
-        "Some NICs of a host are used with GPUDirect and others without. Channels over the latter hold up the "
+        "Some NICs of a host are used with GPUDirect and others without. Channels over the latter slow down all "
         "others.",
-        "name the NICs near the GPUs (NCCL_IB_HCA), or mend the distance or module of the others",
+        "name the NICs near the GPUs (NCCL_IB_HCA), or enable GPUDirect for the others",
     ),
     _kind(
         "gdr_receive_only",
@@ -98,13 +98,13 @@ KINDS = (
     _kind(
         "hosts_from_hostid",
         Severity.INFO,
-        "NCCL_HOSTID is set. Hosts are told apart by it, as NCCL does, and several of them may be one machine.",
+        "NCCL_HOSTID is set. It distinguishes the hosts, as in NCCL, and several hosts may be one machine.",
     ),
     _kind(
         "hosts_unknown",
         Severity.WARNING,
         "The prefix host:pid:tid is cut off, so the host of a rank is unknown. Network edges are taken as edges "
-        "between hosts, and could join containers of one host.",
+        "between hosts, but they could connect containers of one host.",
         "keep the prefix when you copy a log",
     ),
     _kind(
@@ -124,7 +124,7 @@ KINDS = (
         Severity.WARNING,
         "NCCL found no InfiniBand or RoCE device. It used sockets.",
         "in a container pass the devices in (docker: --device=/dev/infiniband --ulimit memlock=-1; kubernetes: "
-        "the RDMA device plugin's resource); `wirecost doctor` inside it says what is missing",
+        "the RDMA device plugin's resource); `wirecost doctor` inside it shows what is missing",
     ),
     _kind(
         "in_network_reduction",
@@ -146,13 +146,13 @@ KINDS = (
     _kind(
         "lines_cut",
         Severity.WARNING,
-        "Lines are cut or run into each other. What they say unambiguously is used.",
+        "Lines are cut or run into each other. Their unambiguous parts are used.",
         "write one file for each process: NCCL_DEBUG_FILE=nccl.%h.%p.log",
     ),
     _kind(
         "log_truncated",
         Severity.WARNING,
-        "A log ends before its end. What came before is used.",
+        "A log is cut off. The part before the cut is used.",
     ),
     _kind(
         "mixed_transports",
@@ -169,7 +169,7 @@ KINDS = (
     _kind(
         "network_lines_unread",
         Severity.WARNING,
-        "Connection lines of a network can't be read. The verdict is that of the others.",
+        "Connection lines of a network can't be read. The verdict is based on the others.",
     ),
     _kind(
         "no_ib_library",
@@ -200,7 +200,7 @@ KINDS = (
         "sendrecv_differs",
         Severity.WARNING,
         "Connections for send and receive use another transport than those for collectives.",
-        "judge pipeline and data parallel traffic apart",
+        "judge pipeline and data-parallel traffic separately",
     ),
     _kind(
         "several_attempts",
@@ -217,29 +217,29 @@ KINDS = (
     _kind(
         "sockets_on_loopback",
         Severity.WARNING,
-        "Sockets use lo: the ranks communicate over the loopback of one machine. That says nothing about a "
-        "network.",
+        "Sockets use lo: the ranks communicate over the loopback interface of one machine. The log gives no "
+        "information about a network.",
         "set NCCL_SOCKET_IFNAME to the network's interface",
     ),
     _kind(
         "sockets_on_virtual_interface",
         Severity.WARNING,
-        "Sockets are striped over a virtual interface that no traffic between hosts should take. Such a bridge is "
-        "slow or leads nowhere.",
+        "Sockets are striped over a virtual interface that traffic between hosts should not use. Such a bridge "
+        "is slow or doesn't reach the other hosts.",
         "name the real interface: NCCL_SOCKET_IFNAME=eth0 (yours)",
     ),
     _kind(
         "tcp_interface_unknown",
         Severity.WARNING,
-        "The log doesn't name the interface of its sockets. IPoIB can't be told from Ethernet.",
+        "The log doesn't name the interface of its sockets. It may be Ethernet or IPoIB.",
         MORE_LOG,
     ),
     _kind(
         "transport_not_as_asked",
         Severity.ERROR,
-        "A run asked for one transport and used another, or the log doesn't prove which. Its numbers are not "
+        "A run requested one transport and used another, or the log doesn't prove which. Its numbers are not "
         "those of its network.",
-        "`wirecost doctor` on the hosts says what prevents the transport",
+        "`wirecost doctor` on the hosts shows what prevents the transport",
     ),
     _kind(
         "versions_differ",

@@ -1,6 +1,6 @@
 """Codes of profiler traces.
 
-The meaning of each is also its message, in other punctuation (`Kind.message`).
+The message of a diagnostic is its meaning with other punctuation (`Kind.message`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ KINDS = (
     _warning(
         "bare_gpu_step",
         "Steps have a GPU annotation far shorter than the CPU step. The windows follow the GPU annotation, "
-        "so these iterations say little.",
+        "so these iterations cover a small part of the steps.",
         "take the CPU steps with --window cpu",
     ),
     _data_loss("broken_event", "Events are not valid JSON. They are left out."),
-    _data_loss("broken_metadata", "Places outside the events are broken. What stood there is unknown."),
+    _data_loss("broken_metadata", "Places outside the events are broken. Their content is unknown."),
     _info("bytes_unknown", "Collectives carry no sizes. Their bytes are unknown."),
     _data_loss(
         "clock_jump",
@@ -45,8 +45,8 @@ KINDS = (
     ),
     _info(
         "clock_offsets",
-        "Clocks of ranks differ from the reference rank's, by the ends of their collectives. The "
-        "difference is taken out of their times.",
+        "Clocks of ranks differ from the reference rank's clock, as the ends of their collectives show. Their "
+        "times are corrected.",
     ),
     _info(
         "clocks_not_aligned",
@@ -55,7 +55,7 @@ KINDS = (
     ),
     _data_loss(
         "compressed_data_broken",
-        "The compressed file is damaged or cut off. What follows the place is missing.",
+        "The compressed file is damaged or cut off. The data after the damage is missing.",
         "copy the file again, or profile again",
     ),
     _info(
@@ -65,11 +65,11 @@ KINDS = (
     ),
     _data_loss(
         "cut_off",
-        "Lists of events are not closed: the file is cut off. What follows is missing.",
+        "Lists of events are not closed: the file is cut off. The events after the cut are missing.",
         "let the profiler finish the file, or copy it again",
     ),
     _info("cut_step", "Steps are cut by the end of the recording."),
-    _info("cut_steps_left_out", "Steps that the recording cuts are no iterations of the breakdown."),
+    _info("cut_steps_left_out", "Steps that the recording cuts are left out of the breakdown."),
     _data_loss(
         "data_after_end",
         "More data follows the end of the trace, perhaps a second trace. It is not read.",
@@ -122,9 +122,9 @@ KINDS = (
     _info("invalid_utf8", "Events have invalid UTF-8. They are kept, and the bytes are replaced."),
     _warning(
         "looks_like_communication",
-        "Device events look like communication by their names and count as computation or copies, since "
-        "nothing in the trace says so.",
-        "make them communication with --comm-pattern REGEX; --table kernels says what each name counts as",
+        "Device events look like communication by their names. They count as computation or copies, because "
+        "the trace has no other evidence.",
+        "make them communication with --comm-pattern REGEX; --table kernels lists the class of each name",
     ),
     _info(
         "matched_by_order",
@@ -134,7 +134,7 @@ KINDS = (
     _data_loss("negative_duration", "Events have a negative duration. They are left out."),
     _data_loss(
         "no_communication",
-        "Ranks of a world larger than one show no communication at all. It was not recorded, or the names "
+        "Ranks of a world larger than one have no communication. It was not recorded, or the names "
         "of its kernels are unknown.",
         "record communication, or name its kernels with --comm-pattern REGEX",
     ),
@@ -158,11 +158,11 @@ KINDS = (
         "Kernels start before the one before them on the same stream ends, by programmatic launch or "
         "impossible durations.",
     ),
-    _info("point_to_point", "Sends and receives have no partner that the traces tell. Their wait is unknown."),
+    _info("point_to_point", "The traces don't show the partners of sends and receives. Their wait is unknown."),
     _info(
         "rank_unknown",
-        "Nothing tells the rank of files or processes. They are numbered in their order.",
-        "say which is which with --rank FILE=RANK",
+        "The ranks of files or processes are unknown. They are numbered in their order.",
+        "give the rank of each file with --rank FILE=RANK",
     ),
     _info("repaired_event", "Broken events are kept from their readable head. Their arguments are lost."),
     _data_loss(
@@ -172,12 +172,12 @@ KINDS = (
     ),
     _warning("several_devices", "One file has several devices. Each is counted as a rank of its own."),
     _info("step_repeated", "Steps appear more than once. The window of each name spans them."),
-    _info("step_without_work", "Steps launched nothing on the device. They are no iterations."),
+    _info("step_without_work", "Steps launched nothing on the device. They don't count as iterations."),
     _info(
         "stray_device",
         "A process touched devices that hardly worked: those of other ranks. Their events are left out.",
     ),
-    _data_loss("stray_element", "Elements of the list of events are no events. They are left out."),
+    _data_loss("stray_element", "Elements of the list of events are not events. They are left out."),
     _info("stray_separator", "Separators between events are missing or too many."),
     _info("sub_nanosecond", "Events have times finer than a nanosecond. Starts and ends are both rounded down."),
     _data_loss("unknown_category", "Events have an unknown category. They are left out."),
@@ -198,7 +198,7 @@ KINDS = (
     ),
     _data_loss(
         "unsupported_phase",
-        "Device or annotation events are no complete events (`ph` is not X). They are left out.",
+        "Device or annotation events are not complete events (`ph` is not X). They are left out.",
     ),
     _info(
         "window_inferred",
@@ -206,8 +206,8 @@ KINDS = (
     ),
     _info(
         "window_not_found",
-        "Files have no annotation that the window asked for names. They count whole.",
+        "Files have no annotation that the chosen window names. Their whole recording counts as one window.",
         "name an annotation that the trace holds, or leave --window out",
     ),
-    _info("zero_duration", "Device events have no duration. They count for nothing."),
+    _info("zero_duration", "Device events have no duration. They don't count."),
 )

@@ -104,8 +104,8 @@ def check_workload(workload: Workload) -> str | None:
             )
     if mismatches := _mismatches(workload, variant):
         key = mismatches[0]
-        given, trained = getattr(workload, key), variant.needs[key]
-        return f"workload '{workload.name}': {key} '{given}' can't be trained here; only '{trained}' can"
+        value, trained = getattr(workload, key), variant.needs[key]
+        return f"workload '{workload.name}': {key} '{value}' can't be trained here; only '{trained}' can"
     if reason := variant.check(workload):
         return f"workload '{workload.name}': {reason}"
     return None

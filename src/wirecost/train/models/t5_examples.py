@@ -41,9 +41,9 @@ class T5Examples:
 
     def _cut(self, row: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Returns the inputs and the targets of one sequence."""
-        kept = _parts(self.kept, self.spans, draw)
+        kept_lengths = _parts(self.kept, self.spans, draw)
         cut = _parts(self.cut, self.spans, draw)
-        ends = np.cumsum(np.stack([kept, cut], axis=1).reshape(-1))
+        ends = np.cumsum(np.stack([kept_lengths, cut], axis=1).reshape(-1))
         pieces = np.split(row, ends[:-1])
         inputs, targets = [], []
         for n in range(self.spans):

@@ -30,9 +30,9 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, communicator: Communicator) -> torch.Tensor:
         ctx.communicator = communicator
-        whole = x.new_empty((communicator.size, *x.shape))
-        communicator.all_gather(whole.view(-1), x.contiguous().view(-1), phase=PHASE)
-        return whole
+        gathered = x.new_empty((communicator.size, *x.shape))
+        communicator.all_gather(gathered.view(-1), x.contiguous().view(-1), phase=PHASE)
+        return gathered
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]

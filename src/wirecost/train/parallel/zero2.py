@@ -65,11 +65,11 @@ class Zero2(ShardedOptimizer):
     def _launch(self, bucket: Bucket) -> None:
         if all(p.grad is None for p in bucket.parameters):
             return
-        whole = torch.empty(bucket.size, dtype=self.dtype, device=self.device)
-        for gap in bucket.gaps(whole):
+        full = torch.empty(bucket.size, dtype=self.dtype, device=self.device)
+        for gap in bucket.gaps(full):
             gap.zero_()
         places, gradients = [], []
-        for parameter, view in bucket.views(whole):
+        for parameter, view in bucket.views(full):
             if parameter.grad is None:
                 view.zero_()
             else:
@@ -79,10 +79,10 @@ class Zero2(ShardedOptimizer):
         replicates = self._last and self.replicates_in_backward and bucket.index in self._to_replicate
         if replicates:
             self._to_replicate.discard(bucket.index)
-        self.chains.start(self._reduce(bucket, whole, replicates), 2 if replicates else 1, keep=whole)
+        self.chains.start(self._reduce(bucket, full, replicates), 2 if replicates else 1, keep=full)
 
-    def _reduce(self, bucket: Bucket, whole: torch.Tensor, replicates: bool) -> Chain:
-        sent = self._to_wire(whole)
+    def _reduce(self, bucket: Bucket, full: torch.Tensor, replicates: bool) -> Chain:
+        sent = self._to_wire(full)
         part = torch.empty_like(self._own_part(sent))
         yield self.sharding.reduce_scatter(part, sent, asynchronous=True)
         self._gradient(bucket.index).add_(part)

@@ -126,14 +126,14 @@ def _bert_head(unit: BERTHead, split: Splitter) -> None:
 
     The masked positions may lie in any slice of the sequence.
     """
-    whole = TensorRanks(split.ranks.communicator, sequence=False, overlap=split.ranks.overlap)
+    unsplit = TensorRanks(split.ranks.communicator, sequence=False, overlap=split.ranks.overlap)
     if split.ranks.sequence:
         unit.register_forward_pre_hook(
             lambda _, inputs: ((whole_sequence(inputs[0][0], split.ranks),), *inputs[1:])
         )
         for parameter in unit.norm.parameters():
             vars(parameter).pop("tensor_partial")
-    unit.vocabulary = ParallelVocabularyLoss(unit.vocabulary, split.shards, whole)  # type: ignore[assignment]
+    unit.vocabulary = ParallelVocabularyLoss(unit.vocabulary, split.shards, unsplit)  # type: ignore[assignment]
 
 
 RULES: dict[type[nn.Module], Callable[[Any, Splitter], None]] = {

@@ -36,9 +36,9 @@ def split_mixture(mlp: nn.Module, shards: Shards, ranks: TensorRanks) -> None:
     """Splits the experts of a mixture in place. Shared experts are split as other MLPs are."""
     assert isinstance(mlp, MixtureMLP)
     for name, dim in (("gate", 1), ("up", 1), ("down", 2)):
-        whole = getattr(mlp.experts, name)
-        shard = shards.shard(whole, dim)
-        if hasattr(whole, "expert_part"):
+        full = getattr(mlp.experts, name)
+        shard = shards.shard(full, dim)
+        if hasattr(full, "expert_part"):
             vars(shard)["expert_part"] = True
         setattr(mlp.experts, name, shard)
     if ranks.sequence:

@@ -35,8 +35,8 @@ class _Column(torch.autograd.Function):
         ctx.padding = padding
         ctx.biased = bias is not None
         ctx.save_for_backward(x, weight)
-        whole = ranks.whole(ranks.gather(x)[0]) if ranks.sequence else x
-        return functional.linear(whole, padded(weight, padding), bias)
+        full = ranks.whole(ranks.gather(x)[0]) if ranks.sequence else x
+        return functional.linear(full, padded(weight, padding), bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
