@@ -15,7 +15,7 @@ from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import Prediction, iteration_parts, largest_micro_batch, memory_parts
 from wirecost.prediction.predict import predict as predict_setup
 from wirecost.prediction.study_validation import StudyValidation
-from wirecost.prediction.sweep import Point, parse_axis
+from wirecost.prediction.sweep import Point, parse_axis, with_first_value
 from wirecost.prediction.sweep import sweep as sweep_setup
 from wirecost.prediction.table_validation import TableValidation
 from wirecost.spec import Workload
@@ -151,7 +151,16 @@ class SweepView(ResultView):
     def _headline(self) -> str:
         refused = sum(point.prediction is None for point in self.points)
         without = f", {refused} of them impossible" if refused else ""
-        return f"{len(self.points)} values of {self.axis}{without}"
+        lines = [f"{len(self.points)} values of {self.axis}{without} (predicted)"]
+        for point in self.points:
+            predicted = point.prediction
+            if predicted is None:
+                lines.append(f"{point.label}: {point.refused}")
+            else:
+                time, share = f"{predicted.total_s * 1e3:.0f} ms", f"{predicted.comm_fraction:.1%}"
+                fits = "" if predicted.fits else ", doesn't fit in memory"
+                lines.append(f"{point.label}: iteration {time}, communication {share}{fits}")
+        return "\n".join(lines)
 
 
 class NeedView(ResultView):
@@ -299,7 +308,8 @@ def sweep(workload: str | Path | Workload, axis: str, **job: Unpack[JobOptions])
         WirecostError: if a name is unknown, or the job can't exist.
     """
     name, values = parse_axis(axis)
-    return SweepView(name, sweep_setup(setup_of(workload, job), name, values))
+    base = setup_of(workload, with_first_value(job, name, values))
+    return SweepView(name, sweep_setup(base, name, values, keep_batch=job.get("global_batch") is not None))
 
 
 def need(

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import altair
 
 
+_MOST_LINES = 20
+"""Experiments that the text of a study's results shows."""
+
+
 class StudyResults(ResultView):
     """The results of a study: a row for each experiment.
 
@@ -54,7 +58,17 @@ class StudyResults(ResultView):
     def _headline(self) -> str:
         rows = self.rows()
         done = sum(row["status"] == "done" for row in rows)
-        return f"{self.report.name}: {done} of {len(rows)} experiments done, in {self.directory}"
+        lines = [f"{self.report.name}: {done} of {len(rows)} experiments done, in {self.directory}"]
+        for row in rows[:_MOST_LINES]:
+            what = f"{row['workload']} on {row['network']}, {row['plan']}, <{row['ranks']}, {row['global_batch']}>"
+            if row["iteration_ms"] is None or row["comm_fraction"] is None:
+                lines.append(f"{what}: {row['status']}")
+            else:
+                time = f"iteration {row['iteration_ms']:.1f} ms"
+                lines.append(f"{what}: {time}, communication {row['comm_fraction']:.0%}")
+        if len(rows) > _MOST_LINES:
+            lines.append(f"{len(rows) - _MOST_LINES} more: .rows()")
+        return "\n".join(lines)
 
 
 def read_study(directory: str | os.PathLike[str]) -> StudyResults:

@@ -78,12 +78,37 @@ class Calibration:
             )
         return self.clusters[name], stack or self.stacks[precision]
 
-    def applied(self, setup: Setup) -> Setup:
-        """Returns the setup with the fitted values of its GPU, links and stack."""
+    def fitted_stack(self, where: str) -> str | None:
+        """Returns the name of the stack whose properties were fitted. None if no stack's were.
+
+        Raises:
+            SpecError: if several stacks were fitted, so that one has to be named.
+        """
+        names = sorted(name for kind, name in by_owner(self.values) if kind == "stack")
+        if len(names) > 1:
+            raise SpecError(f"{where}: fits several stacks; say --stack: {', '.join(names)}")
+        return names[0] if names else None
+
+    def applied(self, setup: Setup, where: str | None = None) -> Setup:
+        """Returns the setup with the fitted values of its GPU, links and stack.
+
+        Args:
+            where: name of the calibration for an error if none of its values belongs to a part of the setup. None
+                returns the setup unchanged in that case.
+
+        Raises:
+            SpecError: if none of the fitted values belongs to a part of the setup.
+        """
         if not self.values:
             return setup
-        cluster = self.with_values(setup.cluster, setup.stack)
-        return replace(setup, cluster=cluster[0], stack=cluster[1])
+        cluster, stack = self.with_values(setup.cluster, setup.stack)
+        if where is not None and stack is setup.stack and cluster == setup.cluster:
+            fitted = ", ".join(sorted(f"{kind} {name}" for kind, name in by_owner(self.values)))
+            raise SpecError(
+                f"{where}: fits {fitted}, and nothing of this job: GPU {setup.cluster.accelerator.name}, "
+                f"stack {setup.stack.name}; name a cluster or --stack that it fits, or leave out --calibration"
+            )
+        return replace(setup, cluster=cluster, stack=stack)
 
     def with_values(self, cluster: Cluster, stack: Stack) -> tuple[Cluster, Stack]:
         """Returns a cluster and a stack with the fitted values."""

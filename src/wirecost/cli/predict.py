@@ -12,6 +12,8 @@ from wirecost.cli.job_options import WORKLOAD, Job, assumed_line, with_job_optio
 from wirecost.cli.output import FORMAT, check_format, console, print_csv
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from wirecost.costmodel.setup import Setup
 
 
@@ -56,14 +58,22 @@ def predict(
         raise SpecError("--out is for --study; one prediction is printed, as JSON with --format json")
     if workload is None:
         raise SpecError("what to predict is missing: a workload (`wirecost presets`), or --study")
-    setup = job.setup(workload)
     if plot and not sweep:
         raise SpecError("--plot draws a sweep: say --sweep gpus=8..512, for example")
     if sweep:
-        _sweep(setup, sweep, plot, format)
+        from wirecost.prediction.sweep import parse_axis, with_first_value
+
+        keep_batch = job.options.get("global_batch") is not None
+        axis, values = parse_axis(sweep)
+        job = Job(with_first_value(job.options, axis, values))
+        setup = job.setup(workload)
+        _sweep(setup, axis, values, plot, format, keep_batch=keep_batch)
         if format == "text":
-            console(format).print(assumed_line(job.assumed(setup)), soft_wrap=True)
+            varied = {axis} if keep_batch else {axis, "global_batch"}
+            assumed = {key: value for key, value in job.assumed(setup).items() if key not in varied}
+            console(format).print(assumed_line(assumed), soft_wrap=True)
     else:
+        setup = job.setup(workload)
         _predict_one(setup, job.assumed(setup), format)
 
 
@@ -98,16 +108,16 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     console(format).print(assumed_line(assumed), soft_wrap=True)
 
 
-def _sweep(setup: Setup, text: str, plot: Path | None, format: str) -> None:
+def _sweep(
+    setup: Setup, axis: str, values: Sequence[str], plot: Path | None, format: str, *, keep_batch: bool
+) -> None:
     import json
 
     from wirecost.cli.show import show_sweep
-    from wirecost.prediction.sweep import parse_axis
     from wirecost.prediction.sweep import sweep as run
     from wirecost.report.sweep_figure import write_sweep_figure
 
-    axis, values = parse_axis(text)
-    points = run(setup, axis, values)
+    points = run(setup, axis, values, keep_batch=keep_batch)
     if plot:
         write_sweep_figure(
             points,

@@ -21,8 +21,12 @@ def show_prediction(result: Any, largest: int | None, format: str = "text") -> N
     setup, times, memory = result.setup, result.times, result.memory
     total = float(times.total_s)
     interval = result.breakdown.interval
-    out.print(f"[bold]{safe(result.breakdown.title)}[/bold] (predicted, stack {safe(setup.stack.name)})")
     plan = setup.plan
+    out.print(
+        f"[bold]{safe(result.breakdown.title)}[/bold] (predicted, {plan.data_parallel}, {plan.precision}, "
+        f"stack {safe(setup.stack.name)})",
+        soft_wrap=True,
+    )
     out.print(
         f"  {setup.gpus} GPUs = tensor {plan.tensor_parallel} x pipeline {plan.pipeline_parallel} x context "
         f"{plan.context_parallel} x data {setup.data_parallel}; micro-batch {setup.micro_batch} x "
@@ -67,7 +71,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
     body = []
     for point in points:
         if point.prediction is None:
-            body.append([point.label, "-", "-", "-", "-", "-", point.refused])
+            body.append([point.label, *["-"] * 6, point.refused])
             continue
         p = point.prediction
         interval = p.breakdown.interval
@@ -77,6 +81,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
         body.append(
             [
                 point.label,
+                f"{p.setup.micro_batch} x {p.setup.accumulation} / {p.setup.global_batch}",
                 seconds(total),
                 f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}",
                 percent(float(p.times.exposed_comm_s) / total),
@@ -87,6 +92,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
         )
     head = [
         axis.replace("_", " "),
+        "micro-batch x accumulated / global batch",
         "iteration",
         "90 % interval",
         "comm fraction",

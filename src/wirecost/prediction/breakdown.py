@@ -24,6 +24,7 @@ from wirecost.costmodel.setup import Setup
 from wirecost.diagnostics import diagnostic
 from wirecost.prediction.diagnostics import interval_and_diagnostics
 from wirecost.prediction.interval import LEVEL
+from wirecost.spec.plan import PLAN_OF_OPTIONS
 
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "overhead", "total")
 
@@ -50,10 +51,12 @@ def as_breakdown(setup: Setup, modelled: Modelled) -> Breakdown:
                 f"needs {float(memory.total) / 2**30:.1f} GiB of the GPU's {machine.memory_bytes / 2**30:.0f}",
             )
         )
+    # A plan that options alone describe has no name of its own.
+    named_plan = "" if setup.plan.name == PLAN_OF_OPTIONS else f", plan {setup.plan.name}"
     iteration = Iteration(rank=0, name="predicted", parts=_parts(times), phases=_phases(times, modelled.layout))
     return Breakdown(
         source=Source.PREDICTED,
-        title=f"{setup.workload.name} on {setup.gpus} GPUs of {setup.cluster.name}, plan {setup.plan.name}",
+        title=f"{setup.workload.name} on {setup.gpus} GPUs of {setup.cluster.name}{named_plan}",
         world_size=setup.gpus,
         iterations=(iteration,),
         collectives=tuple(_collectives(modelled)),

@@ -11,6 +11,7 @@ from wirecost.calibration.saved import read
 from wirecost.costmodel.setup import Setup, setup
 from wirecost.errors import SpecError, one_of
 from wirecost.spec import Cluster, Plan, Stack, Workload, load_spec, validate, with_bandwidth, with_nodes
+from wirecost.spec.plan import PLAN_OF_OPTIONS
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,6 +43,15 @@ class Degrees(TypedDict, total=False):
     recompute: str | None
     precision: str | None
     matrix_precision: str | None
+
+
+SHORT_NAMES = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "ep": "expert_parallel",
+}
+"""Names of options as on the command line, which are accepted too."""
 
 
 class JobOptions(Degrees, total=False):
@@ -79,6 +89,7 @@ def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
     Raises:
         SpecError: for an unknown option or name, a file that can't be read, or values that are inconsistent.
     """
+    options = JobOptions(**{SHORT_NAMES.get(key, key): value for key, value in options.items()})  # type: ignore[typeddict-item]
     given = {key: value for key, value in options.items() if value is not None}
     for key in given:
         if key not in JobOptions.__annotations__:
@@ -93,6 +104,8 @@ def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
         named = str(cluster) if cluster is not None else None
         chosen, stack = fitted.chosen(named, plan.precision, stack, str(calibration))
     else:
+        if fitted is not None and stack is None:
+            stack = _spec("stack", Stack, fitted.fitted_stack(str(calibration)))
         given_cluster = _spec("cluster", Cluster, cluster)
         if given_cluster is None:
             raise SpecError("a cluster is needed: a preset (`wirecost presets clusters`) or a YAML file")
@@ -107,7 +120,7 @@ def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
         micro_batch=options.get("micro_batch") or 1,
         global_batch=options.get("global_batch"),
     )
-    return checked if fitted is None else fitted.applied(checked)
+    return checked if fitted is None else fitted.applied(checked, str(calibration))
 
 
 def _spec(kind: str, model: type[M], given: str | Path | M | None) -> M | None:
@@ -135,5 +148,5 @@ def _plan(given: str | Path | Plan | None, degrees: dict[str, Any]) -> Plan:
         loaded: Plan = load_spec("plan", str(given), **degrees)
         return loaded
     several = any(degrees.get(key, 1) > 1 for key in ("tensor_parallel", "pipeline_parallel"))
-    base = {"name": "options", "precision": "bf16", "data_parallel": "zero1" if several else "zero3"}
-    return validate(Plan, {**base, **degrees}, "options")
+    base = {"name": PLAN_OF_OPTIONS, "precision": "bf16", "data_parallel": "zero1" if several else "zero3"}
+    return validate(Plan, {**base, **degrees}, PLAN_OF_OPTIONS)

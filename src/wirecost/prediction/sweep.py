@@ -8,6 +8,7 @@ from typing import Any
 
 from wirecost.costmodel.setup import Setup, setup
 from wirecost.errors import SpecError, one_of
+from wirecost.prediction.job import JobOptions
 from wirecost.prediction.predict import Prediction, predict
 from wirecost.spec import with_bandwidth, with_nodes
 from wirecost.units import format_rate_bps, parse_rate_bps
@@ -22,6 +23,12 @@ AXES = (
     "context_parallel",
     "sequence_length",
 )
+SHORT_NAMES = {
+    "tp": "tensor_parallel",
+    "pp": "pipeline_parallel",
+    "cp": "context_parallel",
+    "batch": "global_batch",
+}
 MAX_POINTS = 500
 
 
@@ -45,6 +52,9 @@ class Point:
         return {
             "value": self.value,
             "label": self.label,
+            "gpus": p.setup.gpus,
+            "micro_batch": p.setup.micro_batch,
+            "global_batch": p.setup.global_batch,
             "iteration_s": p.total_s,
             "low_s": interval.low_ns / 1e9 if interval else None,
             "high_s": interval.high_ns / 1e9 if interval else None,
@@ -65,6 +75,7 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
     """
     axis, _, listed = text.partition("=")
     axis = axis.strip().replace("-", "_")
+    axis = SHORT_NAMES.get(axis, axis)
     if axis not in AXES:
         raise SpecError(one_of("sweep axis", axis, AXES) + "; written like gpus=8,16,32 or gpus=8..512")
     values: list[str] = []
@@ -89,9 +100,21 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
     return axis, values
 
 
-def sweep(base: Setup, axis: str, values: Sequence[str]) -> list[Point]:
+def with_first_value(options: JobOptions, axis: str, values: Sequence[str]) -> JobOptions:
+    """Returns the options of the job from which a sweep starts. A sweep over GPUs starts from its first number,
+    because a batch that suits it needn't suit the whole cluster.
+    """
+    first = values[0]
+    return {**options, "gpus": int(first)} if axis == "gpus" and first.isdigit() else options
+
+
+def sweep(base: Setup, axis: str, values: Sequence[str], *, keep_batch: bool = False) -> list[Point]:
     """Returns a prediction for each value, with everything else as in `base`. An impossible value
     has the reason.
+
+    Args:
+        keep_batch: keep the global batch (strong scaling). Otherwise every rank keeps its number of micro-batches
+            (weak scaling), so that the global batch grows with GPUs and micro-batch.
     """
     points = []
     for text in values:
@@ -100,13 +123,13 @@ def sweep(base: Setup, axis: str, values: Sequence[str]) -> list[Point]:
         except ValueError as error:
             raise SpecError(f"{axis}: {error}") from error
         try:
-            points.append(Point(number, text, predict(_changed(base, axis, number))))
+            points.append(Point(number, text, predict(_changed(base, axis, number, keep_batch=keep_batch))))
         except SpecError as error:
             points.append(Point(number, text, None, str(error)))
     return points
 
 
-def _changed(base: Setup, axis: str, value: float) -> Setup:
+def _changed(base: Setup, axis: str, value: float, *, keep_batch: bool) -> Setup:
     if axis == "bandwidth":
         return replace(base, cluster=with_bandwidth(base.cluster, value))
     count = int(value)
@@ -115,10 +138,10 @@ def _changed(base: Setup, axis: str, value: float) -> Setup:
     per_rank = base.micro_batch * base.accumulation
     if axis == "gpus":
         cluster, gpus = with_nodes(cluster, count), count
-        batch = per_rank * (count // plan.model_parallel) or 1  # weak scaling: every rank keeps its batch
+        batch = batch if keep_batch else per_rank * (count // plan.model_parallel) or 1
     elif axis == "micro_batch":
         micro = count
-        batch = count * base.accumulation * base.data_parallel
+        batch = batch if keep_batch else count * base.accumulation * base.data_parallel
     elif axis == "global_batch":
         batch = count
     elif axis == "sequence_length":

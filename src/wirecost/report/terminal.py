@@ -23,10 +23,7 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
     if short:
         print_overview(report, console)
     else:
-        for plan in report.plans:
-            for table in tables.fractions(report, plan, console.width):
-                console.print(table)
-            console.print()
+        _print_iterations(report, console)
     _print_links(report, console, most)
     if report.speed_ups():
         console.print()
@@ -57,6 +54,16 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
             ),
             soft_wrap=True,
         )
+
+
+def _print_iterations(report: StudyReport, console: Console) -> None:
+    for plan in report.plans:
+        for table in tables.fractions(report, plan, console.width):
+            console.print(table)
+        console.print()
+    for table in tables.iteration_times(report, console.width):
+        console.print(table)
+    console.print()
 
 
 def _print_links(report: StudyReport, console: Console, most: int | None) -> None:

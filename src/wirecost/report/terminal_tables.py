@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wirecost.report import overview
-from wirecost.report.cells import Scale
+from wirecost.report.cells import Cell, Scale
 from wirecost.report.compression import compressions
 from wirecost.report.fractions import fraction_tables
 from wirecost.report.memory import peak_rows
@@ -62,12 +62,52 @@ def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
     return tables
 
 
-def _beside(scales: Sequence[Scale], width: int) -> list[Sequence[Scale]]:
-    """Groups scales so that the columns of each group fit into the width; a group has at least one."""
+def iteration_times(report: StudyReport, width: int) -> list[Table]:
+    """Returns tables of the iteration times that fit the width, with workload x network x plan down and scales
+    across. Plans are compared by them, because a fraction also changes with the time of the computation.
+    """
+    scales = list(dict.fromkeys(scale for plan in report.plans for scale in report.scales(plan)))
+    rows: dict[tuple[str, str, str], dict[Scale, str]] = {}
+    for plan in report.plans:
+        for workload, network, cells in report.rows(plan):
+            row = rows.setdefault((workload, report.network_label(network), plan), {})
+            row.update({cell.scale: _milliseconds(cell) for cell in cells})
+    texts = [text for row in rows.values() for text in row.values()]
+    names_width = sum(max((len(names[i]) for names in rows), default=0) + 1 for i in range(3))
+    tables = []
+    title = "Iteration, ms: median (first to third quartile)"
+    order = sorted(rows, key=lambda names: (report.workloads.index(names[0]), list(rows).index(names)))
+    for group in _beside(scales, width - names_width, max(map(len, texts), default=0)):
+        table = make_table(f"{title}, continued" if tables else title)
+        for name in ("workload", "network", "plan"):
+            table.add_column(name)
+        for scale in group:
+            table.add_column(Text(f"{scale.scaling}\n{scale}"), justify="right")
+        for names in order:
+            if not rows[names].keys().isdisjoint(group):
+                table.add_row(*map(Text, names), *(Text(rows[names].get(scale, "-")) for scale in group))
+        tables.append(table)
+    return tables
+
+
+def _milliseconds(cell: Cell) -> str:
+    spread = cell.summary.iteration_ns if cell.summary else None
+    if spread is None:
+        return cell.text
+    low, middle, high = (f"{ns * 1e-6:,.4g}" for ns in (spread.q1, spread.median, spread.q3))
+    return f"{middle} ({low} to {high})"
+
+
+def _beside(scales: Sequence[Scale], width: int, least: int = 0) -> list[Sequence[Scale]]:
+    """Groups scales so that the columns of each group fit into the width; a group has at least one.
+
+    Args:
+        least: least width of a column.
+    """
     groups: list[list[Scale]] = []
     free_width = 0
     for scale in scales:
-        needed = max(len(str(scale)), len(str(scale.scaling)), len("skipped")) + 1
+        needed = max(len(str(scale)), len(str(scale.scaling)), len("skipped"), least) + 1
         if not groups or needed > free_width or len(groups[-1]) == MOST_COLUMNS:
             groups.append([])
             free_width = width

@@ -9,6 +9,9 @@ from pydantic import Field, PositiveInt
 
 from wirecost.spec.base import Spec
 
+PLAN_OF_OPTIONS = "options"
+"""Name of a plan that options describe, without a preset or a file."""
+
 
 class DataParallel(StrEnum):
     """How the replicas of the data-parallel group are kept equal, and what is sharded over it."""
@@ -18,6 +21,19 @@ class DataParallel(StrEnum):
     ZERO1 = "zero1"  # sharded optimizer state: reduce-scatter of gradients, all-gather of parameters
     ZERO2 = "zero2"  # sharded gradients as well
     ZERO3 = "zero3"  # sharded parameters as well (FSDP)
+
+    @classmethod
+    def _missing_(cls, value: object) -> DataParallel | None:
+        """Accepts the names that frameworks use."""
+        other_names = {
+            "fsdp": cls.ZERO3,
+            "fsdp2": cls.ZERO3,
+            "full_shard": cls.ZERO3,
+            "shard_grad_op": cls.ZERO2,
+            "distributed_optimizer": cls.ZERO1,
+        }
+        name = str(value).lower().replace("-", "_")
+        return other_names.get(name, next((member for member in cls if name == f"zero_{member.value[-1]}"), None))
 
 
 class Precision(StrEnum):

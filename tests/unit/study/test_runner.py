@@ -91,8 +91,8 @@ class Noted(Silent):
         self.found: list[tuple[str, bool, bool]] = []
         self.finished_before: int | None = None
 
-    def damaged(self, found: Damaged, planned: bool, again: bool) -> None:
-        self.found.append((found.name, planned, again))
+    def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None:
+        self.found.append((experiment.name, planned, again))
 
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None:
         self.finished_before = already_finished
