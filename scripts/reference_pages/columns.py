@@ -325,6 +325,9 @@ MONITOR: Columns = {
 SWEEP: Columns = {
     "value": ("unit of the axis", "Value of the swept quantity; rates in bits/s."),
     "label": ("text", "The value with its unit."),
+    "gpus": ("count", "Number of GPUs."),
+    "micro_batch": ("sequences", "Size of a micro-batch."),
+    "global_batch": ("sequences", "Sequences in an iteration of all GPUs."),
     "refused": ("text", "Why there is no prediction for this value."),
     "iteration_s": ("s", "Predicted time of an iteration."),
     "low_s": ("s", "Lower end of the 90 % interval."),

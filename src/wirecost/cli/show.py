@@ -92,7 +92,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
         )
     head = [
         axis.replace("_", " "),
-        "micro-batch x accumulated / global batch",
+        "micro x accumulated / global batch",
         "iteration",
         "90 % interval",
         "comm fraction",

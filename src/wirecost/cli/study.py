@@ -131,6 +131,7 @@ def _dry_run(study: Study) -> None:
         typer.echo(experiment.slug)
     duration = format_duration_s(TimeLeft().total(experiments))
     count = f"{len(experiments)} experiment{'s' * (len(experiments) != 1)}"
-    typer.echo(f"{count}, about {duration} before anything was measured; nothing was started", err=True)
+    guess = f"roughly {duration} (a guess: nothing has been measured yet)"
+    typer.echo(f"{count}, {guess}; nothing was started", err=True)
     for limit in limits:
         typer.echo(f"can't run here: {printable(limit)}", err=True)

@@ -95,6 +95,18 @@ def read(
     return TraceSet(_ordered(traces, diagnostics), diagnostics, step_time_ns=step_time_ns)
 
 
+def _files_inside(folder: Path) -> list[Path]:
+    if (folder / "study.yaml").exists() and (folder / "experiments").is_dir():
+        raise TraceError(
+            f"{folder}: holds a study's results: wirecost report {folder}; traces of a profiled experiment "
+            "are in its folder traces"
+        )
+    inside = sorted((path for path in folder.rglob("*") if _is_trace_name(path)), key=natural)
+    if not inside:
+        raise TraceError(f"{folder}: no traces in this directory; expected files named *{', *'.join(_SUFFIXES)}")
+    return inside
+
+
 def find_files(paths: Sequence[PathLike]) -> list[Path]:
     """Returns the trace files that paths, directories (searched to any depth) and globs name, each once.
 
@@ -113,11 +125,7 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
         if not os.fspath(text):
             raise TraceError("an empty path (an unset variable?): name files, directories or globs")
         if path.is_dir():
-            inside = sorted((p for p in path.rglob("*") if _is_trace_name(p)), key=natural)
-            if not inside:
-                raise TraceError(
-                    f"{path}: no traces in this directory; expected files named *{', *'.join(_SUFFIXES)}"
-                )
+            inside = _files_inside(path)
         elif there:
             if not path.is_file():
                 # The file is read more than once (first to detect its kind), which a pipe or device doesn't allow.

@@ -23,6 +23,7 @@ from wirecost.calibration.saved import read, save, write
 from wirecost.calibration.table_rows import IterationRows
 from wirecost.calibration.tables import fit_tables, named, read_tables
 from wirecost.errors import SpecError
+from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import predict
 from wirecost.spec import load_spec
 
@@ -198,6 +199,15 @@ def test_a_saved_calibration_changes_predictions(slower: Calibration, tmp_path: 
     assert changed.stack.accuracy.spread == pytest.approx(loaded.spread)
     other = made("gpt-1.3b", "selene", gpus=8, stack="fsdp-flash")
     assert loaded.applied(other).stack == other.stack
+
+
+def test_a_prediction_takes_the_stack_that_was_calibrated(slower: Calibration, tmp_path: Path) -> None:
+    (path,) = save(slower, tmp_path / "mine.yaml")
+    job: JobOptions = {"cluster": "selene", "gpus": 8, "precision": "fp16", "calibration": path}
+    assert slower.fitted_stack("mine.yaml") == setup_of("gpt-1.3b", job).stack.name == "megatron-deepspeed"
+    other: JobOptions = {"cluster": "dgx-h100", "gpus": 8, "stack": "fsdp-flash", "calibration": path}
+    with pytest.raises(SpecError, match=r"mine.yaml: fits .*stack megatron-deepspeed.* and nothing of this job"):
+        setup_of("gpt-1.3b", other)
 
 
 def test_what_is_not_determined_is_not_saved(slower: Calibration, tmp_path: Path) -> None:

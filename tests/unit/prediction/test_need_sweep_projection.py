@@ -12,10 +12,12 @@ from support.model import comm_fraction, made, predicted
 from wirecost.breakdown import Breakdown, Iteration, Parts, Source
 from wirecost.errors import SpecError
 from wirecost.prediction import need
+from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import predict
 from wirecost.prediction.projection import network_efficiency, project
-from wirecost.prediction.sweep import parse_axis, sweep
+from wirecost.prediction.sweep import parse_axis, sweep, with_first_value
 from wirecost.report.sweep_figure import write_sweep_figure
+from wirecost.spec.plan import DataParallel
 
 ZERO3 = {"gpus": 64, "data_parallel": "zero3", "stack": "fsdp-flash"}
 
@@ -77,6 +79,32 @@ def test_a_sweep_keeps_what_cannot_be_with_its_reason(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size > 1000
     with pytest.raises(SpecError, match=r"\.png or a? ?\.svg|\.svg"):
         write_sweep_figure(points, "gpus", "title", tmp_path / "s.pdf")
+
+
+def test_a_sweep_keeps_the_batch_that_was_given_and_says_which_it_has() -> None:
+    base = made(**ZERO3, global_batch=128)
+    kept = [p.row()["global_batch"] for p in sweep(base, "gpus", ["8", "64"], keep_batch=True)]
+    assert kept == [128, 128]
+    grown = [p.row()["global_batch"] for p in sweep(base, "gpus", ["8", "64"])]
+    assert grown == [16, 128]  # every rank keeps its two micro-batches
+
+
+def test_a_sweep_over_gpus_starts_from_its_first_number() -> None:
+    axis, values = parse_axis("gpus=8..32")
+    options: JobOptions = {"cluster": "dgx-h100", "global_batch": 32, "micro_batch": 1}
+    assert setup_of("llama-3-8b", with_first_value(options, axis, values)).gpus == 8
+    assert parse_axis("tp=1,2") == ("tensor_parallel", ["1", "2"])
+
+
+def test_names_of_frameworks_and_short_names_are_accepted() -> None:
+    for name in ("fsdp", "FSDP2", "zero-3", "full_shard"):
+        assert DataParallel(name) is DataParallel.ZERO3
+    assert DataParallel("distributed_optimizer") is DataParallel.ZERO1
+    with pytest.raises(ValueError, match="'zero4' is not a valid"):
+        DataParallel("zero4")
+    options = {"cluster": "dgx-h100", "gpus": 16, "tp": 2, "data_parallel": "fsdp"}
+    plan = setup_of("llama-3-8b", options).plan  # type: ignore[arg-type]
+    assert (plan.tensor_parallel, plan.data_parallel) == (2, DataParallel.ZERO3)
 
 
 def measured(comm: int, compute: int, hidden: int = 0) -> Breakdown:
