@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from wirecost.launch.rank import EXIT_FAILED, report_failure
-from wirecost.launch.ranks import storage_paths
+from wirecost.launch.failures import storage_paths
 from wirecost.storage import FAULTS, fault_of_exit
 
 FULL = (
