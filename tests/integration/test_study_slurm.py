@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +111,42 @@ def queue(environment: dict[str, str]) -> str:
     return subprocess.run(
         ["squeue", "-h", "-o", "%T"], env=environment, capture_output=True, text=True, check=False
     ).stdout
+
+
+def test_a_killed_rank_is_named_and_a_lost_node_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    text = STUDY.replace("ITERATIONS", "400").replace("hosts: [1, 2]", "hosts: [2]")
+    (tmp_path / "study.yaml").write_text(text)
+    done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: processes("rank-1"), tmp_path)
+    wait_for(lambda: [e["iterations"] for e in state(environment, tmp_path)["experiments"]] > [0], tmp_path)
+    for pid in processes("rank-1"):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: states(environment, tmp_path)[0] == "failed", tmp_path)
+    first = state(environment, tmp_path)["experiments"][0]
+    assert first["reason"].startswith("rank 1 ")
+    assert "Killed" in first["reason"]
+
+    wait_for(lambda: states(environment, tmp_path)[1] == "running", tmp_path)
+    for what in ("DOWN", "RESUME"):
+        command = ["scontrol", "update", "NodeName=node2", f"State={what}", "Reason=test"]
+        # It may have come back by itself.
+        subprocess.run(command, env=environment, check=what == "DOWN", stderr=subprocess.DEVNULL)
+        time.sleep(1)
+    # Slurm queues the job again. The finished experiment stays; the other one starts anew.
+    wait_for(lambda: states(environment, tmp_path)[1] in ("waiting", "interrupted", "running"), tmp_path)
+    assert states(environment, tmp_path)[0] == "failed"
+    run(["study", "cancel", "out"], environment, tmp_path)
+    wait_for(lambda: not queue(environment), tmp_path)
+    wait_for(lambda: not processes("rank-0"), tmp_path)
+    assert states(environment, tmp_path)[0] == "failed"
+
+
+def processes(name: str) -> list[int]:
+    """Returns the processes with a name."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            if path.read_text().strip() == name:
+                found.append(int(path.parent.name))
+    return found

@@ -232,6 +232,7 @@ class Store:
         """
         for path in self.experiments.glob(f"{PARTIAL}*"):
             remove(path)
+        remove(self.root / CLAIMS)  # nobody holds one: this run has the store to itself
 
     def begin(self, experiment: Experiment) -> Path:
         """Creates and returns an empty directory for an experiment's run. Raises StoreError or OSError."""
