@@ -1,4 +1,4 @@
-"""A Slurm of one node for a test: its daemons, in the foreground, in a folder of their own."""
+"""A Slurm of one or more nodes for a test: its daemons, in the foreground, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -28,57 +28,69 @@ CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/linear
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/finished-jobs
 MpiDefault=none
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus}
+ReturnToService=2
+SlurmdParameters=config_overrides
+MinJobAge=300
+KillWait=5
+{nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE
 """
 
 
 @contextmanager
-def slurm() -> Iterator[dict[str, str]]:
-    """Yields the environment in which `srun` and `scancel` find it."""
+def slurm(nodes: int = 1) -> Iterator[dict[str, str]]:
+    """Yields the environment in which `srun`, `sbatch` and `scancel` find it. All nodes are this machine."""
     with ExitStack() as undo:
         # Not pytest's folder: a socket's path has at most 107 bytes.
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="slurm-")))
         key = folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o600)
-        for name in ("state", "spool"):
-            (folder / name).mkdir()
+        (folder / "state").mkdir()
+        host = socket.gethostname().partition(".")[0]
+        names = [host] if nodes == 1 else [f"node{number}" for number in range(1, nodes + 1)]
+        for name in names:
+            (folder / f"spool-{name}").mkdir()
         configuration = folder / "slurm.conf"
         configuration.write_text(
             CONFIGURATION.format(
-                host=socket.gethostname().partition(".")[0],
+                host=host,
                 controller_port=free_port(),
-                node_port=free_port(),
                 folder=folder,
-                cpus=os.cpu_count(),
+                nodes="\n".join(
+                    f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} "
+                    f"CPUs={max(4, os.cpu_count() or 1)}"
+                    for name in names
+                ),
             )
         )
         environment = os.environ | {"SLURM_CONF": str(configuration), "PATH": SEARCH}
         munged = ["munged", "--foreground", "--force", f"--key-file={key}"]  # forced: /tmp is everybody's
         munged += [f"--{name}={folder}/munge.{name}" for name in ("socket", "pid-file", "log-file", "seed-file")]
-        for command in (munged, ["slurmctld", "-D", "-i"], ["slurmd", "-D"]):
-            undo.enter_context(_running(command, environment, folder / f"{command[0]}.out"))
+        daemons = [["slurmd", "-D", "-N", name] for name in names]
+        for number, command in enumerate((munged, ["slurmctld", "-D", "-i"], *daemons)):
+            undo.enter_context(_running(command, environment, folder / f"{command[0]}-{number}.out"))
             if command is munged:
                 _wait(folder, (folder / "munge.socket").exists)
-        _wait(folder, lambda: _node(environment) == "idle")
+        _wait(folder, lambda: _states(environment) == ["idle"] * nodes)
         yield environment
 
 
@@ -94,9 +106,10 @@ def _running(command: list[str], environment: dict[str, str], output: Path) -> I
             process.terminate()
 
 
-def _node(environment: dict[str, str]) -> str:
-    run = subprocess.run(["sinfo", "-h", "-o", "%t"], env=environment, capture_output=True, text=True, check=False)
-    return run.stdout.strip()
+def _states(environment: dict[str, str]) -> list[str]:
+    command = ["sinfo", "-h", "-N", "-o", "%t"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return run.stdout.split()
 
 
 def _wait(folder: Path, ready: Callable[[], bool]) -> None:

@@ -102,11 +102,12 @@ def run_study(
     Raises:
         WirecostError: if the study is invalid, can't run on this machine, or its results can't be stored.
     """
+    from wirecost.study import Again
     from wirecost.study import run_study as run
     from wirecost.study.loading import load_study
     from wirecost.study.runner import default_out
 
     loaded = study if isinstance(study, Study) else load_study(str(study))
     directory = default_out(loaded) if out is None else Path(out)
-    run(loaded, directory, resume=resume, retry_failed=retry_failed, repair=repair, budget_s=budget_s)
+    run(loaded, directory, resume=resume, again=Again(retry_failed, repair), budget_s=budget_s)
     return read_study(directory)

@@ -28,7 +28,7 @@ def demo(
     from wirecost.report.figures import write_figures
     from wirecost.report.page import write_page
     from wirecost.report.terminal import print_report
-    from wirecost.study import Status, Store, run_study
+    from wirecost.study import Again, Status, Store, run_study
     from wirecost.study.loading import load_study
     from wirecost.study.runner import default_out
 
@@ -41,7 +41,7 @@ def demo(
             for experiment in study.experiments():
                 store.forget(experiment)
     with StudyProgress() as progress:
-        results = run_study(study, folder, resume=True, repair=True, progress=progress)
+        results = run_study(study, folder, resume=True, again=Again(damaged=True), progress=progress)
     read = read_report(folder)
     print_report(read)
     write_figures(read, folder / "figures")

@@ -1,7 +1,8 @@
-"""`wirecost study run`."""
+"""`wirecost study`: runs studies; its other commands are in `study_state.py`."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +11,18 @@ import typer
 from typer.core import TyperGroup
 
 from wirecost.cli.completion import presets_of
+from wirecost.cli.study_state import register
 from wirecost.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from wirecost.spec import Study
+    from wirecost.study import Result
+    from wirecost.study.allocation import Allocation
+    from wirecost.study.slurm import SlurmOptions
+
+LAUNCHERS = ("local", "slurm", "srun")
 
 
 class _Group(TyperGroup):
@@ -63,15 +72,36 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the study, print its experiments, run nothing.")
     ] = False,
+    launcher: Annotated[
+        str, typer.Option(help="local: on this machine. slurm: submit jobs. srun: in a job's allocation.")
+    ] = "local",
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="SHAPE", help="With srun: hosts x ranks per host to run, as 2x8 or 2x2-emulated."),
+    ] = None,
+    parallel: Annotated[
+        int, typer.Option(min=1, help="With slurm: jobs that share the experiments of a shape.")
+    ] = 1,
+    partition: Annotated[str | None, typer.Option(help="With slurm: partition of the jobs.")] = None,
+    account: Annotated[str | None, typer.Option(help="With slurm: account of the jobs.")] = None,
+    time_limit: Annotated[str | None, typer.Option(help="With slurm: time limit of a job, as 2:00:00.")] = None,
+    constraint: Annotated[str | None, typer.Option(help="With slurm: required features of the nodes.")] = None,
+    container_image: Annotated[
+        str | None, typer.Option(help="With slurm: image of the ranks, for srun with the pyxis plugin.")
+    ] = None,
+    sbatch: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="With slurm: another option of sbatch.")
+    ] = None,
 ) -> None:
     """Run every experiment of a study, each in fresh processes over its own emulated network."""
     from wirecost.cli.progress import StudyProgress
     from wirecost.errors import SpecError
     from wirecost.report import read_report
     from wirecost.report.terminal import print_report
-    from wirecost.study import Status, run_study
+    from wirecost.study import Again, Status, run_study
     from wirecost.study.loading import load_study
     from wirecost.study.runner import default_out
+    from wirecost.study.slurm import SlurmOptions
     from wirecost.units import parse_time_s
 
     budget_s = None
@@ -87,20 +117,29 @@ def run(
         _dry_run(loaded)
         return
     folder = out or default_out(loaded)
+    if launcher == "slurm":
+        more = tuple(sbatch or ())
+        options = SlurmOptions(partition, account, time_limit, constraint, container_image, parallel, more)
+        _submit(loaded, folder, options, retry_failed=retry_failed, repair=repair)
+        return
+    allocation = _allocation(launcher, shape)
     try:
         with StudyProgress() as progress:
             results = run_study(
                 loaded,
                 folder,
                 resume=resume,
-                retry_failed=retry_failed,
-                repair=repair,
+                again=Again(retry_failed, repair),
                 budget_s=budget_s,
                 progress=progress,
+                allocation=allocation,
             )
     except KeyboardInterrupt:
         typer.echo(f"Finished experiments are kept in {folder}; --resume goes on with the others.", err=True)
         raise
+    if allocation is not None:
+        _tell_of_part(results)
+        return
     planned = len(loaded.experiments())
     if remaining := planned - len(results) - len(progress.left_out):
         typer.echo(
@@ -116,6 +155,51 @@ def run(
     if skipped := sum(r.outcome.status is Status.SKIPPED for r in results):
         typer.echo(f"{skipped} skipped, for the reasons above: --resume --retry-failed tries them again", err=True)
     if progress.left_out or any(r.outcome.status is Status.FAILED for r in results):
+        raise typer.Exit(1)
+
+
+register(app)
+
+
+def _allocation(launcher: str, shape: str | None) -> Allocation | None:
+    """Returns the allocation that the ranks are started on; None for this machine."""
+    from wirecost.errors import SpecError, one_of
+    from wirecost.study.allocation import Allocation
+
+    if launcher not in LAUNCHERS:
+        raise SpecError(f"--launcher: {one_of('launcher', launcher, LAUNCHERS)}")
+    if (launcher == "srun") != (shape is not None):
+        raise SpecError("--launcher srun and --shape 2x8 go together: a job runs the experiments of one shape")
+    if shape is None:
+        return None
+    if "SLURM_JOB_ID" not in os.environ:
+        raise SpecError("--launcher srun: needs an allocation of Slurm; --launcher slurm submits a job")
+    try:
+        return Allocation.named(shape)
+    except ValueError as error:
+        raise SpecError(f"--shape: {error}") from error
+
+
+def _submit(study: Study, folder: Path, options: SlurmOptions, *, retry_failed: bool, repair: bool) -> None:
+    from wirecost.study.slurm import submit
+
+    again = [option for option, wanted in (("--retry-failed", retry_failed), ("--repair", repair)) if wanted]
+    jobs = submit(study, folder, options, again)
+    for job in jobs:
+        typer.echo(f"job {job.number}: {job.experiments} experiments of {job.shape}")
+    place = quote(str(folder))
+    if not jobs:
+        typer.echo(f"every experiment is finished: wirecost report {place}")
+    else:
+        typer.echo(f"wirecost study status {place} shows what runs; wirecost study cancel {place} ends it")
+
+
+def _tell_of_part(results: Sequence[Result]) -> None:
+    from wirecost.study import Status
+
+    failed = sum(result.outcome.status is Status.FAILED for result in results)
+    typer.echo(f"{len(results)} experiments of this shape are finished, {failed} of them failed")
+    if failed:
         raise typer.Exit(1)
 
 

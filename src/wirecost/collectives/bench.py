@@ -15,8 +15,8 @@ from wirecost.collectives.request import Backend, BenchRequest
 from wirecost.collectives.result import BenchNetwork, Row, combine
 from wirecost.emulation.probe import LinkMeasurement
 from wirecost.errors import MissingExtraError, UnsupportedError, WirecostError
+from wirecost.launch.failures import storage_paths
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
-from wirecost.launch.ranks import storage_paths
 from wirecost.launch.result import JobStatus
 from wirecost.launch.supervision import await_end
 from wirecost.ncclog import not_as_asked, read_logs

@@ -50,7 +50,7 @@ def find_world(backend: str | None, environment: Mapping[str, str]) -> World | N
                 "mpirun -n 2 wirecost bench --backend mpi ..."
             )
         return _checked(mpi)
-    for world in (_torchrun(environment), _slurm(environment)):
+    for world in (_torchrun(environment), slurm_world(environment)):
         if world is not None and world.size > 1:
             return _checked(world)
     return _checked(mpi) if mpi is not None and mpi.size > 1 else None
@@ -80,7 +80,7 @@ def _torchrun(environment: Mapping[str, str]) -> World | None:
     )
 
 
-def _slurm(environment: Mapping[str, str]) -> World | None:
+def slurm_world(environment: Mapping[str, str]) -> World | None:
     """Returns the world of a task of a Slurm step; None for a batch script, which lacks SLURM_STEP_NUM_TASKS."""
     if not {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"} <= environment.keys():
         return None

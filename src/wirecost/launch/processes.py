@@ -49,6 +49,18 @@ def process_state(pid: int) -> ProcessState | None:
     return ProcessState(fields[0].decode(), int(fields[11]) + int(fields[12])) if len(fields) > 12 else None
 
 
+def process_start(pid: int) -> int | None:
+    """Returns when a process started, in clock ticks since the machine booted, or None if it doesn't exist.
+
+    Together with the process ID it identifies a process, because IDs are used again.
+    """
+    try:
+        fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return int(fields[19]) if len(fields) > 19 else None  # field 22 of proc_pid_stat(5)
+
+
 def running() -> list[int]:
     """Returns the process IDs of all processes that this process can see."""
     return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]

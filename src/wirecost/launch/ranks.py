@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import signal
@@ -16,11 +14,11 @@ from pathlib import Path
 from wirecost.breakdown.memory import MemoryKind, OutOfMemory
 from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.launch.environment import local_sockets, nccl_log_environment, network_environment
+from wirecost.launch.failures import causes_of, read_failures, result_of, storage_paths
 from wirecost.launch.forked import Forked
 from wirecost.launch.memory import largest_child_bytes
 from wirecost.launch.ports import free_port
 from wirecost.launch.processes import END_S, die_with_parent, mapped_shared_memory, remove_shared_memory
-from wirecost.launch.rank import OUT_OF_MEMORY
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 from wirecost.launch.waiting import slowest_rank
@@ -173,31 +171,16 @@ class Ranks:
         for process in self.processes:
             if fault := fault_of_exit(process.returncode):
                 raise StorageError(self._fault_path(), fault)
-        failures = [
-            json.loads(path.read_bytes()) for path in sorted((self.directory / "failures").glob("rank-*.json"))
-        ]
+        failures = read_failures(self.directory)
         killed = [r for r in ended_first if (self.processes[r].returncode or 0) < 0]
-        # A rank that lost its peer doesn't know the cause, and a killed rank can't report it.
-        causes = [f for f in failures if f["kind"] != "lost_peer"]
-        causes.sort(key=lambda f: (f["rank"] not in ended_first, f["rank"]))
-        if killed and not any(f["rank"] in ended_first for f in causes):
+        # A killed rank can't report the cause.
+        if killed and not any(f["rank"] in ended_first for f in causes_of(failures, ended_first)):
             return self._killed(min(killed))
-        if not causes and not failures:
+        if not failures:
             rank = min(ended_first)
             reason = f"rank {rank} ended with exit code {self.processes[rank].returncode} and no traceback"
             return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank))
-        cause = (causes or failures)[0]
-        status = {OUT_OF_MEMORY: JobStatus.OUT_OF_MEMORY, "refused": JobStatus.REFUSED}.get(
-            cause["kind"], JobStatus.FAILED
-        )
-        reason = cause["reason"] if status is JobStatus.REFUSED else f"rank {cause['rank']}: {cause['reason']}"
-        memory = None
-        if status is JobStatus.OUT_OF_MEMORY:
-            memory = _largest(
-                [OutOfMemory.model_validate(f.get("memory", {})) for f in failures if f["kind"] == OUT_OF_MEMORY]
-            )
-            reason = f"{reason}; {memory.words}"
-        return JobResult(status, reason, cause["rank"], cause["traceback"], self._log_tail(cause["rank"]), memory)
+        return result_of(failures, ended_first, self._log_tail)
 
     def _fault_path(self) -> object:
         """Returns the file that a rank could not write or read, or the job's directory if no rank could report
@@ -263,35 +246,6 @@ def _enter_bound(parent: int, enter: Callable[[], object] | None) -> None:
     die_with_parent(parent)
     if enter:
         enter()
-
-
-def storage_paths(directory: Path) -> list[str]:
-    """Returns the files that the ranks of a job could not write or read, according to their failure reports.
-
-    Reports that couldn't be written completely are skipped.
-    """
-    paths = []
-    for report in sorted((directory / "failures").glob("rank-*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            failure = json.loads(report.read_bytes())
-            if isinstance(failure, dict) and failure.get("kind") == "storage" and failure.get("path"):
-                paths.append(str(failure["path"]))
-    return paths
-
-
-def _largest(reports: Sequence[OutOfMemory]) -> OutOfMemory:
-    """Returns the largest peak and the largest failed allocation that ranks report.
-
-    Only peaks of the kind of memory that the first report names are compared.
-    """
-    kind = next((m.kind for m in reports if m.kind is not None), None)
-    return OutOfMemory(
-        kind=kind,
-        peak_bytes=max(
-            (m.peak_bytes for m in reports if m.kind is kind and m.peak_bytes is not None), default=None
-        ),
-        asked_bytes=max((m.asked_bytes for m in reports if m.asked_bytes is not None), default=None),
-    )
 
 
 def oom_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:

@@ -1,6 +1,6 @@
 """Studies: a matrix of experiments, each run in fresh processes, and the store of their results."""
 
-from wirecost.study.runner import Progress, run_study
+from wirecost.study.runner import Again, Progress, run_study
 from wirecost.study.store import Result, Status, Store
 
-__all__ = ["Progress", "Result", "Status", "Store", "run_study"]
+__all__ = ["Again", "Progress", "Result", "Status", "Store", "run_study"]

@@ -9,6 +9,7 @@ once.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -22,14 +23,17 @@ from wirecost.emulation.probe import too_slow
 from wirecost.emulation.segments import read_segments_of_hosts
 from wirecost.errors import WirecostError
 from wirecost.launch.ranks import Ranks, count_lines
-from wirecost.launch.result import JobStatus
+from wirecost.launch.result import JobResult, JobStatus
+from wirecost.launch.step import CONTAINER_IMAGE, StepRanks
 from wirecost.spec import Device, Experiment
 from wirecost.storage import exit_code_of, write_file
+from wirecost.study.allocation import STEP
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
 from wirecost.train.worker import preload as preload_rank
 from wirecost.train.worker import run_here
 
+STEP_RANK = ("-m", "wirecost.study.step_rank")
 BUSY_SAMPLE_S = 0.3
 THREADS_BESIDE_A_GPU = 4
 """Number of threads of a rank that computes on a GPU. One thread launches kernels; more would disturb other ranks.
@@ -54,6 +58,11 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
             if reason := too_slow(running.link):
                 return Outcome(status=Status.SKIPPED, reason=reason)
         counters = stack.enter_context(recorded_counters(directory, experiment.device, running.hosts))
+        if (directory / STEP).exists():
+            step = stack.enter_context(_step(directory, experiment))
+            counters.start()
+            result = step.watch(float(experiment.timeout), partial(_samples, directory))
+            return _outcome(result, experiment, directory)
         ranks = stack.enter_context(
             Ranks(
                 [*worker, str(directory)] if worker else partial(run_here, directory),
@@ -94,13 +103,29 @@ def _busy_fraction() -> float | None:
     return 1 - (later_idle - idle) / (later_total - total) if later_total > total else None
 
 
+def _step(directory: Path, experiment: Experiment) -> StepRanks:
+    """Starts the ranks as a step of srun on the nodes of this job's allocation."""
+    return StepRanks(
+        # A container has its own Python.
+        ["python3" if CONTAINER_IMAGE in os.environ else sys.executable, *STEP_RANK, str(directory.resolve())],
+        directory.resolve(),
+        experiment.ranks,
+        per_host=experiment.ranks_per_host,
+        network=experiment.network,
+    )
+
+
 def _watch(ranks: Ranks, experiment: Experiment, directory: Path) -> Outcome:
-    timeout_s = float(experiment.timeout)
     result = ranks.watch(
-        timeout_s,
+        float(experiment.timeout),
         lambda rank: _samples(directory, rank),
         disk_may_be_slow=experiment.periodic.checkpoint_every > 0,
     )
+    return _outcome(result, experiment, directory)
+
+
+def _outcome(result: JobResult, experiment: Experiment, directory: Path) -> Outcome:
+    timeout_s = float(experiment.timeout)
     if result.status is JobStatus.DONE:
         return Outcome(status=Status.DONE)
     reason = result.reason

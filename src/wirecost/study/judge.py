@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from wirecost.breakdown import Breakdown
-from wirecost.launch.ranks import LOG_LINES, storage_paths
+from wirecost.launch.failures import storage_paths
+from wirecost.launch.ranks import LOG_LINES
 from wirecost.spec import Experiment
 from wirecost.storage import UNKNOWN, StorageError, check_writable, fault_of_exit, tells_of_fault
 from wirecost.study.collect import collect

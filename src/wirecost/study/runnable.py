@@ -22,6 +22,12 @@ def check_runnable(study: Study) -> None:
         check(study)
 
 
+def check_installed(study: Study) -> None:
+    """Raises MissingExtraError or SpecError if this installation, or any machine, can't train the study."""
+    _check_training_installed()
+    check_study(study)
+
+
 def limits_here(study: Study) -> list[str]:
     """Returns a line for each reason for which this machine can't run a study, or a part of it.
 

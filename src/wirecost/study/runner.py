@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -17,11 +18,13 @@ from wirecost.launch.preloaded import IsolatedFork, Preloaded
 from wirecost.launch.supervision import await_end
 from wirecost.spec import Device, Experiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
+from wirecost.study.allocation import STEP, Allocation
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.judge import judge
 from wirecost.study.networks import Site, benchmark, sites, why_not
-from wirecost.study.runnable import check_runnable, gpus_here, too_few_gpus
+from wirecost.study.run_record import recorded_run
+from wirecost.study.runnable import check_installed, check_runnable, gpus_here, too_few_gpus
 from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
@@ -54,27 +57,41 @@ class Silent:
     def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
 
 
+@dataclass(frozen=True)
+class Again:
+    """Results of an earlier run that are not kept: their experiments run again.
+
+    Attributes:
+        failed: failed and skipped experiments.
+        damaged: experiments whose results are damaged. Otherwise they are left out.
+    """
+
+    failed: bool = False
+    damaged: bool = False
+
+
 def run_study(
     study: Study,
     out: Path,
     *,
     resume: bool = False,
-    retry_failed: bool = False,
-    repair: bool = False,
+    again: Again = Again(),
     budget_s: float | None = None,
     progress: Progress | None = None,
     worker: Sequence[str] = (),
+    allocation: Allocation | None = None,
 ) -> list[Result]:
     """Runs every experiment of a study that has no result in the store at `out`, and returns all usable results of
     the study. Networks without a stored benchmark are benchmarked first (`Study.benchmark`).
 
     Args:
         resume: continue in a store that already has results.
-        retry_failed: run failed and skipped experiments again instead of keeping them.
-        repair: run experiments again whose results are damaged, instead of leaving them out.
+        again: which results of an earlier run are replaced.
         budget_s: start no experiment that would probably end later than this many seconds from now. Another run
             with `resume` runs the remaining ones.
         worker: another command for a rank, called with the experiment's directory.
+        allocation: the nodes of a batch system that this run works on. It then runs the experiments that fit them,
+            and shares the store with other runs that have an allocation.
 
     Raises:
         SpecError, UnsupportedError: before anything is started.
@@ -84,59 +101,96 @@ def run_study(
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
     experiments = study.experiments()
-    check_runnable(study)
+    if allocation is None:
+        check_runnable(study)
+    else:
+        check_installed(study)
+        experiments = allocation.fitting(experiments)
+        deadline = allocation.deadline() if deadline is None else deadline
     store = Store(out)
     if not resume and store.is_used():
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
     store.check_study_file(study)
     with ExitStack() as stack:
-        stack.enter_context(store.locked())
-        store.sweep()
+        stack.enter_context(store.locked(shared=allocation is not None))
+        stack.enter_context(recorded_run(out))
+        if allocation is None:
+            store.sweep()
         store.save_study(study)
         planned = {e.slug for e in experiments}
-        finished, damaged = _kept(store, planned, retry_failed, repair, progress)
+        finished, damaged = _kept(store, planned, again, progress)
         todo = [e for e in experiments if e.slug not in finished | damaged]
         tokens = _prepare_corpus(study, store.corpus)
         time_left = TimeLeft()
         progress.study_started(len(experiments), len(planned & finished), time_left.total(todo))
-        gpus = gpus_here() if study.device is Device.CUDA else None
-        if study.benchmark:
+        gpus = gpus_here() if study.device is Device.CUDA and allocation is None else None
+        if study.benchmark and (allocation is None or allocation.is_emulated):
             here = [e for e in todo if gpus is None or e.ranks <= gpus]
             benchmark(store, sites(here), lambda site, why: progress.network_measured(site.label, why))
         cells = stack.enter_context(_Cells(out, worker))
-        for number, experiment in enumerate(todo):
-            if deadline is not None and time.monotonic() + time_left.seconds(experiment) > deadline:
-                break
-            progress.experiment_started(len(planned & finished) + number, experiment)
-            watch = _Watch(progress, experiment, todo[number + 1 :], time_left)
-            if gpus is not None and experiment.ranks > gpus:
-                outcome = _skip(store, experiment, too_few_gpus(experiment.ranks, gpus))
-            else:
-                outcome = _run_one(store, experiment, cells, watch, tokens[experiment.workload.text_vocabulary])
-            if outcome.status is Status.DONE and outcome.seconds is not None:
-                time_left.learn(experiment, outcome.seconds)
-            progress.experiment_finished(experiment, outcome)
+        queue = _Queue(store, cells, tokens, gpus, allocation, progress, time_left)
+        queue.run(todo, len(planned & finished), deadline)
         return [r for r in store.contents().results if r.directory.name in planned - damaged]
 
 
-def _kept(
-    store: Store, planned: Collection[str], retry_failed: bool, repair: bool, progress: Progress
-) -> tuple[set[str], set[str]]:
+@dataclass(frozen=True)
+class _Queue:
+    """Runs experiments one after another."""
+
+    store: Store
+    cells: _Cells
+    tokens: dict[int, Path]
+    gpus: int | None
+    allocation: Allocation | None
+    progress: Progress
+    time_left: TimeLeft
+
+    def run(self, todo: Sequence[Experiment], first: int, deadline: float | None) -> None:
+        """Runs experiments until the deadline, except for those that another run claims or finishes meanwhile.
+
+        Args:
+            first: number of the first one among all experiments.
+        """
+        before = {experiment.slug: self.store.inode(experiment) for experiment in todo}
+        for number, experiment in enumerate(todo):
+            if deadline is not None and time.monotonic() + self.time_left.seconds(experiment) > deadline:
+                return
+            with ExitStack() as claim:
+                if self.allocation is not None:
+                    mine = claim.enter_context(self.store.claimed(experiment))
+                    if not mine or self.store.inode(experiment) != before[experiment.slug]:
+                        continue
+                self.progress.experiment_started(first + number, experiment)
+                outcome = self._run(experiment, todo[number + 1 :])
+            if outcome.status is Status.DONE and outcome.seconds is not None:
+                self.time_left.learn(experiment, outcome.seconds)
+            self.progress.experiment_finished(experiment, outcome)
+
+    def _run(self, experiment: Experiment, rest: Sequence[Experiment]) -> Outcome:
+        if self.gpus is not None and experiment.ranks > self.gpus:
+            return _skip(self.store, experiment, too_few_gpus(experiment.ranks, self.gpus))
+        watch = _Watch(self.progress, experiment, rest, self.time_left)
+        step = self.allocation is not None and not self.allocation.is_emulated
+        tokens = self.tokens[experiment.workload.text_vocabulary]
+        return _run_one(self.store, experiment, self.cells, watch, tokens, step=step)
+
+
+def _kept(store: Store, planned: Collection[str], again: Again, progress: Progress) -> tuple[set[str], set[str]]:
     """Returns the names of the results that are kept, and of the damaged ones that are not run again. All files of
     the store are checked, so that no damage remains unreported.
     """
     contents = store.contents(every_byte=True)
     for damaged in contents.damaged:
-        progress.damaged(damaged, damaged.name in planned, repair and damaged.name in planned)
+        progress.damaged(damaged, damaged.name in planned, again.damaged and damaged.name in planned)
     finished: set[str] = set()
-    again = {Status.FAILED, Status.SKIPPED} if retry_failed else set()
+    replaced = {Status.FAILED, Status.SKIPPED} if again.failed else set()
     for result in contents.results:
         outcome = result.outcome
         # Earlier versions recorded a full disk as an experiment that failed.
         faulty = outcome.status is Status.FAILED and outcome.reason is not None and tells_of_fault(outcome.reason)
-        if outcome.status not in again and not faulty:
+        if outcome.status not in replaced and not faulty:
             finished.add(result.directory.name)
-    return finished, set() if repair else {damaged.name for damaged in contents.damaged}
+    return finished, set() if again.damaged else {damaged.name for damaged in contents.damaged}
 
 
 def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
@@ -215,21 +269,30 @@ class _Cells:
             self._preloaded.close()
 
 
-def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path) -> Outcome:
+def _run_one(
+    store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path, *, step: bool = False
+) -> Outcome:
     """Runs and publishes an experiment.
+
+    Args:
+        step: start its ranks as a step of srun.
 
     Raises:
         StorageError, StoreError, OSError: if any process can't write or read a file; nothing is published.
     """
     try:
-        return _run_and_publish(store, experiment, cells, watch, tokens)
+        return _run_and_publish(store, experiment, cells, watch, tokens, step=step)
     except (StorageError, OSError):
         store.discard(experiment)  # it is useless and takes space
         raise
 
 
-def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path) -> Outcome:
+def _run_and_publish(
+    store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path, *, step: bool
+) -> Outcome:
     directory = store.begin(experiment)
+    if step:
+        write_file(directory / STEP, "{}")
     environment = describe_environment()
     write_file(directory / "environment.json", json.dumps(environment, indent=1))
     write_file(directory / "tokens.json", json.dumps({"path": str(tokens.resolve())}))
@@ -253,7 +316,7 @@ def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch:
         diagnostics = (*breakdown.diagnostics, diagnostic("network_not_benchmarked", message))
         breakdown = breakdown.model_copy(update={"diagnostics": diagnostics})
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-    for leftover in ("experiment.json", "tokens.json", "outcome.json"):
+    for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP):
         (directory / leftover).unlink(missing_ok=True)
     store.publish(experiment, outcome, breakdown)
     return outcome

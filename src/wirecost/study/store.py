@@ -55,6 +55,8 @@ from wirecost.study.result import (
 )
 
 PARTIAL = ".partial-"
+CLAIMS = ".claims"
+"""Folder of the locks by which runs that share a store claim experiments."""
 
 __all__ = ["Contents", "Damaged", "Outcome", "Result", "ResultSummary", "Status", "Store", "StoreError"]
 
@@ -76,8 +78,11 @@ class Store:
         self.corpus = root / "corpus"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, *, shared: bool = False) -> Iterator[None]:
         """Locks the store for one run.
+
+        Args:
+            shared: let other runs that share it work at the same time. They claim each experiment (`claimed`).
 
         Raises:
             StoreError: if another run has locked it, or it can't be written or read when it is locked or while the
@@ -92,7 +97,7 @@ class Store:
             raise StoreError(f"{error.filename}: can't be written: {error.strerror}{remedy}") from error
         try:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise StoreError(f"{self.root}: another run is writing here; wait for it or use --out") from error
             except OSError as error:
@@ -108,6 +113,34 @@ class Store:
                 raise StoreError(f"{message}, then go on with --resume (finished experiments are kept)") from error
         finally:
             os.close(lock)
+
+    @contextmanager
+    def claimed(self, experiment: Experiment) -> Iterator[bool]:
+        """Claims an experiment among runs that share the store. Yields False if another run has claimed it.
+
+        A claim ends with the process that holds it, however that ends.
+
+        Raises:
+            OSError: if the claim can't be written.
+        """
+        folder = self.root / CLAIMS
+        folder.mkdir(exist_ok=True)
+        lock = os.open(folder / experiment.slug, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(lock)
+
+    def inode(self, experiment: Experiment) -> int | None:
+        """Returns a number that changes when an experiment's result is replaced; None without a result."""
+        with suppress(OSError):
+            return (self.experiments / experiment.slug).stat().st_ino
+        return None
 
     def _message(self, error: OSError | StorageError) -> str | None:
         """Returns the error's message with a remedy; None for an error that concerns neither the storage nor this
@@ -199,6 +232,7 @@ class Store:
         """
         for path in self.experiments.glob(f"{PARTIAL}*"):
             remove(path)
+        remove(self.root / CLAIMS)  # nobody holds one: this run has the store to itself
 
     def begin(self, experiment: Experiment) -> Path:
         """Creates and returns an empty directory for an experiment's run. Raises StoreError or OSError."""

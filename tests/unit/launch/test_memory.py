@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from wirecost.breakdown import MemoryKind, OutOfMemory
+from wirecost.launch.failures import _largest
 from wirecost.launch.memory import asked_bytes, forget_peak_resident, out_of_memory, peak_resident_bytes
 from wirecost.launch.rank import classify
-from wirecost.launch.ranks import _largest
 
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free."
 CPU = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 1125899906842624 bytes. Error code 12 (Cannot allocate memory)"

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from wirecost.launch.failures import storage_paths
 from wirecost.launch.rank import EXIT_FAILED, report_failure
-from wirecost.launch.ranks import storage_paths
 from wirecost.storage import FAULTS, fault_of_exit
 
 FULL = (

@@ -9,7 +9,7 @@ import pytest
 from support.results import STUDY, invented_breakdown, invented_store
 from wirecost.errors import UnsupportedError
 from wirecost.spec import Experiment, Study, parse_yaml, validate
-from wirecost.study import Result, Status, Store, run_study, runnable, runner
+from wirecost.study import Again, Result, Status, Store, run_study, runnable, runner
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.manifest import SMALL_BYTES, write_manifest
 from wirecost.study.runner import Silent, _Watch
@@ -62,7 +62,7 @@ def test_what_needs_more_gpus_than_are_here_is_skipped(tmp_path: Path, monkeypat
     study = validate(Study, parse_yaml(text, "s"), "s")
     ran: list[int] = []
 
-    def trained(store: Store, experiment: Experiment, *_: object) -> Outcome:
+    def trained(store: Store, experiment: Experiment, *_: object, step: bool) -> Outcome:
         ran.append(experiment.ranks)
         store.begin(experiment)
         outcome = Outcome(status=Status.OOM)
@@ -104,7 +104,7 @@ def resumed(
     """The names of the experiments that resuming the invented study runs, what it told, and what it returns."""
     ran: list[str] = []
 
-    def trained(store: Store, experiment: Experiment, *_: object) -> Outcome:
+    def trained(store: Store, experiment: Experiment, *_: object, step: bool) -> Outcome:
         ran.append(experiment.slug)
         store.begin(experiment)
         outcome = Outcome(status=Status.DONE)
@@ -115,7 +115,7 @@ def resumed(
     monkeypatch.setattr(runner, "check_runnable", lambda study: None)
     noted = Noted()
     study = validate(Study, parse_yaml(f"{STUDY}benchmark: false\n", "s"), "s")
-    return ran, noted, run_study(study, out, resume=True, progress=noted, repair=repair)
+    return ran, noted, run_study(study, out, resume=True, progress=noted, again=Again(damaged=repair))
 
 
 def test_damaged_results_are_left_out_unless_they_are_to_be_repaired(

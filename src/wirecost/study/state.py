@@ -1,0 +1,145 @@
+"""The state of every experiment of a store: what runs, waits, is done, failed and why, and the time left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from wirecost.launch.ranks import count_lines
+from wirecost.spec import Experiment
+from wirecost.study.estimate import TimeLeft
+from wirecost.study.manifest import CheckedFiles, DamageError
+from wirecost.study.result import STATUS, Outcome, Status
+from wirecost.study.run_record import RunRecord, runs_of
+from wirecost.study.store import PARTIAL, Store
+
+
+class State(StrEnum):
+    """The state of an experiment, finished or not."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    INTERRUPTED = "interrupted"
+    DONE = "done"
+    OOM = "oom"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    DAMAGED = "damaged"
+
+
+KILLED = "its run was killed; --resume starts it anew"
+UNFINISHED = (State.RUNNING, State.WAITING, State.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class ExperimentState:
+    """The state of one experiment.
+
+    Attributes:
+        seconds: time that it took, or has taken so far if it runs. None if it is unknown.
+        iterations: iterations that its first rank has finished, if it runs.
+        planned_iterations: iterations that it has with those of the warm-up. `min_time` may add some.
+        reason: why it failed, was skipped, ran out of memory or can't be used.
+    """
+
+    experiment: Experiment
+    state: State
+    seconds: float | None = None
+    iterations: int | None = None
+    reason: str | None = None
+
+    @property
+    def planned_iterations(self) -> int:
+        return self.experiment.warmup + self.experiment.iterations
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """The states of all experiments of a study.
+
+    Attributes:
+        name: name of the study.
+        experiments: their states, in the order in which they run.
+        runs: the runs that work on them.
+        left_s: estimated time in seconds that the unfinished ones need one after another.
+    """
+
+    name: str
+    experiments: tuple[ExperimentState, ...]
+    runs: tuple[RunRecord, ...]
+    left_s: float
+
+    def count(self, *states: State) -> int:
+        """Returns the number of experiments in any of these states."""
+        counts = Counter(each.state for each in self.experiments)
+        return sum(counts[state] for state in states)
+
+
+def read_state(root: Path) -> StudyState:
+    """Returns the state of every experiment of the study in a store.
+
+    Only the small file with each result's status is read, so that it is quick for thousands of experiments.
+    `wirecost study check` reads everything.
+
+    Raises:
+        SpecError, StoreError: if no study was run here, or it can't be read.
+    """
+    store = Store(root)
+    study = store.study()
+    runs = runs_of(root)
+    names = _names(store.experiments)
+    time_left = TimeLeft()
+    states = [_state(store, experiment, names, bool(runs)) for experiment in study.experiments()]
+    for each in states:
+        if each.state is State.DONE and each.seconds is not None:
+            time_left.learn(each.experiment, each.seconds)
+    left_s = sum(_left_s(each, time_left) for each in states if each.state in UNFINISHED)
+    return StudyState(study.name, tuple(states), tuple(runs), left_s)
+
+
+def _names(directory: Path) -> frozenset[str]:
+    with suppress(OSError):
+        return frozenset(os.listdir(directory))  # noqa: PTH208
+    return frozenset()
+
+
+def _state(store: Store, experiment: Experiment, names: frozenset[str], runs: bool) -> ExperimentState:
+    partial = f"{PARTIAL}{experiment.slug}"
+    if partial in names:
+        if not runs:
+            return ExperimentState(experiment, State.INTERRUPTED, reason=KILLED)
+        return _running(store.experiments / partial, experiment)
+    if experiment.slug not in names:
+        return ExperimentState(experiment, State.WAITING)
+    try:
+        outcome = CheckedFiles(store.experiments / experiment.slug, experiment.slug).parse(STATUS, Outcome)
+    except DamageError as error:
+        return ExperimentState(experiment, State.DAMAGED, reason=str(error))
+    finished = {status: State(status.value) for status in Status}
+    return ExperimentState(experiment, finished[outcome.status], outcome.seconds, reason=outcome.reason)
+
+
+def _running(directory: Path, experiment: Experiment) -> ExperimentState:
+    samples = directory / "samples" / "rank-0.jsonl"
+    try:
+        seconds = time.time() - (directory / "experiment.yaml").stat().st_mtime
+    except OSError:
+        seconds = None
+    iterations = count_lines(samples) if samples.exists() else 0
+    return ExperimentState(experiment, State.RUNNING, seconds, iterations)
+
+
+def _left_s(each: ExperimentState, time_left: TimeLeft) -> float:
+    whole = time_left.seconds(each.experiment)
+    return max(whole - each.seconds, 0.0) if each.state is State.RUNNING and each.seconds is not None else whole
+
+
+def matching(states: Sequence[ExperimentState], wanted: Sequence[State]) -> list[ExperimentState]:
+    """Returns the experiments in one of the wanted states; all if none is wanted."""
+    return [each for each in states if not wanted or each.state in wanted]

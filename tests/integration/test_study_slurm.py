@@ -1,0 +1,152 @@
+"""A study as jobs of a real Slurm with two nodes, both of them on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.slurm import NO_SLURM, slurm
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.needs_root, pytest.mark.skipif(NO_SLURM is not None, reason=str(NO_SLURM))]
+
+WIRECOST = [sys.executable, "-m", "wirecost"]
+STUDY = """\
+name: queued
+workloads: [gpt-tiny]
+networks: [{name: nodes, native: {}}]
+plans: [all-reduce, ddp]
+hosts: [1, 2]
+ranks_per_host: 1
+iterations: ITERATIONS
+warmup: 1
+min_time: 0 s
+scaling: [{kind: strong, global_batch: 4}]
+"""
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    with slurm(nodes=2) as found:
+        yield found
+
+
+def run(arguments: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*WIRECOST, *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def submitted(environment: dict[str, str], folder: Path, iterations: int, *more: str) -> None:
+    (folder / "study.yaml").write_text(STUDY.replace("ITERATIONS", str(iterations)))
+    done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm", *more], environment, folder)
+    assert done.returncode == 0, done.stderr
+
+
+def state(environment: dict[str, str], folder: Path) -> dict[str, Any]:
+    done = run(["study", "status", "out", "--format", "json"], environment, folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def states(environment: dict[str, str], folder: Path) -> list[str]:
+    return [each["state"] for each in state(environment, folder)["experiments"]]
+
+
+def wait_for(condition: Any, folder: Path, limit_s: float = 240) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            logs = "\n".join(p.read_text(errors="replace")[-3000:] for p in (folder / "out").rglob("*.log"))
+            raise AssertionError(f"nothing happened in {limit_s} s\n{logs}")
+        time.sleep(0.5)
+
+
+def test_a_study_over_two_nodes_runs_to_its_end(environment: dict[str, str], tmp_path: Path) -> None:
+    submitted(environment, tmp_path, 3, "--parallel", "2")
+    jobs = json.loads((tmp_path / "out" / "slurm" / "jobs.json").read_text())
+    assert [(job["shape"], job["experiments"]) for job in jobs] == [("1x1", 2), ("2x1", 2)]
+    wait_for(lambda: states(environment, tmp_path) == ["done"] * 4, tmp_path)
+    report = run(["report", "out", "--format", "json"], environment, tmp_path)
+    rows = json.loads(report.stdout)["experiments"]
+    assert [row["ranks"] for row in rows].count(2) == 2
+    assert all(row["iteration_ms"] > 0 for row in rows)
+    # Two jobs of a shape shared its experiments: each ran once.
+    printed = "".join(path.read_text() for path in (tmp_path / "out" / "slurm").glob("*.log"))
+    assert printed.count(": done in") == 4
+    again = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
+    assert "every experiment is finished" in again.stdout
+    assert run(["study", "check", "out"], environment, tmp_path).returncode == 0
+
+
+def test_a_cancelled_study_goes_on_later(environment: dict[str, str], tmp_path: Path) -> None:
+    submitted(environment, tmp_path, 400)
+    wait_for(lambda: "running" in states(environment, tmp_path), tmp_path)
+    refused = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
+    assert refused.returncode == 2
+    assert "is writing here" in refused.stderr or "wait or run" in refused.stderr
+    shown = run(["study", "status", "out"], environment, tmp_path)
+    assert "Jobs of Slurm" in shown.stdout
+    cancelled = run(["study", "cancel", "out"], environment, tmp_path)
+    assert cancelled.stdout.count("cancelled job") == 2
+    wait_for(lambda: not state(environment, tmp_path)["runs"], tmp_path)
+    assert "done" not in states(environment, tmp_path)
+    wait_for(lambda: "PENDING" not in queue(environment) and "COMPLETING" not in queue(environment), tmp_path)
+    submitted(environment, tmp_path, 3)
+    wait_for(lambda: states(environment, tmp_path).count("done") == 4, tmp_path)
+
+
+def queue(environment: dict[str, str]) -> str:
+    return subprocess.run(
+        ["squeue", "-h", "-o", "%T"], env=environment, capture_output=True, text=True, check=False
+    ).stdout
+
+
+def test_a_killed_rank_is_named_and_a_lost_node_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    text = STUDY.replace("ITERATIONS", "400").replace("hosts: [1, 2]", "hosts: [2]")
+    (tmp_path / "study.yaml").write_text(text)
+    done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
+    assert done.returncode == 0, done.stderr
+    wait_for(lambda: processes("rank-1"), tmp_path)
+    wait_for(lambda: [e["iterations"] for e in state(environment, tmp_path)["experiments"]] > [0], tmp_path)
+    for pid in processes("rank-1"):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: states(environment, tmp_path)[0] == "failed", tmp_path)
+    first = state(environment, tmp_path)["experiments"][0]
+    assert first["reason"].startswith("rank 1 ")
+    assert "Killed" in first["reason"]
+
+    wait_for(lambda: states(environment, tmp_path)[1] == "running", tmp_path)
+    for what in ("DOWN", "RESUME"):
+        command = ["scontrol", "update", "NodeName=node2", f"State={what}", "Reason=test"]
+        # It may have come back by itself.
+        subprocess.run(command, env=environment, check=what == "DOWN", stderr=subprocess.DEVNULL)
+        time.sleep(1)
+    # Slurm queues the job again. The finished experiment stays; the other one starts anew.
+    wait_for(lambda: states(environment, tmp_path)[1] in ("waiting", "interrupted", "running"), tmp_path)
+    assert states(environment, tmp_path)[0] == "failed"
+    run(["study", "cancel", "out"], environment, tmp_path)
+    wait_for(lambda: not queue(environment), tmp_path)
+    wait_for(lambda: not processes("rank-0"), tmp_path)
+    assert states(environment, tmp_path)[0] == "failed"
+
+
+def processes(name: str) -> list[int]:
+    """Returns the processes with a name."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            if path.read_text().strip() == name:
+                found.append(int(path.parent.name))
+    return found
