@@ -20,11 +20,29 @@ class UnknownProfile(BaseModel):
     reason: str
 
 
+class ProfiledComm(BaseModel):
+    """The exposed communication of one rank in one profiled iteration, in nanoseconds.
+
+    `transfer_ns` data moves; `wait_ns` the rank waits for one that is late; `bubble_ns` a pipeline's stage waits for
+    its neighbour; `unknown_ns` isn't matched over the ranks.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    rank: Natural
+    name: str
+    transfer_ns: Natural
+    wait_ns: Natural
+    bubble_ns: Natural
+    unknown_ns: Natural
+
+
 class Profile(BaseModel):
     """Profiled iterations after the measured ones. The profiler takes time, so that shares are valid and times
     aren't.
 
     `iterations` are those of the ranks with a complete trace; every other rank is in `unknown` with the reason.
+    `comm` says what the exposed communication of each of them consists of, where the traces of all ranks tell.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -32,6 +50,7 @@ class Profile(BaseModel):
     source: Literal["torch.profiler"] = "torch.profiler"
     asked_iterations: Positive
     iterations: tuple[Iteration, ...] = ()
+    comm: tuple[ProfiledComm, ...] = ()
     unknown: tuple[UnknownProfile, ...] = ()
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -15,7 +16,7 @@ from wirecost.diagnostics import diagnostic
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
 from wirecost.launch.supervision import await_end
-from wirecost.spec import Device, Experiment, Study
+from wirecost.spec import AnyExperiment, Device, JobExperiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
@@ -38,9 +39,9 @@ class Progress(Protocol):
     def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
-    def experiment_started(self, number: int, experiment: Experiment) -> None: ...
+    def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
-    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
+    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
 
 
 class Silent:
@@ -49,9 +50,9 @@ class Silent:
     def damaged(self, found: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
-    def experiment_started(self, number: int, experiment: Experiment) -> None: ...
+    def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
-    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
+    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
 
 
 def run_study(
@@ -101,7 +102,7 @@ def run_study(
         progress.study_started(len(experiments), len(planned & kept), time_left.total(todo))
         gpus = gpus_here() if study.device is Device.CUDA else None
         if study.benchmark:
-            here = [e for e in todo if gpus is None or e.ranks <= gpus]
+            here = [e for e in todo if gpus is None or isinstance(e, JobExperiment) or e.ranks <= gpus]
             benchmark(store, sites(here), lambda site, why: progress.network_measured(site.label, why))
         cells = stack.enter_context(_Cells(out, worker))
         for number, experiment in enumerate(todo):
@@ -109,7 +110,9 @@ def run_study(
                 break
             progress.experiment_started(len(planned & kept) + number, experiment)
             watch = _Watch(progress, experiment, todo[number + 1 :], time_left)
-            if gpus is not None and experiment.ranks > gpus:
+            if isinstance(experiment, JobExperiment):
+                outcome = _run_one(store, experiment, cells, watch, None)
+            elif gpus is not None and experiment.ranks > gpus:
                 outcome = _skip(store, experiment, too_few_gpus(experiment.ranks, gpus))
             else:
                 outcome = _run_one(store, experiment, cells, watch, tokens[experiment.workload.text_vocabulary])
@@ -145,7 +148,7 @@ def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
     from wirecost.train.texts import text_length
 
     paths: dict[int, Path] = {}
-    for workload in study.workloads:
+    for workload in study.models:
         size = workload.text_vocabulary
         if size not in paths:
             paths[size] = prepare_tokens(study.data.corpus, study.data.tokenizer, size, folder)
@@ -157,17 +160,22 @@ class _Watch:
     """Reports the progress of a running experiment from the samples of its first rank."""
 
     def __init__(
-        self, progress: Progress, experiment: Experiment, rest: Sequence[Experiment], time_left: TimeLeft
+        self, progress: Progress, experiment: AnyExperiment, rest: Sequence[AnyExperiment], time_left: TimeLeft
     ) -> None:
         self.progress = progress
         self.total = experiment.warmup + experiment.iterations
+        self._steps = isinstance(experiment, JobExperiment)
         self.rest_s = time_left.total(rest)
         self.own_s = time_left.seconds(experiment)
         self.started = time.monotonic()
         self.done = 0
         self._offset = 0
 
-    def look(self, samples: Path) -> None:
+    def look(self, directory: Path) -> None:
+        """Reads how many iterations are done from the files in the experiment's directory."""
+        samples = directory / "samples" / "rank-0.jsonl"
+        if self._steps:
+            samples = next(iter(sorted((directory / "steps").glob("*.jsonl"))), samples)
         if samples.exists():
             # Only new lines are read: reading a long run's whole file ten times a second would slow down the run.
             with samples.open("rb") as file:
@@ -190,8 +198,11 @@ class _Cells:
         self.worker = worker
         self._preloaded: Preloaded | None = None
 
-    def start(self, directory: Path, *, network: bool, output: IO[bytes]) -> Isolated | IsolatedFork:
-        if self.worker:
+    def start(self, directory: Path, *, network: bool, output: IO[bytes], forked: bool) -> Isolated | IsolatedFork:
+        """Starts the process of the experiment in `directory`. One that runs a command needn't load PyTorch and
+        isn't `forked`.
+        """
+        if self.worker or not forked:
             command = [sys.executable, "-m", CELL, str(directory), *self.worker]
             return Isolated(command, network=network, output=output)
         if self._preloaded is not None and not self._preloaded.runs():
@@ -215,7 +226,9 @@ class _Cells:
             self._preloaded.close()
 
 
-def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path) -> Outcome:
+def _run_one(
+    store: Store, experiment: AnyExperiment, cells: _Cells, watch: _Watch, tokens: Path | None
+) -> Outcome:
     """Runs and publishes an experiment.
 
     Raises:
@@ -228,15 +241,22 @@ def _run_one(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch,
         raise
 
 
-def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path) -> Outcome:
+def _run_and_publish(
+    store: Store, experiment: AnyExperiment, cells: _Cells, watch: _Watch, tokens: Path | None
+) -> Outcome:
     directory = store.begin(experiment)
     environment = describe_environment()
     write_file(directory / "environment.json", json.dumps(environment, indent=1))
-    write_file(directory / "tokens.json", json.dumps({"path": str(tokens.resolve())}))
+    if tokens is not None:
+        write_file(directory / "tokens.json", json.dumps({"path": str(tokens.resolve())}))
     log_path = directory / "logs" / "cell.log"
     started = time.monotonic()
     emulated = experiment.network.emulate is not None
-    with log_path.open("wb") as log, cells.start(directory, network=emulated, output=log) as cell:
+    forked = not isinstance(experiment, JobExperiment)
+    with (
+        log_path.open("wb") as log,
+        cells.start(directory, network=emulated, output=log, forked=forked) as cell,
+    ):
         ended = await_end(
             cell,
             lambda: _look(watch, directory, store),
@@ -255,6 +275,7 @@ def _run_and_publish(store: Store, experiment: Experiment, cells: _Cells, watch:
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
     for leftover in ("experiment.json", "tokens.json", "outcome.json"):
         (directory / leftover).unlink(missing_ok=True)
+    shutil.rmtree(directory / "dumps", ignore_errors=True)
     store.publish(experiment, outcome, breakdown)
     return outcome
 
@@ -265,11 +286,11 @@ def _look(watch: _Watch, directory: Path, store: Store) -> None:
     Raises:
         StorageError: if the store's file system is full or read-only.
     """
-    watch.look(directory / "samples" / "rank-0.jsonl")
+    watch.look(directory)
     check_room(store.root)
 
 
-def _skip(store: Store, experiment: Experiment, reason: str) -> Outcome:
+def _skip(store: Store, experiment: AnyExperiment, reason: str) -> Outcome:
     directory = store.begin(experiment)
     write_file(directory / "environment.json", json.dumps(describe_environment(), indent=1))
     (directory / "experiment.json").unlink()
