@@ -8,7 +8,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from wirecost.breakdown.integers import Natural, Positive
+from wirecost.breakdown import samples
 from wirecost.breakdown.iteration import Iteration
+from wirecost.breakdown.statistics import Spread
 
 
 class UnknownProfile(BaseModel):
@@ -71,6 +73,14 @@ class Profile(BaseModel):
             return None
         known = [getattr(i.parts, part) / i.parts.window_ns for i in self.iterations if i.parts.window_ns]
         return statistics.median(known) if known else None
+
+    def spread(self, part: str) -> Spread | None:
+        """Returns a part's share of the window over iterations, each with the mean over its ranks; None if unknown.
+        `part` is a field of `Parts`.
+        """
+        if self.unknown:
+            return None
+        return samples.part_share(samples.by_iteration(self.iterations).values(), part)
 
     def overlap(self) -> float | None:
         """Returns the share of communication that compute hides, over all iterations and ranks; None if unknown or
