@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from wirecost.breakdown.integers import Natural, Positive
 from wirecost.breakdown import samples
+from wirecost.breakdown.integers import Natural, Positive
 from wirecost.breakdown.iteration import Iteration
 from wirecost.breakdown.statistics import Spread
 

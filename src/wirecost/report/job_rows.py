@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wirecost.breakdown import Breakdown, Profile, Ratio, Spread, ratio_of_medians
+from wirecost.breakdown import Breakdown, Ratio, Spread, ratio_of_medians
 from wirecost.spec import AnyExperiment, JobExperiment, workload_name
 from wirecost.study import Result, Status
 
@@ -107,7 +107,9 @@ def _row(result: Result) -> JobRow:
     )
 
 
-def _shares(b: Breakdown) -> dict[str, Share | None]:
+def _shares(b: Breakdown) -> dict[str, Share]:
+    """Returns the known shares. They are means over ranks and profiled iterations, so that `transfer` and `wait` sum
+    to `exposed`."""
     profile, time = b.profile, b.iteration_ns()
     if profile is None or profile.unknown or not profile.iterations or time is None:
         return {}
@@ -117,37 +119,26 @@ def _shares(b: Breakdown) -> dict[str, Share | None]:
     )
     slowdown = profiled_ns / time.median if time.median else 1.0
 
-    def share(part_of_window: float | None) -> Share | None:
-        """The profiler lengthens computation: a share of its window is too low, and the same time in the shorter
-        iteration too high."""
-        if part_of_window is None:
-            return None
+    def share(part_of_window: float) -> Share:
+        """Returns the share of an iteration without the profiler.
+
+        The profiler lengthens computation: a share of its window is too low, and the same time in the shorter
+        iteration too high.
+        """
         if abs(slowdown - 1) <= PROFILER_TOLERANCE:
             return Share(part_of_window, part_of_window)
         other = min(1.0, part_of_window * slowdown)
         return Share(min(part_of_window, other), max(part_of_window, other))
 
-    exposed, hidden = profile.spread("exposed_comm_ns"), profile.spread("overlapped_ns")
-    return {
-        "exposed": share(exposed.median if exposed else None),
-        "hidden": share(hidden.median if hidden else None),
-        "transfer": share(_comm_share(profile, "transfer_ns")),
-        "wait": share(_comm_share(profile, "wait_ns", "bubble_ns")),
-    }
-
-
-def _comm_share(profile: Profile, *parts: str) -> float | None:
-    """Returns the share of parts of the exposed communication: the median over iterations of the mean over ranks.
-    None if communication isn't matched over the ranks."""
-    windows = {(i.rank, i.name): i.parts.window_ns for i in profile.iterations}
-    if not profile.comm or any(c.unknown_ns for c in profile.comm):
-        return None
-    by_name: dict[str, list[float]] = {}
-    for c in profile.comm:
-        window_ns = windows.get((c.rank, c.name))
-        if window_ns:
-            by_name.setdefault(c.name, []).append(sum(getattr(c, part) for part in parts) / window_ns)
-    return statistics.median(sum(v) / len(v) for v in by_name.values()) if by_name else None
+    window_ns = sum(i.parts.window_ns for i in profile.iterations)
+    exposed_ns, hidden_ns = (
+        sum(getattr(i.parts, part) for i in profile.iterations) for part in ("exposed_comm_ns", "overlapped_ns")
+    )
+    shares = {"exposed": share(exposed_ns / window_ns), "hidden": share(hidden_ns / window_ns)}
+    if profile.comm and not any(c.unknown_ns for c in profile.comm):
+        shares["transfer"] = share(sum(c.transfer_ns for c in profile.comm) / window_ns)
+        shares["wait"] = share(sum(c.wait_ns + c.bubble_ns for c in profile.comm) / window_ns)
+    return shares
 
 
 def as_dict(row: JobRow) -> dict[str, Any]:
