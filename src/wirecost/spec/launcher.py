@@ -61,9 +61,13 @@ def option_value(arguments: Sequence[str], names: Sequence[str]) -> str | None:
     return None
 
 
-def ranks_per_host_of(command: Sequence[str]) -> int | None:
+def ranks_per_host_of(command: Sequence[str], hosts: int) -> int | None:
     """Returns the number of ranks that the launcher in a command starts on each host, or None if the command
-    doesn't say it as a number."""
+    doesn't say it as a number.
+
+    torchrun's option counts the ranks of a host, and that of accelerate those of all hosts. Without a number of
+    machines, these are divided over `hosts`.
+    """
     launcher = launcher_of(command)
     if launcher is None:
         return None
@@ -73,7 +77,8 @@ def ranks_per_host_of(command: Sequence[str]) -> int | None:
     processes, machines = (_number(option_value(arguments, names)) for names in (_PROCESSES, _MACHINES))
     if processes is None:
         return None
-    return max(1, processes // (machines or 1))
+    hosts = machines or hosts
+    return processes // hosts if processes % hosts == 0 else processes
 
 
 def _number(text: str | None) -> int | None:
