@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/any_job.py                          # CPUs: 1 Gb/s, 300 and 60 Mb/s
     PYTHONPATH=src python benchmarks/any_job.py --networks native        # in place, on GPUs with --device cuda
 
-It prints the median iteration that the job measures itself and the one that is reported, the difference, the hook's
-cost for each iteration, and this as a share of 50 ms.
+It prints the median iteration that the job measures itself and the one that is reported, the difference, the
+hook's cost for each iteration, and this as a share of 50 ms.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class UnknownProfile(BaseModel):
 class ProfiledComm(BaseModel):
     """The exposed communication of one rank in one profiled iteration, in nanoseconds.
 
-    `transfer_ns` data moves; `wait_ns` the rank waits for one that is late; `bubble_ns` a pipeline's stage waits for
-    its neighbour; `unknown_ns` isn't matched over the ranks.
+    `transfer_ns` data moves; `wait_ns` the rank waits for one that is late; `bubble_ns` a pipeline's stage
+    waits for its neighbour; `unknown_ns` isn't matched over the ranks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -75,8 +75,8 @@ class Profile(BaseModel):
         return statistics.median(known) if known else None
 
     def spread(self, part: str) -> Spread | None:
-        """Returns a part's share of the window over iterations, each with the mean over its ranks; None if unknown.
-        `part` is a field of `Parts`.
+        """Returns a part's share of the window over iterations, each with the mean over its ranks; None if
+        unknown. `part` is a field of `Parts`.
         """
         if self.unknown:
             return None

@@ -65,8 +65,9 @@ def run(
 ) -> None:
     """Run a training command unchanged over several networks, and say what each of them costs it.
 
-    The command is started on emulated hosts of this machine with torchrun's environment variables. If it is torchrun
-    or `accelerate launch` itself, its launcher gets the rendezvous. Each run ends after the last profiled iteration.
+    The command is started on emulated hosts of this machine with torchrun's environment variables. If it is
+    torchrun or `accelerate launch` itself, its launcher gets the rendezvous. Each run ends after the last
+    profiled iteration.
     """
     from wirecost.cli.progress import StudyProgress
     from wirecost.errors import SpecError

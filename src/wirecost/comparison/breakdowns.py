@@ -215,8 +215,8 @@ def _summary(
         )
     if len(known) < len(parts):
         lines.append(
-            "Iterations of a command are only timed: shares are those of the window under the profiler, where there "
-            "was one."
+            "Iterations of a command are only timed: shares are those of the window under the profiler, where "
+            "there was one."
         )
     return lines
 

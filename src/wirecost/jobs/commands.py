@@ -36,9 +36,9 @@ _VALUELESS = {
     "torchrun": {"--no-python", "--virtual-local-rank", "--run-path"},
     "accelerate": {
         "--cpu", "--debug", "--downcast-bf16", "--dynamo-use-dynamic", "--dynamo-use-fullgraph",
-        "--dynamo-use-regional-compilation", "--enable-cpu-affinity", "--fp8-use-autocast-during-eval", "--multi-gpu",
-        "--no-python", "--no-tpu-cluster", "--quiet", "--same-network", "--tpu", "--tpu-cluster", "--tpu-use-sudo",
-        "--use-deepspeed", "--use-fsdp", "--use-megatron-lm", "--use-parallelism-config", "-q",
+        "--dynamo-use-regional-compilation", "--enable-cpu-affinity", "--fp8-use-autocast-during-eval",
+        "--multi-gpu", "--no-python", "--no-tpu-cluster", "--quiet", "--same-network", "--tpu", "--tpu-cluster",
+        "--tpu-use-sudo", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm", "--use-parallelism-config", "-q",
     },
 }  # fmt: skip
 """Further options of launchers that have no value, with dashes inside."""
@@ -81,8 +81,8 @@ def _on_gpus(command: Sequence[str], launcher: Launcher, *, gpus: bool) -> bool:
 def command_on(command: Sequence[str], place: Place, *, gpus: bool) -> list[str]:
     """Returns the command that is started on a host.
 
-    A command without a launcher is returned unchanged. A launcher gets the rendezvous and the number of ranks of this
-    job instead of its own.
+    A command without a launcher is returned unchanged. A launcher gets the rendezvous and the number of ranks of
+    this job instead of its own.
     """
     launcher = launcher_of(command)
     if launcher is None:
@@ -117,7 +117,7 @@ def command_on(command: Sequence[str], place: Place, *, gpus: bool) -> list[str]
 
 
 def _without(arguments: Sequence[str], launcher: Launcher) -> list[str]:
-    """Returns a launcher's arguments without the options that this job decides, up to the script that it starts."""
+    """Returns a launcher's arguments without the options that this job decides."""
     replaced, valueless = _REPLACED[launcher.kind], _VALUELESS[launcher.kind]
     kept: list[str] = []
     place = 0

@@ -35,5 +35,6 @@ def launched_here(environment: Mapping[str, str] | None = None) -> Launched | No
     for rank, world_size, local_rank, name in _WAYS:
         values = [variables.get(key, "") for key in (rank, world_size, local_rank)]
         if all(value.isdecimal() for value in values) and int(values[1]) > 1:
-            return Launched(*map(int, values), variables.get(name, ""))
+            place, size, local_place = map(int, values)
+            return Launched(place, size, local_place, variables.get(name, ""))
     return None

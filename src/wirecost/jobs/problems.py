@@ -21,9 +21,9 @@ def why_unusable(recordings: Sequence[RankSteps], experiment: JobExperiment) -> 
     world_size = recordings[0].world_size
     if processes > 1:
         return (
-            f"{processes} processes are rank {rank} of {world_size}: they trained apart, so nothing here measures a "
-            "network; the job must take its rendezvous from MASTER_ADDR and MASTER_PORT, or start on one host "
-            f"(--hosts 1x{launched})"
+            f"{processes} processes are rank {rank} of {world_size}: they trained apart, so nothing here "
+            "measures a network; the job must take its rendezvous from MASTER_ADDR and MASTER_PORT, or start "
+            f"on one host (--hosts 1x{launched})"
         )
     if world_size == 1 and launched > 1:
         return (
@@ -33,8 +33,8 @@ def why_unusable(recordings: Sequence[RankSteps], experiment: JobExperiment) -> 
     if not any(len(_measured(r, experiment)) for r in recordings):
         done = max(len(r.ends_ns) for r in recordings)
         return (
-            f"the job ended after {done} iterations, and none after a warm-up of {experiment.warmup} is left; let it "
-            "run longer, or lower the warm-up"
+            f"the job ended after {done} iterations, and none after a warm-up of {experiment.warmup} is left; "
+            "let it run longer, or lower the warm-up"
         )
     return None
 
@@ -51,6 +51,7 @@ def _nothing_recorded(recordings: Sequence[RankSteps], experiment: JobExperiment
     if failed is not None:
         return f"the job's iterations can't be recorded: {failed}"
     return (
-        "no step of a PyTorch optimizer was seen before the job ended; for a job that doesn't use PyTorch, or starts "
-        "Python with -I, -E or -S, give a regular expression of the lines that end an iteration (--iteration-regex)"
+        "no step of a PyTorch optimizer was seen before the job ended; for a job that doesn't use PyTorch, or "
+        "starts Python with -I, -E or -S, give a regular expression of the lines that end an iteration "
+        "(--iteration-regex)"
     )

@@ -81,7 +81,8 @@ def _name(experiment: JobExperiment, number: int) -> str:
 
 
 def _failed(ranks: Ranks, experiment: JobExperiment) -> JobResult:
-    """Returns the result of a job of which a process failed. Without a traceback, its last line of output is named."""
+    """Returns the result of a job of which a process failed. Without a traceback, its last line of output is
+    named."""
     result = ranks.failed()
     if result.traceback is not None or result.status is not JobStatus.FAILED or result.rank is None:
         return result

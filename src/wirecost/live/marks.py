@@ -111,8 +111,8 @@ class Marks:
             return
         self._current["gradient"] = self._mark()
         queue = Variable._execution_engine.queue_callback
-        # Callbacks run in their order. DistributedDataParallel, which waits for its collectives in its own, asks for
-        # it after this hook, and so this one asks again.
+        # Callbacks run in their order. DistributedDataParallel, which waits for its collectives in its own, asks
+        # for it after this hook, and so this one asks again.
         queue(lambda: queue(self._backward_ended))
 
     def _backward_ended(self) -> None:

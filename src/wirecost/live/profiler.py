@@ -12,7 +12,8 @@ from typing import Any
 def trace_handler(
     folder: str | Path, *, print_line: Callable[[str], object] | None = None
 ) -> Callable[[Any], None]:
-    """Returns an `on_trace_ready` handler that writes `rankR_STEP.json.gz` to a folder and prints one line on rank 0.
+    """Returns an `on_trace_ready` handler that writes `rankR_STEP.json.gz` to a folder and prints one line on
+    rank 0.
 
     The line is this rank's: its iteration under the profiler, exposed and hidden communication. `wirecost trace`
     reads the traces of all ranks, and tells wait and transfer apart.

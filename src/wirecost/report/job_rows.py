@@ -12,8 +12,8 @@ from wirecost.spec import AnyExperiment, JobExperiment, workload_name
 from wirecost.study import Result, Status
 
 PROFILER_TOLERANCE = 0.05
-"""Largest difference between an iteration under the profiler and one without it, as a fraction, at which a share of
-the one is taken for that of the other. Beyond it the share is an interval."""
+"""Largest difference between an iteration under the profiler and one without it, as a fraction, at which a
+share of the one is taken for that of the other. Beyond it the share is an interval."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class JobRow:
         exposed: share of communication that computation doesn't hide.
         hidden: share of communication that computation hides.
         transfer: part of `exposed` in which data moves.
-        wait: part of `exposed` in which a rank waits for one that is late, or a pipeline's stage for its neighbour.
+        wait: part of `exposed` in which a rank waits for one that is late, or a pipeline's stage for its
+            neighbour.
         transport: the transport that NCCL's log proves, or `tcp` with gloo.
         rate_bps: measured rate of an emulated link.
         mean_use_bps, peak_use_bps: use of the busiest interface in one direction.
@@ -108,8 +109,8 @@ def _row(result: Result) -> JobRow:
 
 
 def _shares(b: Breakdown) -> dict[str, Share]:
-    """Returns the known shares. They are means over ranks and profiled iterations, so that `transfer` and `wait` sum
-    to `exposed`."""
+    """Returns the known shares. They are means over ranks and profiled iterations, so that `transfer` and
+    `wait` sum to `exposed`."""
     profile, time = b.profile, b.iteration_ns()
     if profile is None or profile.unknown or not profile.iterations or time is None:
         return {}

@@ -1,10 +1,10 @@
 """The rate of a network below which exposed communication takes more than half of an iteration.
 
-Exposed communication e is a function of the time x = 1 / rate that a bit takes. With computation c that doesn't depend
-on the network, an iteration takes c + e(x). Transfers take time in proportion to x, and computation hides a part of
-them. So e never falls with x, it is convex, and it grows by at most v, the time of all transfers per x. These three
-properties bound e between and beyond the measured rates, and with it the rate at which e = c. Where they give no bound,
-the interval is open.
+Exposed communication e is a function of the time x = 1 / rate that a bit takes. With computation c that doesn't
+depend on the network, an iteration takes c + e(x). Transfers take time in proportion to x, and computation
+hides a part of them. So e never falls with x, it is convex, and it grows by at most v, the time of all
+transfers per x. These three properties bound e between and beyond the measured rates, and with it the rate at
+which e = c. Where they give no bound, the interval is open.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class TurningPoint:
-    """The rate at which exposed communication is half of an iteration, between `low_bps` and `high_bps`. None means
-    that the data give no bound on that side."""
+    """The rate at which exposed communication is half of an iteration, between `low_bps` and `high_bps`. None
+    means that the data give no bound on that side."""
 
     workload: str
     ranks: int
@@ -93,6 +93,18 @@ def turning_rates(points: Sequence[Measured]) -> tuple[float | None, float | Non
         for second in slower:
             growth = (second.exposed_high_s - first.exposed_high_s) / (second.x - first.x)
             earliest.append(first.x + (compute_low_s - first.exposed_high_s) / growth)
+    latest += _beyond(faster, slower, compute_high_s)
+    # A bound that no rate fulfils says that the rate isn't what decides.
+    low_x, high_x = max(earliest, default=None), min((x for x in latest if x > 0), default=None)
+    if low_x is not None and high_x is not None and low_x > high_x:
+        bracket = [p.x for p in faster], [p.x for p in slower]
+        low_x, high_x = max(bracket[0], default=None), min(bracket[1], default=None)
+    return (None if high_x is None else 1 / high_x), (None if low_x is None else 1 / low_x)
+
+
+def _beyond(faster: Sequence[Measured], slower: Sequence[Measured], compute_high_s: float) -> list[float]:
+    """Returns bounds of the turning point in seconds per bit, by lines through two networks on one side of it."""
+    latest = []
     for first, second in pairwise(faster):
         growth = _growth(first.exposed_high_s, second.exposed_low_s, second.x - first.x)
         if growth:
@@ -101,12 +113,7 @@ def turning_rates(points: Sequence[Measured]) -> tuple[float | None, float | Non
         growth = _growth(first.exposed_low_s, second.exposed_high_s, second.x - first.x)
         if growth:
             latest.append(first.x - (first.exposed_low_s - compute_high_s) / growth)
-    # A bound that no rate fulfils says that the rate isn't what decides.
-    low_x, high_x = max(earliest, default=None), min((x for x in latest if x > 0), default=None)
-    if low_x is not None and high_x is not None and low_x > high_x:
-        bracket = [p.x for p in faster], [p.x for p in slower]
-        low_x, high_x = max(bracket[0], default=None), min(bracket[1], default=None)
-    return (None if high_x is None else 1 / high_x), (None if low_x is None else 1 / low_x)
+    return latest
 
 
 def _growth(first_s: float, second_s: float, distance: float) -> float | None:

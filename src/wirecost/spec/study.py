@@ -104,7 +104,8 @@ Named = Annotated[str, Field(min_length=1)]
 
 
 def _kind_of_workload(value: Any) -> str:
-    """Returns the tag of a workload's kind. The steps of a place that begin with `function-` aren't shown to users."""
+    """Returns the tag of a workload's kind. The steps of a place that begin with `function-` aren't shown to
+    users."""
     return (
         "function-job"
         if isinstance(value, Job) or (isinstance(value, dict) and "command" in value)
@@ -131,8 +132,8 @@ class Study(Spec):
         workloads: models to train: names of presets, dimensions, or paths of Hugging Face `config.json` files. An
             entry with a `command` is a training command that is started unchanged.
         networks: networks to train over: names of presets, or networks written out.
-        plans: parallelism and precision to train models with: names of presets, or plans written out. Commands have
-            none.
+        plans: parallelism and precision to train models with: names of presets, or plans written out.
+            Commands have none.
         scaling: rules that say how batches of models grow with the number of ranks. Commands have none.
         hosts: numbers of hosts. An entry like `2x4` is hosts x ranks on each host.
         ranks_per_host: number of ranks on each host, where `hosts` doesn't say.

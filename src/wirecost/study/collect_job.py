@@ -188,8 +188,8 @@ def _diagnostics(experiment: JobExperiment, cores: int, count: int, world_size: 
         diagnostics.append(
             diagnostic(
                 "shared_cores",
-                f"{world_size} ranks share {cores} processor cores: compute is slower than on hosts of their own, so "
-                "the communication share is a lower bound",
+                f"{world_size} ranks share {cores} processor cores: compute is slower than on hosts of their "
+                "own, so the communication share is a lower bound",
             )
         )
     return diagnostics

@@ -22,17 +22,15 @@ def job_study(
     name: str,
     networks: Sequence[str],
     hosts: Sequence[str] | None,
-    iterations: int,
-    warmup: int,
-    profile_iterations: int,
-    iteration_regex: str | None,
-    timeout: str,
+    iteration_regex: str | None = None,
+    **settings: Any,
 ) -> Study:
     """Returns the study that runs a command over networks.
 
     Args:
         networks: names of presets, or `native`, which is this machine as it is.
         hosts: numbers of hosts, or text of the form `2x2`. None is two hosts, and one process for `native` alone.
+        settings: further keys of the study, like `iterations`, `warmup`, `profile_iterations` and `timeout`.
 
     Raises:
         SpecError: if the command can't be a job, or a network is unknown.
@@ -48,11 +46,8 @@ def job_study(
         "workloads": [job],
         "networks": [native if network == NATIVE else network for network in networks],
         "hosts": shapes,
-        "iterations": iterations,
-        "warmup": warmup,
-        "profile_iterations": profile_iterations,
-        "timeout": timeout,
         "benchmark": False,
+        **settings,
     }
     return validate(Study, data, "run")
 

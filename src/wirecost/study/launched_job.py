@@ -1,7 +1,7 @@
 """Measures a command in place, in processes that torchrun, srun or mpirun started: each runs its own rank.
 
-The processes share the directory of the results. The first one prepares and reports. The others announce themselves
-by a file, and start their ranks when the first one has answered it.
+The processes share the directory of the results. The first one prepares and reports. The others announce
+themselves by a file, and start their ranks when the first one has answered it.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def _watch(
     done = {r.rank: len(r.ends_ns) for r in read_steps(directory)}
     slowest = min(range(launched.world_size), key=lambda rank: done.get(rank, 0))
     reason = (
-        f"not finished after {float(experiment.timeout):.0f} s; rank {slowest} had completed {done.get(slowest, 0)} "
-        "iterations; raise the timeout if it only is slow"
+        f"not finished after {float(experiment.timeout):.0f} s; rank {slowest} had completed "
+        f"{done.get(slowest, 0)} iterations; raise the timeout if it only is slow"
     )
     return Outcome(status=Status.FAILED, reason=reason, rank=slowest)
 

@@ -84,8 +84,8 @@ class Summary:
 
     @property
     def shown_comm_fraction(self) -> Spread | None:
-        """Returns `comm_fraction`, or that of the profiled window if the iterations were only timed, as a command's
-        are; None if unknown.
+        """Returns `comm_fraction`, or that of the profiled window if the iterations were only timed, as a
+        command's are; None if unknown.
         """
         if self.comm_fraction is None and self.profile is not None:
             return self.profile.exposed_spread

@@ -7,9 +7,9 @@ The environment variable WIRECOST_JOB names a folder. A process that takes optim
     dumps/HOST-PID.txt      the stacks of all threads, when the launcher asks for them (SIGUSR1)
     failures/rank-R.json    the error that ended the process
 
-Times are those of CLOCK_MONOTONIC in nanoseconds. On a GPU they are those of events in the stream of the optimizer,
-without a synchronization. The job must not fail because of what happens here: an error ends the recording, and
-`steps` says so.
+Times are those of CLOCK_MONOTONIC in nanoseconds. On a GPU they are those of events in the stream of the
+optimizer, without a synchronization. The job must not fail because of what happens here: an error ends the
+recording, and `steps` says so.
 """
 
 import atexit
@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 import traceback
+from typing import Any
 
 FOLDER = os.environ.get("WIRECOST_JOB", "")
 WARMUP = int(os.environ.get("WIRECOST_JOB_WARMUP", "5"))
@@ -76,19 +77,20 @@ class Recorder:
             return
         try:
             self._note(optimizer)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the job must go on
             self._end("error", f"{type(error).__name__}: {error}")
 
     def _begin(self):
         self._pid, self._over = os.getpid(), False
-        self._file = self._profiler = None
+        self._file: Any = None
+        self._profiler: Any = None
         self._name = ""
         self._numbers, self._counts, self._sequence = {}, [], []
         self._boundary = None
         self._ends = 0
         self._written = 0
         self._events = []
-        self._anchor = None
+        self._anchor: Any = None
         self._cuda = False
         self.rank = None
 
@@ -111,8 +113,8 @@ class Recorder:
     def _choose(self, last=False):
         """Chooses the optimizer whose steps end an iteration: the one with the fewest, and of several the last.
 
-        A generator and its discriminator, or an optimizer for each parameter, step in turn. Optimizers that step much
-        more seldom than the others, such as one for a schedule of its own, are left out.
+        A generator and its discriminator, or an optimizer for each parameter, step in turn. Optimizers that
+        step much more seldom than the others, such as one for a schedule of its own, are left out.
         """
         settled = min(self._counts) >= LEAST_STEPS and max(self._counts) >= max(WARMUP, LEAST_STEPS)
         if not (settled or last or len(self._sequence) >= MOST_STEPS_TO_CHOOSE):
@@ -212,7 +214,7 @@ class Recorder:
         import torch
 
         try:
-            if torch.autograd._profiler_enabled():
+            if torch.autograd.profiler._is_profiler_enabled:
                 raise RuntimeError("the job's own profiler is running")
             from torch.profiler import ProfilerActivity, profile, schedule
 
@@ -220,7 +222,7 @@ class Recorder:
             window = schedule(wait=0, warmup=1, active=PROFILED, repeat=1)
             self._profiler = profile(activities=activities, schedule=window)
             self._profiler.start()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the job must go on
             self._profiler = None
             self._write({"profiler": f"{type(error).__name__}: {error}"})
             return False
@@ -233,7 +235,7 @@ class Recorder:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
             profiler.stop()
             profiler.export_chrome_trace(os.path.join(folder, f"{self._name}.json.gz"))  # noqa: PTH118
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the job must go on
             self._write({"profiler": f"{type(error).__name__}: {error}"})
 
     def _end(self, how, reason=None):

@@ -13,7 +13,7 @@ _WATCHED = {"torch.optim.optimizer": "watch_optimizers", "torch.amp.grad_scaler"
 
 
 class _CallAfter:
-    """A loader that calls a function after it has loaded a module."""
+    """A loader that calls a function of the recorder after it has loaded a module."""
 
     def __init__(self, loader, then):
         self._loader, self._then = loader, then
@@ -22,11 +22,13 @@ class _CallAfter:
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self._loader
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
         self._loader.exec_module(module)
         try:
-            self._then(module)
-        except Exception as error:
+            getattr(_recorder(), self._then)(module)
+        except Exception as error:  # noqa: BLE001 - the job must run in any case
             sys.stderr.write(f"wirecost: the job isn't measured: {type(error).__name__}: {error}\n")
 
 
@@ -39,7 +41,7 @@ class _Finder:
             return None
         spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
-            spec.loader = _CallAfter(spec.loader, lambda module: getattr(_recorder(), _WATCHED[name])(module))
+            spec.loader = _CallAfter(spec.loader, _WATCHED[name])  # type: ignore[assignment] - importlib.abc is slow
         return spec
 
 
