@@ -63,7 +63,9 @@ def run(
     ] = False,
     format: Annotated[str, FORMAT] = "text",
 ) -> None:
-    """Run a training command unchanged over several networks, and say what each of them costs it.
+    """Run a training command unchanged over several networks.
+
+    Prints what each of them costs it: exposed and hidden communication, wait and transfer, and the ratio.
 
     The command is started on emulated hosts of this machine with torchrun's environment variables. If it is
     torchrun or `accelerate launch` itself, its launcher gets the rendezvous. Each run ends after the last

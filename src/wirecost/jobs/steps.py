@@ -14,7 +14,7 @@ MOST_BYTES = 64 << 20
 
 
 class _Line(msgspec.Struct):
-    """A line of `steps/*.jsonl`: a header, an iteration's end, a note on the profiler, or the end."""
+    """A line of `steps/*.jsonl`: a header, an iteration's end, a note on the profiler, a new start, or the end."""
 
     rank: int | None = None
     world_size: int | None = None
@@ -27,6 +27,7 @@ class _Line(msgspec.Struct):
     end: int | None = None
     t_ns: int | None = None
     profiler: str | None = None
+    restart: bool | None = None
     ended: str | None = None
     reason: str | None = None
 
@@ -89,6 +90,8 @@ def _read(path: Path) -> RankSteps | None:
             )
         elif line.t_ns is not None:
             steps.ends_ns.append(line.t_ns)
+        elif line.restart:
+            steps.ends_ns.clear()
         elif line.profiler is not None:
             steps.profiler = line.profiler
         elif line.ended is not None:

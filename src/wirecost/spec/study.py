@@ -11,8 +11,10 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    SerializerFunctionWrapHandler,
     Tag,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -157,8 +159,8 @@ class Study(Spec):
     description: str = ""
     workloads: tuple[WorkloadEntry, ...] = Field(min_length=1)
     networks: tuple[NetworkEntry, ...] = Field(min_length=1)
-    plans: tuple[PlanEntry, ...] = ()
-    scaling: tuple[ScalingRule, ...] = ()
+    plans: tuple[PlanEntry, ...] = Field(default=(), min_length=1)
+    scaling: tuple[ScalingRule, ...] = Field(default=(), min_length=1)
     hosts: tuple[HostShape, ...] = Field(default=(2,), min_length=1)
     ranks_per_host: PositiveInt = 1
     iterations: PositiveInt | None = None
@@ -172,6 +174,11 @@ class Study(Spec):
     profile_iterations: ProfileIterations | None = None
     timeout: Timeout = Seconds(600)
     benchmark: bool = True
+
+    @model_serializer(mode="wrap")
+    def _without_empty_keys(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out what a study of commands doesn't have, because a file must not have it empty."""
+        return {key: value for key, value in serialise(self).items() if value or key not in ("plans", "scaling")}
 
     @model_validator(mode="after")
     def _expands(self) -> Study:

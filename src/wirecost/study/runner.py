@@ -164,18 +164,13 @@ class _Watch:
     ) -> None:
         self.progress = progress
         self.total = experiment.warmup + experiment.iterations
-        self._steps = isinstance(experiment, JobExperiment)
         self.rest_s = time_left.total(rest)
         self.own_s = time_left.seconds(experiment)
         self.started = time.monotonic()
         self.done = 0
         self._offset = 0
 
-    def look(self, directory: Path) -> None:
-        """Reads how many iterations are done from the files in the experiment's directory."""
-        samples = directory / "samples" / "rank-0.jsonl"
-        if self._steps:
-            samples = next(iter(sorted((directory / "steps").glob("*.jsonl"))), samples)
+    def look(self, samples: Path) -> None:
         if samples.exists():
             # Only new lines are read: reading a long run's whole file ten times a second would slow down the run.
             with samples.open("rb") as file:
@@ -286,7 +281,9 @@ def _look(watch: _Watch, directory: Path, store: Store) -> None:
     Raises:
         StorageError: if the store's file system is full or read-only.
     """
-    watch.look(directory)
+    # Of a command, the first rank's recording has a line for each iteration.
+    steps = sorted((directory / "steps").glob("*.jsonl"))
+    watch.look(steps[0] if steps else directory / "samples" / "rank-0.jsonl")
     check_room(store.root)
 
 

@@ -30,8 +30,11 @@ ITERATIONS = int(os.environ.get("WIRECOST_JOB_ITERATIONS", "20"))
 PROFILED = int(os.environ.get("WIRECOST_JOB_PROFILED", "3"))
 LEAST_STEPS = 2
 """Number of steps that every optimizer takes before the one that ends an iteration is chosen."""
-MOST_STEPS_TO_CHOOSE = 400
-"""Number of steps of all optimizers after which it is chosen in any case."""
+MOST_STEPS_TO_CHOOSE = 200
+"""Number of steps of all optimizers after which it is chosen in any case, and at least four of each."""
+NEW_WITHIN = 50
+"""Number of steps in which a further optimizer makes the choice start again. A generator may step after many steps
+of its discriminator."""
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
 """Messages of gloo when a connection ends on reading or on writing, as in `wirecost.launch.rank`."""
 
@@ -91,6 +94,7 @@ class Recorder:
         self._written = 0
         self._events = []
         self._anchor: Any = None
+        self._first_call = self.calls
         self._cuda = False
         self.rank = None
 
@@ -100,7 +104,10 @@ class Recorder:
         if boundary is not None:
             if key == boundary:
                 self._iteration_ended(self._mark())
-            return
+                return
+            if key in self._numbers or self.calls - self._first_call >= NEW_WITHIN or self._profiler is not None:
+                return
+            self._choose_again()
         if self._file is None:
             self._open(optimizer)
         number = self._numbers.setdefault(key, len(self._numbers))
@@ -117,7 +124,8 @@ class Recorder:
         step much more seldom than the others, such as one for a schedule of its own, are left out.
         """
         settled = min(self._counts) >= LEAST_STEPS and max(self._counts) >= max(WARMUP, LEAST_STEPS)
-        if not (settled or last or len(self._sequence) >= MOST_STEPS_TO_CHOOSE):
+        most = max(MOST_STEPS_TO_CHOOSE, 4 * len(self._counts))
+        if not (settled or last or len(self._sequence) >= most):
             return
         candidates = [n for n, count in enumerate(self._counts) if count >= LEAST_STEPS] or [0]
         fewest = min(self._counts[n] for n in candidates)
@@ -127,6 +135,14 @@ class Recorder:
             if number == chosen:
                 self._boundary = key
                 self._iteration_ended(mark)
+
+    def _choose_again(self):
+        """Forgets the iterations so far, because they may be parts of iterations."""
+        self._numbers, self._counts, self._sequence = {}, [], []
+        self._boundary = None
+        self._ends = self._written = 0
+        self._events = []
+        self._write({"restart": True})
 
     def _open(self, optimizer):
         """Writes the header: which rank this is, and of what."""
