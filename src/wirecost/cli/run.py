@@ -174,16 +174,16 @@ def _print(rows: list[JobRow], points: list[TurningPoint], results: Any, format:
             out.print(Text(f"{row.network}: shares {printable(row.unknown)}", style="yellow"), soft_wrap=True)
     for point in points:
         who = f"{printable(point.workload)}, {point.ranks} ranks: " if several else ""
-        low, high = (None if r is None else format_rate_bps(r, 2) for r in (point.low_bps, point.high_bps))
+        low, high = (None if r is None else format_rate_bps(r, 3) for r in (point.low_bps, point.high_bps))
         if low and high:
-            where = f"between {low} and {high}"
+            where = f"at a rate between {low} and {high}"
         elif high:
-            where = f"below {high}, at a rate that these networks don't tell"
+            where = f"at a rate below {high}; these networks give no lower bound"
         elif low:
-            where = f"above {low}, at a rate that these networks don't tell"
+            where = f"at a rate above {low}; these networks give no upper bound"
         else:
             where = "at an unknown rate"
-        out.print(Text(f"{who}Exposed communication reaches half of the iteration {where}."), soft_wrap=True)
+        out.print(Text(f"{who}Exposed communication is half of the iteration {where}."), soft_wrap=True)
     if any(row.emulated for row in measured):
         out.print(
             Text("Networks are emulated on this machine; shares are of the profiled window."), soft_wrap=True
@@ -193,7 +193,7 @@ def _print(rows: list[JobRow], points: list[TurningPoint], results: Any, format:
 
 
 def _cells(row: JobRow, *, several: bool) -> list[str]:
-    from wirecost.units import format_ns, format_rate_bps
+    from wirecost.units import format_rate_bps
 
     time, ratio = row.iteration_ns, row.ratio
     assert time is not None
@@ -204,7 +204,7 @@ def _cells(row: JobRow, *, several: bool) -> list[str]:
     return [
         *((row.workload, str(row.ranks)) if several else ()),
         row.network,
-        f"{format_ns(time.median, 3)} ({format_ns(time.q1, 3)}-{format_ns(time.q3, 3)})",
+        f"{time.median * 1e-6:.3g} ms ({time.q1 * 1e-6:.3g}-{time.q3 * 1e-6:.3g})",
         *map(_share, (row.exposed, row.hidden, row.transfer, row.wait)),
         row.transport or "unknown",
         use,
