@@ -35,7 +35,7 @@ def start_job(experiment: JobExperiment, directory: Path, hosts: EmulatedHosts |
         hosts: the emulated hosts, or None to run on this machine itself.
     """
     own = dict(os.environ)
-    launcher = starts_ranks(experiment.job.command, gpus=bool(visible_gpus(own)))
+    launcher = starts_ranks(experiment.job.arguments, gpus=bool(visible_gpus(own)))
     per_host = 1 if launcher else experiment.ranks_per_host
     return Ranks(
         partial(_run, experiment, directory, own),
@@ -60,7 +60,7 @@ def _run(experiment: JobExperiment, directory: Path, own: Mapping[str, str]) -> 
         port=int(environment["MASTER_PORT"]),
     )
     gpus = bool(visible_gpus(own))
-    if starts_ranks(experiment.job.command, gpus=gpus):
+    if starts_ranks(experiment.job.arguments, gpus=gpus):
         environment = without_ranks(environment) | launcher_environment(place)
     else:
         environment |= launcher_environment(place) | rank_environment(place, local)
@@ -68,7 +68,7 @@ def _run(experiment: JobExperiment, directory: Path, own: Mapping[str, str]) -> 
     environment |= {name: own[name] for name in ("OMP_NUM_THREADS",) if name in own}
     environment |= nccl_log_environment(directory.absolute() / "logs" / "nccl-%h-%p.log")
     environment |= hook_environment(experiment, directory, own)
-    command = command_on(experiment.job.command, place, gpus=gpus)
+    command = command_on(experiment.job.arguments, place, gpus=gpus)
     if experiment.job.iteration_regex is not None:
         return run_timed(command, environment, experiment.job.iteration_regex, directory, number)
     return become(command, environment)

@@ -76,7 +76,7 @@ def _judged(recordings: Sequence[RankSteps], experiment: JobExperiment) -> JobRe
 
 
 def _name(experiment: JobExperiment, number: int) -> str:
-    launcher = starts_ranks(experiment.job.command, gpus=bool(visible_gpus(os.environ)))
+    launcher = starts_ranks(experiment.job.arguments, gpus=bool(visible_gpus(os.environ)))
     return f"the launcher on host {number}" if launcher else f"rank {number}"
 
 

@@ -33,8 +33,8 @@ def _arguments(value: object) -> object:
     return value
 
 
-Command = Annotated[tuple[str, ...], BeforeValidator(_arguments), Field(min_length=1, max_length=MOST_ARGUMENTS)]
-"""A command and its arguments, as a list or as one text that is split as by a shell."""
+Command = Annotated[str | tuple[str, ...], BeforeValidator(_arguments)]
+"""A command and its arguments. One text is split as by a shell, so that a valid command is a tuple."""
 
 
 class Job(Spec):
@@ -63,10 +63,18 @@ class Job(Spec):
 
     @field_validator("command")
     @classmethod
-    def _can_be_started(cls, command: tuple[str, ...]) -> tuple[str, ...]:
-        if not command[0] or any("\0" in argument for argument in command):
+    def _can_be_started(cls, command: str | tuple[str, ...]) -> tuple[str, ...]:
+        if not command or not command[0] or any("\0" in argument for argument in command):
             raise ValueError("names no program, or has a null character")
-        return command
+        if len(command) > MOST_ARGUMENTS:
+            raise ValueError(f"has {len(command)} arguments; at most {MOST_ARGUMENTS} are possible")
+        return tuple(command)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The program and its arguments."""
+        assert isinstance(self.command, tuple)
+        return self.command
 
 
 class JobExperiment(Spec):

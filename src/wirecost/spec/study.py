@@ -230,7 +230,7 @@ class Study(Spec):
                 for network in self.networks:
                     hosts, per_host = self._shape(shape)
                     if isinstance(shape, int):
-                        per_host = ranks_per_host_of(job.command, hosts) or per_host
+                        per_host = ranks_per_host_of(job.arguments, hosts) or per_host
                     experiment = self._job_experiment(job, network, hosts, per_host)
                     experiments.setdefault(experiment.digest, experiment)
         return list(experiments.values())

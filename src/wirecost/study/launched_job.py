@@ -141,7 +141,7 @@ def _run_rank(experiment: JobExperiment, launched: Launched, directory: Path) ->
     os.environ.update(nccl_log_environment(path / "nccl-%h-%p.log"))
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     log_path = path / f"rank-{launched.rank}.log"
-    with log_path.open("wb") as log, Isolated(experiment.job.command, network=False, output=log) as command:
+    with log_path.open("wb") as log, Isolated(experiment.job.arguments, network=False, output=log) as command:
         outcome = _watch(command.poll, experiment, directory, launched)
     if outcome.status is Status.FAILED:
         tail = log_path.read_text(errors="replace").splitlines()[-LOG_LINES:]

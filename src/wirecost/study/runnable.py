@@ -70,9 +70,9 @@ def check_study(study: Study) -> None:
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     for job in study.jobs:
-        if shutil.which(job.command[0]) is None:
+        if shutil.which(job.arguments[0]) is None:
             raise SpecError(
-                f"{study.name}: workload '{job.name}': there is no program {job.command[0]!r} to start"
+                f"{study.name}: workload '{job.name}': there is no program {job.arguments[0]!r} to start"
             )
     if not study.models:
         return
