@@ -96,7 +96,7 @@ ONE_CORE = "taskset -c 0 "
 def run_study(study: Study, store: Path, gpus: int, out: Path, prefix: str = "") -> Step | None:
     """Returns a step that runs the experiments without a stored result; None if all have one."""
     results = Store(store)
-    if all(results.is_finished(e) for e in study.experiments()):
+    if all(results.is_finished(e) for e in study.model_experiments()):
         return None
     path = out / "lanes" / f"{store.name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def benches(experiments: Iterable[Experiment], out: Path, gpus: int) -> list[Ste
 def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
     steps = []
     for study in studies:
-        experiments = shaped(study, options.shapes).experiments()
+        experiments = shaped(study, options.shapes).model_experiments()
         few = [e for e in experiments if e.ranks <= options.bench_ranks and slots(e) <= len(options.gpus)]
         steps += benches(few, options.out, len(options.gpus))
         prefix = ONE_CORE if study.device is Device.CPU else ""
@@ -178,7 +178,7 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
     together, uncapped = [], []
     for shape in study.hosts:
         on_shape = study.model_copy(update={"hosts": (shape,)})
-        needed = max(slots(e) for e in on_shape.experiments())
+        needed = max(slots(e) for e in on_shape.model_experiments())
         if gpus < 2 * needed <= 2 * gpus:
             together.append(shape)
             continue
@@ -193,7 +193,7 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
     if uncapped:
         alone = study.model_copy(update={"hosts": tuple(uncapped), "networks": tuple(links)})
         lanes_by_label["uncapped"] = (alone, gpus)
-    return {label: lane for label, lane in lanes_by_label.items() if lane[0].experiments()}
+    return {label: lane for label, lane in lanes_by_label.items() if lane[0].model_experiments()}
 
 
 def fill(store: Path, gathered: Path) -> None:
@@ -212,15 +212,15 @@ def gather(studies: list[Study], out: Path, shapes: list[str] | None) -> None:
     for study in studies:
         gathered = out / study.name
         # Another study's name may begin like this one's.
-        mine = {e.slug for part in (study, shaped(study, shapes)) for e in part.experiments()}
+        mine = {e.slug for part in (study, shaped(study, shapes)) for e in part.model_experiments()}
         # Where two lanes have the same cell, what is done counts, not what failed.
         for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*"), key=is_done):
             if lane.name in mine and (lane / "status.json").exists():
                 shutil.copytree(lane, gathered / "experiments" / lane.name, dirs_exist_ok=True)
         if gathered.is_dir():
             (gathered / "study.yaml").write_text(to_yaml(study))
-            done = sum(1 for e in study.experiments() if Store(gathered).is_finished(e))
-            print(f"{study.name}: {done} of {len(study.experiments())} cells have a result")
+            done = sum(1 for e in study.model_experiments() if Store(gathered).is_finished(e))
+            print(f"{study.name}: {done} of {len(study.model_experiments())} cells have a result")
 
 
 def predict(studies: list[str], out: Path) -> int:

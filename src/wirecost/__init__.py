@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from wirecost.api.view import ResultView
     from wirecost.breakdown import Breakdown
     from wirecost.errors import WirecostError
+    from wirecost.live.profiler import trace_handler
+    from wirecost.live.watch import Watch, watch
     from wirecost.prediction.job import JobOptions
     from wirecost.spec import Cluster, Network, Plan, Study, Workload
 
@@ -50,6 +52,7 @@ __all__ = [
     "Traces",
     "TransportView",
     "ValidationView",
+    "Watch",
     "WirecostError",
     "Workload",
     "__version__",
@@ -63,7 +66,9 @@ __all__ = [
     "read_traces",
     "run_study",
     "sweep",
+    "trace_handler",
     "validate",
+    "watch",
 ]
 
 _MODULES = {
@@ -78,6 +83,8 @@ _MODULES = {
     "wirecost.api.view": ("ResultView",),
     "wirecost.breakdown": ("Breakdown",),
     "wirecost.errors": ("WirecostError",),
+    "wirecost.live.profiler": ("trace_handler",),
+    "wirecost.live.watch": ("Watch", "watch"),
     "wirecost.prediction.job": ("JobOptions",),
     "wirecost.spec": ("Cluster", "Network", "Plan", "Study", "Workload"),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from support.studies import write_study
 from wirecost.breakdown import Phase
 from wirecost.ncclog import Transport, Where, read_logs
-from wirecost.spec import Study, load
+from wirecost.spec import Study, load, plan_name
 from wirecost.study import Status, run_study
 
 torch = pytest.importorskip("torch")
@@ -38,7 +38,7 @@ def test_two_gpus_as_two_hosts_train_as_one_does(tmp_path: Path) -> None:
         for i in result.breakdown.iterations:
             assert sum(i.phases.values()) == i.parts.window_ns
             assert i.phases[Phase.OTHER] >= 0
-        key = (result.experiment.plan.name, result.experiment.ranks)
+        key = (plan_name(result.experiment), result.experiment.ranks)
         groups = result.breakdown.by_iteration().values()
         losses[key] = [sum(i.loss or 0 for i in g) / len(g) for g in groups]
         if result.experiment.ranks == 2:

@@ -108,7 +108,7 @@ def test_a_study_goes_on_with_another_server(tmp_path: Path, monkeypatch: pytest
     with runner._Cells(tmp_path, ()) as cells, (tmp_path / "log").open("wb") as output:
         servers = set()
         for _ in range(2):
-            with cells.start(tmp_path, network=False, output=output) as cell:
+            with cells.start(tmp_path, network=False, output=output, forked=True) as cell:
                 assert cell.wait() == 0
             assert cells._preloaded is not None
             servers.add(cells._preloaded.process.pid)

@@ -19,7 +19,7 @@ from support.studies import (
 from wirecost.breakdown import MemoryKind, Phase
 from wirecost.report import read_report
 from wirecost.report.figures import charts_of, to_svg
-from wirecost.spec import Study, load
+from wirecost.spec import Experiment, Study, load, plan_name
 from wirecost.study import run_study
 from wirecost.study.events import EventKind, read_events
 from wirecost.study.over_time import read_over_time
@@ -41,7 +41,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     study = load(
         Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s"), ("benchmark: false", "benchmark: true"))
     )
-    results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}
+    results = {plan_name(r.experiment): r for r in run_study(study, tmp_path / "out")}
     wait_until_gone(tmp_path, before)
 
     # One network in one shape: one benchmark, whatever is trained over it.
@@ -194,6 +194,7 @@ def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
     results = run_study(parts, tmp_path / "b")
     assert len(results) == 2
     for result in results:
+        assert isinstance(result.experiment, Experiment)
         assert result.experiment.accumulation == 2
         breakdown = done(result)
         assert losses(breakdown) == pytest.approx(expected, rel=1e-5)

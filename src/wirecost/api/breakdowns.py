@@ -99,9 +99,9 @@ class ComparisonView(ResultView):
         return [
             {
                 "part": p.part.removesuffix("_ns"),
-                "before_ms": p.before_ns * 1e-6,
-                "after_ms": p.after_ns * 1e-6,
-                "change_ms": p.change_ns * 1e-6,
+                "before_ms": None if p.before_ns is None else p.before_ns * 1e-6,
+                "after_ms": None if p.after_ns is None else p.after_ns * 1e-6,
+                "change_ms": None if p.change_ns is None else p.change_ns * 1e-6,
                 "before_share": p.before_share,
                 "after_share": p.after_share,
             }
@@ -115,8 +115,9 @@ class ComparisonView(ResultView):
         rows: list[dict[str, Any]] = []
         for p in self.comparison.parts:
             part = WORDS[p.part.removesuffix("_ns")]
-            rows.append({"run": "before", "part": part, "mean_ms": p.before_ns * 1e-6})
-            rows.append({"run": "after", "part": part, "mean_ms": p.after_ns * 1e-6})
+            for run, mean_ns in (("before", p.before_ns), ("after", p.after_ns)):
+                if mean_ns is not None:
+                    rows.append({"run": run, "part": part, "mean_ms": mean_ns * 1e-6})
         return bars(rows, "run", f"{self.comparison.before_title} and {self.comparison.after_title}")
 
     def _headline(self) -> str:

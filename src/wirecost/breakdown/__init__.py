@@ -2,8 +2,8 @@
 
 from wirecost.breakdown.iteration import Iteration, Phase
 from wirecost.breakdown.memory import MemoryKind, OutOfMemory, PeakMemory
-from wirecost.breakdown.parts import Parts, split_window
-from wirecost.breakdown.profile import Profile, UnknownProfile
+from wirecost.breakdown.parts import Parts, split_window, unknown_parts
+from wirecost.breakdown.profile import Profile, ProfiledComm, UnknownProfile
 from wirecost.breakdown.result import (
     SCHEMA_VERSION,
     Breakdown,
@@ -27,10 +27,12 @@ __all__ = [
     "PeakMemory",
     "Phase",
     "Profile",
+    "ProfiledComm",
     "Ratio",
     "Source",
     "Spread",
     "UnknownProfile",
     "ratio_of_medians",
     "split_window",
+    "unknown_parts",
 ]

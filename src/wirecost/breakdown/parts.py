@@ -13,7 +13,8 @@ class Parts(BaseModel):
 
     `compute_only` a compute kernel runs and no communication does; `overlapped` both run; `exposed_comm`
     communication runs and compute does not; `exposed_memory` only copies or fills run; `idle` nothing runs.
-    They sum to the window exactly.
+    `unknown` belongs to one of them, and it isn't known to which: the whole window of an iteration that was only
+    timed. The parts sum to the window exactly.
 
     Raises:
         pydantic.ValidationError: if a part is negative or the parts don't sum to the window.
@@ -27,11 +28,17 @@ class Parts(BaseModel):
     exposed_comm_ns: Natural
     exposed_memory_ns: Natural
     idle_ns: Natural
+    unknown_ns: Natural = 0
 
     @model_validator(mode="after")
     def _sums_to_window(self) -> Parts:
         check_sum(self)
         return self
+
+    @property
+    def known(self) -> bool:
+        """Returns whether every instant of the window has its part."""
+        return self.unknown_ns == 0
 
     @property
     def compute_ns(self) -> int:
@@ -43,28 +50,44 @@ class Parts(BaseModel):
 
     @property
     def comm_fraction(self) -> float | None:
-        """Returns exposed communication / window; None for an empty window."""
-        return self.exposed_comm_ns / self.window_ns if self.window_ns else None
+        """Returns exposed communication / window; None for an empty window, and if parts are unknown."""
+        return self.exposed_comm_ns / self.window_ns if self.window_ns and self.known else None
 
     @property
     def comm_busy(self) -> float | None:
-        """Returns all communication, hidden or exposed, / window; None for an empty window."""
-        return self.comm_ns / self.window_ns if self.window_ns else None
+        """Returns all communication, hidden or exposed, / window; None for an empty window, and if parts are
+        unknown."""
+        return self.comm_ns / self.window_ns if self.window_ns and self.known else None
 
     @property
     def overlap(self) -> float | None:
-        """Returns the share of communication that compute hides; None without communication."""
-        return self.overlapped_ns / self.comm_ns if self.comm_ns else None
+        """Returns the share of communication that compute hides; None without communication, and if parts are
+        unknown."""
+        return self.overlapped_ns / self.comm_ns if self.comm_ns and self.known else None
+
+
+def unknown_parts(window_ns: int) -> Parts:
+    """Returns the parts of an iteration of which only the time is known, in nanoseconds."""
+    return Parts(
+        window_ns=window_ns,
+        compute_only_ns=0,
+        overlapped_ns=0,
+        exposed_comm_ns=0,
+        exposed_memory_ns=0,
+        idle_ns=0,
+        unknown_ns=window_ns,
+    )
 
 
 def check_sum(parts: Parts) -> None:
-    """Raises ValueError unless the five parts sum to the window."""
+    """Raises ValueError unless the five parts and what is unknown sum to the window."""
     total_ns = (
         parts.compute_only_ns
         + parts.overlapped_ns
         + parts.exposed_comm_ns
         + parts.exposed_memory_ns
         + parts.idle_ns
+        + parts.unknown_ns
     )
     if total_ns != parts.window_ns:
         raise ValueError(f"the five parts sum to {total_ns} ns, not to the window's {parts.window_ns} ns")

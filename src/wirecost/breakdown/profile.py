@@ -7,8 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from wirecost.breakdown import samples
 from wirecost.breakdown.integers import Natural, Positive
 from wirecost.breakdown.iteration import Iteration
+from wirecost.breakdown.statistics import Spread
 
 
 class UnknownProfile(BaseModel):
@@ -20,11 +22,29 @@ class UnknownProfile(BaseModel):
     reason: str
 
 
+class ProfiledComm(BaseModel):
+    """The exposed communication of one rank in one profiled iteration, in nanoseconds.
+
+    `transfer_ns` data moves; `wait_ns` the rank waits for one that is late; `bubble_ns` a pipeline's stage
+    waits for its neighbour; `unknown_ns` isn't matched over the ranks.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    rank: Natural
+    name: str
+    transfer_ns: Natural
+    wait_ns: Natural
+    bubble_ns: Natural
+    unknown_ns: Natural
+
+
 class Profile(BaseModel):
     """Profiled iterations after the measured ones. The profiler takes time, so that shares are valid and times
     aren't.
 
     `iterations` are those of the ranks with a complete trace; every other rank is in `unknown` with the reason.
+    `comm` says what the exposed communication of each of them consists of, where the traces of all ranks tell.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -32,6 +52,7 @@ class Profile(BaseModel):
     source: Literal["torch.profiler"] = "torch.profiler"
     asked_iterations: Positive
     iterations: tuple[Iteration, ...] = ()
+    comm: tuple[ProfiledComm, ...] = ()
     unknown: tuple[UnknownProfile, ...] = ()
 
     @property
@@ -52,6 +73,14 @@ class Profile(BaseModel):
             return None
         known = [getattr(i.parts, part) / i.parts.window_ns for i in self.iterations if i.parts.window_ns]
         return statistics.median(known) if known else None
+
+    def spread(self, part: str) -> Spread | None:
+        """Returns a part's share of the window over iterations, each with the mean over its ranks; None if
+        unknown. `part` is a field of `Parts`.
+        """
+        if self.unknown:
+            return None
+        return samples.part_share(samples.by_iteration(self.iterations).values(), part)
 
     def overlap(self) -> float | None:
         """Returns the share of communication that compute hides, over all iterations and ranks; None if unknown or

@@ -30,11 +30,15 @@ def iteration_times_ns(groups: Groups) -> list[int]:
 
 def part_share(groups: Groups, part: str) -> Spread | None:
     """Returns a part's share of the window over iterations, each with the mean over its ranks. `part` is a field
-    of `Parts`.
+    of `Parts`. None if no iteration's parts are known.
     """
     shares = []
     for group in groups:
-        known = [getattr(i.parts, part) / i.parts.window_ns for i in group if i.parts.window_ns]
+        known = [
+            getattr(i.parts, part) / i.parts.window_ns
+            for i in group
+            if i.parts.window_ns and not i.parts.unknown_ns
+        ]
         if known:
             shares.append(sum(known) / len(known))
     return Spread.of(shares)

@@ -34,7 +34,7 @@ from wirecost.storage import StorageError, fault_of, path_of
 from wirecost.text import printable
 
 COMMANDS = (
-    "demo", "study", "report", "trace", "bench", "predict", "project", "need", "calibrate", "validate",
+    "demo", "run", "study", "report", "trace", "bench", "predict", "project", "need", "calibrate", "validate",
     "transport", "monitor", "doctor", "compare", "presets",
 )  # fmt: skip
 """The commands in the order of the help. A command's module has its name and contains a function of that name or a
@@ -79,7 +79,7 @@ def application(only: str | None = None) -> typer.Typer:
             app.add_typer(group, name=name)
         else:
             # Arguments behind the command to monitor belong to that command.
-            settings = {"allow_interspersed_args": False} if name == "monitor" else None
+            settings = {"allow_interspersed_args": False} if name in ("monitor", "run") else None
             app.command(name, context_settings=settings)(getattr(module, name))
     return app
 

@@ -141,7 +141,7 @@ def _show(c: Comparison, out: Any) -> None:
     for p in c.parts:
         table.add_row(
             WORDS[p.part], ms(p.before_ns), share(p.before_share), ms(p.after_ns), share(p.after_share),
-            f"{p.change_ns / 1e6:+,.3f}",
+            "unknown" if p.change_ns is None else f"{p.change_ns / 1e6:+,.3f}",
         )  # fmt: skip
     table.add_row(
         "iteration (median, slowest rank)", ms(c.before_iteration_ns), "", ms(c.after_iteration_ns), "",

@@ -8,7 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from wirecost.spec import Experiment
+from wirecost.spec import AnyExperiment, JobExperiment
 from wirecost.study import Status
 from wirecost.study.store import Damaged, Outcome
 from wirecost.text import printable
@@ -73,7 +73,7 @@ class StudyProgress:
     def network_measured(self, label: str, failure: str | None) -> None:
         self._say(f"benchmark of {label}: {printable(failure) if failure else 'done'}")
 
-    def experiment_started(self, number: int, experiment: Experiment) -> None:
+    def experiment_started(self, number: int, experiment: AnyExperiment) -> None:
         self.number = number
         if self.task is not None:
             self.bar.update(self.task, description=_short(experiment), count=f"{number + 1}/{self.experiments}")
@@ -86,7 +86,7 @@ class StudyProgress:
                 left=f"about {format_duration_s(left_s)} left",
             )
 
-    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None:
+    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None:
         took = f" in {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
         line = f"{self.number + 1}/{self.experiments} {_short(experiment)}: {outcome.status}{took}"
         if outcome.status is not Status.DONE and outcome.reason:
@@ -99,5 +99,7 @@ class StudyProgress:
             self.console.print(line, markup=False, soft_wrap=True)
 
 
-def _short(e: Experiment) -> str:
+def _short(e: AnyExperiment) -> str:
+    if isinstance(e, JobExperiment):
+        return f"{e.job.name} on {e.network.name}, {e.hosts} x {e.ranks_per_host}"
     return f"{e.workload.name} on {e.network.name}, {e.plan.name}, {e.scaling} <{e.ranks}, {e.global_batch}>"

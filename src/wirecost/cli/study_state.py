@@ -65,15 +65,17 @@ def status(
 
 
 def _row(each: ExperimentState) -> dict[str, Any]:
+    from wirecost.spec.job import plan_name, workload_name
+
     experiment = each.experiment
     return {
         "experiment": experiment.slug,
         "state": str(each.state),
-        "workload": experiment.workload.name,
+        "workload": workload_name(experiment),
         "network": experiment.network.name,
-        "plan": experiment.plan.name,
+        "plan": plan_name(experiment),
         "ranks": experiment.ranks,
-        "global_batch": experiment.global_batch,
+        "global_batch": getattr(experiment, "global_batch", None),
         "iterations": each.iterations,
         "planned_iterations": each.planned_iterations,
         "seconds": each.seconds,

@@ -27,17 +27,20 @@ WORDS = {
 
 @dataclass(frozen=True)
 class PartChange:
-    """One of the five parts: mean nanoseconds per iteration and rank, and its share of the window."""
+    """One of the five parts: mean nanoseconds per iteration and rank, and its share of the window.
+
+    None is unknown. Where iterations were only timed, a share is that of the profiled window.
+    """
 
     part: str
-    before_ns: float
-    after_ns: float
+    before_ns: float | None
+    after_ns: float | None
     before_share: float | None
     after_share: float | None
 
     @property
-    def change_ns(self) -> float:
-        return self.after_ns - self.before_ns
+    def change_ns(self) -> float | None:
+        return None if self.after_ns is None or self.before_ns is None else self.after_ns - self.before_ns
 
 
 @dataclass(frozen=True)
@@ -128,15 +131,24 @@ def _refuse_partial_windows(side: Breakdown, which: str) -> None:
             )
 
 
-def _mean_ns(breakdown: Breakdown, part: str) -> float:
+def _mean_ns(breakdown: Breakdown, part: str) -> float | None:
+    """Returns the mean time of a part per iteration and rank in ns. None if the parts are unknown."""
+    if not all(i.parts.known for i in breakdown.iterations):
+        return None
     values_ns = [getattr(i.parts, part) for i in breakdown.iterations]
     return sum(values_ns) / len(values_ns) if values_ns else 0.0
 
 
+def _share(breakdown: Breakdown, part: str, mean_ns: float | None) -> float | None:
+    if mean_ns is None:
+        return breakdown.profile.share(part) if breakdown.profile else None
+    window_ns = _mean_ns(breakdown, "window_ns")
+    return mean_ns / window_ns if window_ns else None
+
+
 def _part(before: Breakdown, after: Breakdown, part: str) -> PartChange:
-    windows = _mean_ns(before, "window_ns"), _mean_ns(after, "window_ns")
     means = _mean_ns(before, part), _mean_ns(after, part)
-    shares = [m / w if w else None for m, w in zip(means, windows, strict=True)]
+    shares = [_share(side, part, mean) for side, mean in zip((before, after), means, strict=True)]
     return PartChange(part, *means, *shares)
 
 
@@ -195,12 +207,17 @@ def _summary(
     if speedup is None:
         return [*lines, "One of the sides has no iteration time, so there is nothing to compare."]
     lines.append(speedup_sentence(speedup))
-    largest = max(parts, key=lambda p: abs(p.change_ns))
-    if largest.change_ns:
-        change = "grew" if largest.change_ns > 0 else "shrank"
+    known = [(abs(p.change_ns), p.change_ns, p.part) for p in parts if p.change_ns is not None]
+    size_ns, change_ns, part = max(known, key=lambda k: k[0], default=(0.0, 0.0, ""))
+    if change_ns:
+        change = "grew" if change_ns > 0 else "shrank"
         lines.append(
-            f"What changed most is {WORDS[largest.part]}: it {change} by {abs(largest.change_ns) / 1e6:.3f} ms "
-            f"per iteration and rank."
+            f"What changed most is {WORDS[part]}: it {change} by {size_ns / 1e6:.3f} ms per iteration and rank."
+        )
+    if len(known) < len(parts):
+        lines.append(
+            "Iterations of a command are only timed: shares are those of the window under the profiler, where "
+            "there was one."
         )
     return lines
 

@@ -12,7 +12,7 @@ from wirecost.comparison.breakdowns import Comparison, compare
 from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:
-    from wirecost.spec import Experiment
+    from wirecost.spec import AnyExperiment
     from wirecost.study.store import Result
 
 # Keys that describe how an experiment was measured. They don't identify the experiment.
@@ -27,7 +27,7 @@ class Pair:
     plan: str
     network: str
     ranks: int
-    global_batch: int
+    global_batch: int | None
     comparison: Comparison
 
 
@@ -58,6 +58,7 @@ def compare_studies(before: Path, after: Path) -> StudyComparison:
     Raises:
         WirecostError: if a study can't be read, or if no experiment is in both.
     """
+    from wirecost.spec import JobExperiment, plan_name, workload_name
     from wirecost.study.store import Store
 
     sides = [[r for r in Store(root).results() if r.breakdown is not None] for root in (before, after)]
@@ -80,11 +81,11 @@ def compare_studies(before: Path, after: Path) -> StudyComparison:
         e = a.experiment
         pairs.append(
             Pair(
-                workload=e.workload.name,
-                plan=e.plan.name,
+                workload=workload_name(e),
+                plan=plan_name(e),
                 network=e.network.name,
                 ranks=e.ranks,
-                global_batch=e.global_batch,
+                global_batch=None if isinstance(e, JobExperiment) else e.global_batch,
                 comparison=compare(a.breakdown, b.breakdown),
             )
         )
@@ -92,7 +93,7 @@ def compare_studies(before: Path, after: Path) -> StudyComparison:
     return StudyComparison(differing, tuple(pairs), only[0], only[1])
 
 
-def _properties(experiment: Experiment) -> dict[str, str]:
+def _properties(experiment: AnyExperiment) -> dict[str, str]:
     """Returns the properties that identify an experiment, each as JSON text."""
     document = experiment.model_dump(mode="json")
     return {k: json.dumps(v, sort_keys=True) for k, v in document.items() if k not in _HOW}
@@ -101,7 +102,7 @@ def _properties(experiment: Experiment) -> dict[str, str]:
 def _differing(before: list[dict[str, str]], after: list[dict[str, str]]) -> dict[str, tuple[str, str]]:
     """Returns the properties with one value throughout one side and another value throughout the other."""
     differing = {}
-    for name in before[0]:
+    for name in before[0].keys() & after[0].keys():
         values = [{p[name] for p in side} for side in (before, after)]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
             differing[name] = (_short(values[0].pop()), _short(values[1].pop()))

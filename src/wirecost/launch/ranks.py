@@ -148,7 +148,7 @@ class Ranks:
         while True:
             codes = [p.poll() for p in self.processes]
             if any(codes):
-                return self._failed()
+                return self.failed()
             if all(code == 0 for code in codes):
                 return JobResult(JobStatus.DONE)
             elapsed.step()
@@ -162,7 +162,7 @@ class Ranks:
                 return self._timed_out([done(r) for r in range(len(self.processes))])
             time.sleep(POLL_S)
 
-    def _failed(self) -> JobResult:
+    def failed(self) -> JobResult:
         """Returns the result of a job in which a rank has failed, with the rank that caused it."""
         ended_first = {r for r, p in enumerate(self.processes) if p.returncode}
         deadline = time.monotonic() + GRACE_S

@@ -55,7 +55,7 @@ def predict_study(
     A network's cluster is the calibration's cluster of that name. For an emulated network without a benchmark, the
     stated rate less protocol overhead is used, with a warning.
     """
-    return [_predicted(e, calibration or Calibration(), cluster, stack) for e in study.experiments()]
+    return [_predicted(e, calibration or Calibration(), cluster, stack) for e in study.model_experiments()]
 
 
 def _predicted(

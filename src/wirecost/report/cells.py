@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wirecost.breakdown import Breakdown, Spread
 from wirecost.prediction.matched import Matched
-from wirecost.spec import Experiment, Scaling
+from wirecost.spec import AnyExperiment, JobExperiment, Plan, Scaling, plan_name, workload_name
 from wirecost.study import Status
 from wirecost.study.store import ResultSummary
 from wirecost.study.summary import Summary
@@ -16,21 +16,23 @@ from wirecost.study.summary import Summary
 @dataclass(frozen=True, order=True)
 class Scale:
     """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch with
-    another micro-batch size is another column.
+    another micro-batch size is another column. The batch and the rule of a command are unknown (None).
     """
 
-    scaling: Scaling
+    scaling: Scaling | None
     ranks: int
-    global_batch: int
+    global_batch: int | None
     accumulation: int = 1
 
     def __str__(self) -> str:
+        if self.global_batch is None:
+            return f"{self.ranks} rank{'s' * (self.ranks != 1)}"
         accumulated = f" in {self.accumulation} micro-batches" if self.accumulation > 1 else ""
         return f"<{self.ranks}, {self.global_batch}>{accumulated}"
 
     @property
     def label(self) -> str:
-        return f"{self.scaling} {self}"
+        return str(self) if self.scaling is None else f"{self.scaling} {self}"
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,18 @@ class Cell:
     """The predicted numbers; None without a prediction."""
 
     @property
+    def engine_plan(self) -> Plan | None:
+        """Returns the plan of a model that wirecost trained; None for a command."""
+        experiment = self.result.experiment
+        return None if isinstance(experiment, JobExperiment) else experiment.plan
+
+    @property
     def summary(self) -> Summary | None:
         return self.result.summary
 
     @property
     def comm_fraction(self) -> Spread | None:
-        return self.summary.comm_fraction if self.summary else None
+        return self.summary.shown_comm_fraction if self.summary else None
 
     @property
     def predicted_fraction(self) -> Spread | None:
@@ -91,10 +99,10 @@ def to_cells(results: Iterable[ResultSummary], predictions: Matched) -> tuple[Ce
     sizes = {r.experiment.ranks_per_host for r in results if not r.experiment.network.inside}
     return tuple(
         Cell(
-            e.workload.name,
+            workload_name(e),
             network_name(e, several=len(sizes) > 1),
-            e.plan.name,
-            Scale(e.scaling, e.ranks, e.global_batch, e.accumulation),
+            plan_name(e),
+            _scale(e),
             result,
             predictions.of(e.slug),
         )
@@ -103,7 +111,13 @@ def to_cells(results: Iterable[ResultSummary], predictions: Matched) -> tuple[Ce
     )
 
 
-def network_name(experiment: Experiment, *, several: bool) -> str:
+def _scale(experiment: AnyExperiment) -> Scale:
+    if isinstance(experiment, JobExperiment):
+        return Scale(None, experiment.ranks, None)
+    return Scale(experiment.scaling, experiment.ranks, experiment.global_batch, experiment.accumulation)
+
+
+def network_name(experiment: AnyExperiment, *, several: bool) -> str:
     """Returns the network's name, with the number of ranks on a host if the study has several."""
     name = experiment.network.name
     return name if experiment.network.inside or not several else f"{name}, {experiment.ranks_per_host} per host"

@@ -35,7 +35,8 @@ class Compression:
 
     @property
     def traffic(self) -> str:
-        plan = self.cell.result.experiment.plan
+        plan = self.cell.engine_plan
+        assert plan is not None
         if plan.gradient_traffic is GradientTraffic.POWERSGD:
             return f"powersgd, rank {plan.powersgd_rank}"
         return str(plan.gradient_traffic)
@@ -53,14 +54,16 @@ def compressions(report: StudyReport) -> list[Compression]:
     alike: dict[tuple[str, ...], list[Cell]] = defaultdict(list)
     rests: dict[int, str] = {}
     for cell in report.cells:
-        plan = cell.result.experiment.plan
+        plan = cell.engine_plan
+        if plan is None:
+            continue
         # Cells with the same plan share one plan object.
         rest = rests.get(id(plan)) or plan.model_dump_json(exclude={"name", "gradient_traffic", "powersgd_rank"})
         rests[id(plan)] = rest
         alike[cell.workload, cell.network, cell.scale.label, rest].append(cell)
     rows = []
     for cells in alike.values():
-        if len({c.result.experiment.plan.gradient_traffic for c in cells}) < 2:
+        if len({c.engine_plan.gradient_traffic for c in cells if c.engine_plan}) < 2:
             continue
         native = next((c.summary.sent_bytes for c in cells if _is_native(c) and c.summary), None)
         rows += [
@@ -70,4 +73,4 @@ def compressions(report: StudyReport) -> list[Compression]:
 
 
 def _is_native(cell: Cell) -> bool:
-    return cell.result.experiment.plan.gradient_traffic is GradientTraffic.NATIVE
+    return cell.engine_plan is not None and cell.engine_plan.gradient_traffic is GradientTraffic.NATIVE

@@ -14,6 +14,7 @@ from wirecost.report.compression import Compression, compressions
 from wirecost.report.memory import peak_of
 from wirecost.report.records import Benchmarked, Expectation, SpeedUp
 from wirecost.report.study_report import StudyReport
+from wirecost.spec import JobExperiment
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,14 +34,15 @@ def rows(report: StudyReport) -> list[dict[str, Any]]:
 
 
 def _row(cell: Cell) -> dict[str, Any]:
+    experiment = cell.result.experiment
     row: dict[str, Any] = {
         "workload": cell.workload,
         "network": cell.network,
         "plan": cell.plan,
-        "scaling": str(cell.scale.scaling),
+        "scaling": str(cell.scale.scaling) if cell.scale.scaling else None,
         "ranks": cell.scale.ranks,
         "global_batch": cell.scale.global_batch,
-        "micro_batch": cell.result.experiment.micro_batch,
+        "micro_batch": None if isinstance(experiment, JobExperiment) else experiment.micro_batch,
         "accumulation": cell.scale.accumulation,
         "status": str(cell.result.outcome.status),
         "reason": cell.result.outcome.reason,
@@ -194,7 +196,7 @@ def _place(cell: Cell) -> dict[str, Any]:
 
 def _scale(scale: Scale) -> dict[str, Any]:
     return {
-        "scaling": str(scale.scaling),
+        "scaling": str(scale.scaling) if scale.scaling else None,
         "ranks": scale.ranks,
         "global_batch": scale.global_batch,
         "accumulation": scale.accumulation,

@@ -18,7 +18,7 @@ KEYS = {
     "workload": lambda cell: cell.workload,
     "network": lambda cell: cell.network,
     "plan": lambda cell: cell.plan,
-    "scaling": lambda cell: str(cell.scale.scaling),
+    "scaling": lambda cell: str(cell.scale.scaling or ""),
     "ranks": lambda cell: str(cell.scale.ranks),
 }
 

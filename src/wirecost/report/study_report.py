@@ -23,7 +23,7 @@ from wirecost.report.records import (
     SpeedUp,
     Unfinished,
 )
-from wirecost.spec import DataParallel, GradientTraffic
+from wirecost.spec import DataParallel, GradientTraffic, JobExperiment
 from wirecost.study import Status, Store
 from wirecost.study.manifest import read_regular
 from wirecost.study.networks import Site, read_benchmark, sites, why_not
@@ -187,7 +187,9 @@ class StudyReport:
     def _expectations(self) -> list[Expectation]:
         rows = []
         for cell in self.cells:
-            plan = cell.result.experiment.plan
+            plan = cell.engine_plan
+            if plan is None:
+                continue
             several = plan.gradient_traffic in (GradientTraffic.INT8, GradientTraffic.POWERSGD)
             transfer = cell.summary.transfer if cell.summary else None
             if transfer is not None and plan.data_parallel is DataParallel.ALL_REDUCE and not several:
@@ -304,7 +306,8 @@ def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) 
     places = {}
     for c in cells:
         e = c.result.experiment
-        places[id(e.network), e.hosts, e.ranks_per_host, e.device] = c
+        device = None if isinstance(e, JobExperiment) else e.device
+        places[id(e.network), e.hosts, e.ranks_per_host, device] = c
     names = {Site.of(c.result.experiment).slug: c.network for c in places.values()}
     for site in sites(c.result.experiment for c in places.values()):
         try:

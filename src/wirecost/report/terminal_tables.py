@@ -46,7 +46,7 @@ def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
         table.add_column("workload")
         table.add_column("network")
         for scale in part.scales:
-            table.add_column(Text(f"{scale.scaling}\n{scale}"), justify="right")
+            table.add_column(Text(f"{scale.scaling or ''}\n{scale}"), justify="right")
         table.add_column("n", justify="right")
         for _, rows in groupby(part.rows, key=lambda row: row[0]):
             for workload, network, cells in rows:

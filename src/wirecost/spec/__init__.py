@@ -2,6 +2,7 @@
 
 from wirecost.spec.cluster import GPU, Cluster, Link, SharedCores, gpu
 from wirecost.spec.experiment import Data, Device, Experiment, LossScaling, Optimizer, Periodic, Scaling
+from wirecost.spec.job import OWN_PLAN, AnyExperiment, Job, JobExperiment, plan_name, workload_name
 from wirecost.spec.loading import load_spec, stack_named, with_bandwidth, with_nodes
 from wirecost.spec.network import Emulation, Native, Network
 from wirecost.spec.plan import (
@@ -23,6 +24,8 @@ from wirecost.spec.yaml import load, parse_yaml, read_yaml, to_yaml, validate
 
 __all__ = [
     "GPU",
+    "OWN_PLAN",
+    "AnyExperiment",
     "Cluster",
     "Data",
     "DataParallel",
@@ -31,6 +34,8 @@ __all__ = [
     "Experiment",
     "Family",
     "GradientTraffic",
+    "Job",
+    "JobExperiment",
     "LatentAttention",
     "Link",
     "LossScaling",
@@ -57,10 +62,12 @@ __all__ = [
     "load",
     "load_spec",
     "parse_yaml",
+    "plan_name",
     "read_yaml",
     "stack_named",
     "to_yaml",
     "validate",
     "with_bandwidth",
     "with_nodes",
+    "workload_name",
 ]

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from wirecost.spec.base import Spec
 from wirecost.spec.experiment import (
@@ -19,6 +30,8 @@ from wirecost.spec.experiment import (
     Scaling,
     Timeout,
 )
+from wirecost.spec.job import JOB_ITERATIONS, JOB_PROFILE_ITERATIONS, JOB_WARMUP, Job, JobExperiment
+from wirecost.spec.launcher import ranks_per_host_of
 from wirecost.spec.network import Network
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
@@ -90,7 +103,24 @@ class ScalingRule(Spec):
 
 
 Named = Annotated[str, Field(min_length=1)]
-WorkloadEntry = Annotated[Workload, BeforeValidator(lambda v: named("workload", v))]
+
+
+def _kind_of_workload(value: Any) -> str:
+    """Returns the tag of a workload's kind. The steps of a place that begin with `function-` aren't shown to
+    users."""
+    return (
+        "function-job"
+        if isinstance(value, Job) or (isinstance(value, dict) and "command" in value)
+        else "function-model"
+    )
+
+
+WorkloadEntry = Annotated[
+    Annotated[Workload, BeforeValidator(lambda v: named("workload", v)), Tag("function-model")]
+    | Annotated[Job, Tag("function-job")],
+    Discriminator(_kind_of_workload),
+]
+"""A model that wirecost trains, or a command that is started unchanged."""
 NetworkEntry = Annotated[Network, BeforeValidator(lambda v: named("network", v))]
 PlanEntry = Annotated[Plan, BeforeValidator(lambda v: named("plan", v))]
 
@@ -101,21 +131,24 @@ class Study(Spec):
     Attributes:
         name: name of the study and of its directory of results.
         description: free text for reports.
-        workloads: models to train: names of presets, dimensions, or paths of Hugging Face `config.json` files.
+        workloads: models to train: names of presets, dimensions, or paths of Hugging Face `config.json` files. An
+            entry with a `command` is a training command that is started unchanged.
         networks: networks to train over: names of presets, or networks written out.
-        plans: parallelism and precision to train with: names of presets, or plans written out.
-        scaling: rules that say how batches grow with the number of ranks.
+        plans: parallelism and precision to train models with: names of presets, or plans written out.
+            Commands have none.
+        scaling: rules that say how batches of models grow with the number of ranks. Commands have none.
         hosts: numbers of hosts. An entry like `2x4` is hosts x ranks on each host.
         ranks_per_host: number of ranks on each host, where `hosts` doesn't say.
-        iterations: smallest number of measured iterations of each experiment.
+        iterations: smallest number of measured iterations of each experiment. None is 8, and 20 for commands.
         min_time: minimum measuring time of each experiment. Iterations are added until it is reached.
-        warmup: number of iterations before the measured ones.
+        warmup: number of iterations before the measured ones. None is 2, and 5 for commands.
         seed: seed of weights and batches.
         device: `cpu` (gloo) or `cuda` (NCCL, one GPU for each rank).
         data: training text and tokenizer.
         optimizer: settings of AdamW.
         periodic: checkpoints and validation between iterations.
-        profile_iterations: number of iterations under torch.profiler after the measured ones.
+        profile_iterations: number of iterations under torch.profiler after the measured ones. None is 0, and 3 for
+            commands.
         timeout: longest time that one experiment may take.
         benchmark: whether each network is benchmarked before models are trained over it.
     """
@@ -126,21 +159,26 @@ class Study(Spec):
     description: str = ""
     workloads: tuple[WorkloadEntry, ...] = Field(min_length=1)
     networks: tuple[NetworkEntry, ...] = Field(min_length=1)
-    plans: tuple[PlanEntry, ...] = Field(min_length=1)
-    scaling: tuple[ScalingRule, ...] = Field(min_length=1)
+    plans: tuple[PlanEntry, ...] = Field(default=(), min_length=1)
+    scaling: tuple[ScalingRule, ...] = Field(default=(), min_length=1)
     hosts: tuple[HostShape, ...] = Field(default=(2,), min_length=1)
     ranks_per_host: PositiveInt = 1
-    iterations: PositiveInt = 8
+    iterations: PositiveInt | None = None
     min_time: MinTime = Seconds(0)
-    warmup: NonNegativeInt = 2
+    warmup: NonNegativeInt | None = None
     seed: NonNegativeInt = 1
     device: Device = Device.CPU
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
     periodic: Periodic = Periodic()
-    profile_iterations: ProfileIterations = 0
+    profile_iterations: ProfileIterations | None = None
     timeout: Timeout = Seconds(600)
     benchmark: bool = True
+
+    @model_serializer(mode="wrap")
+    def _without_empty_keys(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out what a study of commands doesn't have, because a file must not have it empty."""
+        return {key: value for key, value in serialise(self).items() if value or key not in ("plans", "scaling")}
 
     @model_validator(mode="after")
     def _expands(self) -> Study:
@@ -149,25 +187,81 @@ class Study(Spec):
             repeated = {n for n in names if names.count(n) > 1}
             if repeated:
                 raise ValueError(f"{key}: '{min(repeated)}' appears twice; give each entry its own name")
-        count = (
-            len(self.workloads) * len(self.networks) * len(self.plans)
-            * sum(len(rule.hosts or self.hosts) for rule in self.scaling)
-        )  # fmt: skip
+        for key in ("plans", "scaling"):
+            if self.models and not getattr(self, key):
+                raise ValueError(f"{key}: is missing, and '{self.models[0].name}' is a model, which needs it")
+        rules = sum(len(rule.hosts or self.hosts) for rule in self.scaling)
+        count = len(self.networks) * (
+            len(self.models) * len(self.plans) * rules + len(self.jobs) * len(self.hosts)
+        )
         if count > MAX_EXPERIMENTS:
             raise ValueError(f"the matrix has {count} experiments; at most {MAX_EXPERIMENTS} make a study")
         self.experiments()
         return self
 
-    def experiments(self) -> list[Experiment]:
-        """Returns the distinct experiments of the matrix in the study's order.
+    @property
+    def models(self) -> tuple[Workload, ...]:
+        """The workloads that wirecost trains."""
+        return tuple(w for w in self.workloads if isinstance(w, Workload))
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The workloads that are commands."""
+        return tuple(w for w in self.workloads if isinstance(w, Job))
+
+    def experiments(self) -> list[Experiment | JobExperiment]:
+        """Returns the distinct experiments of the matrix in the study's order, those of models first.
 
         Raises:
             ValueError: if an experiment is invalid, for example because a batch does not divide. The message
                 names the key.
         """
+        return [*self.model_experiments(), *self.job_experiments()]
+
+    def job_experiments(self) -> list[JobExperiment]:
+        """Returns the distinct experiments of commands: each over every network, on every number of hosts.
+
+        Raises:
+            ValueError: see `experiments`.
+        """
+        experiments: dict[str, JobExperiment] = {}
+        for job in self.jobs:
+            for shape in self.hosts:
+                for network in self.networks:
+                    hosts, per_host = self._shape(shape)
+                    if isinstance(shape, int):
+                        per_host = ranks_per_host_of(job.arguments, hosts) or per_host
+                    experiment = self._job_experiment(job, network, hosts, per_host)
+                    experiments.setdefault(experiment.digest, experiment)
+        return list(experiments.values())
+
+    def _job_experiment(self, job: Job, network: Network, hosts: int, per_host: int) -> JobExperiment:
+        try:
+            return JobExperiment(
+                job=job,
+                network=network,
+                hosts=1 if network.inside else hosts,
+                ranks_per_host=hosts * per_host if network.inside else per_host,
+                iterations=JOB_ITERATIONS if self.iterations is None else self.iterations,
+                warmup=JOB_WARMUP if self.warmup is None else self.warmup,
+                profile_iterations=JOB_PROFILE_ITERATIONS
+                if self.profile_iterations is None
+                else self.profile_iterations,
+                timeout=self.timeout,
+            )
+        except ValidationError as error:
+            message = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            raise ValueError(f"workload '{job.name}': {message}") from error
+
+    def model_experiments(self) -> list[Experiment]:
+        """Returns the distinct experiments of models.
+
+        Raises:
+            ValueError: see `experiments`.
+        """
         experiments: dict[str, Experiment] = {}
         for number, rule in enumerate(self.scaling):
-            for workload in self.workloads:
+            for workload in self.models:
                 for plan in self.plans:
                     for hosts in rule.hosts or self.hosts:
                         for network in self.networks:
@@ -193,18 +287,12 @@ class Study(Spec):
         ranks = hosts * per_host
         shared: dict[str, Any] = {
             key: getattr(self, key)
-            for key in (
-                "iterations",
-                "min_time",
-                "warmup",
-                "seed",
-                "device",
-                "data",
-                "optimizer",
-                "periodic",
-                "profile_iterations",
-                "timeout",
-            )
+            for key in ("min_time", "seed", "device", "data", "optimizer", "periodic", "timeout")
+        }
+        shared |= {
+            key: value
+            for key in ("iterations", "warmup", "profile_iterations")
+            if (value := getattr(self, key)) is not None
         }
         try:
             if ranks % plan.model_parallel:

@@ -6,9 +6,11 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from wirecost.spec import Experiment
+from wirecost.spec import AnyExperiment
 
+E = TypeVar("E", bound=AnyExperiment)
 STEP = "srun.json"
 """File in an experiment's directory whose presence says that its ranks are tasks of a Slurm step."""
 MARGIN_S = 30.0
@@ -30,7 +32,7 @@ class Allocation:
     is_emulated: bool
 
     @staticmethod
-    def of(experiment: Experiment) -> Allocation:
+    def of(experiment: AnyExperiment) -> Allocation:
         """Returns the allocation that an experiment needs."""
         return Allocation(experiment.hosts, experiment.ranks_per_host, experiment.network.emulate is not None)
 
@@ -63,7 +65,7 @@ class Allocation:
             raise ValueError(f"a shape is like 2x8 or 2x2-emulated, not '{name}'")
         return Allocation(int(hosts), int(ranks), bool(emulated))
 
-    def fitting(self, experiments: Iterable[Experiment]) -> list[Experiment]:
+    def fitting(self, experiments: Iterable[E]) -> list[E]:
         """Returns the experiments that need such an allocation."""
         return [experiment for experiment in experiments if Allocation.of(experiment) == self]
 

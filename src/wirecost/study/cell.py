@@ -18,14 +18,18 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
+from wirecost.emulation.hosts import EmulatedHosts
 from wirecost.emulation.network import open_network
 from wirecost.emulation.probe import too_slow
 from wirecost.emulation.segments import read_segments_of_hosts
 from wirecost.errors import WirecostError
+from wirecost.jobs.environment import visible_gpus
+from wirecost.jobs.start import start_job
+from wirecost.jobs.watch import watch_job
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.step import CONTAINER_IMAGE, StepRanks
-from wirecost.spec import Device, Experiment
+from wirecost.spec import Device, Experiment, JobExperiment
 from wirecost.storage import exit_code_of, write_file
 from wirecost.study.allocation import STEP
 from wirecost.study.record_counters import recorded_counters
@@ -46,7 +50,7 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
     Args:
         worker: another command for a rank, called with the directory.
     """
-    experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
+    experiment = _read_experiment(directory)
     (directory / "machine.json").write_text(json.dumps({"busy_fraction_before": _busy_fraction()}))
     with ExitStack() as stack:
         try:
@@ -57,31 +61,63 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
             (directory / "link.json").write_text(running.link.model_dump_json(indent=1))
             if reason := too_slow(running.link):
                 return Outcome(status=Status.SKIPPED, reason=reason)
-        counters = stack.enter_context(recorded_counters(directory, experiment.device, running.hosts))
-        if (directory / STEP).exists():
-            step = stack.enter_context(_step(directory, experiment))
-            counters.start()
-            result = step.watch(float(experiment.timeout), partial(_samples, directory))
-            return _outcome(result, experiment, directory)
-        ranks = stack.enter_context(
-            Ranks(
-                [*worker, str(directory)] if worker else partial(run_here, directory),
-                directory,
-                experiment.ranks,
-                per_host=experiment.ranks_per_host,
-                network=experiment.network,
-                hosts=running.hosts,
-                nccl_log=experiment.device is Device.CUDA,
-                most_threads=THREADS_BESIDE_A_GPU if experiment.device is Device.CUDA else None,
-            )
-        )
+        if isinstance(experiment, JobExperiment):
+            device = Device.CUDA if visible_gpus(os.environ) else Device.CPU
+            counters = stack.enter_context(recorded_counters(directory, device, running.hosts))
+            ranks = stack.enter_context(start_job(experiment, directory, running.hosts))
+        else:
+            counters = stack.enter_context(recorded_counters(directory, experiment.device, running.hosts))
+            if (directory / STEP).exists():
+                step = stack.enter_context(_step(directory, experiment))
+                counters.start()
+                result = step.watch(float(experiment.timeout), partial(_samples, directory))
+                return _outcome(result, experiment, directory)
+            ranks = stack.enter_context(_start_ranks(experiment, directory, running.hosts, worker))
         counters.start()
         before = read_segments_of_hosts(running.hosts) if running.hosts else None
-        outcome = _watch(ranks, experiment, directory)
+        if isinstance(experiment, JobExperiment):
+            outcome = outcome_of_job(watch_job(ranks, experiment, directory))
+        else:
+            outcome = _watch(ranks, experiment, directory)
         after = read_segments_of_hosts(running.hosts) if running.hosts else None
         if before and after:
             (directory / "tcp.json").write_text(after.since(before).model_dump_json())
         return outcome
+
+
+def _read_experiment(directory: Path) -> Experiment | JobExperiment:
+    content = (directory / "experiment.json").read_bytes()
+    kind = JobExperiment if "job" in json.loads(content) else Experiment
+    return kind.model_validate_json(content)
+
+
+def _start_ranks(
+    experiment: Experiment, directory: Path, hosts: EmulatedHosts | None, worker: Sequence[str]
+) -> Ranks:
+    """Starts the ranks that train a model, or `worker` for each of them."""
+    return Ranks(
+        [*worker, str(directory)] if worker else partial(run_here, directory),
+        directory,
+        experiment.ranks,
+        per_host=experiment.ranks_per_host,
+        network=experiment.network,
+        hosts=hosts,
+        nccl_log=experiment.device is Device.CUDA,
+        most_threads=THREADS_BESIDE_A_GPU if experiment.device is Device.CUDA else None,
+    )
+
+
+def outcome_of_job(result: JobResult) -> Outcome:
+    """Returns the outcome of a command's run."""
+    status = {JobStatus.DONE: Status.DONE, JobStatus.OUT_OF_MEMORY: Status.OOM}.get(result.status, Status.FAILED)
+    return Outcome(
+        status=status,
+        reason=result.reason,
+        rank=result.rank,
+        traceback=result.traceback,
+        log_tail=result.log_tail,
+        memory=result.memory,
+    )
 
 
 def _busy_fraction() -> float | None:

@@ -76,7 +76,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     )
     collectives = _collectives(measured, link)
     transport, mismatch = _transport(experiment, directory)
-    use, uncounted = _link_use(directory)
+    use, uncounted = link_use_of(directory)
     return Breakdown(
         source=Source.MEASURED,
         title=experiment.slug,
@@ -91,7 +91,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
             measured_rate_bps=link.rate_bps if link else None,
             mean_use_bps=use.mean_Bps * 8 if use else None,
             peak_use_bps=use.peak_Bps * 8 if use else None,
-            tcp_retransmitted=_retransmitted(directory),
+            tcp_retransmitted=retransmitted_share(directory),
         ),
         profile=read_profile(experiment, directory),
         peak_memory=tuple(_peak_memory(experiment, directory)),
@@ -99,8 +99,8 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         diagnostics=(
             *_diagnostics(experiment, cores, collectives, link),
             *mismatch,
-            *_busy(directory),
-            *_lossy(_retransmitted(directory), link),
+            *busy(directory),
+            *lossy(retransmitted_share(directory), link),
             *uncounted,
             *launch_bound(measured),
             *_short(experiment, measured[0]),
@@ -124,7 +124,7 @@ def _short(experiment: Experiment, measured: Sequence[dict[str, Any]]) -> list[D
     ]
 
 
-def _retransmitted(directory: Path) -> float | None:
+def retransmitted_share(directory: Path) -> float | None:
     path = directory / "tcp.json"
     if not path.exists():
         return None
@@ -232,7 +232,7 @@ def _transport(experiment: Experiment, directory: Path) -> tuple[str | None, lis
     return str(verdict.verdict), [mismatch] if mismatch else []
 
 
-def _link_use(directory: Path) -> tuple[LinkUse | None, list[Diagnostic]]:
+def link_use_of(directory: Path) -> tuple[LinkUse | None, list[Diagnostic]]:
     try:
         over_time = read_over_time(directory)
     except StoreError as error:
@@ -241,7 +241,7 @@ def _link_use(directory: Path) -> tuple[LinkUse | None, list[Diagnostic]]:
     return over_time.link_use() if over_time else None, []
 
 
-def _lossy(share: float | None, link: LinkMeasurement | None) -> list[Diagnostic]:
+def lossy(share: float | None, link: LinkMeasurement | None) -> list[Diagnostic]:
     if share is None or share < LOSSY:
         return []
     why, remedy = "segments were lost, and connections that wait for one stand still", None
@@ -254,7 +254,7 @@ def _lossy(share: float | None, link: LinkMeasurement | None) -> list[Diagnostic
     return [diagnostic("tcp_retransmits", message, remedy=remedy)]
 
 
-def _busy(directory: Path) -> list[Diagnostic]:
+def busy(directory: Path) -> list[Diagnostic]:
     path = directory / "machine.json"
     busy = json.loads(path.read_bytes())["busy_fraction_before"] if path.exists() else None
     if busy is None or busy <= BUSY:

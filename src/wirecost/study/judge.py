@@ -9,14 +9,15 @@ from pydantic import ValidationError
 from wirecost.breakdown import Breakdown
 from wirecost.launch.failures import storage_paths
 from wirecost.launch.ranks import LOG_LINES
-from wirecost.spec import Experiment
+from wirecost.spec import AnyExperiment, JobExperiment
 from wirecost.storage import UNKNOWN, StorageError, check_writable, fault_of_exit, tells_of_fault
 from wirecost.study.collect import collect
+from wirecost.study.collect_job import collect_job
 from wirecost.study.manifest import first_reason
 from wirecost.study.result import Outcome, Status
 
 
-def judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tuple[Outcome, Breakdown | None]:
+def judge(experiment: AnyExperiment, directory: Path, code: int, cores: int) -> tuple[Outcome, Breakdown | None]:
     """Returns how an experiment ended, and its breakdown if it is done.
 
     Args:
@@ -43,7 +44,7 @@ def judge(experiment: Experiment, directory: Path, code: int, cores: int) -> tup
     return outcome, breakdown
 
 
-def _ended(experiment: Experiment, directory: Path, code: int, cores: int) -> tuple[Outcome, Breakdown | None]:
+def _ended(experiment: AnyExperiment, directory: Path, code: int, cores: int) -> tuple[Outcome, Breakdown | None]:
     path = directory / "outcome.json"
     if not path.exists():
         tail = (directory / "logs" / "cell.log").read_text(errors="replace").splitlines()[-LOG_LINES:]
@@ -61,6 +62,8 @@ def _ended(experiment: Experiment, directory: Path, code: int, cores: int) -> tu
     if outcome.status is not Status.DONE:
         return outcome, None
     try:
+        if isinstance(experiment, JobExperiment):
+            return outcome, collect_job(experiment, directory, cores)
         return outcome, collect(experiment, directory, cores)
     except (ValueError, KeyError, TypeError) as error:
         what = f"no key {error}" if isinstance(error, KeyError) else str(error)

@@ -22,7 +22,7 @@ from wirecost.collectives.operations import COLLECTIVES
 from wirecost.collectives.request import Backend, BenchRequest, Mode
 from wirecost.collectives.result import BenchNetwork, Row
 from wirecost.errors import WirecostError
-from wirecost.spec import Device, Experiment
+from wirecost.spec import AnyExperiment, Device, JobExperiment
 from wirecost.spec.network import Network
 from wirecost.storage import write_file
 from wirecost.study.environment import describe_environment
@@ -53,8 +53,10 @@ class Site:
     device: Device
 
     @staticmethod
-    def of(experiment: Experiment) -> Site:
-        return Site(experiment.network, experiment.hosts, experiment.ranks_per_host, experiment.device)
+    def of(experiment: AnyExperiment) -> Site:
+        """Returns the site of an experiment. That of a command is benchmarked on the processors."""
+        device = Device.CPU if isinstance(experiment, JobExperiment) else experiment.device
+        return Site(experiment.network, experiment.hosts, experiment.ranks_per_host, device)
 
     @staticmethod
     def of_request(request: BenchRequest) -> Site:
@@ -104,7 +106,7 @@ class Site:
         return tuple(most // part for part in reversed(FRACTIONS) if most // part >= SMALLEST_BYTES)
 
 
-def sites(experiments: Iterable[Experiment]) -> list[Site]:
+def sites(experiments: Iterable[AnyExperiment]) -> list[Site]:
     """Returns each site once on which at least two ranks communicate."""
     return list({s.slug: s for s in map(Site.of, experiments) if s.ranks > 1}.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from wirecost.breakdown import Breakdown, OutOfMemory
 from wirecost.errors import SpecError
-from wirecost.spec import Experiment, parse_yaml, validate
+from wirecost.spec import AnyExperiment, Experiment, JobExperiment, parse_yaml, validate
 from wirecost.spec.alike import AlikeSpecs
 from wirecost.study.manifest import MANIFEST, SMALL_BYTES, CheckedFiles, DamageError
 from wirecost.study.summary import Summary, summarise
@@ -50,7 +51,7 @@ class Outcome(BaseModel):
 class Result:
     """A stored finished experiment; `breakdown` is set if `outcome` is done."""
 
-    experiment: Experiment
+    experiment: AnyExperiment
     outcome: Outcome
     breakdown: Breakdown | None
     directory: Path
@@ -74,7 +75,7 @@ class Damaged:
 class ResultSummary:
     """A finished experiment with a summary of its breakdown; `summary` is set if `outcome` is done."""
 
-    experiment: Experiment
+    experiment: AnyExperiment
     outcome: Outcome
     summary: Summary | None
     directory: Path
@@ -95,7 +96,7 @@ def read_result(directory: Path, name: str | None = None, *, every_byte: bool = 
     """
     files = CheckedFiles(directory, name)
     outcome = _outcome(files)
-    experiment = _experiment(files, lambda text: validate(Experiment, parse_yaml(text, EXPERIMENT), EXPERIMENT))
+    experiment = _experiment(files, parse_experiment)
     breakdown = files.parse(BREAKDOWN, Breakdown) if outcome.status is Status.DONE else None
     _check_identity(files, name, experiment, breakdown.title if breakdown else None)
     files.check_contents(None if every_byte else SMALL_BYTES)
@@ -107,6 +108,7 @@ class SummaryReader:
 
     def __init__(self) -> None:
         self._experiments = AlikeSpecs(Experiment)
+        self._jobs = AlikeSpecs(JobExperiment)
 
     def read(self, directory: Path, name: str) -> ResultSummary:
         """Reads one result like `read_result`, but without its samples.
@@ -116,11 +118,29 @@ class SummaryReader:
         """
         files = CheckedFiles(directory, name)
         outcome = _outcome(files)
-        experiment = _experiment(files, lambda text: self._experiments.parse(text, EXPERIMENT))
+        experiment = _experiment(files, self._parse)
         summary = files.convert(BREAKDOWN, summarise) if outcome.status is Status.DONE else None
         _check_identity(files, name, experiment, summary.title if summary else None)
         files.check_contents(SMALL_BYTES)
         return ResultSummary(experiment, outcome, summary, directory)
+
+    def _parse(self, text: str) -> AnyExperiment:
+        kind = self._jobs if _is_job(text) else self._experiments
+        return kind.parse(text, EXPERIMENT)
+
+
+def parse_experiment(text: str, where: str = EXPERIMENT) -> AnyExperiment:
+    """Returns the experiment that the text of an `experiment.yaml` describes.
+
+    Raises:
+        SpecError: if it describes none.
+    """
+    return validate(JobExperiment if _is_job(text) else Experiment, parse_yaml(text, where), where)
+
+
+def _is_job(text: str) -> bool:
+    """Returns whether an experiment's YAML is that of a command: it has the key `job`."""
+    return re.search(r"^job:", text, re.MULTILINE) is not None
 
 
 def _outcome(files: CheckedFiles) -> Outcome:
@@ -130,7 +150,7 @@ def _outcome(files: CheckedFiles) -> Outcome:
     return outcome
 
 
-def _experiment(files: CheckedFiles, parse: Callable[[str], Experiment]) -> Experiment:
+def _experiment(files: CheckedFiles, parse: Callable[[str], AnyExperiment]) -> AnyExperiment:
     try:
         return parse(files.read(EXPERIMENT).decode())
     except UnicodeDecodeError as error:
@@ -139,7 +159,7 @@ def _experiment(files: CheckedFiles, parse: Callable[[str], Experiment]) -> Expe
         raise DamageError(f"{error} (written by another version?)") from error
 
 
-def _check_identity(files: CheckedFiles, name: str | None, experiment: Experiment, title: str | None) -> None:
+def _check_identity(files: CheckedFiles, name: str | None, experiment: AnyExperiment, title: str | None) -> None:
     """Raises DamageError if the names in a result without a manifest are those of another experiment.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -11,12 +12,12 @@ from functools import partial
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
-from wirecost.spec import Device, Study
+from wirecost.spec import Device, Job, Study
 
 
 def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
-    _check_training_installed()
+    _check_training_installed(study)
     check_study(study)
     for check in (_check_gpus, _check_networks, _check_isolation):
         check(study)
@@ -24,7 +25,7 @@ def check_runnable(study: Study) -> None:
 
 def check_installed(study: Study) -> None:
     """Raises MissingExtraError or SpecError if this installation, or any machine, can't train the study."""
-    _check_training_installed()
+    _check_training_installed(study)
     check_study(study)
 
 
@@ -34,7 +35,7 @@ def limits_here(study: Study) -> list[str]:
     Raises:
         MissingExtraError, SpecError: if the study can't be trained anywhere, or this can't be checked here.
     """
-    _check_training_installed()
+    _check_training_installed(study)
     check_study(study)
     limits: list[str] = []
     for check in (_check_gpus, _check_networks, _check_isolation):
@@ -44,12 +45,14 @@ def limits_here(study: Study) -> list[str]:
             limits.append(str(error))
     if study.device is Device.CUDA and not limits:
         have = gpus_here()
-        if more := sum(e.ranks > have for e in study.experiments()):
+        if more := sum(e.ranks > have for e in study.model_experiments()):
             limits.append(f"{more} experiments need more than the {have} GPUs that PyTorch finds here")
     return limits
 
 
-def _check_training_installed() -> None:
+def _check_training_installed(study: Study) -> None:
+    if not study.models:
+        return
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("tokenizers") is None:
         raise MissingExtraError("training", "train")
 
@@ -63,15 +66,22 @@ def check_study(study: Study) -> None:
         ("plans", study.plans, check_plan),
     ):
         for number, entry in enumerate(entries):
-            if reason := refusal(entry):  # type: ignore[arg-type]
+            if not isinstance(entry, Job) and (reason := refusal(entry)):  # type: ignore[arg-type]
                 raise SpecError(f"{study.name}: {key}[{number}]: {reason}")
-    for workload in study.workloads:
+    for workload in study.models:
         for plan in study.plans:
             if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
-    for experiment in study.experiments():
+    for experiment in study.model_experiments():
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
+    for job in study.jobs:
+        if shutil.which(job.arguments[0]) is None:
+            raise SpecError(
+                f"{study.name}: workload '{job.name}': there is no program {job.arguments[0]!r} to start"
+            )
+    if not study.models:
+        return
     from wirecost.corpus.text import read_text
 
     read_text(study.data.corpus)
@@ -89,7 +99,7 @@ def _check_networks(study: Study) -> None:
 def _check_gpus(study: Study) -> None:
     if study.device is not Device.CUDA:
         return
-    have, least = gpus_here(), min(e.ranks for e in study.experiments())
+    have, least = gpus_here(), min((e.ranks for e in study.model_experiments()), default=0)
     if have < least:
         raise UnsupportedError(f"{study.name}: {too_few_gpus(least, have)}; use fewer hosts, or device: cpu")
 

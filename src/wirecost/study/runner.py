@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Collection, Sequence
@@ -16,7 +17,7 @@ from wirecost.diagnostics import diagnostic
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
 from wirecost.launch.supervision import await_end
-from wirecost.spec import Device, Experiment, Study
+from wirecost.spec import AnyExperiment, Device, JobExperiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
 from wirecost.study.allocation import STEP, Allocation
 from wirecost.study.environment import describe_environment
@@ -41,9 +42,9 @@ class Progress(Protocol):
     def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
-    def experiment_started(self, number: int, experiment: Experiment) -> None: ...
+    def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
-    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
+    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
 
 
 class Silent:
@@ -52,9 +53,9 @@ class Silent:
     def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
-    def experiment_started(self, number: int, experiment: Experiment) -> None: ...
+    def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
-    def experiment_finished(self, experiment: Experiment, outcome: Outcome) -> None: ...
+    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def run_study(
         progress.study_started(len(experiments), len(planned & finished), time_left.total(todo))
         gpus = gpus_here() if study.device is Device.CUDA and allocation is None else None
         if study.benchmark and (allocation is None or allocation.is_emulated):
-            here = [e for e in todo if gpus is None or e.ranks <= gpus]
+            here = [e for e in todo if gpus is None or isinstance(e, JobExperiment) or e.ranks <= gpus]
             benchmark(store, sites(here), lambda site, why: progress.network_measured(site.label, why))
         cells = stack.enter_context(_Cells(out, worker))
         queue = _Queue(store, cells, tokens, gpus, allocation, progress, time_left)
@@ -145,7 +146,7 @@ class _Queue:
     progress: Progress
     time_left: TimeLeft
 
-    def run(self, todo: Sequence[Experiment], first: int, deadline: float | None) -> None:
+    def run(self, todo: Sequence[AnyExperiment], first: int, deadline: float | None) -> None:
         """Runs experiments until the deadline, except for those that another run claims or finishes meanwhile.
 
         Args:
@@ -166,10 +167,12 @@ class _Queue:
                 self.time_left.learn(experiment, outcome.seconds)
             self.progress.experiment_finished(experiment, outcome)
 
-    def _run(self, experiment: Experiment, rest: Sequence[Experiment]) -> Outcome:
+    def _run(self, experiment: AnyExperiment, rest: Sequence[AnyExperiment]) -> Outcome:
+        watch = _Watch(self.progress, experiment, rest, self.time_left)
+        if isinstance(experiment, JobExperiment):
+            return _run_one(self.store, experiment, self.cells, watch, None)
         if self.gpus is not None and experiment.ranks > self.gpus:
             return _skip(self.store, experiment, too_few_gpus(experiment.ranks, self.gpus))
-        watch = _Watch(self.progress, experiment, rest, self.time_left)
         step = self.allocation is not None and not self.allocation.is_emulated
         tokens = self.tokens[experiment.workload.text_vocabulary]
         return _run_one(self.store, experiment, self.cells, watch, tokens, step=step)
@@ -199,7 +202,7 @@ def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
     from wirecost.train.texts import text_length
 
     paths: dict[int, Path] = {}
-    for workload in study.workloads:
+    for workload in study.models:
         size = workload.text_vocabulary
         if size not in paths:
             paths[size] = prepare_tokens(study.data.corpus, study.data.tokenizer, size, folder)
@@ -211,7 +214,7 @@ class _Watch:
     """Reports the progress of a running experiment from the samples of its first rank."""
 
     def __init__(
-        self, progress: Progress, experiment: Experiment, rest: Sequence[Experiment], time_left: TimeLeft
+        self, progress: Progress, experiment: AnyExperiment, rest: Sequence[AnyExperiment], time_left: TimeLeft
     ) -> None:
         self.progress = progress
         self.total = experiment.warmup + experiment.iterations
@@ -244,8 +247,11 @@ class _Cells:
         self.worker = worker
         self._preloaded: Preloaded | None = None
 
-    def start(self, directory: Path, *, network: bool, output: IO[bytes]) -> Isolated | IsolatedFork:
-        if self.worker:
+    def start(self, directory: Path, *, network: bool, output: IO[bytes], forked: bool) -> Isolated | IsolatedFork:
+        """Starts the process of the experiment in `directory`. One that runs a command needn't load PyTorch and
+        isn't `forked`.
+        """
+        if self.worker or not forked:
             command = [sys.executable, "-m", CELL, str(directory), *self.worker]
             return Isolated(command, network=network, output=output)
         if self._preloaded is not None and not self._preloaded.runs():
@@ -270,7 +276,13 @@ class _Cells:
 
 
 def _run_one(
-    store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path, *, step: bool = False
+    store: Store,
+    experiment: AnyExperiment,
+    cells: _Cells,
+    watch: _Watch,
+    tokens: Path | None,
+    *,
+    step: bool = False,
 ) -> Outcome:
     """Runs and publishes an experiment.
 
@@ -288,18 +300,23 @@ def _run_one(
 
 
 def _run_and_publish(
-    store: Store, experiment: Experiment, cells: _Cells, watch: _Watch, tokens: Path, *, step: bool
+    store: Store, experiment: AnyExperiment, cells: _Cells, watch: _Watch, tokens: Path | None, *, step: bool
 ) -> Outcome:
     directory = store.begin(experiment)
     if step:
         write_file(directory / STEP, "{}")
     environment = describe_environment()
     write_file(directory / "environment.json", json.dumps(environment, indent=1))
-    write_file(directory / "tokens.json", json.dumps({"path": str(tokens.resolve())}))
+    if tokens is not None:
+        write_file(directory / "tokens.json", json.dumps({"path": str(tokens.resolve())}))
     log_path = directory / "logs" / "cell.log"
     started = time.monotonic()
     emulated = experiment.network.emulate is not None
-    with log_path.open("wb") as log, cells.start(directory, network=emulated, output=log) as cell:
+    forked = not isinstance(experiment, JobExperiment)
+    with (
+        log_path.open("wb") as log,
+        cells.start(directory, network=emulated, output=log, forked=forked) as cell,
+    ):
         ended = await_end(
             cell,
             lambda: _look(watch, directory, store),
@@ -318,6 +335,7 @@ def _run_and_publish(
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
     for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP):
         (directory / leftover).unlink(missing_ok=True)
+    shutil.rmtree(directory / "dumps", ignore_errors=True)
     store.publish(experiment, outcome, breakdown)
     return outcome
 
@@ -328,11 +346,13 @@ def _look(watch: _Watch, directory: Path, store: Store) -> None:
     Raises:
         StorageError: if the store's file system is full or read-only.
     """
-    watch.look(directory / "samples" / "rank-0.jsonl")
+    # Of a command, the first rank's recording has a line for each iteration.
+    steps = sorted((directory / "steps").glob("*.jsonl"))
+    watch.look(steps[0] if steps else directory / "samples" / "rank-0.jsonl")
     check_room(store.root)
 
 
-def _skip(store: Store, experiment: Experiment, reason: str) -> Outcome:
+def _skip(store: Store, experiment: AnyExperiment, reason: str) -> Outcome:
     directory = store.begin(experiment)
     write_file(directory / "environment.json", json.dumps(describe_environment(), indent=1))
     (directory / "experiment.json").unlink()

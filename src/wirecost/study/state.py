@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from wirecost.launch.ranks import count_lines
-from wirecost.spec import Experiment
+from wirecost.spec import AnyExperiment
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.manifest import CheckedFiles, DamageError
 from wirecost.study.result import STATUS, Outcome, Status
@@ -48,7 +48,7 @@ class ExperimentState:
         reason: why it failed, was skipped, ran out of memory or can't be used.
     """
 
-    experiment: Experiment
+    experiment: AnyExperiment
     state: State
     seconds: float | None = None
     iterations: int | None = None
@@ -109,7 +109,7 @@ def _names(directory: Path) -> frozenset[str]:
     return frozenset()
 
 
-def _state(store: Store, experiment: Experiment, names: frozenset[str], runs: bool) -> ExperimentState:
+def _state(store: Store, experiment: AnyExperiment, names: frozenset[str], runs: bool) -> ExperimentState:
     partial = f"{PARTIAL}{experiment.slug}"
     if partial in names:
         if not runs:
@@ -125,7 +125,7 @@ def _state(store: Store, experiment: Experiment, names: frozenset[str], runs: bo
     return ExperimentState(experiment, finished[outcome.status], outcome.seconds, reason=outcome.reason)
 
 
-def _running(directory: Path, experiment: Experiment) -> ExperimentState:
+def _running(directory: Path, experiment: AnyExperiment) -> ExperimentState:
     samples = directory / "samples" / "rank-0.jsonl"
     try:
         seconds = time.time() - (directory / "experiment.yaml").stat().st_mtime

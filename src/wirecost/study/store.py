@@ -12,6 +12,7 @@
         memory/rank-R.json           its peak of memory
         counters.jsonl               what every host sent and received over time
         traces/rank-R.json.gz        the profiled window, where there was one
+        steps/NAME.jsonl             of a command: what its ranks recorded about their iterations
         events/rank-R.jsonl          checkpoints and validation, where there were any
         logs/rank-R.log, cell.log    what the processes printed
         breakdown.json               the result (only when done)
@@ -36,7 +37,7 @@ from pathlib import Path
 
 from wirecost.breakdown import Breakdown
 from wirecost.errors import DeprecatedWarning, SpecError, WirecostError
-from wirecost.spec import Experiment, Study, parse_yaml, to_yaml, validate
+from wirecost.spec import AnyExperiment, Study, parse_yaml, to_yaml, validate
 from wirecost.storage import StorageError, fault_of, path_of, sync_directory, write_file
 from wirecost.study.contents import Contents, R, read_all
 from wirecost.study.manifest import read_regular, write_manifest
@@ -115,7 +116,7 @@ class Store:
             os.close(lock)
 
     @contextmanager
-    def claimed(self, experiment: Experiment) -> Iterator[bool]:
+    def claimed(self, experiment: AnyExperiment) -> Iterator[bool]:
         """Claims an experiment among runs that share the store. Yields False if another run has claimed it.
 
         A claim ends with the process that holds it, however that ends.
@@ -136,7 +137,7 @@ class Store:
         finally:
             os.close(lock)
 
-    def inode(self, experiment: Experiment) -> int | None:
+    def inode(self, experiment: AnyExperiment) -> int | None:
         """Returns a number that changes when an experiment's result is replaced; None without a result."""
         with suppress(OSError):
             return (self.experiments / experiment.slug).stat().st_ino
@@ -221,7 +222,7 @@ class Store:
     def _has_study(self) -> bool:
         return os.path.lexists(self.root / "study.yaml")
 
-    def is_finished(self, experiment: Experiment) -> bool:
+    def is_finished(self, experiment: AnyExperiment) -> bool:
         return (self.experiments / experiment.slug / STATUS).exists()
 
     def sweep(self) -> None:
@@ -234,7 +235,7 @@ class Store:
             remove(path)
         remove(self.root / CLAIMS)  # nobody holds one: this run has the store to itself
 
-    def begin(self, experiment: Experiment) -> Path:
+    def begin(self, experiment: AnyExperiment) -> Path:
         """Creates and returns an empty directory for an experiment's run. Raises StoreError or OSError."""
         path = self.experiments / f"{PARTIAL}{experiment.slug}"
         remove(path)
@@ -244,7 +245,7 @@ class Store:
         write_file(path / "experiment.json", experiment.model_dump_json())
         return path
 
-    def publish(self, experiment: Experiment, outcome: Outcome, breakdown: Breakdown | None) -> Path:
+    def publish(self, experiment: AnyExperiment, outcome: Outcome, breakdown: Breakdown | None) -> Path:
         """Publishes a finished experiment atomically and durably; returns its directory.
 
         Raises:
@@ -262,18 +263,18 @@ class Store:
             sync_directory(self.experiments)
         return final
 
-    def discard(self, experiment: Experiment) -> None:
+    def discard(self, experiment: AnyExperiment) -> None:
         """Removes the files of an unfinished experiment as far as possible."""
         with suppress(StoreError):
             remove(self.experiments / f"{PARTIAL}{experiment.slug}")
 
-    def forget(self, experiment: Experiment) -> None:
+    def forget(self, experiment: AnyExperiment) -> None:
         """Removes an experiment's result, if there is one. Requires the lock."""
         with self._replaced(experiment):
             pass
 
     @contextmanager
-    def _replaced(self, experiment: Experiment) -> Iterator[None]:
+    def _replaced(self, experiment: AnyExperiment) -> Iterator[None]:
         """Moves a result away atomically, because a partly removed one would still look finished."""
         old = self.experiments / f"{PARTIAL}old-{experiment.slug}"
         with suppress(FileNotFoundError):

@@ -47,6 +47,8 @@ class ProfileSummary:
     exposed_comm: float | None
     overlap: float | None
     reason: str | None
+    exposed_spread: Spread | None = None
+    """The share of exposed communication over the profiled iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,15 @@ class Summary:
         """Returns exposed communication / iteration time as a spread; None if unknown."""
         return self.part_shares["exposed_comm_ns"]
 
+    @property
+    def shown_comm_fraction(self) -> Spread | None:
+        """Returns `comm_fraction`, or that of the profiled window if the iterations were only timed, as a
+        command's are; None if unknown.
+        """
+        if self.comm_fraction is None and self.profile is not None:
+            return self.profile.exposed_spread
+        return self.comm_fraction
+
 
 def summarise(content: bytes) -> Summary:
     """Returns the summary of a breakdown's JSON.
@@ -94,6 +105,8 @@ def summarise(content: bytes) -> Summary:
     recorded = {phase for iteration in b.iterations for phase in iteration.phases}
     spent = {phase: samples.phase_ns(groups, phase) for phase in Phase if phase in recorded}
     peak = largest_peak(b.peak_memory, b.world_size)
+    # Of a command, the collectives are unknown.
+    timed_only = any(i.parts.unknown_ns for i in b.iterations)
     return Summary(
         title=b.title,
         iteration_times_ns=tuple(times_ns),
@@ -101,7 +114,7 @@ def summarise(content: bytes) -> Summary:
         part_shares={part: samples.part_share(groups, part) for part in PARTS},
         phases_ns={phase: spread for phase, spread in spent.items() if spread is not None},
         tokens_per_s=samples.tokens_per_s(b.tokens_per_iteration, iteration_ns),
-        sent_bytes=_sent_bytes(b.collectives, len(b.iterations)),
+        sent_bytes=None if timed_only else _sent_bytes(b.collectives, len(b.iterations)),
         losses=samples.losses(groups),
         expert_imbalance=samples.expert_imbalance(groups),
         transfer=_transfer(b.collectives),
@@ -151,4 +164,5 @@ def _profile(profile: Profile) -> ProfileSummary:
         exposed_comm=profile.share("exposed_comm_ns"),
         overlap=profile.overlap(),
         reason=profile.reason,
+        exposed_spread=profile.spread("exposed_comm_ns"),
     )

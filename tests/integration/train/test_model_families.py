@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.parity import STEPS, WORKLOADS, assert_same, experiment, reference, train_all
-from wirecost.spec import DataParallel, Family, Plan, Study, parse_yaml, validate
+from wirecost.spec import DataParallel, Experiment, Family, Plan, Study, parse_yaml, validate
 from wirecost.spec.parameters import count
 from wirecost.study import Status, run_study
 
@@ -67,11 +67,12 @@ def test_a_study_of_bert_and_t5_end_to_end(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bert.json").write_text(json.dumps(BERT_CONFIG))
     study = validate(Study, parse_yaml(STUDY, "study"), "study")
     results = run_study(study, tmp_path / "out")
-    assert len(results) == len(study.experiments()) > 0
+    assert len(results) == len(study.model_experiments()) > 0
     for result in results:
         assert result.outcome.status is Status.DONE, result.outcome
         assert result.breakdown is not None
         for call in result.breakdown.collectives:
+            assert isinstance(result.experiment, Experiment)
             assert call.bytes == 6 * 4 * count(result.experiment.workload).total
         losses = [i.loss for i in result.breakdown.iterations if i.rank == 0 and i.loss is not None]
         assert losses[-1] < losses[0]

@@ -38,7 +38,7 @@ def judge(folder: Path, *ends: str, kinds: dict[int, str], oom_kills_before: int
         failure: dict[str, Any] = {"rank": rank, "kind": kind, "reason": kind, "traceback": "t"}
         (folder / "failures" / f"rank-{rank}.json").write_text(json.dumps(failure))
     with ranks:
-        return ranks._failed()
+        return ranks.failed()
 
 
 def test_a_killed_rank_is_the_cause_whatever_the_others_say_later(tmp_path: Path) -> None:

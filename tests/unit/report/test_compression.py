@@ -15,6 +15,7 @@ from wirecost.report.compression import compressions
 from wirecost.report.data import rows, to_json
 from wirecost.report.page import render_page
 from wirecost.report.terminal import print_report
+from wirecost.spec import plan_name
 
 PLANS = "plans: [ddp, ddp-int8, zero1, ddp-powersgd]"
 
@@ -23,7 +24,7 @@ def store_with_bytes(root: Path, plan: str, size_bytes: int | None) -> None:
     """Results in which that plan's collectives sum to `size_bytes` (the others' to 4 MB in 4 iterations)."""
     store = invented_store(root, text=STUDY.replace("plans: [all-reduce]", PLANS))
     for result in store.results():
-        if result.experiment.plan.name == plan:
+        if plan_name(result.experiment) == plan:
             path = result.directory / "breakdown.json"
             data = json.loads(path.read_text())
             for collective in data["collectives"]:

@@ -44,7 +44,7 @@ def test_a_config_is_taken_from_the_folder_of_the_study(
     (tmp_path / "studies/models").mkdir()
     (tmp_path / "studies/models/config.json").write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)
-    (loaded,) = load_study(str(path)).workloads
+    (loaded,) = load_study(str(path)).models
     assert (loaded.layers, loaded.hidden) == (2, 64)
 
 
@@ -53,14 +53,14 @@ def test_a_config_in_the_working_directory_is_still_found(tmp_path: Path, monkey
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)
     with pytest.warns(FutureWarning, match="from the folder of the study's file"):
-        (loaded,) = load_study(str(path)).workloads
+        (loaded,) = load_study(str(path)).models
     assert loaded.layers == 2
 
 
 def test_family_llama(tmp_path: Path) -> None:
     sizes = "layers: 2, hidden: 64, heads: 4, vocab_size: 512, sequence_length: 64"
     path = write(tmp_path, f"{{name: small, family: llama, {sizes}, tied_embeddings: true}}")
-    (loaded,) = load_study(str(path)).workloads
+    (loaded,) = load_study(str(path)).models
     assert (loaded.norm, loaded.positions, loaded.activation) == ("rmsnorm", "rotary", "swiglu")
     assert loaded.tied_embeddings
     assert not loaded.biases

@@ -15,7 +15,7 @@ from wirecost.breakdown import Profile
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.study.profiled import read_profile
 
-BEFORE = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
+BEFORE = validate(Study, parse_yaml(STUDY, "s"), "s").model_experiments()[0]
 EXPERIMENT = BEFORE.model_copy(update={"profile_iterations": 2})
 
 

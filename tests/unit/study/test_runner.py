@@ -16,7 +16,7 @@ from wirecost.study.runner import Silent, _Watch
 from wirecost.study.store import Damaged, Outcome, StoreError
 from wirecost.units import Seconds
 
-EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
+EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").model_experiments()[0]
 
 
 def test_progress_reads_what_is_new_and_counts_whole_lines(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_what_needs_more_gpus_than_are_here_is_skipped(tmp_path: Path, monkeypat
     assert set(ran) == {2}
     reasons = {r.outcome.reason for r in results if r.outcome.status is Status.SKIPPED}
     assert reasons == {"device cuda needs a GPU for each rank: 4, and PyTorch finds 2 here"}
-    assert len(results) == len(study.experiments())
+    assert len(results) == len(study.model_experiments())
     monkeypatch.setattr(runnable, "gpus_here", lambda: 1)
     with pytest.raises(
         UnsupportedError, match="a GPU for each rank: 2, and PyTorch finds 1 here; use fewer hosts"

@@ -33,11 +33,11 @@ def script(allocation: Allocation, options: SlurmOptions = SlurmOptions(), study
 
 
 def test_experiments_of_a_shape_share_an_allocation_and_emulated_hosts_need_one_node() -> None:
-    shapes = sorted({Allocation.of(experiment) for experiment in STUDY.experiments()})
+    shapes = sorted({Allocation.of(experiment) for experiment in STUDY.model_experiments()})
     assert [shape.name for shape in shapes] == ["1x4", "1x4-emulated", "2x4", "2x4-emulated"]
     assert [(shape.nodes, shape.tasks_per_node) for shape in shapes] == [(1, 4), (1, 4), (2, 4), (1, 8)]
     assert [Allocation.named(shape.name) for shape in shapes] == shapes
-    assert sum(len(shape.fitting(STUDY.experiments())) for shape in shapes) == len(STUDY.experiments())
+    assert sum(len(shape.fitting(STUDY.model_experiments())) for shape in shapes) == len(STUDY.model_experiments())
 
 
 @pytest.mark.parametrize("name", ["2", "2x", "x2", "0x2", "2x2-native", "2x2x2", ""])
@@ -49,9 +49,8 @@ def test_other_names_are_no_shapes(name: str) -> None:
 def test_the_script_asks_for_the_nodes_and_runs_the_shape() -> None:
     lines = script(Allocation(2, 4, False), SlurmOptions(partition="gpu", time="1:00:00")).splitlines()
     assert lines[0] == "#!/bin/bash"
-    options = dict(
-        line.removeprefix("#SBATCH --").partition("=")[::2] for line in lines if line.startswith("#SBATCH")
-    )
+    given = [line.removeprefix("#SBATCH --").partition("=") for line in lines if line.startswith("#SBATCH")]
+    options = {name: value for name, _, value in given}
     assert (options["nodes"], options["ntasks-per-node"]) == ("2", "4")
     assert (options["partition"], options["time"], options["signal"]) == ("gpu", "1:00:00", "B:TERM@60")
     assert shlex.split(options["output"]) == ["/shared/100%% mine/slurm/2x4-%j.log"]

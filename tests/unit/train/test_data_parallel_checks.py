@@ -48,4 +48,4 @@ def test_hosts_that_cut_a_sharding_group_apart_are_refused_before_anything_start
         "study",
     )  # fmt: skip
     with pytest.raises(SpecError, match="hosts with a whole number of data-parallel ranks; 3 ranks on a host"):
-        rank_grid(next(iter(study.experiments())))
+        rank_grid(next(iter(study.model_experiments())))

@@ -15,7 +15,7 @@ from wirecost.comparison.sources import load_breakdown
 from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import SpecError
 from wirecost.reading import read_bytes
-from wirecost.spec import Experiment, load, validate
+from wirecost.spec import Experiment, JobExperiment, load, validate
 
 
 @dataclass
@@ -57,14 +57,18 @@ def _from_store(root: Path, inputs: Inputs, ranks: int | None) -> None:
     inputs.diagnostics += contents.diagnostics()
     other = 0
     for result in contents.results:
-        if ranks is not None and result.experiment.ranks != ranks:
+        experiment = result.experiment
+        if isinstance(experiment, JobExperiment):
+            inputs.diagnostics.append(_left_out(result.directory.name, "a command: its model is unknown"))
+            continue
+        if ranks is not None and experiment.ranks != ranks:
             other += 1
             continue
         if result.breakdown is None:
             inputs.diagnostics.append(_left_out(result.directory.name, f"{result.outcome.status}"))
             continue
         try:
-            _add(result.experiment, result.breakdown, result.directory, inputs)
+            _add(experiment, result.breakdown, result.directory, inputs)
         except SpecError as error:
             inputs.diagnostics.append(_left_out(result.directory.name, f"{error}"))
     if other:

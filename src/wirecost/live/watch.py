@@ -1,0 +1,170 @@
+"""`wirecost.watch`: what communication costs the running job, every few iterations."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wirecost.counters.ethernet import EthernetSource
+from wirecost.errors import WirecostError
+from wirecost.live.marks import IterationTimes, Marks
+from wirecost.live.sinks import Sink, to_active_runs, to_prometheus, to_tensorboard
+from wirecost.live.summary import RankTimes, Window, summarise
+
+EXCHANGE_EVERY = 20
+"""Number of iterations after which the ranks exchange their times, so that a late one is named soon."""
+
+
+class Watch:
+    """A running watch. `close` ends it, as leaving its context does.
+
+    Attributes:
+        latest: the window that was printed last, on rank 0. None before.
+    """
+
+    def __init__(self, every: int, print_line: Callable[[str], object], sinks: Sequence[Sink]) -> None:
+        self._every = every
+        self._print = print_line
+        self._sinks = list(sinks)
+        self._group: Any = None
+        self._times: list[IterationTimes] = []
+        self._late: int | None = None
+        self._interfaces: EthernetSource | None = None
+        self._counted: tuple[float, dict[str, tuple[int, int]]] | None = None
+        self.latest: Window | None = None
+        self._marks = Marks()
+        self._marks.on_end = self._ended
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Removes all hooks."""
+        self._marks.close()
+        if self._interfaces is not None:
+            self._interfaces.close()
+            self._interfaces = None
+
+    def _ended(self) -> None:
+        number = self._marks.ended
+        report = number > 0 and number % self._every == 0
+        if not report and (number == 0 or number % EXCHANGE_EVERY):
+            return
+        self._times += self._marks.take()
+        ranks = self._exchanged(RankTimes.of(self._times[-EXCHANGE_EVERY:]))
+        if ranks is None:
+            return
+        window = summarise(ranks)
+        if window.late_rank is not None and window.late_rank != self._late:
+            wait = f"{window.wait:.0%}" if window.wait is not None else "a part"
+            self._print(
+                f"wirecost: iteration {number}: rank {window.late_rank} is late, the ranks wait {wait} of an "
+                "iteration for it"
+            )
+        self._late = window.late_rank
+        if report:
+            self._report(window, number)
+            self._times = []
+
+    def _report(self, window: Window, number: int) -> None:
+        device, use_bps = self._use()
+        self.latest = replace(window, device=device, use_bps=use_bps)
+        self._print(f"wirecost: iteration {number}: {self.latest.line}")
+        for sink in self._sinks:
+            sink(self.latest.scalars(), number)
+
+    def _exchanged(self, own: RankTimes | None) -> list[RankTimes] | None:
+        """Returns the times of all ranks on rank 0, and None on the others, and while a rank has none."""
+        import torch
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return None if own is None else [own]
+        if self._group is None:
+            # The job's own collectives must not wait behind this one.
+            self._group = dist.new_group(backend="gloo")
+        tail_s = own.tail_s if own is not None and own.tail_s is not None else math.nan
+        sent = torch.tensor([own.iteration_s if own else math.nan, tail_s], dtype=torch.float64)
+        received = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
+        dist.all_gather(received, sent, group=self._group)
+        if dist.get_rank() != 0:
+            return None
+        ranks = []
+        for iteration_s, tail in (r.tolist() for r in received):
+            if math.isnan(iteration_s):
+                return None
+            ranks.append(RankTimes(iteration_s, None if math.isnan(tail) else tail))
+        return ranks
+
+    def _use(self) -> tuple[str | None, float | None]:
+        """Returns the busiest network interface since the last call and its rate in bits per second."""
+        if self._interfaces is None:
+            self._interfaces = EthernetSource()
+        now_s = time.monotonic()
+        counts = {r.device: (r.rx or 0, r.tx or 0) for r in self._interfaces.read()}
+        before, self._counted = self._counted, (now_s, counts)
+        if before is None or now_s <= before[0]:
+            return None, None
+        rates = {
+            name: max(rx - before[1][name][0], tx - before[1][name][1]) * 8 / (now_s - before[0])
+            for name, (rx, tx) in counts.items()
+            if name in before[1]
+        }
+        busiest = max(rates, key=lambda name: (name != "lo", rates[name]), default=None)
+        return (None, None) if busiest is None else (busiest, rates[busiest])
+
+
+def watch(
+    every: int = 100,
+    *,
+    tensorboard: Any = None,
+    prometheus_port: int | None = None,
+    log: Callable[[dict[str, float], int], None] | None = None,
+    print_line: Callable[[str], object] | None = None,
+) -> Watch:
+    """Prints a line about the job's communication on rank 0 every few iterations.
+
+    Every rank calls it once, before training. Iterations end with the step of the first optimizer. The exposed
+    communication is known with DistributedDataParallel; otherwise the line says that it is unknown. Active runs of
+    Weights & Biases and MLflow get the scalars as well.
+
+    Args:
+        every: number of iterations between two lines.
+        tensorboard: a `torch.utils.tensorboard.SummaryWriter` that gets the scalars.
+        prometheus_port: port of the loopback interface at which rank 0 serves them.
+        log: called with the scalars by name and the iteration's number.
+        print_line: replaces printing to standard error.
+
+    Returns:
+        The watch. Its `close` ends it.
+
+    Raises:
+        WirecostError: if `every` is below 1, PyTorch is missing or too old, or the port can't be used.
+    """
+    if every < 1:
+        raise WirecostError(f"watch: every={every}, but at least 1 iteration lies between two lines")
+    try:
+        from torch.optim.optimizer import register_optimizer_step_post_hook  # noqa: F401
+    except ImportError as error:
+        raise WirecostError("watch: needs PyTorch 2.0 or newer in this process") from error
+    import os
+
+    sinks: list[Sink] = [to_active_runs()]
+    if tensorboard is not None:
+        sinks.append(to_tensorboard(tensorboard))
+    if log is not None:
+        sinks.append(log)
+    if prometheus_port is not None and os.environ.get("RANK", "0") == "0":
+        sinks.append(to_prometheus(prometheus_port))
+    return Watch(every, print_line or _print_line, sinks)
+
+
+def _print_line(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

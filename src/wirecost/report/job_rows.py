@@ -1,0 +1,174 @@
+"""The rows of `wirecost run`: a command over each network, and where another rate would change it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wirecost.breakdown import Breakdown, Ratio, Spread, ratio_of_medians
+from wirecost.spec import AnyExperiment, JobExperiment, workload_name
+from wirecost.study import Result, Status
+
+PROFILER_TOLERANCE = 0.05
+"""Largest difference between an iteration under the profiler and one without it, as a fraction, at which a
+share of the one is taken for that of the other. Beyond it the share is an interval."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of an iteration as an interval from `low` to `high`."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One run of a command. None is unknown.
+
+    Attributes:
+        iteration_ns: median and quartiles of the iteration time of the slowest rank.
+        exposed: share of communication that computation doesn't hide.
+        hidden: share of communication that computation hides.
+        transfer: part of `exposed` in which data moves.
+        wait: part of `exposed` in which a rank waits for one that is late, or a pipeline's stage for its
+            neighbour.
+        transport: the transport that NCCL's log proves, or `tcp` with gloo.
+        rate_bps: measured rate of an emulated link.
+        mean_use_bps, peak_use_bps: use of the busiest interface in one direction.
+        ratio: iteration time over that of the first row of the same command.
+        unknown: why the shares are unknown.
+    """
+
+    workload: str
+    network: str
+    emulated: bool
+    ranks: int
+    status: Status
+    reason: str | None
+    iteration_ns: Spread | None = None
+    times_ns: tuple[int, ...] = ()
+    exposed: Share | None = None
+    hidden: Share | None = None
+    transfer: Share | None = None
+    wait: Share | None = None
+    transport: str | None = None
+    rate_bps: float | None = None
+    mean_use_bps: float | None = None
+    peak_use_bps: float | None = None
+    ratio: Ratio | None = None
+    unknown: str | None = None
+
+
+def job_rows(results: Sequence[Result]) -> list[JobRow]:
+    """Returns a row for each run of a command, from the network with the shortest iteration to the one with the
+    longest. Runs without a result come last.
+    """
+    rows = [_row(r) for r in results if isinstance(r.experiment, JobExperiment)]
+    rows.sort(key=lambda r: (r.workload, r.ranks, r.iteration_ns.median if r.iteration_ns else float("inf")))
+    first: dict[tuple[str, int], JobRow] = {}
+    compared = []
+    for row in rows:
+        reference = first.setdefault((row.workload, row.ranks), row)
+        ratio = ratio_of_medians(row.times_ns, reference.times_ns) if reference is not row else None
+        compared.append(replace(row, ratio=ratio))
+    return compared
+
+
+def _row(result: Result) -> JobRow:
+    experiment: AnyExperiment = result.experiment
+    b = result.breakdown
+    row = JobRow(
+        workload=workload_name(experiment),
+        network=experiment.network.name,
+        emulated=experiment.network.emulate is not None,
+        ranks=b.world_size if b else experiment.ranks,
+        status=result.outcome.status,
+        reason=result.outcome.reason,
+    )
+    if b is None:
+        return row
+    known = b.network
+    return replace(
+        row,
+        iteration_ns=b.iteration_ns(),
+        times_ns=tuple(b.iteration_times_ns()),
+        **_shares(b),
+        transport=known.transport if known else None,
+        rate_bps=known.measured_rate_bps if known else None,
+        mean_use_bps=known.mean_use_bps if known else None,
+        peak_use_bps=known.peak_use_bps if known else None,
+        unknown=b.profile.reason if b.profile else "no iterations were profiled",
+    )
+
+
+def _shares(b: Breakdown) -> dict[str, Share]:
+    """Returns the known shares. They are means over ranks and profiled iterations, so that `transfer` and
+    `wait` sum to `exposed`."""
+    profile, time = b.profile, b.iteration_ns()
+    if profile is None or profile.unknown or not profile.iterations or time is None:
+        return {}
+    profiled_ns = statistics.median(
+        max(i.parts.window_ns for i in profile.iterations if i.name == name)
+        for name in {i.name for i in profile.iterations}
+    )
+    slowdown = profiled_ns / time.median if time.median else 1.0
+
+    def share(part_of_window: float) -> Share:
+        """Returns the share of an iteration without the profiler.
+
+        The profiler lengthens computation: a share of its window is too low, and the same time in the shorter
+        iteration too high.
+        """
+        if abs(slowdown - 1) <= PROFILER_TOLERANCE:
+            return Share(part_of_window, part_of_window)
+        other = min(1.0, part_of_window * slowdown)
+        return Share(min(part_of_window, other), max(part_of_window, other))
+
+    window_ns = sum(i.parts.window_ns for i in profile.iterations)
+    exposed_ns, hidden_ns = (
+        sum(getattr(i.parts, part) for i in profile.iterations) for part in ("exposed_comm_ns", "overlapped_ns")
+    )
+    shares = {"exposed": share(exposed_ns / window_ns), "hidden": share(hidden_ns / window_ns)}
+    if profile.comm and not any(c.unknown_ns for c in profile.comm):
+        shares["transfer"] = share(sum(c.transfer_ns for c in profile.comm) / window_ns)
+        shares["wait"] = share(sum(c.wait_ns + c.bubble_ns for c in profile.comm) / window_ns)
+    return shares
+
+
+def as_dict(row: JobRow) -> dict[str, Any]:
+    """Returns a row as flat data for JSON and CSV. Times are in milliseconds, rates in Gb/s; None is unknown."""
+    time, ratio = row.iteration_ns, row.ratio
+    data: dict[str, Any] = {
+        "workload": row.workload,
+        "network": row.network,
+        "emulated": row.emulated,
+        "ranks": row.ranks,
+        "status": str(row.status),
+        "reason": row.reason,
+        "iterations": time.n if time else None,
+        "iteration_ms": time.median * 1e-6 if time else None,
+        "iteration_ms_q1": time.q1 * 1e-6 if time else None,
+        "iteration_ms_q3": time.q3 * 1e-6 if time else None,
+    }
+    for name in ("exposed", "hidden", "transfer", "wait"):
+        share: Share | None = getattr(row, name)
+        data[f"{name}_fraction_low"] = share.low if share else None
+        data[f"{name}_fraction_high"] = share.high if share else None
+    for name, bps in (
+        ("measured_rate", row.rate_bps), ("mean_use", row.mean_use_bps), ("peak_use", row.peak_use_bps)
+    ):  # fmt: skip
+        data[f"{name}_Gbps"] = None if bps is None else bps * 1e-9
+    return data | {
+        "transport": row.transport,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": ratio.low if ratio else None,
+        "ratio_high": ratio.high if ratio else None,
+        "unknown": row.unknown,
+    }

@@ -1,0 +1,85 @@
+"""Launchers that a command may start itself: torchrun and accelerate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+_TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
+_PER_NODE = ("--nproc-per-node", "--nproc_per_node")
+_PROCESSES = ("--num_processes", "--num-processes")
+_MACHINES = ("--num_machines", "--num-machines")
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A launcher with its arguments in a command.
+
+    Attributes:
+        kind: `torchrun` or `accelerate`.
+        prefix: number of arguments before the launcher's own options.
+    """
+
+    kind: str
+    prefix: int
+
+
+def launcher_of(command: Sequence[str]) -> Launcher | None:
+    """Returns the launcher that a command starts, or None if the command is started once for each rank."""
+    program = PurePath(command[0]).name
+    if program == "torchrun":
+        return Launcher("torchrun", 1)
+    if program == "accelerate" and list(command[1:2]) == ["launch"]:
+        return Launcher("accelerate", 2)
+    if not re.fullmatch(r"python[0-9.]*", program):
+        return None
+    # Options of the interpreter may stand before the module.
+    for place in range(1, len(command)):
+        if command[place] == "-m" and place + 1 < len(command):
+            module = command[place + 1]
+            if module in _TORCHRUN_MODULES:
+                return Launcher("torchrun", place + 2)
+            if module in ("accelerate.commands.launch", "accelerate.commands.accelerate_cli"):
+                skip = 1 if module.endswith("_cli") else 0
+                return Launcher("accelerate", place + 2 + skip)
+            return None
+        if not command[place].startswith("-"):
+            # torchrun and accelerate are Python scripts too.
+            inner = launcher_of(command[place:])
+            return Launcher(inner.kind, inner.prefix + place) if inner and place < len(command) else None
+    return None
+
+
+def option_value(arguments: Sequence[str], names: Sequence[str]) -> str | None:
+    """Returns the value of the first option with one of these names, or None."""
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name in names:
+            return value if equals else (arguments[place + 1] if place + 1 < len(arguments) else None)
+    return None
+
+
+def ranks_per_host_of(command: Sequence[str], hosts: int) -> int | None:
+    """Returns the number of ranks that the launcher in a command starts on each host, or None if the command
+    doesn't say it as a number.
+
+    torchrun's option counts the ranks of a host, and that of accelerate those of all hosts. Without a number of
+    machines, these are divided over `hosts`.
+    """
+    launcher = launcher_of(command)
+    if launcher is None:
+        return None
+    arguments = command[launcher.prefix :]
+    if launcher.kind == "torchrun":
+        return _number(option_value(arguments, _PER_NODE)) or (None if option_value(arguments, _PER_NODE) else 1)
+    processes, machines = (_number(option_value(arguments, names)) for names in (_PROCESSES, _MACHINES))
+    if processes is None:
+        return None
+    hosts = machines or hosts
+    return processes // hosts if processes % hosts == 0 else processes
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"[1-9]\d{0,5}", text) else None

@@ -1,0 +1,195 @@
+"""Builds the breakdown of a command's run from what its ranks recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from wirecost.breakdown import (
+    Breakdown,
+    Iteration,
+    NetworkRecord,
+    Profile,
+    ProfiledComm,
+    Source,
+    UnknownProfile,
+    unknown_parts,
+)
+from wirecost.diagnostics import Diagnostic, diagnostic, loses_data
+from wirecost.emulation.probe import LinkMeasurement
+from wirecost.jobs.steps import RankSteps, as_samples, read_steps
+from wirecost.ncclog import not_as_asked, read_logs
+from wirecost.spec import JobExperiment
+from wirecost.storage import write_file
+from wirecost.study.collect import (
+    IncompleteSamplesError,
+    busy,
+    link_use_of,
+    lossy,
+    retransmitted_share,
+)
+
+
+def collect_job(experiment: JobExperiment, directory: Path, cores: int) -> Breakdown:
+    """Returns the breakdown of a command's run, and writes its iterations to `samples/`.
+
+    The iterations are timed only: their parts are unknown, and the profile says which part communication has.
+
+    Raises:
+        IncompleteSamplesError: if no rank has a measured iteration.
+    """
+    recordings = read_steps(directory)
+    samples = {r.rank: as_samples(r, experiment.warmup, experiment.iterations) for r in recordings}
+    measured = {rank: [s for s in rows if not s["warmup"]] for rank, rows in samples.items()}
+    measured = {rank: rows for rank, rows in measured.items() if rows}
+    if not measured:
+        raise IncompleteSamplesError("no rank has a measured iteration")
+    for rank, rows in samples.items():
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        write_file(directory / "samples" / f"rank-{rank}.jsonl", text)
+    # A rank that was ended a little earlier has fewer iterations.
+    count = min(map(len, measured.values()))
+    iterations = tuple(
+        Iteration(
+            rank=rank,
+            name=str(row["iteration"]),
+            parts=unknown_parts(row["end_ns"] - row["start_ns"]),
+            start_ns=row["start_ns"],
+        )
+        for rank, rows in sorted(measured.items())
+        for row in rows[:count]
+    )
+    link_path = directory / "link.json"
+    link = LinkMeasurement.model_validate_json(link_path.read_bytes()) if link_path.exists() else None
+    world_size = max(experiment.ranks if len(recordings) > 1 else 1, *(r.world_size for r in recordings))
+    transport, mismatch = _transport(experiment, directory, recordings, world_size)
+    use, uncounted = link_use_of(directory)
+    retransmitted = retransmitted_share(directory)
+    return Breakdown(
+        source=Source.MEASURED,
+        title=experiment.slug,
+        world_size=world_size,
+        iterations=iterations,
+        network=NetworkRecord(
+            name=experiment.network.name,
+            emulated=experiment.network.emulate is not None,
+            transport=transport,
+            nominal_rate_bps=link.nominal_rate_bps if link else None,
+            measured_rate_bps=link.rate_bps if link else None,
+            mean_use_bps=use.mean_Bps * 8 if use else None,
+            peak_use_bps=use.peak_Bps * 8 if use else None,
+            tcp_retransmitted=retransmitted,
+        ),
+        profile=_profile(experiment, directory, recordings, world_size),
+        diagnostics=(
+            *_diagnostics(experiment, cores, count, world_size),
+            *mismatch,
+            *busy(directory),
+            *lossy(retransmitted, link),
+            *uncounted,
+        ),
+    )
+
+
+def _transport(
+    experiment: JobExperiment, directory: Path, recordings: Sequence[RankSteps], world_size: int
+) -> tuple[str | None, list[Diagnostic]]:
+    """Returns the transport that NCCL's log proves, or gloo's, which is TCP. None is unknown."""
+    if world_size == 1:
+        return None, []
+    logs = sorted(p for p in (directory / "logs").glob("nccl-*.log") if p.stat().st_size)
+    if logs:
+        verdict = read_logs(logs)
+        asked = "tcp" if experiment.network.emulate is not None else experiment.network.transport
+        mismatch = not_as_asked(verdict, asked) if asked else None
+        return str(verdict.verdict), [mismatch] if mismatch else []
+    backends = {r.backend for r in recordings}
+    gloo = all(b is not None and "gloo" in b and "nccl" not in b for b in backends)
+    return "tcp" if gloo else None, []
+
+
+def _profile(
+    experiment: JobExperiment, directory: Path, recordings: Sequence[RankSteps], world_size: int
+) -> Profile | None:
+    """Returns the profiled window of all ranks, or None if none was asked for."""
+    from wirecost.trace import TraceError, read
+    from wirecost.trace.comm_parts import comm_parts
+    from wirecost.trace.diagnostic_counts import DiagnosticCounts
+    from wirecost.trace.waits import find_waits
+
+    asked = experiment.profile_iterations
+    if not asked or experiment.job.iteration_regex is not None:
+        return None
+    unknown: list[UnknownProfile] = []
+    paths: dict[int, Path] = {}
+    for recording in recordings:
+        path = directory / "traces" / f"{recording.name}.json.gz"
+        if path.exists() and recording.profiler is None:
+            paths[recording.rank] = path
+        else:
+            reason = recording.profiler or "the job ended before the window under the profiler did"
+            unknown.append(UnknownProfile(rank=recording.rank, reason=reason))
+    recorded = {r.rank for r in recordings}
+    unknown += [
+        UnknownProfile(rank=rank, reason="the rank recorded no iteration")
+        for rank in range(world_size)
+        if rank not in recorded
+    ]
+    iterations: list[Iteration] = []
+    comm: list[ProfiledComm] = []
+    if paths and not unknown:
+        try:
+            told = [f"{path.name}={rank}" for rank, path in paths.items()]
+            traces = list(read(list(paths.values()), ranks=told, jobs=1).traces)
+        except TraceError as error:
+            traces = []
+            unknown.append(UnknownProfile(rank=min(paths), reason=f"its trace can't be read: {error}"))
+        for trace in traces:
+            reason = next((f"{d.code}: {d.message}" for d in trace.diagnostics if loses_data(d)), None)
+            if world_size > 1 and not len(trace.calls):
+                reason = reason or "no communication in the trace"
+            whole = [i for i in trace.iterations if not i.window.cut]
+            if len(whole) != asked:
+                reason = reason or f"the trace holds {len(whole)} whole iterations of {asked}"
+            if reason is not None:
+                unknown.append(UnknownProfile(rank=trace.rank or 0, reason=reason))
+                continue
+            iterations += [
+                Iteration(rank=trace.rank or 0, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
+                for i in whole
+            ]
+        if traces and not unknown:
+            rows = comm_parts(traces, find_waits(traces, DiagnosticCounts()).matched)
+            comm = [
+                ProfiledComm(
+                    rank=row.rank or 0,
+                    name=row.iteration,
+                    transfer_ns=row.transfer_ns,
+                    wait_ns=row.wait_ns,
+                    bubble_ns=row.bubble_ns,
+                    unknown_ns=row.unknown_ns,
+                )
+                for row in rows
+            ]
+    return Profile(asked_iterations=asked, iterations=tuple(iterations), comm=tuple(comm), unknown=tuple(unknown))
+
+
+def _diagnostics(experiment: JobExperiment, cores: int, count: int, world_size: int) -> list[Diagnostic]:
+    diagnostics = []
+    if count < experiment.iterations:
+        diagnostics.append(
+            diagnostic(
+                "measured_short",
+                f"measured {count} of {experiment.iterations} iterations: the job ended before",
+            )
+        )
+    if experiment.network.emulate is not None and world_size > cores:
+        diagnostics.append(
+            diagnostic(
+                "shared_cores",
+                f"{world_size} ranks share {cores} processor cores: compute is slower than on hosts of their "
+                "own, so the communication share is a lower bound",
+            )
+        )
+    return diagnostics

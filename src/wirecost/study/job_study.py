@@ -1,0 +1,72 @@
+"""A command as a study: over each of several networks, kept in a directory or only for the moment."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wirecost.errors import SpecError
+from wirecost.spec import Study, validate
+from wirecost.study.runner import Again, Progress, run_study
+from wirecost.study.store import Result
+
+NATIVE = "native"
+"""The name of the network on which a job runs without emulation."""
+
+
+def job_study(
+    command: Sequence[str],
+    *,
+    name: str,
+    networks: Sequence[str],
+    hosts: Sequence[str] | None,
+    iteration_regex: str | None = None,
+    **settings: Any,
+) -> Study:
+    """Returns the study that runs a command over networks.
+
+    Args:
+        networks: names of presets, or `native`, which is this machine as it is.
+        hosts: numbers of hosts, or text of the form `2x2`. None is two hosts, and one process for `native` alone.
+        settings: further keys of the study, like `iterations`, `warmup`, `profile_iterations` and `timeout`.
+
+    Raises:
+        SpecError: if the command can't be a job, or a network is unknown.
+    """
+    job: dict[str, Any] = {"name": name, "command": list(command)}
+    if iteration_regex is not None:
+        job["iteration_regex"] = iteration_regex
+    native = {"name": NATIVE, "description": "this machine as it is", "native": {}, "inside": True}
+    default = [1] if list(networks) == [NATIVE] else [2]
+    shapes = [int(shape) if shape.isdecimal() else shape for shape in hosts] if hosts else default
+    data = {
+        "name": name,
+        "workloads": [job],
+        "networks": [native if network == NATIVE else network for network in networks],
+        "hosts": shapes,
+        "benchmark": False,
+        **settings,
+    }
+    return validate(Study, data, "run")
+
+
+def run_job(
+    study: Study, out: Path | None, *, resume: bool, retry_failed: bool, progress: Progress
+) -> list[Result]:
+    """Runs a command's study and returns its results.
+
+    Args:
+        out: the directory of the results. None keeps nothing.
+
+    Raises:
+        SpecError, UnsupportedError: before anything is started.
+        StoreError: if the directory holds other results, or can't be written.
+    """
+    if out is not None:
+        return run_study(study, out, resume=resume, again=Again(failed=retry_failed), progress=progress)
+    if resume:
+        raise SpecError("without a directory there is nothing to resume")
+    with tempfile.TemporaryDirectory(prefix="wirecost-run-") as folder:
+        return run_study(study, Path(folder) / "results", progress=progress)

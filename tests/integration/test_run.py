@@ -1,0 +1,239 @@
+"""`wirecost run`: real trainers and misbehaving jobs on two emulated hosts."""
+
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from wirecost.cli import application
+from wirecost.spec import JobExperiment, Study
+from wirecost.study import Result, Status, Store, run_study
+
+pytestmark = pytest.mark.needs_root
+JOBS = Path(__file__).parents[1] / "support" / "jobs"
+NETWORK = {"name": "quick", "emulate": {"rate": "500 Mb/s"}}
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    """Skips a test unless the packages are installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)} (scripts/trainers installs it)")
+
+
+def measure(folder: Path, command: str, **settings: object) -> Result:
+    """Runs a command of the folder of jobs on two emulated hosts, and returns the only result."""
+    data = {
+        "name": "test",
+        "workloads": [{"name": "test", "command": command, **settings.pop("job", {})}],  # type: ignore[dict-item]
+        "networks": [NETWORK],
+        "hosts": [2],
+        "iterations": 4,
+        "warmup": 2,
+        "profile_iterations": 2,
+        "timeout": "120 s",
+        "benchmark": False,
+        **settings,
+    }
+    (result,) = run_study(Study.model_validate(data), folder / "out")
+    return result
+
+
+def python(script: str, *arguments: str) -> str:
+    return shlex.join([sys.executable, str(JOBS / script), *arguments])
+
+
+def processes_of(marker: str) -> list[str]:
+    """Returns the command lines of this machine that contain a text, without those of tests and of wirecost."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        if int(path.parent.name) != os.getpid():
+            try:
+                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if marker in line and "-m wirecost" not in line:
+                lines.append(line)
+    return lines
+
+
+def check_measured(result: Result, ranks: int = 2) -> None:
+    assert result.outcome.status is Status.DONE, result.outcome
+    breakdown = result.breakdown
+    assert breakdown is not None and breakdown.network is not None
+    assert breakdown.world_size == ranks
+    assert {i.rank for i in breakdown.iterations} == set(range(ranks))
+    assert len(breakdown.iteration_times_ns()) == 4
+    assert breakdown.network.transport == "tcp"
+    assert breakdown.comm_fraction() is None  # iterations are timed only
+    profile = breakdown.profile
+    assert profile is not None and profile.reason is None
+    assert len(profile.iterations) == 2 * ranks
+    exposed = profile.share("exposed_comm_ns")
+    assert exposed is not None and 0 < exposed < 1
+    parts = {(i.rank, i.name): i.parts.exposed_comm_ns for i in profile.iterations}
+    assert len(profile.comm) == len(parts) > 0
+    for comm in profile.comm:
+        sums = comm.transfer_ns + comm.wait_ns + comm.bubble_ns + comm.unknown_ns
+        assert sums == parts[comm.rank, comm.name]
+
+
+def test_plain_ddp_is_measured_unchanged_and_nothing_is_left(tmp_path: Path) -> None:
+    result = measure(tmp_path, python("ddp.py", "--accumulate", "2"))
+    check_measured(result)
+    assert isinstance(result.experiment, JobExperiment)
+    assert not processes_of(str(JOBS / "ddp.py"))
+    (again,) = Store(tmp_path / "out").contents(every_byte=True).results
+    assert again.experiment == result.experiment and again.breakdown == result.breakdown
+
+
+def test_fsdp2_is_measured(tmp_path: Path) -> None:
+    check_measured(measure(tmp_path, python("fsdp2.py")))
+
+
+@needs("transformers", "accelerate")
+def test_a_hugging_face_trainer_is_measured(tmp_path: Path) -> None:
+    check_measured(measure(tmp_path, python("hugging_face.py", str(tmp_path / "model"))))
+
+
+@needs("lightning")
+def test_a_lightning_trainer_is_measured(tmp_path: Path) -> None:
+    check_measured(measure(tmp_path, python("lightning_trainer.py", str(tmp_path / "model"))))
+
+
+@needs("lightning", "litgpt")
+def test_a_litgpt_model_is_measured(tmp_path: Path) -> None:
+    check_measured(measure(tmp_path, python("litgpt_fabric.py")))
+
+
+def test_ranks_that_a_job_spawns_itself_are_found(tmp_path: Path) -> None:
+    check_measured(measure(tmp_path, python("spawned.py")), ranks=4)
+
+
+def test_torchrun_gets_its_rendezvous(tmp_path: Path) -> None:
+    command = f"torchrun --standalone --nproc-per-node 2 {JOBS / 'ddp.py'}"
+    result = measure(tmp_path, command)
+    check_measured(result, ranks=4)
+    assert result.experiment.ranks == 4
+
+
+def test_torchrun_inside_a_shell_script_gets_its_rendezvous(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"torchrun {JOBS / 'ddp.py'}\n")
+    # Started once on each host, as a rank, whose variables torchrun replaces.
+    check_measured(measure(tmp_path, f"bash {script}"))
+
+
+@needs("accelerate")
+def test_accelerate_launch_gets_its_ranks(tmp_path: Path) -> None:
+    check_measured(measure(tmp_path, f"accelerate launch --cpu --num_processes 2 {JOBS / 'ddp.py'}"))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_data_loaders_are_no_ranks(tmp_path: Path, method: str) -> None:
+    arguments = ("--workers", "1", "--start-method", method, "--iterations", "20")
+    check_measured(measure(tmp_path, python("ddp.py", *arguments)))
+    assert not processes_of(str(JOBS / "ddp.py"))
+
+
+def test_several_optimizers_are_one_iteration(tmp_path: Path) -> None:
+    result = measure(tmp_path, python("ddp.py", "--two-optimizers"))
+    check_measured(result)
+
+
+def test_a_crash_names_the_rank_and_its_error(tmp_path: Path) -> None:
+    outcome = measure(tmp_path, python("ddp.py", "--crash-at", "3")).outcome
+    assert (outcome.status, outcome.rank) == (Status.FAILED, 1)
+    assert outcome.reason == "rank 1: ZeroDivisionError: the test's own error"
+    assert outcome.traceback is not None and "ddp.py" in outcome.traceback
+    assert not processes_of(str(JOBS / "ddp.py"))
+
+
+def test_a_hang_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
+    outcome = measure(tmp_path, python("ddp.py", "--hang-at", "3"), timeout="15 s").outcome
+    assert (outcome.status, outcome.rank) == (Status.FAILED, 1)
+    assert outcome.reason is not None and "rank 1 had completed 3 of" in outcome.reason
+    assert not processes_of(str(JOBS / "ddp.py"))
+
+
+def test_a_job_that_catches_sigterm_ends(tmp_path: Path) -> None:
+    check_measured(measure(tmp_path, python("ddp.py", "--catch-sigterm")))
+    assert not processes_of(str(JOBS / "ddp.py"))
+
+
+def test_a_job_that_ends_early_is_measured_as_far_as_it_went(tmp_path: Path) -> None:
+    result = measure(tmp_path, python("ddp.py", "--iterations", "5"))
+    assert result.outcome.status is Status.DONE and result.breakdown is not None
+    assert len(result.breakdown.iteration_times_ns()) == 3
+    assert "measured_short" in {d.code for d in result.breakdown.diagnostics}
+    assert result.breakdown.profile is not None and result.breakdown.profile.reason is not None
+
+
+def test_a_job_without_output_and_iterations_says_what_to_do(tmp_path: Path) -> None:
+    outcome = measure(tmp_path, f"{sys.executable} -c 'import time; time.sleep(0.1)'").outcome
+    assert outcome.status is Status.FAILED
+    assert outcome.reason is not None and "--iteration-regex" in outcome.reason
+
+
+def test_a_job_that_fails_without_output_says_so(tmp_path: Path) -> None:
+    outcome = measure(tmp_path, f"{sys.executable} -c 'raise SystemExit(7)'").outcome
+    assert (outcome.status, outcome.reason) == (
+        Status.FAILED,
+        "rank 0 ended with exit code 7 and wrote no output",
+    )
+
+
+def test_hosts_that_train_apart_are_no_measurement(tmp_path: Path) -> None:
+    script = "import torch\nm = torch.nn.Linear(4, 4)\no = torch.optim.SGD(m.parameters(), lr=0.1)\n"
+    script += "for _ in range(50):\n    m(torch.randn(2, 4)).sum().backward()\n    o.step()\n"
+    (tmp_path / "alone.py").write_text(script)
+    outcome = measure(tmp_path, f"{sys.executable} {tmp_path / 'alone.py'}").outcome
+    assert outcome.status is Status.FAILED
+    assert outcome.reason is not None and "1 rank of 1 although 2 were started" in outcome.reason
+
+
+def test_lines_of_output_end_iterations_of_other_programs(tmp_path: Path) -> None:
+    command = "bash -c 'for i in $(seq 12); do echo step $i; sleep 0.05; done'"
+    result = measure(tmp_path, command, job={"iteration_regex": r"^step \d+"})
+    assert result.outcome.status is Status.DONE, result.outcome
+    assert result.breakdown is not None and result.breakdown.profile is None
+    times_ns = result.breakdown.iteration_times_ns()
+    assert len(times_ns) == 4 and min(times_ns) > 40e6
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "wirecost", "run", "--networks", "emulated-300m", "--steps", "5000"]
+    process = subprocess.Popen([*command, "--", *shlex.split(python("ddp.py"))], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not processes_of(str(JOBS / "ddp.py")) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        process.send_signal(2)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+    assert not processes_of(str(JOBS / "ddp.py"))
+
+
+def test_the_command_prints_a_table_and_keeps_a_study(tmp_path: Path) -> None:
+    out = tmp_path / "kept"
+    runner = CliRunner()
+    arguments = ["run", "--networks", "emulated-300m,native", "--steps", "3", "--warmup", "1", "--profile", "1"]
+    arguments += ["--out", str(out), "--format", "json", "--", *shlex.split(python("ddp.py"))]
+    printed = runner.invoke(application(), arguments)
+    assert printed.exit_code == 0, printed.output
+    document = json.loads(printed.stdout)
+    assert {row["network"] for row in document["rows"]} == {"emulated-300m", "native"}
+    assert {row["transport"] for row in document["rows"]} == {"tcp"}
+    report = runner.invoke(application(), ["report", str(out)])
+    assert report.exit_code == 0 and "emulated-300m" in report.output
+    compared = runner.invoke(application(), ["compare", str(out), str(out)])
+    assert compared.exit_code == 0, compared.output
+    resumed = runner.invoke(application(), [arguments[0], "--resume", *arguments[1:]])
+    assert resumed.exit_code == 0, resumed.output
