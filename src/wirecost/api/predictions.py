@@ -216,7 +216,9 @@ class NeedView(ResultView):
         n = self.need
         limit, now = f"{100 * n.limit:.3g} %", f"{100 * self.now:.1f} %"
         if n.value is None:
-            return f"no {n.what.replace('_', '-')} brings communication down to {limit}: {100 * n.floor:.1f} % stay"
+            return (
+                f"no {n.what.replace('_', '-')} brings communication down to {limit}: {100 * n.floor:.1f} % stay"
+            )
         if n.value == 0:
             return f"the job is on one node and needs no network; communication inside it: {now} (predicted)"
         if n.what == "bandwidth":

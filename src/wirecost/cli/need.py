@@ -68,7 +68,7 @@ def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) ->
     if answer.what == "bandwidth" and is_on_one_node(setup):
         sentence = f"The {setup.gpus} GPUs are in one node, which needs no network"
         if answer.value is None:
-            sentence += f"; communication inside the node is above {limit}, and no bandwidth between nodes changes it"
+            sentence += f"; communication inside the node is {percent(view.now)}, above {limit}"
         out.print(f"{sentence}.", soft_wrap=True)
     elif answer.value is None:
         out.print(

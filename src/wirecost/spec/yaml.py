@@ -174,15 +174,21 @@ def _key(place: tuple[int | str, ...], inlined: Container[str]) -> str:
 def _message(problem: ErrorDetails) -> str:
     """Returns what is wrong with a value."""
     message = str(problem["msg"]).removeprefix("Value error, ")
-    value = str(problem["input"])[:60]
     if problem["type"] in ("enum", "literal_error"):
         expected = str(problem.get("ctx", {}).get("expected", ""))
         return one_of("value", problem["input"], re.findall(r"'([^']*)'", expected))
     if problem["type"] == "tuple_type":
-        return f"should be a list, as in [a, b], not {value!r}"
+        return f"should be a list, as in [a, b], not {_shown(problem['input'])}"
     if problem["type"] in ("value_error", "assertion_error"):
         return message
-    return f"{message[:1].lower()}{message[1:]}, not {value!r}"
+    return f"{message[:1].lower()}{message[1:]}, not {_shown(problem['input'])}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(str(value)[:60])
+    except ValueError:  # Python refuses to convert more than 4300 digits to text
+        return "a value with a number of very many digits"
 
 
 def to_yaml(spec: BaseModel) -> str:

@@ -224,7 +224,8 @@ def stragglers_view(s: TraceSet) -> View:
             [str(x.rank), str(x.late), str(x.collectives), ms(x.cost_ns), ms(x.delay_ns),
              "–" if excess is None else f"{excess:+.1%}"]
         )  # fmt: skip
-    heads = ["rank", "last in", "of", "others wait ms", "last rank later than the one before it, ms", "compute vs mean"]
+    late = "last rank later than the one before it, ms"
+    heads = ["rank", "last in", "of", "others wait ms", late, "compute vs mean"]
     return View("Stragglers (sums; the first collective after the profiler's start is left out)", heads, rows)
 
 

@@ -90,6 +90,12 @@ def test_a_sweep_and_a_need() -> None:
     views(need)
     assert need.value is not None
     assert need.comm_fraction <= 0.2
+    job = {"cluster": "dgx-h100", "gpus": 64, "data_parallel": "zero3"}
+    assert "is reached already with" in str(wirecost.need("llama-3-8b", fraction=0.5, **job))
+    assert "communication needs" in str(
+        wirecost.need("llama-3-8b", fraction=0.5, **(job | {"bandwidth": "50 Gb/s"}))
+    )
+    assert "needs no network" in str(wirecost.need("llama-3-8b", fraction=0.5, **(job | {"gpus": 8})))
     with pytest.raises(wirecost.WirecostError, match="unknown quantity 'latency'"):
         wirecost.need("llama-3-8b", of="latency", cluster="dgx-h100")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_what_no_bandwidth_can_reach_is_said() -> None:
     found = need.bandwidth(made(**ZERO3), 0.001)
     assert found.value is None
     assert found.floor > 0.001
+
+
+def test_a_job_on_one_node_needs_no_network() -> None:
+    setup = made(**(ZERO3 | {"gpus": 8}))
+    within = need.bandwidth(setup, 0.9)
+    assert (within.value, within.reached) == (0.0, need.fraction(setup))
+    assert need.bandwidth(setup, 0.001).value is None
 
 
 def test_accumulation_hides_gradients() -> None:
@@ -77,6 +85,15 @@ def test_a_sweep_keeps_what_cannot_be_with_its_reason(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size > 1000
     with pytest.raises(SpecError, match=r"\.png or a? ?\.svg|\.svg"):
         write_sweep_figure(points, "gpus", "title", tmp_path / "s.pdf")
+
+
+def test_the_axis_of_a_sweep_is_labelled_with_its_values(tmp_path: Path) -> None:
+    points = sweep(made(**ZERO3), "bandwidth", ["200 Gb/s", "400 Gb/s", "800 Gb/s"])
+    write_sweep_figure(points, "bandwidth", "title", tmp_path / "s.svg")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "s.svg").read_text())
+    title = "bandwidth of a node, Gb/s"
+    assert texts[: texts.index(title)] == ["200", "400", "800"]
+    assert texts.count(title) == 2
 
 
 def measured(comm: int, compute: int, hidden: int = 0) -> Breakdown:
