@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Union, get_args, get_origin
 
 _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
@@ -18,14 +19,13 @@ def with_numbers(annotation: Any, value: Any) -> Any:
         annotation: the type of a field. Lists and mappings of numbers are converted as well.
     """
     if isinstance(value, str):
-        leaves = _leaves(annotation)
-        if {int, float} & leaves and str not in leaves and _NUMBER.fullmatch(value):
+        if _takes_only_numbers(annotation) and _NUMBER.fullmatch(value):
             is_integer = value.strip().lstrip("+-").isdigit() and len(value) <= MAX_DIGITS
             return int(value) if is_integer else float(value)
     elif isinstance(value, list | tuple):
         if len(inner := _arguments(annotation, (list, tuple, set, frozenset))) == 1:
             return type(value)(with_numbers(inner[0], item) for item in value)
-    elif isinstance(value, Mapping) and len(inner := _arguments(annotation, (dict, Mapping))) == 2:
+    elif isinstance(value, dict) and len(inner := _arguments(annotation, (dict, Mapping))) == 2:
         return {key: with_numbers(inner[1], item) for key, item in value.items()}
     return value
 
@@ -40,8 +40,11 @@ def _alternatives(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _leaves(annotation: Any) -> set[Any]:
-    return {each for each in _alternatives(annotation) if isinstance(each, type)}
+@lru_cache(maxsize=1024)
+def _takes_only_numbers(annotation: Any) -> bool:
+    """Returns whether an annotation allows int or float, and no text."""
+    alternatives = _alternatives(annotation)
+    return (int in alternatives or float in alternatives) and str not in alternatives
 
 
 def _arguments(annotation: Any, origins: tuple[type, ...]) -> list[Any]:
