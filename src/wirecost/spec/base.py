@@ -34,10 +34,12 @@ class Spec(BaseModel):
     def _no_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
             data = dict(cls.with_present_keys(data))
+            fields = cls.model_fields
             for key, value in data.items():
-                if key not in cls.model_fields:
-                    raise ValueError(one_of("key", key, cls.model_fields))
-                data[key] = with_numbers(cls.model_fields[key].annotation, value)
+                if key not in fields:
+                    raise ValueError(one_of("key", key, fields))
+                if isinstance(value, str | list | tuple | dict):
+                    data[key] = with_numbers(fields[key].annotation, value)
                 check_numbers(key, data[key])
         return data
 
