@@ -40,7 +40,7 @@ def test_what_no_bandwidth_can_reach_is_said() -> None:
 
 
 def test_a_job_on_one_node_needs_no_network() -> None:
-    setup = made(**(ZERO3 | {"gpus": 8}))
+    setup = made(gpus=8, data_parallel="zero3", stack="fsdp-flash")
     within = need.bandwidth(setup, 0.9)
     assert (within.value, within.reached) == (0.0, need.fraction(setup))
     assert need.bandwidth(setup, 0.001).value is None
