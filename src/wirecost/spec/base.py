@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from wirecost.errors import deprecated, one_of
-from wirecost.spec.written_numbers import with_numbers
+from wirecost.spec.written_numbers import takes_only_numbers, with_numbers
 from wirecost.units import Seconds
 
 LARGEST, SMALLEST = 1e20, 1e-20
@@ -40,6 +40,8 @@ class Spec(BaseModel):
                     raise ValueError(one_of("key", key, fields))
                 if isinstance(value, str | list | tuple | dict):
                     data[key] = with_numbers(fields[key].annotation, value)
+                elif isinstance(value, bool) and takes_only_numbers(fields[key].annotation):
+                    raise ValueError(f"{key}: should be a number, not {str(value).lower()}")
                 check_numbers(key, data[key])
         return data
 

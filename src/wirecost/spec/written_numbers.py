@@ -19,7 +19,7 @@ def with_numbers(annotation: Any, value: Any) -> Any:
         annotation: the type of a field. Lists and mappings of numbers are converted as well.
     """
     if isinstance(value, str):
-        if _takes_only_numbers(annotation) and _NUMBER.fullmatch(value):
+        if takes_only_numbers(annotation) and _NUMBER.fullmatch(value):
             is_integer = value.strip().lstrip("+-").isdigit() and len(value) <= MAX_DIGITS
             return int(value) if is_integer else float(value)
     elif isinstance(value, list | tuple):
@@ -41,10 +41,10 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 @lru_cache(maxsize=1024)
-def _takes_only_numbers(annotation: Any) -> bool:
-    """Returns whether an annotation allows int or float, and no text."""
+def takes_only_numbers(annotation: Any) -> bool:
+    """Returns whether an annotation allows int or float, and neither text nor true and false."""
     alternatives = _alternatives(annotation)
-    return (int in alternatives or float in alternatives) and str not in alternatives
+    return (int in alternatives or float in alternatives) and not {str, bool} & set(alternatives)
 
 
 def _arguments(annotation: Any, origins: tuple[type, ...]) -> list[Any]:

@@ -54,11 +54,12 @@ def test_text_that_looks_like_a_number_stays_text_where_text_belongs() -> None:
         ("-4e9", "greater than 0"),
         ("4e99", "can't be"),
         ("9" * 400, "can't be"),
+        (True, "should be a number, not true"),
         ("24 GB", "unable to parse"),
         ("nan", "unable to parse"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(value: str, message: str) -> None:
+def test_numbers_that_cannot_be_are_refused(value: str | bool, message: str) -> None:
     with pytest.raises(SpecError, match=rf"^mine: memory_bytes: .*{message}"):
         validate(GPU, {**parse_yaml(GPU_YAML, "mine"), "memory_bytes": value}, "mine")
 
