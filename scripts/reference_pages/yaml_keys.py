@@ -28,7 +28,7 @@ FILES: dict[str, tuple[type[Spec], str]] = {
     ),
     "Plan": (Plan, "An entry of a study's `plans`, or a file for `--plan` ([how to](../how-to/train.md))."),
     "Network": (Network, "An entry of a study's `networks` ([how to](../how-to/networks.md))."),
-    "Cluster": (Cluster, "A file for `--cluster` ([how to](../explanation/cost-model.md))."),
+    "Cluster": (Cluster, "A file for `--cluster` ([how to](../how-to/predict.md#describe-a-cluster))."),
     "GPU": (GPU, "The value of `gpu` in a cluster, if it isn't a preset's name."),
     "Link": (Link, "The value of `intra_node` or `inter_node` in a cluster, if it isn't a preset's name."),
     "Stack": (Stack, "A file for `--stack`: what a training framework costs. `wirecost calibrate` writes one."),

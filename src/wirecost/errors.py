@@ -27,7 +27,9 @@ class MissingExtraError(UnsupportedError):
     """A command needs an optional dependency that isn't installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the '{extra}' extra; install it with: pip install 'wirecost[{extra}]'")
+        super().__init__(
+            f"{what} needs the '{extra}' extra; install it from a checkout of wirecost: pip install '.[{extra}]'"
+        )
 
 
 class DeprecatedWarning(FutureWarning):

@@ -8,6 +8,7 @@ from pathlib import Path
 from support import nccl_tests, tracefiles
 from support.doc_examples import ROOT
 from support.results import STUDY, invented_store
+from wirecost.trace.example import write_example
 
 _LOG = "{host}:1:2 [0] NCCL INFO {text}\n"
 _STAGED = [
@@ -80,9 +81,8 @@ def _logs(folder: Path) -> None:
 _INPUTS: dict[str, Callable[[Path], object]] = {
     "tests/": lambda folder: (folder / "tests").symlink_to(ROOT / "tests"),
     "traces/": _traces("traces"),
-    "trace job": lambda folder: tracefiles.write_job(folder / "job", 4, 6, kernels=12, late=2),
-    # The traces of the tutorial, as its command writes them.
-    'read_traces("job")': lambda folder: tracefiles.write_job(folder / "job", 4, 6, kernels=12, late=2),
+    "trace job": lambda folder: write_example(folder / "job"),
+    'read_traces("job")': lambda folder: write_example(folder / "job"),
     "before": _traces("before", late=1),
     "after": _traces("after"),
     "nccl-logs": _logs,
@@ -106,7 +106,7 @@ def prepare(folder: Path, files: dict[str, str], commands: str) -> None:
     folder.mkdir(parents=True)
     for name, text in files.items():
         (folder / name).write_text(text)
-    makes_job = "tracefiles.py job" in commands
+    makes_job = "trace.example job" in commands
     for needed, make in _INPUTS.items():
         if needed in commands and not (needed == "trace job" and makes_job):
             make(folder)

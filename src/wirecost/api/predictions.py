@@ -181,7 +181,10 @@ class NeedView(ResultView):
 
     @property
     def value(self) -> float | None:
-        """The needed value: bits per second and node for a bandwidth, else a count. None if none suffices."""
+        """The needed value: bits per second and node for a bandwidth, else a count. None if none suffices.
+
+        A job on one node needs a bandwidth of 0.
+        """
         return self.need.value
 
     @property
@@ -220,10 +223,20 @@ class NeedView(ResultView):
 
     def _headline(self) -> str:
         n = self.need
+        limit, now = f"{100 * n.limit:.3g} %", f"{100 * self.now:.1f} %"
         if n.value is None:
-            return f"no {n.what} brings communication to {n.limit:.0%}: {n.floor:.1%} stay"
-        shown = f"{n.value / 1e9:,.4g} Gb/s a node" if n.what == "bandwidth" else f"{n.value:.0f}"
-        return f"{n.what} {shown} brings communication from {self.now:.1%} to {n.reached:.1%} (predicted)"
+            return (
+                f"no {n.what.replace('_', '-')} brings communication down to {limit}: {100 * n.floor:.1f} % stay"
+            )
+        if n.value == 0:
+            return f"the job is on one node and needs no network; communication inside it: {now} (predicted)"
+        if n.what == "bandwidth":
+            value = f"{n.value / 1e9:,.4g} Gb/s a node"
+        else:
+            value = f"{n.what.replace('_', '-')} {n.value:.0f}"
+        if self.now <= n.limit:
+            return f"{limit} communication is reached already with {value}; now {now} (predicted)"
+        return f"{limit} communication needs {value}; now {now} (predicted)"
 
 
 class ValidationView(ResultView):

@@ -13,15 +13,15 @@ def demo(
         Path | None, typer.Option(help="Where results go.  [default: wirecost-runs/NAME]", show_default=False)
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A shortened one: a minute, one workload, two networks.")
+        bool, typer.Option("--quick", help="A shorter demo: one workload and two networks, in a minute or two.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Run it anew even if it was run here before.")] = False,
 ) -> None:
     """Train two sizes of GPT over three emulated networks.
 
-    It shows what a network costs, on this machine alone.
+    The result shows what a network costs. It needs only this machine.
 
-    Takes about four minutes on two processor cores. A demo that was interrupted goes on where it stopped.
+    Takes about six minutes on two processor cores. A demo that was interrupted continues where it stopped.
     """
     from wirecost.cli.progress import StudyProgress
     from wirecost.report import read_report

@@ -58,13 +58,19 @@ def need(
 
 
 def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) -> None:
+    from wirecost.prediction.need import is_on_one_node
     from wirecost.units import format_rate_bps
 
     answer, limit = view.need, percent(view.need.limit)
     title = f"{setup.workload.name} on {setup.gpus} GPUs of {setup.cluster.name} (predicted)"
     out = console(format)
     out.print(f"[bold]{safe(title)}[/bold]: comm fraction {percent(view.now)} now", soft_wrap=True)
-    if answer.value is None:
+    if answer.what == "bandwidth" and is_on_one_node(setup):
+        sentence = f"The {setup.gpus} GPUs are in one node, which needs no network"
+        if answer.value is None:
+            sentence += f"; communication inside the node is {percent(view.now)}, above {limit}"
+        out.print(f"{sentence}.", soft_wrap=True)
+    elif answer.value is None:
         out.print(
             f"No {answer.what} brings it to {limit}: {percent(answer.floor)} stay however large it gets "
             "(communication inside nodes, latency).",

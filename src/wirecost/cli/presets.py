@@ -9,26 +9,35 @@ import typer
 
 def presets(
     kind: Annotated[
-        str | None, typer.Argument(help="workload, network, plan, ...; all kinds if left out.")
+        str | None, typer.Argument(help="workload, network, plan, ...: a line about each of them.")
     ] = None,
     name: Annotated[str | None, typer.Argument(help="Print this one as YAML, to start your own from.")] = None,
 ) -> None:
-    """List what can be named in a study: workloads, networks, plans."""
+    """List what can be named in a study: workloads, networks, plans.
+
+    Example: wirecost presets gpus; wirecost presets gpu A40
+    """
     from wirecost.errors import SpecError, deprecated, one_of
     from wirecost.spec.presets import KINDS, names, text
 
     if kind in ("fabric", "fabrics"):
         deprecated(f"'{kind}'", "'networks'")
         kind = "network"
-    if kind is not None and kind.removesuffix("s") not in KINDS:
-        raise SpecError(one_of("kind", kind, KINDS))
-    chosen = [kind.removesuffix("s")] if kind is not None else list(KINDS)
-    if name is not None:
-        (only,) = chosen
-        if name not in names(only):
-            raise SpecError(one_of(only, name, names(only)))
-        typer.echo(f"name: {name}\n{text(only, name)}", nl=False)
+    if kind is None:
+        for each in KINDS:
+            if names(each):
+                typer.echo(f"{KINDS[each]}: {', '.join(names(each))}")
         return
-    for each in chosen:
-        if names(each):
-            typer.echo(f"{KINDS[each]}: {', '.join(names(each))}")
+    kind = {plural: single for single, plural in KINDS.items()}.get(kind, kind)
+    if kind not in KINDS:
+        raise SpecError(one_of("kind", kind, KINDS))
+    if name is not None:
+        if name not in names(kind):
+            raise SpecError(one_of(kind, name, names(kind)))
+        typer.echo(f"name: {name}\n{text(kind, name)}", nl=False)
+        return
+    from wirecost.spec.preset_summaries import summary
+
+    width = max(map(len, names(kind)))
+    for each in names(kind):
+        typer.echo(f"{each:{width}}  {summary(kind, each)}")

@@ -62,7 +62,7 @@ def _unmeasured(kind: str, part: Sourced) -> str:
     rests_on = {
         Provenance.DERIVED: f"its figures are derived ({part.calibration})",
         Provenance.DATASHEET: "its figures are a datasheet's, with the usual efficiencies",
-        Provenance.JUDGEMENT: "its figures are by judgement",
+        Provenance.JUDGEMENT: "its figures are estimates that nobody has measured",
     }
     return (
         f"{kind} '{part.name}' was never fitted to measurements: {rests_on[part.provenance]}; the interval is "

@@ -35,9 +35,22 @@ def fraction(setup: Setup) -> float:
     return predict(setup).comm_fraction
 
 
+def is_on_one_node(setup: Setup) -> bool:
+    """Returns whether all GPUs of the job are in one node, so that it uses no network."""
+    return setup.gpus <= setup.cluster.gpus_per_node
+
+
 def bandwidth(setup: Setup, limit: float) -> Need:
-    """Returns the node's bandwidth in bits per second, by bisection: comm fraction never grows with it."""
+    """Returns the node's bandwidth in bits per second, by bisection: comm fraction never grows with it.
+
+    It is 0 for a job on one node, which uses no network, if communication inside the node is below the limit.
+    """
     _check(limit)
+    if is_on_one_node(setup):
+        now = predict(setup)
+        within = now.comm_fraction <= limit
+        value, prediction = (0.0, now) if within else (None, None)
+        return Need("bandwidth", limit, value, now.comm_fraction, now.comm_fraction, prediction)
 
     def at(bps: float) -> Setup:
         return replace(setup, cluster=with_bandwidth(setup.cluster, bps))

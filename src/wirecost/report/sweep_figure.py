@@ -30,7 +30,18 @@ def sweep_chart(points: Sequence[Point], axis: str, title: str) -> alt.HConcatCh
         row["x"] = row["value"] / scale
         row["memory"] = "fits" if row["fits"] else "out of memory"
     name = {"bandwidth": "bandwidth of a node, Gb/s"}.get(axis, axis.replace("_", " "))
-    x = alt.X("x:Q", title=name, scale=alt.Scale(type="log", base=2) if len(rows) > 2 else alt.Undefined)
+    x = alt.X(
+        "x:Q",
+        title=name,
+        scale=alt.Scale(type="log", base=2, nice=False) if len(rows) > 2 else alt.Undefined,
+        # A log axis leaves out labels that aren't powers of its base, unless they come from an expression.
+        axis=alt.Axis(
+            values=sorted({row["x"] for row in rows}),
+            labelExpr="format(datum.value, ',.6~g')",
+            labelOverlap=True,
+            labelFlush=False,
+        ),
+    )
     base = alt.Chart(alt.Data(values=rows)).encode(x=x)
     color = alt.Color(
         "memory:N", title=None, scale=alt.Scale(domain=["fits", "out of memory"], range=["#2a6f97", "#bc4b51"])

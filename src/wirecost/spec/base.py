@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from wirecost.errors import deprecated, one_of
+from wirecost.spec.written_numbers import takes_only_numbers, with_numbers
 from wirecost.units import Seconds
 
 LARGEST, SMALLEST = 1e20, 1e-20
@@ -32,11 +33,16 @@ class Spec(BaseModel):
     @classmethod
     def _no_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            data = cls.with_present_keys(data)
+            data = dict(cls.with_present_keys(data))
+            fields = cls.model_fields
             for key, value in data.items():
-                if key not in cls.model_fields:
-                    raise ValueError(one_of("key", key, cls.model_fields))
-                check_numbers(key, value)
+                if key not in fields:
+                    raise ValueError(one_of("key", key, fields))
+                if isinstance(value, str | list | tuple | dict):
+                    data[key] = with_numbers(fields[key].annotation, value)
+                elif isinstance(value, bool) and takes_only_numbers(fields[key].annotation):
+                    raise ValueError(f"{key}: should be a number, not {str(value).lower()}")
+                check_numbers(key, data[key])
         return data
 
     @classmethod

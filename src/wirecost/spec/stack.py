@@ -24,6 +24,7 @@ from wirecost.spec.stack_costs import (
     TensorParallelCosts,
     VocabularyKernels,
 )
+from wirecost.spec.written_numbers import with_numbers
 
 
 class Match(Spec):
@@ -71,14 +72,17 @@ class Stack(Sourced):
             return data
         own = [name for name in cls.model_fields if name not in RECORDS]
         sorted_: dict[str, Any] = {name: {} for name in RECORDS}
-        for key, value in cls.with_present_keys(data).items():
-            check_numbers(key, value)
+        for key, written in cls.with_present_keys(data).items():
             if key in PLACES:
-                sorted_[PLACES[key][0]][key] = value
+                record, field = PLACES[key]
+                value = with_numbers(RECORDS[record].model_fields[field].annotation, written)
+                sorted_[record][key] = value
             elif key in own:
+                value = with_numbers(cls.model_fields[key].annotation, written)
                 sorted_[key] = value
             else:
                 raise ValueError(one_of("key", key, [*own, *PLACES]))
+            check_numbers(key, value)
         return sorted_
 
     @model_serializer(mode="wrap")

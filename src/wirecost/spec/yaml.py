@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from wirecost.errors import SpecError, one_of
 from wirecost.reading import read_text
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 MAX_BYTES = 1 << 20
 MAX_ALIASES = 200
@@ -122,38 +125,70 @@ def validate(model: type[M], data: Any, where: str) -> M:
 
 
 def _first_line(error: ValidationError, where: str, inlined: Container[str]) -> str:
-    """Returns a one-line message with the first problem of a validation, and the number of the others.
+    """Returns a one-line message with all missing keys or else the first problem, and the number of the others.
 
     Args:
         inlined: names of records whose keys stand in the specification itself.
     """
-    details = error.errors()
-    # pydantic reports a list whose only entry is invalid as too short as well. This is one mistake.
-    problems = [
-        p
-        for p in details
-        if p["type"] != "too_short"
-        or not any(o["loc"] != p["loc"] and o["loc"][: len(p["loc"])] == p["loc"] for o in details)
-    ]
-    first = problems[0]
+    problems = _mistakes(error.errors())
+    missing = [_key(p["loc"], inlined) for p in problems if p["type"] == "missing"]
+    others = [p for p in problems if p["type"] != "missing"]
+    if missing:
+        key, message = ", ".join(missing), "is missing" if len(missing) == 1 else "are missing"
+        more = len(others)
+    else:
+        key, message = _key(others[0]["loc"], inlined), _message(others[0])
+        more = len(others) - 1
+    counted = f" (and {more} more)" if more else ""
+    return f"{where}: {key}: {message}{counted}" if key else f"{where}: {message}{counted}"
+
+
+def _mistakes(problems: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Returns validation problems without those that only repeat another one.
+
+    pydantic reports a list whose only entry is invalid as too short as well. A mapping where a preset's name may
+    stand is reported as no text as well.
+    """
+
+    def repeats(problem: ErrorDetails) -> bool:
+        place = problem["loc"]
+        if problem["type"] == "too_short":
+            return any(o["loc"] != place and o["loc"][: len(place)] == place for o in problems)
+        if problem["type"] == "string_type" and isinstance(problem["input"], dict):
+            return any(o["loc"] != place and o["loc"][: len(place) - 1] == place[:-1] for o in problems)
+        return False
+
+    return [p for p in problems if not repeats(p)]
+
+
+def _key(place: tuple[int | str, ...], inlined: Container[str]) -> str:
+    """Returns the place of a problem as keys, for example `scaling[0].kind`."""
     key = ""
-    place = first["loc"]
     steps = place[1:] if len(place) > 1 and str(place[0]) in inlined else place
     # A value that may be one of several things has the name of the one that was tried among its steps.
     for step in (s for s in steps if not str(s).startswith("function-")):
         key += f"[{step}]" if isinstance(step, int) else f"{'.' if key else ''}{step}"
-    message = str(first["msg"]).removeprefix("Value error, ")
-    context = first.get("ctx", {})
-    if first["type"] in ("enum", "literal_error"):
-        message = one_of("value", first["input"], re.findall(r"'([^']*)'", str(context.get("expected", ""))))
-    elif first["type"] == "tuple_type":
-        message = f"should be a list, as in [a, b], not {str(first['input'])[:60]!r}"
-    elif first["type"] == "missing":
-        message = "is missing"
-    elif first["type"] not in ("value_error", "assertion_error"):
-        message = f"{message[:1].lower()}{message[1:]}, not {str(first['input'])[:60]!r}"
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{where}: {key}: {message}{more}" if key else f"{where}: {message}{more}"
+    return key
+
+
+def _message(problem: ErrorDetails) -> str:
+    """Returns what is wrong with a value."""
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] in ("enum", "literal_error"):
+        expected = str(problem.get("ctx", {}).get("expected", ""))
+        return one_of("value", problem["input"], re.findall(r"'([^']*)'", expected))
+    if problem["type"] == "tuple_type":
+        return f"should be a list, as in [a, b], not {_shown(problem['input'])}"
+    if problem["type"] in ("value_error", "assertion_error"):
+        return message
+    return f"{message[:1].lower()}{message[1:]}, not {_shown(problem['input'])}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(str(value)[:60])
+    except ValueError:  # Python refuses to convert more than 4300 digits to text
+        return "a value with a number of very many digits"
 
 
 def to_yaml(spec: BaseModel) -> str:

@@ -224,8 +224,9 @@ def stragglers_view(s: TraceSet) -> View:
             [str(x.rank), str(x.late), str(x.collectives), ms(x.cost_ns), ms(x.delay_ns),
              "–" if excess is None else f"{excess:+.1%}"]
         )  # fmt: skip
-    heads = ["rank", "last in", "of", "others wait ms", "behind next to last ms", "compute vs mean"]
-    return View("Stragglers, sums without the first collective after the start", heads, rows)
+    late = "last rank later than the one before it, ms"
+    heads = ["rank", "last in", "of", "others wait ms", late, "compute vs mean"]
+    return View("Stragglers (sums; the first collective after the profiler's start is left out)", heads, rows)
 
 
 def diagnostics_view(s: TraceSet) -> View:

@@ -90,6 +90,24 @@ def test_a_sweep_and_a_need() -> None:
     views(need)
     assert need.value is not None
     assert need.comm_fraction <= 0.2
+
+
+@pytest.mark.parametrize(
+    ("gpus", "bandwidth", "words"),
+    [
+        (64, None, "is reached already with"),
+        (64, "50 Gb/s", "communication needs"),
+        (8, None, "needs no network"),
+    ],
+)
+def test_a_need_says_how_it_compares_with_now(gpus: int, bandwidth: str | None, words: str) -> None:
+    need = wirecost.need(
+        "llama-3-8b", cluster="dgx-h100", gpus=gpus, data_parallel="zero3", bandwidth=bandwidth, fraction=0.5
+    )
+    assert words in str(need)
+
+
+def test_an_unknown_quantity_is_refused() -> None:
     with pytest.raises(wirecost.WirecostError, match="unknown quantity 'latency'"):
         wirecost.need("llama-3-8b", of="latency", cluster="dgx-h100")
 

@@ -12,6 +12,7 @@ import pytest
 
 from support.results import invented_store
 from wirecost.spec import Network, parse_yaml, validate
+from wirecost.spec.presets import KINDS, names
 
 HEAVY = ("torch", "numpy", "pydantic", "polars", "altair", "rich", "jinja2", "pyroute2", "msgspec", "yaml")
 
@@ -115,8 +116,22 @@ def test_a_dry_run_checks_the_corpus_too(tmp_path: Path) -> None:
     assert "no such file 'nowhere.txt'" in run.stderr
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_presets_of_a_kind_have_a_line_each(kind: str) -> None:
+    for argument in (kind, KINDS[kind]):
+        lines = wirecost("presets", argument).stdout.splitlines()
+        assert [line.split()[0] for line in lines] == list(names(kind))
+        assert all(len(line.split(maxsplit=1)[1]) > 5 for line in lines)
+
+
+def test_lines_of_presets_hold_what_one_chooses_by() -> None:
+    assert "8 H100-SXM-80GB and 8 NICs of 400 Gb/s" in wirecost("presets", "clusters").stdout
+    assert "80 GiB of memory, 3.35 TB/s; dense TFLOP/s: 495 fp32, 989 bf16" in wirecost("presets", "gpu").stdout
+    assert "8.03 B parameters" in wirecost("presets", "workloads").stdout
+
+
 def test_presets_are_listed_and_shown_as_yaml() -> None:
-    assert "gpt-tiny" in wirecost("presets", "workloads").stdout
+    assert len(wirecost("presets").stdout.splitlines()) == len(KINDS)
     assert "emulated-1g" in wirecost("presets").stdout
     shown = wirecost("presets", "network", "tcp-10g").stdout
     assert validate(Network, parse_yaml(shown, "shown"), "shown").name == "tcp-10g"

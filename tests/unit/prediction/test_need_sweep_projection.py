@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_what_no_bandwidth_can_reach_is_said() -> None:
     found = need.bandwidth(made(**ZERO3), 0.001)
     assert found.value is None
     assert found.floor > 0.001
+
+
+def test_a_job_on_one_node_needs_no_network() -> None:
+    setup = made(gpus=8, data_parallel="zero3", stack="fsdp-flash")
+    within = need.bandwidth(setup, 0.9)
+    assert (within.value, within.reached) == (0.0, need.fraction(setup))
+    assert need.bandwidth(setup, 0.001).value is None
 
 
 def test_accumulation_hides_gradients() -> None:
@@ -105,6 +113,15 @@ def test_names_of_frameworks_and_short_names_are_accepted() -> None:
     options = {"cluster": "dgx-h100", "gpus": 16, "tp": 2, "data_parallel": "fsdp"}
     plan = setup_of("llama-3-8b", options).plan  # type: ignore[arg-type]
     assert (plan.tensor_parallel, plan.data_parallel) == (2, DataParallel.ZERO3)
+
+
+def test_the_axis_of_a_sweep_is_labelled_with_its_values(tmp_path: Path) -> None:
+    points = sweep(made(**ZERO3), "bandwidth", ["200 Gb/s", "400 Gb/s", "800 Gb/s"])
+    write_sweep_figure(points, "bandwidth", "title", tmp_path / "s.svg")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "s.svg").read_text())
+    title = "bandwidth of a node, Gb/s"
+    assert texts[: texts.index(title)] == ["200", "400", "800"]
+    assert texts.count(title) == 2
 
 
 def measured(comm: int, compute: int, hidden: int = 0) -> Breakdown:
