@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.prediction.approximations import approximations
 from wirecost.prediction.interval import outside, widened, workload_spread
 from wirecost.spec import GradientTraffic, Provenance, Stack
 from wirecost.spec.provenance import Sourced
@@ -38,6 +39,7 @@ def interval_and_diagnostics(setup: Setup) -> tuple[float, list[Diagnostic]]:
                 "wirecost's own engine, by the memory traffic of its passes",
             )
         )
+    diagnostics += [diagnostic("model_approximated", text) for text in approximations(setup.workload)]
     stack, gpu = setup.stack, setup.cluster.accelerator
     if not stack.is_measured:
         diagnostics.append(diagnostic("uncalibrated_stack", _unmeasured("stack", stack)))

@@ -24,6 +24,12 @@ KINDS = (
         "calibrate the stack on runs nearer to this job",
     ),
     _kind(
+        "model_approximated",
+        Severity.WARNING,
+        "The model has a feature that changes the numbers and that the formulas don't describe, like a sliding "
+        "window or multi-token prediction. The message names it.",
+    ),
+    _kind(
         "not_benchmarked",
         Severity.WARNING,
         "The network was not benchmarked. Its nominal rate is used, less what the protocols add.",
