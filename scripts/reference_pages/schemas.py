@@ -382,6 +382,8 @@ def predict() -> dict[str, Any]:
         "additionalProperties": _typed("string"),
         "description": "What no option said, and what was taken.",
     }
+    part = record(_keys(part="string", name="string", provenance="string", detail="string"))
+    numbers["basis"] = {**_list(part), "description": "Provenance of the GPU, the links, the stack and the plan."}
     whole = breakdown()
     one = {
         **{key: value for key, value in whole.items() if key not in ("$schema", "$defs", "title")},

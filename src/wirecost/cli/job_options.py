@@ -102,6 +102,7 @@ class Job:
             "sequence_parallel": "on" if plan.sequence_parallel else "off",
             "recompute": plan.recompute.value,
             "precision": plan.precision.value,
+            "sequence_length": str(setup.workload.sequence_length),
             "stack": setup.stack.name,
             "micro_batch": str(setup.micro_batch),
             "global_batch": str(setup.global_batch),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wirecost.cli.job_options import WORKLOAD, Job, assumed_line, with_job_options
-from wirecost.cli.output import FORMAT, check_format, console, print_csv
+from wirecost.cli.output import FORMAT, check_format, console, print_csv, safe
 
 if TYPE_CHECKING:
     from wirecost.costmodel.setup import Setup
@@ -62,14 +62,16 @@ def predict(
     if sweep:
         _sweep(setup, sweep, plot, format)
         if format == "text":
-            console(format).print(assumed_line(job.assumed(setup)), soft_wrap=True)
+            _print_basis(setup, job.assumed(setup), format)
     else:
         _predict_one(setup, job.assumed(setup), format)
 
 
 def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     import json
+    from dataclasses import asdict
 
+    from wirecost.prediction.basis import basis_of
     from wirecost.prediction.predict import largest_micro_batch
     from wirecost.prediction.predict import predict as run
 
@@ -89,13 +91,23 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
             "fits": result.fits,
             "largest_micro_batch": largest_micro_batch(setup),
             "assumed": assumed,
+            "basis": [asdict(each) for each in basis_of(setup)],
         }
         typer.echo(json.dumps(data))
         return
     from wirecost.cli.show import show_prediction
 
     show_prediction(result, largest_micro_batch(setup), format)
-    console(format).print(assumed_line(assumed), soft_wrap=True)
+    _print_basis(setup, assumed, format)
+
+
+def _print_basis(setup: Setup, assumed: dict[str, str], format: str) -> None:
+    """Prints the provenance of the parts of a prediction and its assumptions, a line each."""
+    from wirecost.prediction.basis import basis_line, basis_of
+
+    out = console(format)
+    out.print(safe(basis_line(basis_of(setup))), soft_wrap=True)
+    out.print(assumed_line(assumed), soft_wrap=True)
 
 
 def _sweep(setup: Setup, text: str, plot: Path | None, format: str) -> None:

@@ -15,7 +15,7 @@ def presets(
 ) -> None:
     """List what can be named in a study: workloads, networks, plans."""
     from wirecost.errors import SpecError, deprecated, one_of
-    from wirecost.spec.presets import KINDS, names, text
+    from wirecost.spec.presets import KINDS, names, preset_name, text, unknown_preset
 
     if kind in ("fabric", "fabrics"):
         deprecated(f"'{kind}'", "'networks'")
@@ -25,9 +25,10 @@ def presets(
     chosen = [kind.removesuffix("s")] if kind is not None else list(KINDS)
     if name is not None:
         (only,) = chosen
-        if name not in names(only):
-            raise SpecError(one_of(only, name, names(only)))
-        typer.echo(f"name: {name}\n{text(only, name)}", nl=False)
+        known = preset_name(only, name)
+        if known is None:
+            raise SpecError(unknown_preset(only, name))
+        typer.echo(f"name: {known}\n{text(only, known)}", nl=False)
         return
     for each in chosen:
         if names(each):

@@ -15,7 +15,7 @@ from wirecost.spec.presets import named
 from wirecost.spec.stack import Stack
 from wirecost.spec.testbed import Testbed
 from wirecost.spec.workload import Workload
-from wirecost.spec.yaml import read_yaml, validate
+from wirecost.spec.yaml import parse_yaml, read_yaml, validate
 from wirecost.units import BitsPerSecond, parse_rate_bps
 
 M = TypeVar("M", bound=BaseModel)
@@ -32,12 +32,16 @@ KINDS: dict[str, type[BaseModel]] = {
 
 def load_spec(kind: str, given: str, **changes: Any) -> Any:
     """Returns the specification that a preset's name or a path ending in .yaml means, with `changes` to its keys.
+    A text in braces is the specification itself, as in a YAML file.
 
     Raises:
         SpecError: for an unknown name (with those that are there), an unreadable file, or what can't be.
     """
     path = Path(given)
-    if path.suffix in (".yaml", ".yml"):
+    if given.lstrip().startswith("{"):
+        where = f"{kind} in braces"
+        data = {"name": "inline", **parse_yaml(given, where)}
+    elif path.suffix in (".yaml", ".yml"):
         data = read_yaml(path)
         where = str(path)
         data.setdefault("name", path.stem)

@@ -56,6 +56,13 @@ KINDS = (
         "calibrate it on a benchmark (wirecost bench, wirecost calibrate)",
     ),
     _kind(
+        "uncalibrated_plan",
+        Severity.WARNING,
+        "The plan has a strategy whose formulas were never compared with measurements of jobs. The interval is "
+        "widened.",
+        "measure one job with this strategy, and compare (wirecost validate)",
+    ),
+    _kind(
         "uncalibrated_stack",
         Severity.WARNING,
         "The software stack was never fitted to measurements. Its values are judgement.",
