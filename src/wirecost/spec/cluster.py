@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from wirecost.spec.base import Spec
 from wirecost.spec.efficiency import NetworkEfficiency
@@ -24,6 +24,12 @@ def _completed(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {"name": "inline", "source": "given in place of a preset's name", **value}
+
+
+def _gpu(value: Any) -> Any:
+    if isinstance(value, str):
+        gpu(value)  # refuses an unknown name
+    return _completed(value)
 
 
 class GPU(Sourced):
@@ -140,7 +146,7 @@ class Cluster(Spec):
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     aliases: tuple[str, ...] = ()
     description: str = ""
-    gpu: Annotated[GPU | str, BeforeValidator(_completed)]
+    gpu: Annotated[GPU | str, BeforeValidator(_gpu)]
     gpus_per_node: PositiveInt
     nodes: PositiveInt
     intra_node: Annotated[Link, BeforeValidator(_link)]
@@ -150,12 +156,6 @@ class Cluster(Spec):
     dollars_per_gpu_hour: NonNegativeFloat | None = None
     network_efficiency: NetworkEfficiency | None = None
     source: str | None = None
-
-    @model_validator(mode="after")
-    def _gpu_exists(self) -> Cluster:
-        if isinstance(self.gpu, str):
-            gpu(self.gpu)
-        return self
 
     @property
     def gpus(self) -> int:
