@@ -11,10 +11,10 @@ from wirecost.units import format_rate_bps, format_size_bytes
 
 _INTRODUCTION = """# Presets
 
-Every machine, software stack and model that has a name, with its provenance. Names are found by their aliases too,
-in upper or lower case, and with any separator between words: `rtx 4090`, `RTX-4090` and `4090` are the same GPU.
-`wirecost presets KIND NAME` prints a preset as YAML, to start your own from. A machine that isn't here is described
-in place of its name ([how to](../how-to/predict.md#a-machine-or-model-without-a-preset)).
+Every machine, software stack and model that has a name, with its provenance. Names are found by their aliases
+too, in upper or lower case, and with any separator between words: `rtx 4090`, `RTX-4090` and `4090` are the same
+GPU. `wirecost presets KIND NAME` prints a preset as YAML, to start your own from. A machine that isn't here
+is described in place of its name ([how to](../how-to/predict.md#a-machine-or-model-without-a-preset)).
 
 What figures rest on is one of four, and sets the width of the interval of a prediction:
 
