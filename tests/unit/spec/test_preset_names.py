@@ -81,9 +81,9 @@ def test_every_gpu_has_figures_in_their_range_and_usual_links(name: str) -> None
 def test_every_cluster_is_predicted_with_an_interval_by_its_provenance(name: str) -> None:
     cluster = load_spec("cluster", name)
     assert cluster.source
-    precision = "bf16" if "bf16" in cluster.accelerator.peak_flops else "fp16"
     gpus = 2 * cluster.gpus_per_node
-    job = predict(setup_of("gpt-2-medium", {"cluster": name, "gpus": gpus, "precision": precision}))
+    job = predict(setup_of("gpt-2-medium", {"cluster": name, "gpus": gpus}))
+    assert job.setup.plan.precision == ("bf16" if "bf16" in cluster.accelerator.peak_flops else "fp16")
     interval = job.breakdown.interval
     assert interval is not None
     half_width = math.log(interval.high_ns / interval.low_ns) / 2

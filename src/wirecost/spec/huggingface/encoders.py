@@ -81,7 +81,8 @@ def deberta(c: Config) -> Dimensions:
     """Returns the dimensions of DeBERTa with the head for masked language models."""
     c.only("hidden_act", "gelu", "gelu_new")
     second = c.kind == "deberta-v2"
-    dimensions = {**common(c), "family": "bert"}
+    tied = c.flag("tie_word_embeddings", default=True)
+    dimensions = {**common(c), "family": "bert", "tied_embeddings": tied}
     h = dimensions["hidden"]
     longest, types = dimensions["sequence_length"], c.count("type_vocab_size")
     dimensions = with_head(dimensions, masked_head(dimensions, c.whole("embedding_size", default=h)))

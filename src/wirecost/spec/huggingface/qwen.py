@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from wirecost.spec.huggingface.config import Config, Dimensions, extended, with_attention_biases, with_window
+from wirecost.spec.huggingface.config import (
+    Config,
+    Dimensions,
+    extended,
+    head_sizes,
+    with_attention_biases,
+    with_window,
+)
 from wirecost.spec.huggingface.experts import router_loss, with_shared
 from wirecost.spec.huggingface.llama_like import llama, llama_dimensions
 
@@ -61,7 +68,7 @@ def qwen2_moe(c: Config) -> Dimensions:
 def qwen3_moe(c: Config) -> Dimensions:
     """Returns the dimensions of the mixture of experts of Qwen 3, whose queries and keys are normalised in each
     head."""
-    dimensions = {**llama(c), "head_dim": c.whole("head_dim", default=128)}
+    dimensions = llama(c)
     layers = dimensions["layers"]
     sparse = _sparse_layers(c, layers)
     dimensions["mixture_of_experts"] = {
@@ -72,7 +79,7 @@ def qwen3_moe(c: Config) -> Dimensions:
         "aux_loss": router_loss(c),
         **({} if sparse == layers else {"moe_layers": sparse}),
     }
-    return extended(dimensions, layer=2 * dimensions["head_dim"])
+    return extended(dimensions, layer=2 * head_sizes(dimensions)[0])
 
 
 def _sparse_layers(c: Config, layers: int) -> int:
