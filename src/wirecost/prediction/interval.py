@@ -102,7 +102,10 @@ def row_spread(row: TableRow) -> float:
         "tensor_parallel": float(row.layout.tensor),
         "pipeline_parallel": float(row.layout.pipeline),
     }
-    return widened(stack, row.parts.gpu, network, outside(stack, values))
+    layout = row.layout
+    unmeasured = max(float(layout.context), float(layout.expert)) > 1 or float(layout.node_sharding) > 0
+    plan = Provenance.JUDGEMENT if unmeasured else Provenance.MEASURED
+    return widened(stack, row.parts.gpu, network, outside(stack, values), plan)
 
 
 def workload_spread(stack: Stack, workload: Workload, micro_batch: int) -> float:

@@ -13,7 +13,7 @@ from wirecost.calibration.properties import Parts
 from wirecost.costmodel.inputs import Machine
 from wirecost.costmodel.machine import Formats, Node, build
 from wirecost.spec import GPU, Link, MatrixPrecision, Stack, gpu, load_spec, stack_named
-from wirecost.spec.presets import named, names
+from wirecost.spec.presets import named, names, preset_name
 
 INTRA_LINKS = (
     ("nvlink5", "nvlink5"),
@@ -156,14 +156,13 @@ def usual_link(device: GPU, kind: str) -> str:
     return link
 
 
+@lru_cache
 def find_gpu(name: str) -> GPU:
     """Returns a GPU by name, alias, or the longest alias inside a longer name ('NVIDIA H100 80GB HBM3')."""
     if not name.strip():
         raise CannotExpressError("gpu is empty")
-    try:
+    if preset_name("gpu", name.strip()) is not None:
         return gpu(name)
-    except ValueError:
-        pass
     spelled = re.sub(r"[^a-z0-9]+", "-", name.lower())
     longest: tuple[int, str] | None = None
     for preset in names("gpu"):

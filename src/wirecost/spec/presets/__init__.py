@@ -121,14 +121,14 @@ def preset_name(kind: str, value: str) -> str | None:
 
 
 def unknown_preset(kind: str, value: str) -> str:
-    """Returns a one-line message that no preset has a name, with the nearest names and how to do without one."""
+    """Returns a one-line message that no preset has a name, with the nearest name and how to do without one."""
     known = names(kind)
     if len(known) <= MOST_LISTED:
         message = one_of(kind, value, known)
     else:
         spelled = {name.lower(): name for name in known}
-        near = difflib.get_close_matches(value[:100].lower(), spelled, n=3)
-        hint = f" (did you mean {' or '.join(repr(spelled[each]) for each in near)}?)" if near else ""
+        near = difflib.get_close_matches(value[:100].lower(), spelled, n=1)
+        hint = f" (did you mean '{spelled[near[0]]}'?)" if near else ""
         message = (
             f"unknown {kind} '{shorten(value, quoted=False)}'{hint}; "
             f"`wirecost presets {KINDS[kind]}` lists all {len(known)}"
