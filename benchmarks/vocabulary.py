@@ -32,7 +32,9 @@ def parameters() -> None:
     worst = max(errors, key=lambda name: errors[name])
     kinds = {configuration["model_type"] for configuration in CONFIGURATIONS.values()}
     exact = sum(error == 0 for error in errors.values())
-    print(f"{len(errors)} models of {len(kinds)} types: {exact} exact, largest error {errors[worst]:.2e} ({worst})")
+    print(
+        f"{len(errors)} models of {len(kinds)} types: {exact} exact, largest error {errors[worst]:.2e} ({worst})"
+    )
 
 
 def skipped(folder: Path) -> None:

@@ -59,7 +59,8 @@ class JobOptions(Degrees, total=False):
     """The options of a job except its workload. None and a missing key mean the default.
 
     Attributes:
-        cluster: a preset's name, a YAML file, or a Cluster. It may be missing if the calibration has one.
+        cluster: a preset's name, a YAML file, YAML in braces, or a Cluster. It may be missing if the calibration
+            has one.
         plan: a preset's name, a YAML file, or a Plan. Without one, the degrees alone make the plan: BF16
             (FP16 on GPUs without it), and ZeRO-3, or ZeRO-1 with tensor or pipeline parallelism.
         stack: a preset's name, a YAML file, or a Stack. The default is megatron-core with tensor, pipeline or
