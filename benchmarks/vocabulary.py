@@ -1,4 +1,4 @@
-"""Prints how far parameters are from those of published models, and which rows of published measurements are skipped.
+"""Prints how far parameters are from those of published models, and which rows of measurements are skipped.
 
     PYTHONPATH=src:tests python benchmarks/vocabulary.py [REFERENCE]
 
