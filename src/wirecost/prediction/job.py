@@ -64,7 +64,7 @@ class JobOptions(Degrees, total=False):
         plan: a preset's name, a YAML file, or a Plan. Without one, the degrees alone make the plan: BF16
             (FP16 on GPUs without it), and ZeRO-3, or ZeRO-1 with tensor or pipeline parallelism.
         stack: a preset's name, a YAML file, or a Stack. The default is megatron-core with tensor, pipeline or
-            context parallelism, and fsdp-flash without.
+            context parallelism, and fsdp-flash without; generic on TPUs, Gaudi, Trainium and Ascend.
         gpus: number of GPUs. The default is all of the cluster.
         micro_batch: number of sequences in a micro-batch. The default is 1.
         global_batch: number of sequences in an iteration. The default is one micro-batch for each data-parallel

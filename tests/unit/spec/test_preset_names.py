@@ -92,6 +92,17 @@ def test_every_cluster_is_predicted_with_an_interval_by_its_provenance(name: str
     assert ("uncalibrated_gpu" in {d.code for d in job.breakdown.diagnostics}) == unmeasured
 
 
+@pytest.mark.parametrize("name", ["tpu-v5p", "trn2", "gaudi2", "gaudi3", "910b"])
+def test_no_stack_of_a_gpu_counts_as_measured_on_another_accelerator(name: str) -> None:
+    job = predict(setup_of("gpt-2-medium", {"cluster": name, "gpus": 16}))
+    assert job.setup.stack.name == "generic"
+    codes = {d.code for d in job.breakdown.diagnostics}
+    assert {"uncalibrated_stack", "uncalibrated_gpu"} <= codes
+    interval = job.breakdown.interval
+    assert interval is not None
+    assert math.log(interval.high_ns / interval.low_ns) / 2 > 0.4
+
+
 def test_machines_that_nobody_measured_do_not_count_as_measured() -> None:
     unmeasured = [
         "A10", "A30", "L4", "L40S", "4090", "3090", "RTX PRO 6000", "A6000", "A800", "H800", "H20", "MI250X GCD",
