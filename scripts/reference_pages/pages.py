@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from reference_pages import cli, csv_columns, json_page, schemas, yaml_keys
+from reference_pages import cli, csv_columns, json_page, presets, schemas, yaml_keys
 
 
 def all_files() -> dict[str, str]:
@@ -14,6 +14,7 @@ def all_files() -> dict[str, str]:
         "yaml.md": yaml_keys.page(),
         "csv.md": csv_columns.page(),
         "json.md": json_page.page(),
+        "presets.md": presets.page(),
     }
     for name, schema in schemas.all_schemas().items():
         files[f"schemas/{name}.json"] = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"

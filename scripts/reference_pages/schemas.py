@@ -382,6 +382,8 @@ def predict() -> dict[str, Any]:
         "additionalProperties": _typed("string"),
         "description": "Values of options that were not given.",
     }
+    part = record(_keys(part="string", name="string", provenance="string", detail="string"))
+    numbers["basis"] = {**_list(part), "description": "Provenance of the GPU, the links, the stack and the plan."}
     result = breakdown()
     single = {
         **{key: value for key, value in result.items() if key not in ("$schema", "$defs", "title")},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,6 +12,7 @@ from wirecost.api.view import ResultView, Rows
 from wirecost.breakdown import Breakdown
 from wirecost.errors import SpecError, one_of
 from wirecost.prediction import need as needs
+from wirecost.prediction.basis import basis_of
 from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import Prediction, iteration_parts, largest_micro_batch, memory_parts
 from wirecost.prediction.predict import predict as predict_setup
@@ -38,7 +40,7 @@ class PredictionView(ResultView):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        return ("parts", "memory", "diagnostics")
+        return ("parts", "memory", "diagnostics", "basis")
 
     @property
     def breakdown(self) -> Breakdown:
@@ -91,6 +93,8 @@ class PredictionView(ResultView):
             return [{"part": name, "bytes": size} for name, size in memory_parts(self.prediction)]
         if table == "diagnostics":
             return [d.as_row() for d in self.breakdown.diagnostics]
+        if table == "basis":
+            return [asdict(each) for each in basis_of(self.prediction.setup)]
         total_s = self.prediction.total_s
         return [
             {"part": name, "time_ms": spent_s * 1e3, "share": spent_s / total_s}

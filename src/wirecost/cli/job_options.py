@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wirecost.prediction.job import JobOptions
 
 WORKLOAD = typer.Argument(
-    help="Workload: a preset, a YAML file, or a model's Hugging Face config.json.",
+    help="Workload: a preset, a YAML file, a Hugging Face config.json, or hf://ORG/NAME in the local cache.",
     show_default=False,
     autocompletion=presets_of("workload"),
 )
@@ -26,7 +26,11 @@ WORKLOAD = typer.Argument(
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "cluster": (
         str,
-        typer.Option("--cluster", help="Cluster: a preset or a YAML file.", autocompletion=presets_of("cluster")),
+        typer.Option(
+            "--cluster",
+            help="Cluster: a preset, a YAML file, or {its: keys}.",
+            autocompletion=presets_of("cluster"),
+        ),
     ),
     "gpus": (int, typer.Option("--gpus", help="Number of GPUs. By default all of the cluster.")),
     "micro_batch": (int, typer.Option("--micro-batch", help="Sequences in a micro-batch. By default 1.")),
@@ -102,6 +106,7 @@ class Job:
             "sequence_parallel": "on" if plan.sequence_parallel else "off",
             "recompute": plan.recompute.value,
             "precision": plan.precision.value,
+            "sequence_length": str(setup.workload.sequence_length),
             "stack": setup.stack.name,
             "micro_batch": str(setup.micro_batch),
             "global_batch": str(setup.global_batch),

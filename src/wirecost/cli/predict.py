@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wirecost.cli.job_options import WORKLOAD, Job, assumed_line, with_job_options
-from wirecost.cli.output import FORMAT, check_format, console, print_csv
+from wirecost.cli.output import FORMAT, check_format, console, print_csv, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def predict(
         if format == "text":
             varied = {axis} if keep_batch else {axis, "global_batch"}
             assumed = {key: value for key, value in job.assumed(setup).items() if key not in varied}
-            console(format).print(assumed_line(assumed), soft_wrap=True)
+            _print_basis(setup, assumed, format)
     else:
         setup = job.setup(workload)
         _predict_one(setup, job.assumed(setup), format)
@@ -79,7 +79,9 @@ def predict(
 
 def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     import json
+    from dataclasses import asdict
 
+    from wirecost.prediction.basis import basis_of
     from wirecost.prediction.predict import largest_micro_batch
     from wirecost.prediction.predict import predict as run
 
@@ -99,13 +101,23 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
             "fits": result.fits,
             "largest_micro_batch": largest_micro_batch(setup),
             "assumed": assumed,
+            "basis": [asdict(each) for each in basis_of(setup)],
         }
         typer.echo(json.dumps(data))
         return
     from wirecost.cli.show import show_prediction
 
     show_prediction(result, largest_micro_batch(setup), format)
-    console(format).print(assumed_line(assumed), soft_wrap=True)
+    _print_basis(setup, assumed, format)
+
+
+def _print_basis(setup: Setup, assumed: dict[str, str], format: str) -> None:
+    """Prints the provenance of the parts of a prediction and its assumptions, a line each."""
+    from wirecost.prediction.basis import basis_line, basis_of
+
+    out = console(format)
+    out.print(safe(basis_line(basis_of(setup))), soft_wrap=True)
+    out.print(assumed_line(assumed), soft_wrap=True)
 
 
 def _sweep(

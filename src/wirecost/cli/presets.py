@@ -18,7 +18,7 @@ def presets(
     Example: wirecost presets gpus; wirecost presets gpu A40
     """
     from wirecost.errors import SpecError, deprecated, one_of
-    from wirecost.spec.presets import KINDS, names, text
+    from wirecost.spec.presets import KINDS, names, preset_name, text, unknown_preset
 
     if kind in ("fabric", "fabrics"):
         deprecated(f"'{kind}'", "'networks'")
@@ -32,9 +32,10 @@ def presets(
     if kind not in KINDS:
         raise SpecError(one_of("kind", kind, KINDS))
     if name is not None:
-        if name not in names(kind):
-            raise SpecError(one_of(kind, name, names(kind)))
-        typer.echo(f"name: {name}\n{text(kind, name)}", nl=False)
+        known = preset_name(kind, name)
+        if known is None:
+            raise SpecError(unknown_preset(kind, name))
+        typer.echo(f"name: {known}\n{text(kind, known)}", nl=False)
         return
     from wirecost.spec.preset_summaries import summary
 

@@ -67,7 +67,9 @@ def matrices(workload: Workload) -> Iterator[tuple[int, int, int]]:
     decoders = workload.decoder_layers or 0
     moe = workload.mixture_of_experts
     wide = (moe.expert_ffn_hidden if moe else None) or ffn
-    mlps = (layers + decoders) * (moe.experts + moe.shared_experts if moe else 1)
+    dense = workload.dense_mlp_layers
+    sparse = layers + decoders - dense
+    mlps = sparse * (moe.experts + moe.shared_experts if moe else 1)
     yield queries + 2 * values, h, layers + decoders
     yield h, queries, layers + 2 * decoders
     yield queries, h, decoders  # cross attention's queries, and its keys and values
@@ -75,7 +77,9 @@ def matrices(workload: Workload) -> Iterator[tuple[int, int, int]]:
     yield wide, h, mlps * (2 if workload.gated else 1)
     yield h, wide, mlps
     if moe:
-        yield moe.experts, h, layers + decoders
+        yield moe.experts, h, sparse
+        yield ffn, h, dense * (2 if workload.gated else 1)
+        yield h, ffn, dense
     yield workload.vocab_size, h, 1 if workload.tied_embeddings else 2
     if workload.positions == "learned":
         yield max(workload.sequence_length, workload.decoder_sequence_length or 0), h, 1

@@ -31,7 +31,7 @@ def tree_share(interface_bps: float, architecture: str) -> float:
     """Returns a tree's estimated algorithm bandwidth on two nodes, as a share of one interface's nominal rate; 0
     if the collectives aren't NCCL's.
     """
-    if architecture not in ("volta", "ampere", "hopper", "blackwell"):
+    if architecture not in ("volta", "turing", "ampere", "ada", "hopper", "blackwell"):
         return 0.0
     hopper = architecture in ("hopper", "blackwell")
     tried = _TRIED_ON_HOPPER if hopper else _TRIED

@@ -79,12 +79,24 @@ def setup(
         global_batch = micro_batch * ranks * rounds
     _check_global_batch(global_batch, micro_batch, ranks)
     if stack is None:
-        stack = "megatron-core" if plan.model_parallel > 1 else "fsdp-flash"
+        stack = default_stack(plan, cluster)
     if isinstance(stack, str):
         stack = stack_named(stack)
     checked = Setup(workload, plan, cluster, stack, count, micro_batch, global_batch)
     _check_chunks(checked)
     return checked
+
+
+OTHER_SOFTWARE = ("ascend", "gaudi2", "gaudi3", "tpu", "trainium")
+"""Architectures on which neither CUDA nor ROCm runs, so that no stack which was fitted on a GPU is theirs."""
+
+
+def default_stack(plan: Plan, cluster: Cluster) -> str:
+    """Returns the stack of a job that names none: megatron-core for tensor, pipeline and context parallelism and
+    fsdp-flash without, and generic on accelerators with software of their own."""
+    if cluster.accelerator.architecture in OTHER_SOFTWARE:
+        return "generic"
+    return "megatron-core" if plan.model_parallel > 1 else "fsdp-flash"
 
 
 def _check_gpus(count: int, plan: Plan, cluster: Cluster) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.prediction.approximations import approximations
+from wirecost.prediction.basis import unmeasured_strategies
 from wirecost.prediction.interval import outside, widened, workload_spread
 from wirecost.spec import GradientTraffic, Provenance, Stack
 from wirecost.spec.provenance import Sourced
@@ -28,7 +30,9 @@ def interval_and_diagnostics(setup: Setup) -> tuple[float, list[Diagnostic]]:
     }
     beyond = outside(setup.stack, values)
     nearest = setup.stack.with_values({"spread": workload_spread(setup.stack, setup.workload, setup.micro_batch)})
-    spread = widened(nearest, setup.cluster.accelerator, network, beyond)
+    strategies = unmeasured_strategies(setup.plan)
+    of_plan = Provenance.JUDGEMENT if strategies else Provenance.MEASURED
+    spread = widened(nearest, setup.cluster.accelerator, network, beyond, of_plan)
     diagnostics = [_extrapolated(setup.stack, key, values[key]) for key in beyond]
     if setup.plan.gradient_traffic is not GradientTraffic.NATIVE:
         diagnostics.append(
@@ -36,6 +40,15 @@ def interval_and_diagnostics(setup: Setup) -> tuple[float, list[Diagnostic]]:
                 "compression_estimated",
                 f"gradients travel as {setup.plan.gradient_traffic}: the time to compress them is that of "
                 "wirecost's own engine, by the memory traffic of its passes",
+            )
+        )
+    diagnostics += [diagnostic("model_approximated", text) for text in approximations(setup.workload)]
+    if strategies:
+        diagnostics.append(
+            diagnostic(
+                "uncalibrated_plan",
+                f"{', '.join(strategies)}: the formulas are those of the literature, and were never compared with "
+                "measurements; the interval is widened",
             )
         )
     stack, gpu = setup.stack, setup.cluster.accelerator

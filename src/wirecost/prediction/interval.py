@@ -40,6 +40,14 @@ NETWORK_WIDTHS = {
     Provenance.JUDGEMENT: 0.17,
 }
 """Half widths by the provenance of the figures of the link between nodes."""
+PLAN_WIDTHS = {
+    Provenance.MEASURED: 0.0,
+    Provenance.DERIVED: 0.28,
+    Provenance.DATASHEET: 0.28,
+    Provenance.JUDGEMENT: 0.28,
+}
+"""Half widths by the provenance of the plan's strategies. For those that were never compared with measurements, by
+judgement that of an unmeasured GPU."""
 UNMEASURED_STACK = 0.33
 """Least spread of a stack that was not fitted to measurements. A judged stack needs 0.21 to 0.39 on sources to
 which it was not fitted.
@@ -51,15 +59,21 @@ deviation of repeated runs on quiet machines is 5 %.
 WIDEST = 1.5  # a factor of 4.5 either way; a wider interval is useless
 
 
-def widened(stack: Stack, device: GPU, network: Link | None, beyond: Sequence[str] = ()) -> float:
+def widened(
+    stack: Stack,
+    device: GPU,
+    network: Link | None,
+    beyond: Sequence[str] = (),
+    plan: Provenance = Provenance.MEASURED,
+) -> float:
     """Returns half the width of the interval for a GPU and (with several nodes) a network, with dimensions
-    `beyond` the stack's calibrated range.
+    `beyond` the stack's calibrated range, and strategies of the provenance `plan`.
     """
     spread = stack.accuracy.spread
     if not stack.is_measured:
         spread = max(spread, UNMEASURED_STACK)
     of_network = 0.0 if network is None else NETWORK_WIDTHS[network.provenance]
-    width = math.hypot(spread * WIDER ** len(beyond), GPU_WIDTHS[device.provenance], of_network)
+    width = math.hypot(spread * WIDER ** len(beyond), GPU_WIDTHS[device.provenance], of_network, PLAN_WIDTHS[plan])
     return min(width, WIDEST)
 
 
@@ -88,7 +102,10 @@ def row_spread(row: TableRow) -> float:
         "tensor_parallel": float(row.layout.tensor),
         "pipeline_parallel": float(row.layout.pipeline),
     }
-    return widened(stack, row.parts.gpu, network, outside(stack, values))
+    layout = row.layout
+    unmeasured = max(float(layout.context), float(layout.expert)) > 1 or float(layout.node_sharding) > 0
+    plan = Provenance.JUDGEMENT if unmeasured else Provenance.MEASURED
+    return widened(stack, row.parts.gpu, network, outside(stack, values), plan)
 
 
 def workload_spread(stack: Stack, workload: Workload, micro_batch: int) -> float:

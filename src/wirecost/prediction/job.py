@@ -10,7 +10,18 @@ from pydantic import BaseModel
 from wirecost.calibration.saved import read
 from wirecost.costmodel.setup import Setup, setup
 from wirecost.errors import SpecError, one_of
-from wirecost.spec import Cluster, Plan, Stack, Workload, load_spec, validate, with_bandwidth, with_nodes
+from wirecost.spec import (
+    Cluster,
+    MatrixPrecision,
+    Plan,
+    Precision,
+    Stack,
+    Workload,
+    load_spec,
+    validate,
+    with_bandwidth,
+    with_nodes,
+)
 from wirecost.spec.plan import PLAN_OF_OPTIONS
 
 M = TypeVar("M", bound=BaseModel)
@@ -58,11 +69,12 @@ class JobOptions(Degrees, total=False):
     """The options of a job except its workload. None and a missing key mean the default.
 
     Attributes:
-        cluster: a preset's name, a YAML file, or a Cluster. It may be missing if the calibration has one.
-        plan: a preset's name, a YAML file, or a Plan. Without one, the degrees alone make the plan: BF16, and
-            ZeRO-3, or ZeRO-1 with tensor or pipeline parallelism.
+        cluster: a preset's name, a YAML file, YAML in braces, or a Cluster. It may be missing if the calibration
+            has one.
+        plan: a preset's name, a YAML file, or a Plan. Without one, the degrees alone make the plan: BF16
+            (FP16 on GPUs without it), and ZeRO-3, or ZeRO-1 with tensor or pipeline parallelism.
         stack: a preset's name, a YAML file, or a Stack. The default is megatron-core with tensor, pipeline or
-            context parallelism, and fsdp-flash without.
+            context parallelism, and fsdp-flash without; generic on TPUs, Gaudi, Trainium and Ascend.
         gpus: number of GPUs. The default is all of the cluster.
         micro_batch: number of sequences in a micro-batch. The default is 1.
         global_batch: number of sequences in an iteration. The default is one micro-batch for each data-parallel
@@ -110,6 +122,8 @@ def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
         if given_cluster is None:
             raise SpecError("a cluster is needed: a preset (`wirecost presets clusters`) or a YAML file")
         chosen = given_cluster
+    if options.get("plan") is None and options.get("precision") is None:
+        plan = _in_usual_precision(plan, chosen)
     gpus = options.get("gpus")
     checked = setup(
         _workload(workload, options.get("sequence_length")),
@@ -121,6 +135,14 @@ def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
         global_batch=options.get("global_batch"),
     )
     return checked if fitted is None else fitted.applied(checked, str(calibration))
+
+
+def _in_usual_precision(plan: Plan, cluster: Cluster) -> Plan:
+    """Returns the plan in FP16 if the cluster's GPU has no BF16, as GPUs before Ampere."""
+    peaks = cluster.accelerator.peak_flops
+    if MatrixPrecision.BF16 in peaks or MatrixPrecision.FP16 not in peaks:
+        return plan
+    return plan.model_copy(update={"precision": Precision.FP16})
 
 
 def _spec(kind: str, model: type[M], given: str | Path | M | None) -> M | None:

@@ -5,19 +5,31 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from wirecost.errors import one_of
 from wirecost.spec.base import Spec
 from wirecost.spec.efficiency import NetworkEfficiency
 from wirecost.spec.plan import MatrixPrecision
-from wirecost.spec.presets import named, names
+from wirecost.spec.presets import named
 from wirecost.spec.provenance import Sourced
 from wirecost.units import Rate, TimeS
 
 
 def _link(value: Any) -> Any:
-    return named("link", value)
+    return named("link", _completed(value))
+
+
+def _completed(value: Any) -> Any:
+    """Returns the values of a part that stands in a cluster, with a name and a source if they lack them."""
+    if not isinstance(value, dict):
+        return value
+    return {"name": "inline", "source": "given in place of a preset's name", **value}
+
+
+def _gpu(value: Any) -> Any:
+    if isinstance(value, str):
+        gpu(value)  # refuses an unknown name
+    return _completed(value)
 
 
 class GPU(Sourced):
@@ -28,7 +40,10 @@ class GPU(Sourced):
     Attributes:
         name: name of the GPU.
         aliases: other names under which tables list the GPU.
-        architecture: generation of the GPU, which decides the default links and stack.
+        architecture: generation of the GPU, as `hopper` or `cdna3`, which decides the default stack of a table's
+            rows.
+        usual_intra_link: link inside a node that rows of tables mean if they name none.
+        usual_inter_link: link between nodes that rows of tables mean if they name none.
         memory_bytes: size of the memory in bytes.
         memory_bandwidth_Bps: bandwidth of the memory in bytes/s.
         peak_flops: dense peak in FLOP/s for each number format.
@@ -45,7 +60,9 @@ class GPU(Sourced):
     """
 
     aliases: tuple[str, ...] = ()
-    architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna3", "cpu"]
+    architecture: str = Field(default="other", min_length=1, max_length=40, pattern=r"^[a-z][a-z0-9-]*$")
+    usual_intra_link: str | None = None
+    usual_inter_link: str | None = None
     memory_bytes: PositiveInt
     memory_bandwidth_Bps: PositiveFloat
     peak_flops: dict[MatrixPrecision, PositiveFloat]
@@ -61,6 +78,7 @@ class Link(Sourced):
 
     Attributes:
         name: name of the link.
+        aliases: other names of the link.
         rate: nominal rate in one direction, per GPU inside a node and per NIC between nodes.
         interface_rate: the rate that the interface reports, if it differs. NCCL uses this one. A veth pair reports
             10 Gb/s.
@@ -74,6 +92,7 @@ class Link(Sourced):
         calibration: what the other values were fitted to. None is nothing.
     """
 
+    aliases: tuple[str, ...] = ()
     rate: Rate
     interface_rate: Rate | None = None
     latency: TimeS | None = None
@@ -108,6 +127,7 @@ class Cluster(Spec):
 
     Attributes:
         name: name of the cluster. In a file, the file's name if absent.
+        aliases: other names of the cluster.
         description: free text.
         gpu: name of a GPU preset, or the values of a GPU written out.
         gpus_per_node: number of GPUs of a node.
@@ -124,8 +144,9 @@ class Cluster(Spec):
     deprecated_keys = {"cores": "shared_cores"}
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
+    aliases: tuple[str, ...] = ()
     description: str = ""
-    gpu: GPU | str
+    gpu: Annotated[GPU | str, BeforeValidator(_gpu)]
     gpus_per_node: PositiveInt
     nodes: PositiveInt
     intra_node: Annotated[Link, BeforeValidator(_link)]
@@ -135,12 +156,6 @@ class Cluster(Spec):
     dollars_per_gpu_hour: NonNegativeFloat | None = None
     network_efficiency: NetworkEfficiency | None = None
     source: str | None = None
-
-    @model_validator(mode="after")
-    def _gpu_exists(self) -> Cluster:
-        if isinstance(self.gpu, str):
-            gpu(self.gpu)
-        return self
 
     @property
     def gpus(self) -> int:
@@ -160,17 +175,9 @@ class Cluster(Spec):
 
 @lru_cache
 def gpu(name: str) -> GPU:
-    """Returns the GPU preset with a name or an alias, ignoring case.
+    """Returns the GPU preset with a name or an alias, ignoring case and what separates the words.
 
     Raises:
-        ValueError: if there is none. The message lists the presets.
+        ValueError: if there is none. The message says how to give the GPU's data.
     """
-    lower_name = name.strip().lower()
-    for known in names("gpu"):
-        if lower_name == known.lower():
-            return GPU.model_validate(named("gpu", known))
-    for known in names("gpu"):
-        candidate = GPU.model_validate(named("gpu", known))
-        if lower_name in (alias.lower() for alias in candidate.aliases):
-            return candidate
-    raise ValueError(one_of("gpu", name, names("gpu")))
+    return GPU.model_validate(named("gpu", name.strip()))

@@ -48,6 +48,18 @@ MinTime = Annotated[TimeS, AfterValidator(_min_time)]
 """Minimum measuring time. Iterations are added to `iterations` until it is reached."""
 
 
+ADDED_WORKLOAD_KEYS = (
+    "latent_attention",
+    "parallel_block",
+    "sliding_window",
+    "full_attention_layers",
+    "extra_layer_parameters",
+    "extra_parameters",
+    "approximations",
+)
+"""Keys of a workload that results from before did not have. With its default, a key is not part of a digest."""
+
+
 class Scaling(StrEnum):
     """How the batch depends on the number of ranks."""
 
@@ -223,8 +235,11 @@ class Experiment(Spec):
         if not self.profile_iterations:
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
-        if self.workload.latent_attention is None:
-            del content["workload"]["latent_attention"]
+        for key in ADDED_WORKLOAD_KEYS:
+            if getattr(self.workload, key) == Workload.model_fields[key].default:
+                del content["workload"][key]
+        if self.workload.mixture_of_experts and self.workload.mixture_of_experts.moe_layers is None:
+            del content["workload"]["mixture_of_experts"]["moe_layers"]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -15,7 +15,7 @@ from wirecost.spec.presets import named
 from wirecost.spec.stack import Stack
 from wirecost.spec.testbed import Testbed
 from wirecost.spec.workload import Workload
-from wirecost.spec.yaml import read_yaml, validate
+from wirecost.spec.yaml import parse_yaml, read_yaml, validate
 from wirecost.units import BitsPerSecond, parse_rate_bps
 
 M = TypeVar("M", bound=BaseModel)
@@ -33,11 +33,16 @@ KINDS: dict[str, type[BaseModel]] = {
 def load_spec(kind: str, name_or_path: str, **changes: Any) -> Any:
     """Returns the specification of a preset's name or of a path ending in .yaml, with `changes` to its keys.
 
+    A text in braces is the specification itself, as in a YAML file.
+
     Raises:
         SpecError: for an unknown name (with the known ones), an unreadable file, or invalid values.
     """
     path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml"):
+    if name_or_path.lstrip().startswith("{"):
+        where = f"{kind} in braces"
+        data = {"name": "inline", **parse_yaml(name_or_path, where)}
+    elif path.suffix in (".yaml", ".yml"):
         data = read_yaml(path)
         where = str(path)
         data.setdefault("name", path.stem)

@@ -18,7 +18,7 @@ T5_BUCKETS = 32
 class ParameterCount:
     """Trainable parameters; `total` counts tied weights once."""
 
-    layer: int  # one encoder (or only) layer, all experts
+    layer: int  # one encoder (or only) layer, all experts; the mean where only some layers have experts
     decoder_layer: int
     experts_of_layer: int
     embedding: int  # token embedding
@@ -59,19 +59,12 @@ def mlp_parameters(workload: Workload, ffn: int) -> int:
 def count(workload: Workload) -> ParameterCount:
     """Returns the parameters of a workload, exact for the published layouts (see the tests for the published
     figures)."""
-    moe = workload.mixture_of_experts
     h = workload.hidden
-    experts = 0
-    if moe is None:
-        mlp = mlp_parameters(workload, workload.ffn)
-    else:
-        experts = moe.experts * mlp_parameters(workload, moe.expert_ffn_hidden or workload.ffn)
-        shared = moe.shared_experts * mlp_parameters(workload, moe.expert_ffn_hidden or workload.ffn)
-        mlp = experts + shared + h * moe.experts  # and the router
-    layer = attention_parameters(workload) + mlp + 2 * _norm(workload)
+    mlp, experts = _mlps(workload)
+    layer = attention_parameters(workload) + mlp + 2 * _norm(workload) + workload.extra_layer_parameters
     decoder_layer = 0
     embedding = workload.vocab_size * h
-    other = _norm(workload)  # before the head
+    other = _norm(workload) + workload.extra_parameters  # the norm is before the head
     if workload.positions == "learned":
         other += max(workload.sequence_length, workload.decoder_sequence_length or 0) * h
     if not workload.tied_embeddings:
@@ -85,8 +78,23 @@ def count(workload: Workload) -> ParameterCount:
         if workload.positions == "relative":
             other += 2 * T5_BUCKETS * workload.heads
     decoders = workload.decoder_layers or 0
-    if moe is not None and moe.dense_layers:
-        # The formulas know one kind of layer: the first layers' dense MLPs count as difference to it.
-        other += moe.dense_layers * (mlp_parameters(workload, workload.ffn) - mlp)
+    dense = workload.dense_mlp_layers
+    if dense:
+        # The formulas know one kind of layer, which is the mean of all. The remainder of the division is outside.
+        difference = dense * (mlp_parameters(workload, workload.ffn) - mlp)
+        layer += difference // workload.layers
+        other += difference % workload.layers
+        experts = experts * (workload.layers - dense) // workload.layers
     total = workload.layers * layer + decoders * decoder_layer + embedding + other
     return ParameterCount(layer, decoder_layer, experts, embedding, other, total)
+
+
+def _mlps(workload: Workload) -> tuple[int, int]:
+    """Returns the parameters of all MLPs and the router of a layer with experts, and those of the experts among
+    them."""
+    moe = workload.mixture_of_experts
+    if moe is None:
+        return mlp_parameters(workload, workload.ffn), 0
+    each = mlp_parameters(workload, moe.expert_ffn_hidden or workload.ffn)
+    router = workload.hidden * moe.experts
+    return (moe.experts + moe.shared_experts) * each + router, moe.experts * each

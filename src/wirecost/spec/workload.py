@@ -43,6 +43,8 @@ class MixtureOfExperts(Spec):
         expert_ffn_hidden: width of an expert. None is the workload's `ffn_hidden`.
         shared_experts: number of further experts of the same width that every token uses.
         dense_layers: number of first layers with one MLP of the workload's `ffn_hidden`.
+        moe_layers: number of layers with experts, wherever they are. The others have one MLP of the workload's
+            `ffn_hidden`. None is all layers but the first `dense_layers`.
         scoring: the function that turns the router's logits into scores.
         normalised: whether the weights of a token's experts are divided by their sum.
         scaling: factor of these weights.
@@ -61,6 +63,7 @@ class MixtureOfExperts(Spec):
     expert_ffn_hidden: PositiveInt | None = None
     shared_experts: NonNegativeInt = 0
     dense_layers: NonNegativeInt = 0
+    moe_layers: PositiveInt | None = None
     scoring: Literal["softmax", "sigmoid"] = "softmax"
     normalised: bool = True
     scaling: float = Field(default=1.0, gt=0, le=1e6)
@@ -129,10 +132,20 @@ class Workload(Spec):
         decoder_sequence_length: number of tokens that the decoder of t5 reads. None is `sequence_length`.
         activation: activation function of the MLP. `swiglu` and `geglu` have a third matrix.
         norm: kind of normalization.
-        positions: how positions enter the model: learned, rotary or relative embeddings.
+        positions: how positions enter the model: learned, rotary or relative embeddings, or by a bias of the
+            attention (`alibi`, arXiv:2108.12409).
         biases: whether the matrix products of the layers have biases.
         tied_embeddings: whether the output layer shares the embedding's weights.
         mixture_of_experts: experts of each layer. None is one MLP in each layer.
+        parallel_block: whether attention and MLP of a layer read the same input (GPT-J, Falcon, Command-R).
+        sliding_window: number of preceding tokens that a token attends to. None is all.
+        full_attention_layers: number of layers without the sliding window.
+        extra_layer_parameters: mean number of parameters of a layer that no other key describes, as those of
+            biases of queries and norms of heads. Negative if a layer has fewer.
+        extra_parameters: number of parameters outside the layers that no other key describes. Negative if there
+            are fewer.
+        approximations: features of the model that neither predictions nor the engine take into account. Each
+            prediction names them.
         source: where the dimensions were published.
     """
 
@@ -150,11 +163,17 @@ class Workload(Spec):
     decoder_sequence_length: PositiveInt | None = None
     activation: Literal["gelu", "swiglu", "geglu", "relu"] = "gelu"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    positions: Literal["learned", "rotary", "relative"] = "learned"
+    positions: Literal["learned", "rotary", "relative", "alibi"] = "learned"
     biases: bool = True
     tied_embeddings: bool = True
     mixture_of_experts: MixtureOfExperts | None = None
     latent_attention: LatentAttention | None = None
+    parallel_block: bool = False
+    sliding_window: PositiveInt | None = None
+    full_attention_layers: NonNegativeInt = 0
+    extra_layer_parameters: int = 0
+    extra_parameters: int = 0
+    approximations: tuple[str, ...] = ()
     source: str | None = None
 
     @model_validator(mode="before")
@@ -181,6 +200,11 @@ class Workload(Spec):
             )
         if (self.family == Family.T5) != (self.decoder_layers is not None):
             raise ValueError("decoder_layers is for family t5, and t5 needs it")
+        if self.mixture_of_experts and (self.mixture_of_experts.moe_layers or 0) > self.layers:
+            raise ValueError(
+                f"mixture_of_experts.moe_layers {self.mixture_of_experts.moe_layers} can't exceed the "
+                f"{self.layers} layers"
+            )
         return self
 
     @property
@@ -192,6 +216,14 @@ class Workload(Spec):
     def ffn(self) -> int:
         """Width of the MLP."""
         return self.ffn_hidden or 4 * self.hidden
+
+    @property
+    def dense_mlp_layers(self) -> int:
+        """Number of layers with one MLP of width `ffn` in a model with experts. 0 without experts."""
+        moe = self.mixture_of_experts
+        if moe is None:
+            return 0
+        return min(moe.dense_layers, self.layers) if moe.moe_layers is None else self.layers - moe.moe_layers
 
     @property
     def gated(self) -> bool:

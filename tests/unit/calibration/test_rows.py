@@ -46,7 +46,7 @@ def test_any_other_column_may_be_empty(empty: set[str]) -> None:
     [
         ({"n_layers": ""}, "n_layers is empty"),
         ({"hidden": ""}, "hidden is empty"),
-        ({"gpu": "TPU v4"}, "unknown gpu"),
+        ({"gpu": "Abacus v4"}, "unknown gpu"),
         ({"gpu": ""}, "gpu is empty"),
         ({"tp": "three"}, "tp is not a number"),
         ({"tp": "-2"}, "can't be"),

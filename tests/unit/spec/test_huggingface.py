@@ -11,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.published_models import CONFIGURATIONS, COUNTED, PUBLISHED
 from wirecost.errors import SpecError
+from wirecost.prediction.job import JobOptions, setup_of
+from wirecost.prediction.predict import predict
 from wirecost.spec import Study, Workload, load_spec, parse_yaml, validate
-from wirecost.spec.huggingface import TYPES, imported
+from wirecost.spec.huggingface import REFUSED, TYPES, imported
 from wirecost.spec.parameters import count
 
 LLAMA = {
@@ -72,173 +75,6 @@ DEEPSEEK_V2 = {
     "topk_group": 3,
     "routed_scaling_factor": 16.0,
 }
-# The dimensions of published checkpoints and the parameters that they hold.
-PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
-    "gpt2-medium": (
-        {
-            "model_type": "gpt2",
-            "n_layer": 24,
-            "n_embd": 1024,
-            "n_head": 16,
-            "n_ctx": 1024,
-            "n_positions": 1024,
-            "vocab_size": 50257,
-            "activation_function": "gelu_new",
-            "n_inner": None,
-        },
-        354_823_168,
-    ),
-    "pythia-12b": (
-        {
-            "model_type": "gpt_neox",
-            "hidden_size": 5120,
-            "intermediate_size": 20480,
-            "num_hidden_layers": 36,
-            "num_attention_heads": 40,
-            "vocab_size": 50688,
-            "max_position_embeddings": 2048,
-            "hidden_act": "gelu",
-            "tie_word_embeddings": False,
-        },
-        11_846_072_320,
-    ),
-    "llama-3-8b": (LLAMA, 8_030_261_248),
-    "mistral-7b": (
-        {**LLAMA, "model_type": "mistral", "vocab_size": 32000, "max_position_embeddings": 32768},
-        7_241_732_096,
-    ),
-    "mixtral-8x7b": (
-        {
-            **LLAMA,
-            "model_type": "mixtral",
-            "vocab_size": 32000,
-            "num_local_experts": 8,
-            "num_experts_per_tok": 2,
-        },
-        46_702_792_704,
-    ),
-    "qwen2-7b": (
-        {
-            **LLAMA,
-            "model_type": "qwen2",
-            "hidden_size": 3584,
-            "intermediate_size": 18944,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 28,
-            "num_key_value_heads": 4,
-            "vocab_size": 152064,
-        },
-        7_615_616_512,
-    ),
-    "qwen3-8b": (
-        {
-            **LLAMA,
-            "model_type": "qwen3",
-            "intermediate_size": 12288,
-            "num_hidden_layers": 36,
-            "head_dim": 128,
-            "vocab_size": 151936,
-            "attention_bias": False,
-        },
-        8_190_735_360,
-    ),
-    "qwen3-30b-a3b": (
-        {
-            **LLAMA,
-            "model_type": "qwen3_moe",
-            "hidden_size": 2048,
-            "intermediate_size": 6144,
-            "num_hidden_layers": 48,
-            "num_key_value_heads": 4,
-            "head_dim": 128,
-            "vocab_size": 151936,
-            "num_experts": 128,
-            "num_experts_per_tok": 8,
-            "moe_intermediate_size": 768,
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-        },
-        30_532_122_624,
-    ),
-    "deepseek-moe-16b": (DEEPSEEK, 16_375_728_128),
-    "deepseek-v2-lite": (
-        {
-            **DEEPSEEK,
-            "model_type": "deepseek_v2",
-            "num_hidden_layers": 27,
-            **LATENT,
-            "topk_method": "greedy",
-            "n_group": 1,
-            "topk_group": 1,
-        },
-        15_706_484_224,
-    ),
-    "deepseek-v2": (DEEPSEEK_V2, 235_741_434_880),
-    "deepseek-v3": (
-        {
-            **DEEPSEEK_V2,
-            "model_type": "deepseek_v3",
-            "hidden_size": 7168,
-            "intermediate_size": 18432,
-            "moe_intermediate_size": 2048,
-            "num_hidden_layers": 61,
-            "n_routed_experts": 256,
-            "n_shared_experts": 1,
-            "num_experts_per_tok": 8,
-            "first_k_dense_replace": 3,
-            "vocab_size": 129280,
-            "topk_method": "noaux_tc",
-            "topk_group": 4,
-            "scoring_func": "sigmoid",
-        },
-        671_026_404_352,
-    ),
-    "bert-large-uncased": (
-        {
-            "model_type": "bert",
-            "hidden_size": 1024,
-            "intermediate_size": 4096,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "vocab_size": 30522,
-            "max_position_embeddings": 512,
-            "hidden_act": "gelu",
-            "type_vocab_size": 2,
-            "position_embedding_type": "absolute",
-        },
-        336_226_108,
-    ),
-    "t5-large": (
-        {
-            "model_type": "t5",
-            "d_model": 1024,
-            "d_ff": 4096,
-            "d_kv": 64,
-            "num_heads": 16,
-            "num_layers": 24,
-            "n_positions": 512,
-            "vocab_size": 32128,
-            "relative_attention_num_buckets": 32,
-            "is_encoder_decoder": True,
-        },
-        737_668_096,
-    ),
-    "t5-v1_1-large": (
-        {
-            "model_type": "t5",
-            "d_model": 1024,
-            "d_ff": 2816,
-            "d_kv": 64,
-            "num_heads": 16,
-            "num_layers": 24,
-            "num_decoder_layers": 24,
-            "vocab_size": 32128,
-            "feed_forward_proj": "gated-gelu",
-            "tie_word_embeddings": False,
-        },
-        783_150_080,
-    ),
-}
 
 
 def write(folder: Path, data: object, name: str = "config.json") -> Path:
@@ -248,17 +84,187 @@ def write(folder: Path, data: object, name: str = "config.json") -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_published_configurations_have_the_published_parameters(name: str, tmp_path: Path) -> None:
-    data, parameters = PUBLISHED[name]
-    path = write(tmp_path / name, data)
+    path = write(tmp_path / name, CONFIGURATIONS[name])
     workload = validate(Workload, imported(str(path)), "w")
     assert workload.name == name
-    assert count(workload).total == pytest.approx(parameters, rel=2e-4)
+    # Corrections of a router's scores are no parameters that a count of dimensions has.
+    assert count(workload).total == pytest.approx({**COUNTED, **PUBLISHED}[name], rel=1e-7)
 
 
 def test_every_model_type_has_a_published_case() -> None:
-    assert {data["model_type"] for data, _ in PUBLISHED.values()} == set(TYPES)
+    assert {data["model_type"] for data in CONFIGURATIONS.values()} == set(TYPES)
+    assert set(COUNTED) | set(PUBLISHED) == set(CONFIGURATIONS)
+    assert not set(REFUSED) & set(TYPES)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_published_configurations_are_predicted(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, CONFIGURATIONS[name])
+    breakdown = predict(setup_of(str(path), {"cluster": "dgx-h100", "gpus": 64, "global_batch": 64})).breakdown
+    assert breakdown.iterations[0].parts.window_ns > 0
+    assert breakdown.interval is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mistral-7b", "a sliding window of 4096 tokens in 32 of 32 layers"),
+        ("gpt-oss-20b", "a sliding window of 128 tokens in 12 of 24 layers"),
+        ("gpt-oss-20b", "attention sinks"),
+        ("gemma-3-1b", "a sliding window of 512 tokens in 22 of 26 layers"),
+        ("gemma-2-9b", "soft caps"),
+        ("modernbert-base", "a sliding window of 128 tokens in 14 of 22 layers"),
+        ("deepseek-v3", "multi-token prediction: num_nextn_predict_layers 1"),
+        ("deepseek-v2-lite", "latent attention"),
+        ("command-r", "attention and MLP of a layer read the same input"),
+        ("falcon-7b", "attention and MLP of a layer read the same input"),
+        ("bloom-176b", "ALiBi"),
+        ("llama-4-maverick", "24 of 48 layers have experts"),
+        ("deberta-v3-base", "disentangled attention"),
+        ("electra-small", "embeddings are 128 wide"),
+        ("granite-3.0-8b", "scalar factors"),
+    ],
+)
+def test_what_changes_the_numbers_and_is_not_in_the_formulas_is_named(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / name, CONFIGURATIONS[name])
+    job: JobOptions = {"cluster": "dgx-h100", "gpus": 64, "sequence_length": 8192}
+    texts = [
+        d.message
+        for d in predict(setup_of(str(path), job)).breakdown.diagnostics
+        if d.code == "model_approximated"
+    ]
+    assert any(message in text for text in texts), texts
+
+
+@pytest.mark.parametrize("name", ["llama-2-7b", "qwen2-7b", "mixtral-8x7b", "opt-125m", "bert-large", "t5-large"])
+def test_what_the_formulas_have_is_no_approximation(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / name, CONFIGURATIONS[name])
+    breakdown = predict(setup_of(str(path), {"cluster": "dgx-h100", "gpus": 64})).breakdown
+    assert "model_approximated" not in {d.code for d in breakdown.diagnostics}
+
+
+def test_a_window_that_no_sequence_leaves_changes_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "m", CONFIGURATIONS["mistral-7b"])
+    job: JobOptions = {"cluster": "dgx-h100", "gpus": 64, "sequence_length": 4096}
+    breakdown = predict(setup_of(str(path), job)).breakdown
+    assert "model_approximated" not in {d.code for d in breakdown.diagnostics}
+
+
+def test_only_layers_with_experts_have_them(tmp_path: Path) -> None:
+    workload = load_spec("workload", str(write(tmp_path / "m", CONFIGURATIONS["llama-4-maverick"])))
+    assert workload.mixture_of_experts.moe_layers == 24
+    parts = count(workload)
+    expert = 3 * 5120 * 8192
+    assert parts.experts_of_layer == 128 * expert // 2
+    assert parts.layer == pytest.approx((129 * expert + 3 * 5120 * 16384) / 2, rel=0.02)
+    assert 0 <= parts.other - 5120 - parts.embedding < 48
+
+
+NESTED: dict[str, tuple[dict[str, Any], int]] = {
+    # Text parts leave out values that are defaults of their class.
+    "gemma-3-4b": (
+        {
+            "model_type": "gemma3",
+            "text_config": {
+                "model_type": "gemma3_text",
+                "hidden_size": 2560,
+                "intermediate_size": 10240,
+                "num_hidden_layers": 34,
+                "sliding_window": 1024,
+            },
+            "vision_config": {"hidden_size": 1152},
+        },
+        3_880_263_168,
+    ),
+    "llava-1.5-7b": (
+        {
+            "model_type": "llava",
+            "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064},
+            "vision_config": {},
+        },
+        6_738_939_904,
+    ),
+    "llama-4-scout": (
+        {"model_type": "llama4", "text_config": CONFIGURATIONS["llama-4-scout"], "vision_config": {}},
+        107_769_861_120,
+    ),
+    "qwen2.5-vl-7b": (
+        {**CONFIGURATIONS["qwen2-7b"], "model_type": "qwen2_5_vl", "vision_config": {"depth": 32}},
+        7_615_616_512,
+    ),
+    "internvl": ({"model_type": "internvl_chat", "llm_config": CONFIGURATIONS["internlm2-7b"]}, 7_737_708_544),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_the_text_part_of_a_multimodal_model_is_read_and_named(name: str, tmp_path: Path) -> None:
+    data, parameters = NESTED[name]
+    workload = load_spec("workload", str(write(tmp_path / name, data)))
+    assert count(workload).total == parameters
+    assert f"only the text part of {data['model_type']} is counted" in workload.approximations[-1]
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_models_that_no_workload_describes_are_refused_by_name(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=f"model_type '{kind}' can't be described: ..."):
+        load_spec("workload", str(write(tmp_path, {**LLAMA, "model_type": kind})))
+
+
+def in_cache(home: Path, commit: str, data: object, *, reference: str | None = "main") -> None:
+    folder = home / "hub" / "models--org--Some-Model_1.5"
+    (folder / "snapshots" / commit).mkdir(parents=True)
+    (folder / "snapshots" / commit / "config.json").write_text(json.dumps(data))
+    if reference is not None:
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / reference).write_text(commit)
+
+
+def test_models_of_the_local_cache_are_read_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    in_cache(tmp_path, "aaaa", LLAMA)
+    in_cache(tmp_path, "bbbb", {**LLAMA, "num_hidden_layers": 2}, reference="v2")
+    workload = load_spec("workload", "hf://org/Some-Model_1.5")
+    assert (workload.name, workload.layers) == ("Some-Model_1.5", 32)
+    for revision in ("v2", "bbbb"):
+        assert load_spec("workload", f"hf://org/Some-Model_1.5@{revision}").layers == 2
+    changed = imported({"config": "hf://org/Some-Model_1.5", "sequence_length": 512})
+    assert changed is not None
+    assert changed["sequence_length"] == 512
+    (tmp_path / "hub" / "models--org--Some-Model_1.5" / "refs" / "main").unlink()
+    os.utime(tmp_path / "hub" / "models--org--Some-Model_1.5" / "snapshots" / "aaaa" / "config.json", (0, 0))
+    assert load_spec("workload", "hf://org/Some-Model_1.5").layers == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (
+            "hf://org/none",
+            "no config.json of this model in the local Hugging Face cache .*hf download org/none con",
+        ),
+        ("hf://org/none@v1", "hf download org/none config.json --revision v1"),
+        ("hf://none", "should be hf://ORG/NAME or hf://ORG/NAME@REVISION"),
+        ("hf://../../etc", "should be hf://ORG/NAME"),
+        ("hf://org/..", "should be hf://ORG/NAME"),
+        ("hf://org/a/b", "should be hf://ORG/NAME"),
+        ("hf://org/name@../../x", "should be hf://ORG/NAME"),
+        ("hf://" + "a" * 5000 + "/b", "should be hf://ORG/NAME"),
+        ("hf://o\n/b", "should be hf://ORG/NAME"),
+    ],
+)
+def test_models_that_are_not_in_the_cache(
+    address: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with pytest.raises(SpecError, match=message) as refusal:
+        load_spec("workload", address)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_study_and_a_prediction_read_the_same(tmp_path: Path) -> None:
@@ -281,8 +287,8 @@ scaling: [{{kind: strong, global_batch: 16}}]
     ("changes", "message"),
     [
         (
-            {"model_type": "rwkv"},
-            "unknown model_type 'rwkv'; allowed: bert, deepseek, deepseek_v2, deepseek_v3, gpt2, ",
+            {"model_type": "perceptron"},
+            "unknown model_type 'perceptron'; allowed: Yi, arcee, baichuan, bert, ",
         ),
         ({"model_type": "lama"}, "unknown model_type 'lama' (did you mean 'llama'?)"),
         ({"model_type": None}, "model_type: is missing, so this isn't a Hugging Face model configuration"),
@@ -295,7 +301,21 @@ scaling: [{{kind: strong, global_batch: 16}}]
         ({"num_hidden_layers": -1}, "num_hidden_layers: should be a whole number"),
         ({"vocab_size": {"a\n": 1}}, "vocab_size: should be a whole number"),
         ({"hidden_act": "relu"}, "hidden_act: 'relu' can't be described; only 'silu' or 'swish'"),
-        ({"attention_bias": 1}, "attention_bias: 1 can't be described; only false"),
+        ({"attention_bias": 1}, "attention_bias: should be true or false, not 1"),
+        ({"model_type": "llava", "text_config": [1]}, "text_config: should be a mapping, not [1]"),
+        (
+            {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": -1}},
+            "text_config.vocab_size: should be a whole number",
+        ),
+        ({"model_type": "llava", "text_config": {"model_type": "mamba"}}, "model_type 'mamba' can't be described"),
+        ({**CONFIGURATIONS["mpt-7b"], "attn_config": 1}, "attn_config: should be a mapping, not 1"),
+        (
+            {**CONFIGURATIONS["mpt-7b"], "expansion_ratio": 0.3},
+            "expansion_ratio: 0.3 times d_model 4096 is no whole",
+        ),
+        ({**CONFIGURATIONS["qwen3-30b-a3b"], "decoder_sparse_step": 50}, "no layer has experts"),
+        ({**CONFIGURATIONS["qwen-7b"], "intermediate_size": 3}, "intermediate_size: 3 should be even"),
+        ({**CONFIGURATIONS["gpt-oss-20b"], "layer_types": "all"}, "layer_types: should be a list, not 'all'"),
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings: should be true or false, not 'no'"),
         ({"num_attention_heads": 31}, "hidden 4096 does not divide over 31 heads"),
         ({"num_key_value_heads": 7}, "heads 32 must be a multiple of kv_heads 7"),
@@ -368,7 +388,7 @@ values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 def test_whatever_stands_there_it_is_a_workload_or_one_line(
     kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    known = next(published for published, _ in PUBLISHED.values() if published["model_type"] == kind)
+    known = next(published for published in CONFIGURATIONS.values() if published["model_type"] == kind)
     changed = data.draw(st.dictionaries(st.sampled_from(sorted(set(known) - {"model_type"})), values, max_size=3))
     path = write(tmp_path_factory.getbasetemp() / "fuzz", {**known, **changed})
     try:

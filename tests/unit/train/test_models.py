@@ -31,10 +31,15 @@ def test_the_model_that_is_trained_has_the_parameters_that_are_predicted() -> No
     trained = 0
     for name in names("workload"):
         workload = Workload(**named("workload", name))
+        if workload.mixture_of_experts and workload.mixture_of_experts.moe_layers:
+            assert check_workload(workload), name
+            continue
         few = {"layers": 2, "decoder_layers": workload.decoder_layers and 3}
         workload = Workload(**{**workload.model_dump(), **few})
         if check_workload(workload) is None:
-            assert built(workload) == count(workload).total, name
+            # The engine leaves out what no other key describes, as biases of queries and norms of heads.
+            others = workload.layers * workload.extra_layer_parameters + workload.extra_parameters
+            assert built(workload) + others == count(workload).total, name
             trained += 1
     assert trained >= 40
 

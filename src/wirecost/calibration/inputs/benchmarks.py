@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number
-from wirecost.calibration.inputs.row_machine import INTER_LINKS, INTRA_DEFAULT, INTRA_LINKS, find_gpu, link_named
+from wirecost.calibration.inputs.row_machine import INTER_LINKS, INTRA_LINKS, find_gpu, link_named, usual_link
 from wirecost.calibration.inputs.table import Setting, identity
 from wirecost.collectives.efficiency import efficiency, fit_rows
 from wirecost.collectives.readers.base import MAX_RANKS, check_rows
@@ -151,7 +151,7 @@ def _link(row: Mapping[str, str | None], kind: str, device: GPU, cluster: Cluste
     known = INTER_LINKS if kind == "inter" else INTRA_LINKS
     name = next((preset for word, preset in known if word in text), None)
     if name is None and kind == "intra" and ("nvlink" in text or "nvswitch" in text):
-        name = INTRA_DEFAULT[device.architecture]
+        name = usual_link(device, "intra")
     if name is not None:
         return link_named(name)
     if cluster is None:

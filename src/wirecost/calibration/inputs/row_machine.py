@@ -13,7 +13,7 @@ from wirecost.calibration.properties import Parts
 from wirecost.costmodel.inputs import Machine
 from wirecost.costmodel.machine import Formats, Node, build
 from wirecost.spec import GPU, Link, MatrixPrecision, Stack, gpu, load_spec, stack_named
-from wirecost.spec.presets import named, names
+from wirecost.spec.presets import named, names, preset_name
 
 INTRA_LINKS = (
     ("nvlink5", "nvlink5"),
@@ -117,7 +117,7 @@ def _intra(row: Mapping[str, str | None], device: GPU, world: int, assumed: dict
     text = (row.get("intra_link") or "").lower()
     link = next((preset for word, preset in INTRA_LINKS if word in text), None)
     if link is None:
-        link = INTRA_DEFAULT[device.architecture]
+        link = usual_link(device, "intra")
         if world > 1:
             assumed["intra_link"] = link
     return link, (number(row, "intra_gbytes_s_per_gpu_uni") or 0) * 1e9 or link_named(link).rate / 8
@@ -131,7 +131,7 @@ def _inter(
     text = (row.get("inter_link") or "").lower()
     link = next((preset for word, preset in INTER_LINKS if word in text), None)
     if link is None:
-        link = INTER_DEFAULT[device.architecture]
+        link = usual_link(device, "inter")
         if world > per_node:
             assumed["inter_link"] = link
     node_Bps = (number(row, "inter_gbit_s_per_node") or 0) * 1e9 / 8
@@ -143,22 +143,37 @@ def _inter(
     return link, node_Bps
 
 
+def usual_link(device: GPU, kind: str) -> str:
+    """Returns the preset of the link that rows mean if they name none. `kind` is `intra` or `inter`.
+
+    Raises:
+        CannotExpressError: for a GPU that states no usual link.
+    """
+    own = device.usual_intra_link if kind == "intra" else device.usual_inter_link
+    link = own or (INTRA_DEFAULT if kind == "intra" else INTER_DEFAULT).get(device.architecture)
+    if link is None:
+        raise CannotExpressError(f"{kind}_link is empty, and {device.name} has no usual one")
+    return link
+
+
+@lru_cache
 def find_gpu(name: str) -> GPU:
     """Returns a GPU by name, alias, or the longest alias inside a longer name ('NVIDIA H100 80GB HBM3')."""
     if not name.strip():
         raise CannotExpressError("gpu is empty")
-    try:
+    if preset_name("gpu", name.strip()) is not None:
         return gpu(name)
-    except ValueError:
-        pass
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower())
+    spelled = re.sub(r"[^a-z0-9]+", "-", name.lower())
     longest: tuple[int, str] | None = None
     for preset in names("gpu"):
         for alias in (preset, *named("gpu", preset).get("aliases", ())):
-            if alias.lower() in plain and (longest is None or len(alias) > longest[0]):
+            text = re.sub(r"[^a-z0-9]+", "-", alias.lower())
+            # "A10" isn't part of "A100", nor "T4" of "GT4".
+            inside = re.search(rf"(?:^|-|[0-9]x){re.escape(text)}(?![0-9])", spelled)
+            if inside and (longest is None or len(alias) > longest[0]):
                 longest = (len(alias), preset)
     if longest is None:
-        raise CannotExpressError(f"unknown gpu '{name[:60]}'")
+        raise CannotExpressError(f"unknown gpu '{name[:60]}'; `wirecost presets gpus` lists those that are known")
     return gpu(longest[1])
 
 

@@ -31,7 +31,12 @@ def _preset_for(row: Mapping[str, str | None], layers: int, hidden: int) -> Work
     if best is None:
         return None
     moe = best[1].get("mixture_of_experts")
-    fewer = {"mixture_of_experts": {**moe, "dense_layers": min(moe.get("dense_layers", 0), layers)}} if moe else {}
+    fewer = {}
+    if moe:
+        few = {"dense_layers": min(moe.get("dense_layers", 0), layers)}
+        if moe.get("moe_layers"):
+            few["moe_layers"] = min(moe["moe_layers"], layers)
+        fewer = {"mixture_of_experts": {**moe, **few}}
     return Workload.model_validate({**best[1], **fewer})
 
 

@@ -24,6 +24,12 @@ KINDS = (
         "calibrate the stack on runs nearer to this job",
     ),
     _kind(
+        "model_approximated",
+        Severity.WARNING,
+        "The model has a feature that changes the numbers and that the formulas don't describe, like a sliding "
+        "window or multi-token prediction. The message names it.",
+    ),
+    _kind(
         "not_benchmarked",
         Severity.WARNING,
         "The network was not benchmarked. Its nominal rate is used, less what the protocols add.",
@@ -48,6 +54,13 @@ KINDS = (
         Severity.WARNING,
         "The network link was never fitted to measurements. The interval is widened.",
         "calibrate it on a benchmark (wirecost bench, wirecost calibrate)",
+    ),
+    _kind(
+        "uncalibrated_plan",
+        Severity.WARNING,
+        "The plan has a strategy whose formulas were never compared with measurements of jobs. The interval is "
+        "widened.",
+        "measure one job with this strategy, and compare (wirecost validate)",
     ),
     _kind(
         "uncalibrated_stack",

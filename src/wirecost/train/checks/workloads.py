@@ -52,6 +52,21 @@ def _check_rotary(workload: Workload) -> str | None:
     return None
 
 
+def _check_attention(workload: Workload) -> str | None:
+    if workload.parallel_block:
+        return "parallel_block can't be trained here; leave it out"
+    window = workload.sliding_window
+    if window is not None and window < workload.sequence_length:
+        return (
+            f"a sliding_window of {window} tokens can't be trained here; leave it out, or set sequence_length to "
+            f"{window} at most"
+        )
+    moe = workload.mixture_of_experts
+    if moe is not None and moe.moe_layers is not None and moe.moe_layers != workload.layers - moe.dense_layers:
+        return "mixture_of_experts.moe_layers can't be trained here; only the first dense_layers have one MLP"
+    return None
+
+
 @dataclass(frozen=True)
 class Variant:
     """A model that the engine trains.
@@ -102,6 +117,8 @@ def check_workload(workload: Workload) -> str | None:
                 f"workload '{workload.name}': {key} can be trained in a Llama only (family gpt, activation "
                 "swiglu, norm rmsnorm, positions rotary, biases false)"
             )
+    if reason := _check_attention(workload):
+        return f"workload '{workload.name}': {reason}"
     if mismatches := _mismatches(workload, variant):
         key = mismatches[0]
         value, trained = getattr(workload, key), variant.needs[key]

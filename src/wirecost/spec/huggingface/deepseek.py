@@ -1,0 +1,112 @@
+"""DeepSeek, and models with its router or its latent attention."""
+
+from __future__ import annotations
+
+from wirecost.spec.huggingface.config import Config, Dimensions, extended, head_sizes, with_attention_biases
+from wirecost.spec.huggingface.llama_like import MULTIPLIERS, llama, llama_dimensions
+
+
+def deepseek(c: Config) -> Dimensions:
+    """Returns the dimensions of DeepSeek's mixture of experts with ordinary attention, as of DeepSeek-MoE-16B."""
+    third = c.kind in THIRD
+    scorings = ("sigmoid", "softmax") if third else ("softmax", "sigmoid")
+    c.only("moe_layer_freq", 1)
+    return {
+        **llama(c),
+        "mixture_of_experts": {
+            "experts": c.whole("n_routed_experts"),
+            "top_k": c.whole("num_experts_per_tok"),
+            "expert_ffn_hidden": c.whole("moe_intermediate_size"),
+            "shared_experts": c.count("n_shared_experts"),
+            "dense_layers": c.count("first_k_dense_replace"),
+            "scoring": c.only("scoring_func", *scorings),
+            "normalised": c.flag("norm_topk_prob", default=third),
+            "scaling": c.number("routed_scaling_factor", default=1.0),
+            "aux_loss": c.number("aux_loss_alpha", default=0.0 if third else 0.001),
+        },
+    }
+
+
+THIRD = ("deepseek_v3", "kimi_k2", "glm4_moe")
+"""Model types whose router is that of DeepSeek-V3."""
+
+
+LATENT_SHARING = 8
+"""Number of heads that share keys and values in the grouped attention that predictions take for latent attention.
+Its projections are of like size, as in the preset deepseek-v2."""
+
+
+def deepseek_v2(c: Config) -> Dimensions:
+    """Returns the dimensions of DeepSeek-V2 and V3, whose experts are in groups and whose attention is latent."""
+    dimensions = deepseek(c)
+    methods = ["greedy", "group_limited_greedy", "noaux_tc"]
+    if c.kind in THIRD:
+        methods.reverse()
+    if c.only("topk_method", *methods) != "greedy":
+        groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
+        dimensions["mixture_of_experts"] |= groups
+    return with_predicted_tokens(c, with_latent_attention(c, dimensions))
+
+
+def with_latent_attention(c: Config, dimensions: Dimensions) -> Dimensions:
+    """Returns dimensions with the latent attention of a configuration."""
+    value, heads = c.whole("v_head_dim"), c.whole("num_attention_heads")
+    return {
+        **dimensions,
+        "kv_heads": heads // LATENT_SHARING if heads % LATENT_SHARING == 0 else None,
+        "head_dim": value,
+        "latent_attention": {
+            "kv_rank": c.whole("kv_lora_rank"),
+            "q_rank": c.optional("q_lora_rank"),
+            "nope_head_dim": c.whole("qk_nope_head_dim"),
+            "rope_head_dim": c.whole("qk_rope_head_dim"),
+            "value_head_dim": value,
+        },
+    }
+
+
+def with_predicted_tokens(c: Config, dimensions: Dimensions) -> Dimensions:
+    """Returns dimensions with a note if the model predicts further tokens."""
+    modules = c.count("num_nextn_predict_layers")
+    if not modules:
+        return dimensions
+    note = (
+        f"multi-token prediction: num_nextn_predict_layers {modules} further layers and their losses are not "
+        "counted"
+    )
+    return extended(dimensions, notes=(note,))
+
+
+def minicpm3(c: Config) -> Dimensions:
+    """Returns the dimensions of MiniCPM 3, a dense model with latent attention."""
+    hidden, heads = c.whole("hidden_size"), c.whole("num_attention_heads")
+    tied = c.flag("tie_word_embeddings", default=True)
+    data = {"v_head_dim": hidden // heads, **c.data, "tie_word_embeddings": tied}
+    whole = Config(data)
+    dense = {**llama_dimensions(whole), "kv_heads": None}
+    return extended(with_latent_attention(whole, dense), notes=(MULTIPLIERS,))
+
+
+def glm4_moe(c: Config) -> Dimensions:
+    """Returns the dimensions of GLM-4.5, whose router is that of DeepSeek-V3."""
+    data = {**c.data, "attention_bias": False}
+    dimensions = deepseek(Config(data))
+    groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
+    dimensions["mixture_of_experts"] |= groups
+    if c.flag("attention_bias", default=False):
+        dimensions = with_attention_biases(dimensions, output=False)
+    if c.flag("use_qk_norm", default=False):
+        dimensions = extended(dimensions, layer=2 * head_sizes(dimensions)[0])
+    # Scores are corrected by a bias of each expert, which is no parameter that is trained.
+    return with_predicted_tokens(c, dimensions)
+
+
+TYPES = {
+    "deepseek": deepseek,
+    "deepseek_v2": deepseek_v2,
+    "deepseek_v3": deepseek_v2,
+    "glm4_moe": glm4_moe,
+    "kimi_k2": deepseek_v2,
+    "minicpm3": minicpm3,
+}
+"""Reader of each model type."""

@@ -1,0 +1,47 @@
+"""Model types that a workload can't describe, each with the reason."""
+
+from __future__ import annotations
+
+_STATE_SPACE = "layers of state-space models have no attention that the formulas describe"
+_LINEAR = "layers with linear attention are not described by the formulas"
+_RECURRENT = "recurrent layers are not described by the formulas"
+_SHARED = "all layers share one set of parameters"
+_NOT_TEXT = "it is no language model"
+
+REFUSED = {
+    "albert": _SHARED,
+    "bamba": _STATE_SPACE,
+    "clip": _NOT_TEXT,
+    "deci": "its layers differ from each other",
+    "falcon_h1": _STATE_SPACE,
+    "falcon_mamba": _STATE_SPACE,
+    "gemma3n": "its embeddings of each layer and nested MLPs are not described by the formulas",
+    "gemma3n_text": "its embeddings of each layer and nested MLPs are not described by the formulas",
+    "granitemoehybrid": _STATE_SPACE,
+    "hyena": "layers of long convolutions are not described by the formulas",
+    "jamba": _STATE_SPACE,
+    "lfm2": "layers of short convolutions are not described by the formulas",
+    "mamba": _STATE_SPACE,
+    "mamba2": _STATE_SPACE,
+    "minimax": _LINEAR,
+    "mllama": "layers of cross attention to images are not described by the formulas",
+    "mllama_text_model": "layers of cross attention to images are not described by the formulas",
+    "nemotron-nas": "its layers differ from each other",
+    "nemotron_h": _STATE_SPACE,
+    "openelm": "its layers differ from each other",
+    "qwen3_next": _LINEAR,
+    "recurrent_gemma": _RECURRENT,
+    "reformer": "layers with attention by hashing are not described by the formulas",
+    "rwkv": _RECURRENT,
+    "rwkv5": _RECURRENT,
+    "rwkv6": _RECURRENT,
+    "rwkv6qwen2": _RECURRENT,
+    "rwkv7": _RECURRENT,
+    "vit": _NOT_TEXT,
+    "wav2vec2": _NOT_TEXT,
+    "whisper": _NOT_TEXT,
+    "xlstm": _RECURRENT,
+    "zamba": _STATE_SPACE,
+    "zamba2": _STATE_SPACE,
+}
+"""Reason by model type."""
