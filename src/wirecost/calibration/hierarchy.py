@@ -1,0 +1,188 @@
+"""Fits stacks, GPUs and links of many sources together, with priors that they share.
+
+A property of a stack is the mean over the stacks of its kind (with fused or unfused attention) times the stack's own
+deviation, and both are fitted. So are the properties of GPUs (with the mean of their architecture) and links. Such a
+model is called hierarchical or multilevel (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, chapter 5). A
+stack without a row gets the mean, and the spread between stacks as its uncertainty. The fit is the most probable
+value of all properties; their standard deviations are those of the linearised problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from wirecost.calibration.inputs.evaluate import Group, grouped, with_choices
+from wirecost.calibration.inputs.rows import TableRow
+from wirecost.calibration.levels import Level, levels_of, value_at
+from wirecost.calibration.properties import Values
+from wirecost.calibration.solver import Array
+
+ROW_NOISE = 0.04
+"""Standard deviation of log(measured / predicted) of one row, given the properties."""
+FULL_ROWS = 12
+"""Number of rows with which a source has its full weight. More rows of a source share that weight, because they
+repeat what its cluster and software have in common."""
+ROBUST = 2.0
+STEP = 1e-3
+ROUNDS = 25
+
+
+@dataclass
+class Posterior:
+    """The result of a fit. `x` and `sd` are the deviations of all levels in standard scale (log or logit) and their
+    standard deviations. `values` and `uncertainty` are those of the properties of named stacks, GPUs and links.
+    """
+
+    levels: list[Level]
+    x: Array
+    covariance: Array
+    cost: float
+    values: Values = field(default_factory=dict)
+    uncertainty: Values = field(default_factory=dict)
+
+
+class Sources:
+    """Rows of several sources. `labels` name each row's source."""
+
+    def __init__(self, rows: Sequence[TableRow], labels: Sequence[str]) -> None:
+        self.rows = with_choices(rows, {})
+        self.labels = np.array(labels)
+        self.measured = np.array([float(row.measured or np.nan) for row in self.rows])
+        self.groups = grouped(self.rows)
+
+    def weights(self, keep: Array) -> Array:
+        """Returns 1 / noise of each row, 0 for the rows that are not kept."""
+        scale = np.zeros(len(self.labels))
+        for label in np.unique(self.labels[keep]):
+            mask = (self.labels == label) & keep
+            scale[mask] = 1 / (ROW_NOISE * np.sqrt(max(1.0, mask.sum() / FULL_ROWS)))
+        return scale
+
+
+class Problem:
+    """The rows of `sources` that are kept, as a least-squares problem over the levels."""
+
+    def __init__(self, sources: Sources, keep: Array) -> None:
+        self.sources, self.keep = sources, keep
+        self.scale = sources.weights(keep)
+        self.levels = levels_of([sources.rows[i].parts for i in range(len(sources.rows))])
+        self.groups = [g for g in sources.groups if keep[g.members].any()]
+        self.names = [_names_of(g) for g in sources.groups]
+        # Levels that a group's machine depends on.
+        self.touched = [
+            [i for i, level in enumerate(self.levels) if any(level.touches(owner) for owner in _names_of(g))]
+            for g in self.groups
+        ]
+
+    def values(self, x: Array, group: Group) -> Values:
+        """Returns the properties of a group's parts at deviations `x`."""
+        return values_of(self.levels, x, _names_of(group))
+
+    def group_errors(self, group: Group, x: Array) -> Array:
+        """Returns the weighted errors of the group's rows."""
+        predicted = np.broadcast_to(group.iterate(self.values(x, group)).total_s, len(group.members))
+        errors = np.log(predicted / self.sources.measured[group.members]) * self.scale[group.members]
+        z = errors / ROBUST
+        return np.sign(z) * ROBUST * np.sqrt(2 * (np.sqrt(1 + z**2) - 1))
+
+    def linearised(self, x: Array) -> tuple[Array, Array]:
+        """Returns errors and Jacobian at `x`."""
+        errors, rows = [], []
+        for group, touched in zip(self.groups, self.touched, strict=True):
+            base = self.group_errors(group, x)
+            block = np.zeros((len(base), len(x)))
+            for i in touched:
+                moved = x.copy()
+                moved[i] += STEP
+                block[:, i] = (self.group_errors(group, moved) - base) / STEP
+            errors.append(base)
+            rows.append(block)
+        return np.concatenate(errors), np.concatenate(rows)
+
+    def cost(self, x: Array, sd: Array) -> float:
+        """Returns half the sum of squares, prior included."""
+        total = sum(float(np.sum(self.group_errors(g, x) ** 2)) for g in self.groups)
+        return 0.5 * (total + float(np.sum((x / sd) ** 2)))
+
+
+def _names_of(group: Group) -> tuple[tuple[str, str, str], ...]:
+    parts = group.parts
+    kind = parts.stack.attention.kind
+    return (
+        ("stack", parts.stack.name, kind),
+        ("gpu", parts.gpu.name, parts.gpu.architecture),
+        ("link", parts.intra.name, "intra"),
+        ("link", parts.inter.name, "inter"),
+    )
+
+
+def values_of(levels: Sequence[Level], x: Array, owners: Sequence[tuple[str, str, str]]) -> Values:
+    """Returns the properties of named owners (kind, name, class) at deviations `x`."""
+    sums: dict[tuple[str, str], float] = {}
+    entries = {}
+    for level, deviation in zip(levels, x, strict=True):
+        for owner in owners:
+            if level.touches(owner):
+                name = f"{owner[0]} {owner[1]} {level.key}"
+                sums[(name, level.key)] = sums.get((name, level.key), 0.0) + float(deviation)
+                entries[name] = level
+    return {name: value_at(entries[name], total) for (name, _), total in sums.items()}
+
+
+def fit_sources(sources: Sources, keep: Array | None = None, start: Array | None = None) -> Posterior:
+    """Returns the most probable properties given the rows that are kept (Levenberg-Marquardt)."""
+    keep = np.ones(len(sources.rows), dtype=bool) if keep is None else keep
+    problem = Problem(sources, keep)
+    levels = problem.levels
+    sd = np.array([level.sd for level in levels])
+    x = np.zeros(len(levels)) if start is None else start.copy()
+    damping, cost = 1e-2, problem.cost(x, sd)
+    hessian = np.diag(1 / sd**2)
+    for _ in range(ROUNDS):
+        errors, jacobian = problem.linearised(x)
+        hessian = jacobian.T @ jacobian + np.diag(1 / sd**2)
+        gradient = jacobian.T @ errors + x / sd**2
+        before = cost
+        for _ in range(8):
+            step = -np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), gradient)
+            trial = x + np.clip(step, -1.5 * sd, 1.5 * sd)
+            trial_cost = problem.cost(trial, sd)
+            if trial_cost < cost:
+                x, cost, damping = trial, trial_cost, max(damping / 5, 1e-7)
+                break
+            damping *= 6
+        if before - cost < 0.02:
+            break
+    return Posterior(levels, x, np.linalg.inv(hessian), cost)
+
+
+def predict(sources: Sources, posterior: Posterior, mask: Array) -> tuple[Array, Array]:
+    """Returns log(predicted / measured) of the rows of `mask`, and the standard deviation of log(predicted) that
+    the properties' uncertainty causes."""
+    errors = np.full(len(sources.rows), np.nan)
+    spread = np.full(len(sources.rows), np.nan)
+    for group in sources.groups:
+        own = mask[group.members]
+        if not own.any():
+            continue
+        owners = _names_of(group)
+
+        def logs(x: Array, group: Group = group, owners=owners) -> Array:
+            values = values_of(posterior.levels, x, owners)
+            return np.log(np.broadcast_to(group.iterate(values).total_s, len(group.members)))
+
+        base = logs(posterior.x)
+        touched = [i for i, lv in enumerate(posterior.levels) if any(lv.touches(o) for o in owners)]
+        block = np.zeros((len(base), len(touched)))
+        for k, i in enumerate(touched):
+            moved = posterior.x.copy()
+            moved[i] += STEP
+            block[:, k] = (logs(moved) - base) / STEP
+        covariance = posterior.covariance[np.ix_(touched, touched)]
+        members = group.members[own]
+        errors[members] = (base - np.log(sources.measured[group.members]))[own]
+        spread[members] = np.sqrt(np.einsum("ij,jk,ik->i", block, covariance, block))[own]
+    return errors[mask], spread[mask]
