@@ -16,7 +16,7 @@ import numpy as np
 
 from wirecost.calibration.inputs.evaluate import Group, grouped, with_choices
 from wirecost.calibration.inputs.rows import TableRow
-from wirecost.calibration.levels import Level, levels_of, value_at
+from wirecost.calibration.levels import Level, Shared, levels_of, value_at
 from wirecost.calibration.properties import Values
 from wirecost.calibration.solver import Array
 
@@ -70,20 +70,12 @@ class Problem:
         self.scale = sources.weights(keep)
         self.levels = levels_of([sources.rows[i].parts for i in range(len(sources.rows))])
         self.groups = [g for g in sources.groups if keep[g.members].any()]
-        self.names = [_names_of(g) for g in sources.groups]
-        # Levels that a group's machine depends on.
-        self.touched = [
-            [i for i, level in enumerate(self.levels) if any(level.touches(owner) for owner in _names_of(g))]
-            for g in self.groups
-        ]
-
-    def values(self, x: Array, group: Group) -> Values:
-        """Returns the properties of a group's parts at deviations `x`."""
-        return values_of(self.levels, x, _names_of(group))
+        self.terms = {id(g): terms_of(self.levels, _names_of(g)) for g in self.groups}
 
     def group_errors(self, group: Group, x: Array) -> Array:
         """Returns the weighted errors of the group's rows."""
-        predicted = np.broadcast_to(group.iterate(self.values(x, group)).total_s, len(group.members))
+        values = self.terms[id(group)].values(x)
+        predicted = np.broadcast_to(group.iterate(values).total_s, len(group.members))
         errors = np.log(predicted / self.sources.measured[group.members]) * self.scale[group.members]
         z = errors / ROBUST
         return np.sign(z) * ROBUST * np.sqrt(2 * (np.sqrt(1 + z**2) - 1))
@@ -91,10 +83,10 @@ class Problem:
     def linearised(self, x: Array) -> tuple[Array, Array]:
         """Returns errors and Jacobian at `x`."""
         errors, rows = [], []
-        for group, touched in zip(self.groups, self.touched, strict=True):
+        for group in self.groups:
             base = self.group_errors(group, x)
             block = np.zeros((len(base), len(x)))
-            for i in touched:
+            for i in self.terms[id(group)].levels:
                 moved = x.copy()
                 moved[i] += STEP
                 block[:, i] = (self.group_errors(group, moved) - base) / STEP
@@ -119,17 +111,35 @@ def _names_of(group: Group) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def values_of(levels: Sequence[Level], x: Array, owners: Sequence[tuple[str, str, str]]) -> Values:
-    """Returns the properties of named owners (kind, name, class) at deviations `x`."""
-    sums: dict[tuple[str, str], float] = {}
-    entries = {}
-    for level, deviation in zip(levels, x, strict=True):
-        for owner in owners:
+@dataclass(frozen=True)
+class Terms:
+    """The properties of some owners as sums of levels: for each its name, its table entry and the levels' places."""
+
+    sums: tuple[tuple[str, Shared, tuple[int, ...]], ...]
+    levels: tuple[int, ...]
+
+    def values(self, x: Array) -> Values:
+        """Returns the properties at deviations `x`."""
+        return {name: value_at(shared, float(sum(x[i] for i in places))) for name, shared, places in self.sums}
+
+
+def terms_of(levels: Sequence[Level], owners: Sequence[tuple[str, str, str]]) -> Terms:
+    """Returns the properties of owners (kind, name, class) in terms of the levels."""
+    places: dict[str, list[int]] = {}
+    entries: dict[str, Shared] = {}
+    for owner in owners:
+        for i, level in enumerate(levels):
             if level.touches(owner):
                 name = f"{owner[0]} {owner[1]} {level.key}"
-                sums[(name, level.key)] = sums.get((name, level.key), 0.0) + float(deviation)
-                entries[name] = level
-    return {name: value_at(entries[name], total) for (name, _), total in sums.items()}
+                places.setdefault(name, []).append(i)
+                entries[name] = level.shared
+    sums = tuple((name, entries[name], tuple(indices)) for name, indices in places.items())
+    return Terms(sums, tuple(sorted({i for indices in places.values() for i in indices})))
+
+
+def values_of(levels: Sequence[Level], x: Array, owners: Sequence[tuple[str, str, str]]) -> Values:
+    """Returns the properties of owners (kind, name, class) at deviations `x`."""
+    return terms_of(levels, owners).values(x)
 
 
 def fit_sources(sources: Sources, keep: Array | None = None, start: Array | None = None) -> Posterior:
@@ -168,14 +178,13 @@ def predict(sources: Sources, posterior: Posterior, mask: Array) -> tuple[Array,
         own = mask[group.members]
         if not own.any():
             continue
-        owners = _names_of(group)
+        terms = terms_of(posterior.levels, _names_of(group))
 
-        def logs(x: Array, group: Group = group, owners=owners) -> Array:
-            values = values_of(posterior.levels, x, owners)
-            return np.log(np.broadcast_to(group.iterate(values).total_s, len(group.members)))
+        def logs(x: Array, group: Group = group, terms: Terms = terms) -> Array:
+            return np.log(np.broadcast_to(group.iterate(terms.values(x)).total_s, len(group.members)))
 
         base = logs(posterior.x)
-        touched = [i for i, lv in enumerate(posterior.levels) if any(lv.touches(o) for o in owners)]
+        touched = list(terms.levels)
         block = np.zeros((len(base), len(touched)))
         for k, i in enumerate(touched):
             moved = posterior.x.copy()

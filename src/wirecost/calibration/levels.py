@@ -41,6 +41,8 @@ SHARED: tuple[Shared, ...] = (
     Shared("stack", "hidden_bytes", 20.0, 0.4, 0.3, UNFUSED),
     Shared("stack", "sharded_bytes", 10.0, 0.4, 0.3, FUSED),
     Shared("stack", "sharded_bytes", 7.0, 0.4, 0.3, UNFUSED),
+    Shared("stack", "expert_bytes", 16.0, 0.3, 0.2),
+    Shared("stack", "host_experts", 2.0, 0.3, 0.2),
     Shared("stack", "low_precision_efficiency", 0.8, 0.5, 0.35, odds=True),
     Shared("stack", "host_forward_s", 3e-4, 0.5, 0.5),
     Shared("stack", "host_backward_s", 4e-4, 0.5, 0.5),
@@ -70,6 +72,8 @@ SHARED: tuple[Shared, ...] = (
     Shared("gpu", "attention_efficiency", 0.8, 0.3, 0.2, "cdna4"),
     Shared("gpu", "attention_efficiency", 0.8, 0.3, 0.2, "gaudi"),
     Shared("link", "efficiency", 0.78, 0.3, 0.4, "inter", odds=True),
+    Shared("link", "half_rate_bytes", 6e6, 0.8, 0.5, "inter"),
+    Shared("link", "latency_per_step", 10e-6, 0.4, 0.4, "inter"),
     Shared("link", "shared_efficiency", 0.4, 0.5, 0.5, "inter", odds=True),
 )
 
@@ -97,9 +101,8 @@ class Level:
         )
 
 
-def value_at(level: Level, deviation: float) -> float:
+def value_at(shared: Shared, deviation: float) -> float:
     """Returns the property's value at a deviation from its mean, within its bounds."""
-    shared = level.shared
     entry = PROPERTIES[shared.kind, shared.key]
     if shared.odds:
         odds = math.log(shared.mean / (1 - shared.mean)) + deviation

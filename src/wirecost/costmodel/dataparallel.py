@@ -140,7 +140,8 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     hide = flag(layout.bucketed > 0)
     message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
     scatter = gather_s(exchange.gradients, shard, machine, "reduce_scatter", message)
-    scatter = several * (scatter + costs.gradient_sync_s)
+    # Hybrid sharding sums the shards between nodes bucket by bucket, as it scatters them.
+    scatter = several * (scatter + costs.gradient_sync_s) + exchange.once_s
     message = _message_bytes(machine.element_bytes, layout, machine)
     gather = several * gather_s(exchange.weights, shard, machine, message_bytes=message)
     grad_once, par_once = scatter, gather
@@ -148,10 +149,11 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     further: Number = 0.0
     if costs.every_micro_batch and has(layout.sharding == 2):
         # Stage 2 scatters in every micro-batch: all but the last also hide under the next one.
-        before = exposed_s(scatter, cover.forward_s + cover.backward_s, overlap, contention)
+        each = scatter - exchange.once_s
+        before = exposed_s(each, cover.forward_s + cover.backward_s, overlap, contention)
         rounds = flag(layout.sharding == 2) * (layout.accumulation - 1)
-        more = rounds * blend(hide, before, scatter)
-        further = rounds * scatter
+        more = rounds * blend(hide, before, each)
+        further = rounds * each
     if has(layout.bucketed > 0):
         # What leaves last is gathered first: forward begins with the embedding.
         tail = several * gather_s(exchange.last * exchange.gradients, shard, machine, "reduce_scatter")
@@ -160,8 +162,8 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
         grad_once = blend(hide, np.maximum(hidden, tail), scatter)
         hidden = exposed_s(gather, cover.forward_s, overlap, contention)
         par_once = blend(hide, np.maximum(hidden, head), gather)
-    total = scatter + gather + further + exchange.once_s
-    return DataParallelTime(grad_once + more + exchange.once_s, par_once, total, contention)
+    total = scatter + gather + further
+    return DataParallelTime(grad_once + more, par_once, total, contention)
 
 
 def _fully_sharded(
@@ -187,16 +189,23 @@ def _fully_sharded(
     again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
     hide = flag(layout.bucketed > 0)
     overlap, contention = costs.shard_overlap * hide, costs.shard_contention
-    if costs.scatter_overlap is None:
-        backward = exposed_s(again + scatter, cover.backward_s, overlap, contention)
-    else:
-        backward = exposed_s(again, cover.backward_s, overlap, contention)
-        backward = backward + exposed_s(scatter, cover.backward_s, costs.scatter_overlap * hide, contention)
+
+    def backward_s(scattering: Number) -> Number:
+        if costs.scatter_overlap is None:
+            return exposed_s(again + scattering, cover.backward_s, overlap, contention)
+        hidden = exposed_s(again, cover.backward_s, overlap, contention)
+        return hidden + exposed_s(scattering, cover.backward_s, costs.scatter_overlap * hide, contention)
+
+    backward = backward_s(scatter)
+    # Hybrid sharding sums the shards between nodes under the last backward.
+    once = backward_s(scatter + exchange.once_s) - backward
     # No computation runs yet that could hide the root's gather.
     forward = exposed_s(gather, cover.forward_s, overlap, contention) + root_gather
     total = gather + again + scatter + root_gather
-    rounds, once = layout.accumulation, exchange.once_s
-    return DataParallelTime(rounds * backward + once, rounds * forward, rounds * total + once, contention)
+    rounds = layout.accumulation
+    return DataParallelTime(
+        rounds * backward + once, rounds * forward, rounds * total + exchange.once_s, contention
+    )
 
 
 def _last_bucket(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:

@@ -173,7 +173,7 @@ def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParamet
     return HeldParameters(
         total=rank_parameters(shape, layout),
         layers=layers,
-        tied=shape.embedding_parameters / layout.tensor,
+        tied=shape.tied * shape.embedding_parameters / layout.tensor,
         root=shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
     )
 

@@ -144,7 +144,7 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         context_expert_share=context_expert / np.maximum(both, 1e-30),
         activation_s=tensor.activation_s,
         tokens=tokens,
-        head_tokens=tokens,
+        head_tokens=tokens * shape.head_share,
         head_activation_s=tensor.activation_s + tensor.gathered_again_s,
     )
     return _with_decoder(encoder, shape, layout, machine) if has(shape.decoder_layers > 0) else encoder

@@ -45,7 +45,7 @@ class GPU(Sourced):
     """
 
     aliases: tuple[str, ...] = ()
-    architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna3", "cpu"]
+    architecture: Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "gaudi", "cpu"]
     memory_bytes: PositiveInt
     memory_bandwidth_Bps: PositiveFloat
     peak_flops: dict[MatrixPrecision, PositiveFloat]

@@ -24,6 +24,7 @@ class ParameterCount:
     embedding: int  # token embedding
     other: int  # positions, final norms, untied head, BERT's heads
     total: int
+    dense_difference: int = 0  # of a layer without experts to one with them
 
 
 def _norm(workload: Workload) -> int:
@@ -85,8 +86,9 @@ def count(workload: Workload) -> ParameterCount:
         if workload.positions == "relative":
             other += 2 * T5_BUCKETS * workload.heads
     decoders = workload.decoder_layers or 0
+    dense_difference = 0
     if moe is not None and moe.dense_layers:
-        # The formulas know one kind of layer: the first layers' dense MLPs count as difference to it.
-        other += moe.dense_layers * (mlp_parameters(workload, workload.ffn) - mlp)
+        dense_difference = mlp_parameters(workload, workload.ffn) - mlp
+        other += moe.dense_layers * dense_difference
     total = workload.layers * layer + decoders * decoder_layer + embedding + other
-    return ParameterCount(layer, decoder_layer, experts, embedding, other, total)
+    return ParameterCount(layer, decoder_layer, experts, embedding, other, total, dense_difference)
