@@ -62,41 +62,63 @@ class Sources:
         return scale
 
 
+OF_SOURCE = 0.06
+"""Standard deviation of what the rows of a source have in common beside the properties (a cluster's clocks, a
+version's options), in log(measured)."""
+
+
 class Problem:
-    """The rows of `sources` that are kept, as a least-squares problem over the levels."""
+    """The rows of `sources` that are kept, as a least-squares problem over the levels and an offset of each source.
+    The offsets are not part of any prediction."""
 
     def __init__(self, sources: Sources, keep: Array) -> None:
         self.sources, self.keep = sources, keep
+        self.offsets = {str(label): i for i, label in enumerate(np.unique(sources.labels[keep]))}
+        self.offset_of = np.array([self.offsets.get(str(label), 0) for label in sources.labels])
         self.scale = sources.weights(keep)
         self.levels = levels_of([sources.rows[i].parts for i in range(len(sources.rows))])
         self.groups = [g for g in sources.groups if keep[g.members].any()]
         self.terms = {id(g): terms_of(self.levels, _names_of(g)) for g in self.groups}
 
-    def group_errors(self, group: Group, x: Array) -> Array:
-        """Returns the weighted errors of the group's rows."""
-        values = self.terms[id(group)].values(x)
-        predicted = np.broadcast_to(group.iterate(values).total_s, len(group.members))
-        errors = np.log(predicted / self.sources.measured[group.members]) * self.scale[group.members]
-        z = errors / ROBUST
-        return np.sign(z) * ROBUST * np.sqrt(2 * (np.sqrt(1 + z**2) - 1))
+    def logs(self, group: Group, values: Values) -> Array:
+        """Returns log(predicted) of the group's rows under values of properties."""
+        return np.log(np.broadcast_to(group.iterate(values).total_s, len(group.members)))
+
+    def weighted(self, group: Group, logs: Array, x: Array) -> tuple[Array, Array]:
+        """Returns the weighted errors of the group's rows with a soft L1 loss, and their derivatives by log(predicted).
+        """
+        members = group.members
+        offsets = x[len(self.levels) + self.offset_of[members]]
+        z = (logs - np.log(self.sources.measured[members]) + offsets) * self.scale[members] / ROBUST
+        root = np.sqrt(1 + z**2)
+        soft = np.sqrt(2 * (root - 1))
+        slope = np.where(soft > 1e-6, np.abs(z) / root / np.maximum(soft, 1e-6), 1.0)
+        return np.sign(z) * ROBUST * soft, slope * self.scale[members]
 
     def linearised(self, x: Array) -> tuple[Array, Array]:
         """Returns errors and Jacobian at `x`."""
         errors, rows = [], []
         for group in self.groups:
-            base = self.group_errors(group, x)
-            block = np.zeros((len(base), len(x)))
-            for i in self.terms[id(group)].levels:
-                moved = x.copy()
-                moved[i] += STEP
-                block[:, i] = (self.group_errors(group, moved) - base) / STEP
-            errors.append(base)
+            terms = self.terms[id(group)]
+            values = terms.values(x)
+            logs = self.logs(group, values)
+            weighted, slope = self.weighted(group, logs, x)
+            block = np.zeros((len(logs), len(x)))
+            for name, shared, places in terms.sums:
+                moved = value_at(shared, float(sum(x[i] for i in places)) + STEP)
+                change = (self.logs(group, {**values, name: moved}) - logs) / STEP * slope
+                block[:, list(places)] = change[:, None]
+            block[np.arange(len(logs)), len(self.levels) + self.offset_of[group.members]] = slope
+            errors.append(weighted)
             rows.append(block)
         return np.concatenate(errors), np.concatenate(rows)
 
     def cost(self, x: Array, sd: Array) -> float:
         """Returns half the sum of squares, prior included."""
-        total = sum(float(np.sum(self.group_errors(g, x) ** 2)) for g in self.groups)
+        total = 0.0
+        for group in self.groups:
+            logs = self.logs(group, self.terms[id(group)].values(x))
+            total += float(np.sum(self.weighted(group, logs, x)[0] ** 2))
         return 0.5 * (total + float(np.sum((x / sd) ** 2)))
 
 
@@ -142,16 +164,20 @@ def values_of(levels: Sequence[Level], x: Array, owners: Sequence[tuple[str, str
     return terms_of(levels, owners).values(x)
 
 
-def fit_sources(sources: Sources, keep: Array | None = None, start: Array | None = None) -> Posterior:
-    """Returns the most probable properties given the rows that are kept (Levenberg-Marquardt)."""
+def fit_sources(
+    sources: Sources, keep: Array | None = None, start: Array | None = None, rounds: int = ROUNDS
+) -> Posterior:
+    """Returns the most probable properties given the rows that are kept (Levenberg-Marquardt from `start`)."""
     keep = np.ones(len(sources.rows), dtype=bool) if keep is None else keep
     problem = Problem(sources, keep)
     levels = problem.levels
-    sd = np.array([level.sd for level in levels])
-    x = np.zeros(len(levels)) if start is None else start.copy()
+    sd = np.array([level.sd for level in levels] + [OF_SOURCE] * len(problem.offsets))
+    x = np.zeros(len(sd))
+    if start is not None:
+        x[: len(levels)] = start
     damping, cost = 1e-2, problem.cost(x, sd)
     hessian = np.diag(1 / sd**2)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         errors, jacobian = problem.linearised(x)
         hessian = jacobian.T @ jacobian + np.diag(1 / sd**2)
         gradient = jacobian.T @ errors + x / sd**2
@@ -164,9 +190,10 @@ def fit_sources(sources: Sources, keep: Array | None = None, start: Array | None
                 x, cost, damping = trial, trial_cost, max(damping / 5, 1e-7)
                 break
             damping *= 6
-        if before - cost < 0.02:
+        if before - cost < 0.05:
             break
-    return Posterior(levels, x, np.linalg.inv(hessian), cost)
+    count = len(levels)
+    return Posterior(levels, x[:count], np.linalg.inv(hessian)[:count, :count], cost)
 
 
 def predict(sources: Sources, posterior: Posterior, mask: Array) -> tuple[Array, Array]:

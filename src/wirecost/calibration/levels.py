@@ -32,12 +32,12 @@ class Shared:
 FUSED, UNFUSED = "fused", "unfused"
 
 SHARED: tuple[Shared, ...] = (
-    Shared("stack", "matrix_efficiency", 1.0, 0.03, 0.08),
+    Shared("stack", "matrix_efficiency", 1.0, 0.03, 0.10),
     Shared("stack", "attention_efficiency", 0.5, 0.4, 0.35, FUSED),
     Shared("stack", "attention_efficiency", 0.7, 0.3, 0.2, UNFUSED),
     Shared("stack", "attention_bytes_forward", 9.0, 0.5, 0.3, UNFUSED),
     Shared("stack", "attention_bytes_backward", 20.0, 0.5, 0.3, UNFUSED),
-    Shared("stack", "hidden_bytes", 20.0, 0.5, 0.35, FUSED),
+    Shared("stack", "hidden_bytes", 20.0, 0.4, 0.3, FUSED),
     Shared("stack", "hidden_bytes", 20.0, 0.4, 0.3, UNFUSED),
     Shared("stack", "sharded_bytes", 10.0, 0.4, 0.3, FUSED),
     Shared("stack", "sharded_bytes", 7.0, 0.4, 0.3, UNFUSED),
@@ -72,10 +72,14 @@ SHARED: tuple[Shared, ...] = (
     Shared("gpu", "attention_efficiency", 0.8, 0.3, 0.2, "cdna4"),
     Shared("gpu", "attention_efficiency", 0.8, 0.3, 0.2, "gaudi"),
     Shared("link", "efficiency", 0.78, 0.3, 0.4, "inter", odds=True),
-    Shared("link", "half_rate_bytes", 6e6, 0.8, 0.5, "inter"),
+    Shared("link", "half_rate_bytes", 6e6, 0.5, 0.3, "inter"),
     Shared("link", "latency_per_step", 10e-6, 0.4, 0.4, "inter"),
     Shared("link", "shared_efficiency", 0.4, 0.5, 0.5, "inter", odds=True),
 )
+
+
+OVERLAPPING = ("megatron-core", "xla", "torchtitan", "generic")
+"""Stacks that can overlap tensor-parallel collectives with the products beside them. Others do not."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class Level:
             kind == self.shared.kind
             and self.shared.of_class in ("*", of_class)
             and (self.name is None or self.name == name)
+            and (self.key != "tensor_overlap" or name in OVERLAPPING)
         )
 
 
@@ -121,7 +126,11 @@ def levels_of(parts: Sequence[Parts]) -> list[Level]:
     levels: list[Level] = []
     for shared in SHARED:
         mine = [
-            name for kind, name, of in owners if kind == shared.kind and shared.of_class in ("*", of)
+            name
+            for kind, name, of in owners
+            if kind == shared.kind
+            and shared.of_class in ("*", of)
+            and (shared.key != "tensor_overlap" or name in OVERLAPPING)
         ]
         if mine:
             levels.append(Level(shared, None, shared.of_mean))

@@ -127,7 +127,9 @@ def _ring_pieces(members: Group) -> Number:
 
 def all_reduce_s(size_bytes: Number, members: Group, machine: Machine, message_bytes: Number = np.inf) -> Number:
     """Returns the seconds of the faster of ring and (between nodes) tree, which NCCL chooses; 0 for a group of
-    one. `message_bytes` is the size of each part where it is done in parts."""
+    one. `message_bytes` is the size of each part where it is done in parts, one after another."""
+    parts, whole = _parts(size_bytes, message_bytes), size_bytes
+    size_bytes = whole / parts
     wire = _wire_s(2.0, size_bytes, members)
     best = 2 * members.ring_s + _wire_s(2.0, size_bytes, members, _ring_pieces(members))
     if has(members.nodes > 2):
@@ -142,8 +144,14 @@ def all_reduce_s(size_bytes: Number, members: Group, machine: Machine, message_b
         trees = (members.nodes == 2) & (members.per_node > 1)
         message = np.minimum(message_bytes, size_bytes)
         best = where(trees & takes_tree(message, members.size, machine.two_node_tree), once, best)
-    modelled = members.several * (members.fixed_s + best)
-    return measured_s("all_reduce", modelled, size_bytes, members, message_bytes)
+    modelled = parts * members.several * (members.fixed_s + best)
+    return measured_s("all_reduce", modelled, whole, members, message_bytes)
+
+
+def _parts(size_bytes: Number, message_bytes: Number) -> Number:
+    """Returns the number of messages of at most `message_bytes` in which `size_bytes` are sent; a part of one counts
+    as a part."""
+    return np.maximum(size_bytes / np.maximum(message_bytes, 1.0), 1.0)
 
 
 def gather_s(
@@ -155,8 +163,9 @@ def gather_s(
 ) -> Number:
     """Returns the seconds of an all-gather or reduce-scatter (`op`) of `size_bytes` in total on a ring; 0 for a
     group of one. `message_bytes` is the size of each part where it is done in parts."""
-    wire = _wire_s(1.0, size_bytes, members, _ring_pieces(members))
-    modelled = members.several * (members.fixed_s + members.ring_s + wire)
+    parts = _parts(size_bytes, message_bytes)
+    wire = _wire_s(1.0, size_bytes / parts, members, _ring_pieces(members))
+    modelled = parts * members.several * (members.fixed_s + members.ring_s + wire)
     return measured_s(op, modelled, size_bytes, members, message_bytes)
 
 

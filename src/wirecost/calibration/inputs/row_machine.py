@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -73,6 +73,11 @@ class MachineKey:
     gpus_per_node: int
     precision: MatrixPrecision
     cluster: str = ""
+    cuda_graphs: bool = False
+
+
+GRAPHS = 0.15
+"""Launch time with CUDA graphs relative to that without, by judgement: one launch replaces those of a layer."""
 
 
 @lru_cache
@@ -90,7 +95,8 @@ def link_named(name: str) -> Link:
 def machine_from(key: MachineKey, parts: Parts) -> Machine:
     """Returns the machine of a key with these parts."""
     node = Node(key.gpus_per_node, parts.intra, parts.inter, node_Bps=key.node_Bps, intra_Bps=key.intra_Bps)
-    return build(parts.gpu, parts.stack, node, Formats(key.precision), parts.shared_cores)
+    machine = build(parts.gpu, parts.stack, node, Formats(key.precision), parts.shared_cores)
+    return replace(machine, host=machine.host.times(GRAPHS)) if key.cuda_graphs else machine
 
 
 def key_of_row(row: Mapping[str, str | None], stack: Stack, world: int, assumed: dict[str, Any]) -> MachineKey:
@@ -115,7 +121,10 @@ def key_of_row(row: Mapping[str, str | None], stack: Stack, world: int, assumed:
         # An NVLink domain of several trays is one node to the model, with all its trays' NICs.
         node_Bps *= int(domain[1]) / per_node
         per_node = int(domain[1])
-    return MachineKey(device.name, stack.name, intra, intra_Bps, inter, node_Bps, per_node, precision)
+    graphs = "cuda graph" in (row.get("notes") or "").lower()
+    return MachineKey(
+        device.name, stack.name, intra, intra_Bps, inter, node_Bps, per_node, precision, cuda_graphs=graphs
+    )
 
 
 def _intra(row: Mapping[str, str | None], device: GPU, world: int, assumed: dict[str, Any]) -> tuple[str, float]:
