@@ -9,20 +9,21 @@ value of all properties; their standard deviations are those of the linearised p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from wirecost.calibration.inputs.evaluate import Group, grouped, with_choices
 from wirecost.calibration.inputs.rows import TableRow
-from wirecost.calibration.levels import Level, Shared, levels_of, value_at
+from wirecost.calibration.levels import JUDGED, Level, Shared, levels_of, value_at
 from wirecost.calibration.properties import Values
 from wirecost.calibration.solver import Array
 
 ROW_NOISE = 0.04
 """Standard deviation of log(measured / predicted) of one row, given the properties."""
-FULL_ROWS = 12
+FULL_ROWS = 40
 """Number of rows with which a source has its full weight. More rows of a source share that weight, because they
 repeat what its cluster and software have in common."""
 ROBUST = 2.0
@@ -62,7 +63,7 @@ class Sources:
         return scale
 
 
-OF_SOURCE = 0.06
+OF_SOURCE = 0.03
 """Standard deviation of what the rows of a source have in common beside the properties (a cluster's clocks, a
 version's options), in log(measured)."""
 
@@ -105,7 +106,7 @@ class Problem:
             weighted, slope = self.weighted(group, logs, x)
             block = np.zeros((len(logs), len(x)))
             for name, shared, places in terms.sums:
-                moved = value_at(shared, float(sum(x[i] for i in places)) + STEP)
+                moved = terms.value(name, shared, float(sum(x[i] for i in places)) + STEP)
                 change = (self.logs(group, {**values, name: moved}) - logs) / STEP * slope
                 block[:, list(places)] = change[:, None]
             block[np.arange(len(logs)), len(self.levels) + self.offset_of[group.members]] = slope
@@ -142,7 +143,13 @@ class Terms:
 
     def values(self, x: Array) -> Values:
         """Returns the properties at deviations `x`."""
-        return {name: value_at(shared, float(sum(x[i] for i in places))) for name, shared, places in self.sums}
+        return {name: self.value(name, shared, float(sum(x[i] for i in places))) for name, shared, places in self.sums}
+
+    @staticmethod
+    def value(name: str, shared: Shared, deviation: float) -> float:
+        """Returns a property at a deviation from its mean, with what is judged for its stack."""
+        ratio = JUDGED.get((name.split()[1], shared.key), 1.0)
+        return value_at(shared, deviation + math.log(ratio))
 
 
 def terms_of(levels: Sequence[Level], owners: Sequence[tuple[str, str, str]]) -> Terms:

@@ -54,6 +54,13 @@ SHARED: tuple[Shared, ...] = (
     Shared("stack", "shard_overlap", 0.75, 0.7, 0.8, odds=True),
     Shared("stack", "tensor_overlap", 0.3, 0.7, 0.8, FUSED, odds=True),
     Shared("stack", "pipeline_exposed", 0.5, 0.4, 0.5),
+    Shared("stack", "collective_sync_s", 1e-5, 0.5, 0.7),
+    Shared("stack", "host_collective_s", 4e-5, 0.5, 0.5),
+    Shared("stack", "host_softmax_fallback_s", 3e-4, 0.5, 0.5, UNFUSED),
+    Shared("stack", "host_sharpness", 4.0, 0.3, 0.5),
+    Shared("stack", "host_vocabulary_s", 1e-3, 0.5, 0.5),
+    Shared("stack", "vocabulary_efficiency", 0.9, 0.3, 0.4, odds=True),
+    Shared("stack", "unaligned_efficiency", 0.4, 0.3, 0.3, odds=True),
     Shared("stack", "straggler", 4e-3, 0.5, 0.5),
     Shared("gpu", "matrix_efficiency", 0.72, 0.25, 0.2, "volta", odds=True),
     Shared("gpu", "matrix_efficiency", 0.80, 0.25, 0.15, "ampere", odds=True),
@@ -74,12 +81,23 @@ SHARED: tuple[Shared, ...] = (
     Shared("link", "efficiency", 0.78, 0.3, 0.4, "inter", odds=True),
     Shared("link", "half_rate_bytes", 6e6, 0.5, 0.3, "inter"),
     Shared("link", "latency_per_step", 10e-6, 0.4, 0.4, "inter"),
-    Shared("link", "shared_efficiency", 0.4, 0.5, 0.5, "inter", odds=True),
+    Shared("link", "shared_efficiency", 0.6, 0.4, 0.8, "inter", odds=True),
 )
 
 
-OVERLAPPING = ("megatron-core", "xla", "torchtitan", "generic")
+OVERLAPPING = ("megatron-core", "xla", "torchtitan", "generic", "habana")
 """Stacks that can overlap tensor-parallel collectives with the products beside them. Others do not."""
+
+
+JUDGED = {
+    ("habana", "hidden_bytes"): 0.5,
+    ("habana", "sharded_bytes"): 0.5,
+    ("nanotron", "host_forward_s"): 1.3,
+    ("nanotron", "host_backward_s"): 1.3,
+}
+"""Ratios of a stack's properties to the mean that are assumed before any measurement. Gaudi's element-wise and matrix
+engines work side by side (Intel Gaudi 2 white paper), so that half of the traffic is taken as hidden; nanotron launches
+from Python without compiled blocks."""
 
 
 @dataclass(frozen=True)
