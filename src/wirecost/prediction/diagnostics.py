@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wirecost.diagnostics import Diagnostic, diagnostic
-from wirecost.prediction.interval import outside, widened, workload_spread
+from wirecost.prediction.interval import outside, part_widths, widened, workload_spread
 from wirecost.spec import GradientTraffic, Provenance, Stack
 from wirecost.spec.provenance import Sourced
 
@@ -28,7 +28,11 @@ def interval_and_diagnostics(setup: Setup) -> tuple[float, list[Diagnostic]]:
     }
     beyond = outside(setup.stack, values)
     nearest = setup.stack.with_values({"spread": workload_spread(setup.stack, setup.workload, setup.micro_batch)})
-    spread = widened(nearest, setup.cluster.accelerator, network, beyond)
+    further = part_widths(
+        experts=setup.workload.mixture_of_experts is not None,
+        tensor_between_nodes=setup.plan.tensor_parallel > setup.cluster.gpus_per_node,
+    )
+    spread = widened(nearest, setup.cluster.accelerator, network, beyond, further)
     diagnostics = [_extrapolated(setup.stack, key, values[key]) for key in beyond]
     if setup.plan.gradient_traffic is not GradientTraffic.NATIVE:
         diagnostics.append(

@@ -41,9 +41,17 @@ NETWORK_WIDTHS = {
 }
 """Half widths by the provenance of the figures of the link between nodes."""
 UNMEASURED_STACK = 0.33
-"""Least spread of a stack that was not fitted to measurements. A judged stack needs 0.21 to 0.39 on sources to
-which it was not fitted.
+"""Least spread of a stack that was not fitted to measurements: the spread between stacks
+(benchmarks/leave_one_out.py).
 """
+MEASURED_STACK = 0.18
+"""Least spread of a stack that was, for a source that was not: the spread between sources of one stack (the same
+benchmark). A stack that users calibrate on their own machine has that of its runs instead."""
+EXPERTS = 0.4
+"""Half width that a mixture of experts adds. One code base's containers alone were fitted, and differ twofold for the
+same model."""
+TENSOR_BETWEEN_NODES = 0.4
+"""Half width that tensor parallelism across nodes adds: two rows of such were fitted."""
 UNDETERMINED_SPREAD = 0.1
 """Half the interval's width if single runs don't determine how well they predict each other. The standard
 deviation of repeated runs on quiet machines is 5 %.
@@ -51,16 +59,27 @@ deviation of repeated runs on quiet machines is 5 %.
 WIDEST = 1.5  # a factor of 4.5 either way; a wider interval is useless
 
 
-def widened(stack: Stack, device: GPU, network: Link | None, beyond: Sequence[str] = ()) -> float:
+def widened(
+    stack: Stack,
+    device: GPU,
+    network: Link | None,
+    beyond: Sequence[str] = (),
+    further: Sequence[float] = (),
+) -> float:
     """Returns half the width of the interval for a GPU and (with several nodes) a network, with dimensions
-    `beyond` the stack's calibrated range.
+    `beyond` the stack's calibrated range. `further` are the half widths of parts that were hardly fitted.
     """
     spread = stack.accuracy.spread
     if not stack.is_measured:
         spread = max(spread, UNMEASURED_STACK)
     of_network = 0.0 if network is None else NETWORK_WIDTHS[network.provenance]
-    width = math.hypot(spread * WIDER ** len(beyond), GPU_WIDTHS[device.provenance], of_network)
+    width = math.hypot(spread * WIDER ** len(beyond), GPU_WIDTHS[device.provenance], of_network, *further)
     return min(width, WIDEST)
+
+
+def part_widths(*, experts: bool, tensor_between_nodes: bool) -> list[float]:
+    """Returns the half widths of the parts of a job that were hardly fitted."""
+    return [EXPERTS] * experts + [TENSOR_BETWEEN_NODES] * tensor_between_nodes
 
 
 def outside(stack: Stack, values: Mapping[str, float]) -> list[str]:
@@ -73,9 +92,9 @@ def outside(stack: Stack, values: Mapping[str, float]) -> list[str]:
     return beyond
 
 
-def row_spread(row: TableRow) -> float:
+def row_spread(row: TableRow, fitted: tuple[bool, bool, bool] | None = None) -> float:
     """Returns half the width, in natural logarithms, of the interval that holds nine in ten measurements like
-    this row."""
+    this row. `fitted` says whether a fit had other rows of its stack, GPU and network, instead of their provenance."""
     several = float(row.layout.world) > row.key.gpus_per_node
     network = row.parts.inter if several else None
     stack = row.parts.stack
@@ -88,7 +107,19 @@ def row_spread(row: TableRow) -> float:
         "tensor_parallel": float(row.layout.tensor),
         "pipeline_parallel": float(row.layout.pipeline),
     }
-    return widened(stack, row.parts.gpu, network, outside(stack, values))
+    further = part_widths(
+        experts=float(row.shape.moe_share) > 0,
+        tensor_between_nodes=float(row.layout.tensor) > row.key.gpus_per_node,
+    )
+    if fitted is None:
+        return widened(stack, row.parts.gpu, network, outside(stack, values), further)
+    of_stack, of_gpu, of_network = fitted
+    widths = [
+        MEASURED_STACK if of_stack else UNMEASURED_STACK,
+        0.0 if of_gpu else GPU_WIDTHS[Provenance.DATASHEET],
+        0.0 if of_network or network is None else NETWORK_WIDTHS[Provenance.DATASHEET],
+    ]
+    return min(math.hypot(*widths, *further), WIDEST)
 
 
 def workload_spread(stack: Stack, workload: Workload, micro_batch: int) -> float:
