@@ -15,7 +15,7 @@ import numpy as np
 from wirecost.costmodel.flops import LayerWork
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
-from wirecost.spec.stack_costs import Recomputation
+from wirecost.spec import Stack
 
 
 @dataclass(slots=True)
@@ -131,16 +131,20 @@ def layer_time(
     host_backward = masked * host.backward_s + launch + full * host_forward
     comm_forward = communication.forward_s
     comm_backward = comm_forward * (1 + full) + communication.again_s
-    repeated = _selective_s(device, stack.recomputation)
+    repeated = _selective_s(device, stack)
     device_backward = device.backward_s + full * device.forward_s + selective * repeated
     forward = smooth_maximum(device.forward_s + comm_forward, host_forward, stack.host.sharpness)
     backward = smooth_maximum(device_backward + comm_backward, host_backward, stack.host.sharpness)
     return LayerTime(forward, backward, device.forward_s + device_backward, comm_forward + comm_backward)
 
 
-def _selective_s(device: DeviceTime, recomputation: Recomputation) -> Number:
-    rest = device.forward_s - device.attention_core_s
-    return recomputation.attention * device.attention_core_s + recomputation.rest * rest
+def _selective_s(device: DeviceTime, stack: Stack) -> Number:
+    """Returns the seconds of what `selective` repeats. The backward of fused attention computes the scores again in any
+    case (arXiv:2205.14135, section 3.1), so that repeating attention alone costs nothing more there."""
+    rest = stack.recomputation.rest * (device.forward_s - device.attention_core_s)
+    if stack.attention.kind == "fused" and stack.recomputation.rest <= 0:
+        return rest
+    return stack.recomputation.attention * device.attention_core_s + rest
 
 
 def vocabulary_time(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:

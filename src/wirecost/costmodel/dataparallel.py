@@ -6,7 +6,7 @@ parameters an iteration, stage 3 moves 3 x, since it gathers in forward and agai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class HeldParameters:
     layers: Number
     tied: Number  # of them, the embedding's share
     root: Number  # of them, what the embedding's unit and the head share
+    experts: Number = 0.0  # of them, those of experts
 
 
 @dataclass(slots=True)
@@ -77,12 +78,50 @@ def gradient_bytes(layout: Layout, machine: Machine) -> Number:
 
 
 def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, machine: Machine) -> DataParallelTime:
-    """Returns the exposed and total time of synchronizing a rank's gradients and parameters."""
-    costs = machine.stack.data_parallel
+    """Returns the exposed and total time of synchronizing a rank's gradients and parameters. Those of experts are
+    synchronized among the ranks that hold the same experts, and hide under their share of the computation."""
     if not has(layout.data * layout.context > 1):
         nothing = parameters.total * 0.0
         return DataParallelTime(nothing, nothing, nothing, nothing)
     members = data_group(layout, machine)
+    together = _synchronized(parameters, cover, members, layout, machine)
+    if not has((parameters.experts > 0) & (layout.expert > 1)):
+        return together
+    share = parameters.experts / parameters.total
+    dense = replace(parameters, total=parameters.total - parameters.experts, experts=0.0)
+    experts = HeldParameters(np.maximum(parameters.experts, 1.0), parameters.layers, 0.0, 0.0)
+    both = [
+        _synchronized(
+            held, Cover(part * cover.forward_s, part * cover.backward_s), ranks, layout, machine
+        )
+        for held, part, ranks in (
+            (dense, 1 - share, members),
+            (experts, share, expert_data_group(layout, machine)),
+        )
+    ]
+    apart = DataParallelTime(
+        both[0].gradient_s + both[1].gradient_s,
+        both[0].parameter_s + both[1].parameter_s,
+        both[0].total_s + both[1].total_s,
+        both[0].contention,
+    )
+    return _blended(flag((parameters.experts > 0) & (layout.expert > 1)), apart, together)
+
+
+def expert_shards(layout: Layout) -> Number:
+    """Returns the number of data-parallel ranks that hold the same experts."""
+    return np.maximum(layout.data * layout.context / layout.expert, 1.0)
+
+
+def expert_data_group(layout: Layout, machine: Machine) -> Group:
+    """Returns the groups of ranks that hold the same experts: every `expert`-th data-parallel rank."""
+    return group(expert_shards(layout), layout.data_stride * layout.expert, layout.world, machine)
+
+
+def _synchronized(
+    parameters: HeldParameters, cover: Cover, members: Group, layout: Layout, machine: Machine
+) -> DataParallelTime:
+    costs = machine.stack.data_parallel
     gradients = parameters.total * gradient_bytes(layout, machine)
     last: Number = 0.0
     if has(layout.bucketed > 0):
@@ -257,8 +296,10 @@ def compression_s(parameters: Number, layout: Layout, machine: Machine) -> Numbe
     return several * parameters * layout.compression_bytes / (machine.memory_Bps * machine.memory_efficiency)
 
 
-def optimizer_s(parameters: Number, layout: Layout, machine: Machine) -> Number:
+def optimizer_s(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
     """Returns the seconds of Adam's reads and writes for the parameters that this rank updates."""
-    share = where(layout.sharding >= 1, parameters / (layout.data * layout.context), parameters)
+    shards = layout.data * layout.context
+    sharded = (parameters.total - parameters.experts) / shards + parameters.experts / expert_shards(layout)
+    share = where(layout.sharding >= 1, sharded, parameters.total)
     traffic = machine.stack.iteration.optimizer_bytes
     return share * traffic / (machine.memory_Bps * machine.memory_efficiency)

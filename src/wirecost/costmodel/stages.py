@@ -242,7 +242,7 @@ def once_time(
         # What hides under launches and other communication slows no kernels down.
         contention_s=data.contention * np.minimum(hidden, stage.compute_s),
         tied_s=tied_embedding_s(parameters.tied, layout, gradient_bytes(layout, machine), machine),
-        optimizer_s=optimizer_s(parameters.total, layout, machine),
+        optimizer_s=optimizer_s(parameters, layout, machine),
         other_s=machine.once_s + compression_s(parameters.total, layout, machine),
     )
 

@@ -54,7 +54,7 @@ def experts_of(row: Mapping[str, str | None], layers: int) -> dict[str, Any] | N
         "experts": experts,
         "top_k": top_k,
         "expert_ffn_hidden": whole(row, "moe_ffn", 0) or None,
-        "shared_experts": whole(row, "shared_experts", 0),
+        "shared_experts": int(number(row, "shared_experts") or 0),
         "dense_layers": max(layers - whole(row, "moe_layers", layers), 0),
         # Published throughputs of mixtures of experts are measured with equal loads.
         "routing": "balanced",
