@@ -72,6 +72,7 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
 
     from wirecost.prediction.predict import largest_micro_batch
     from wirecost.prediction.predict import predict as run
+    from wirecost.prediction.ranges import comm_fraction_range
 
     result = run(setup)
     if format == "csv":
@@ -80,10 +81,13 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
         print_csv(PredictionView(result).rows())
         return
     if format == "json":
+        shares = comm_fraction_range(setup)
         data = json.loads(result.breakdown.model_dump_json())
         data["prediction"] = {
             "iteration_s": result.total_s,
             "comm_fraction": result.comm_fraction,
+            "comm_fraction_low": shares.low,
+            "comm_fraction_high": shares.high,
             "tokens_per_s": result.tokens_per_s,
             "mfu": result.mfu,
             "fits": result.fits,
@@ -94,7 +98,7 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
         return
     from wirecost.cli.show import show_prediction
 
-    show_prediction(result, largest_micro_batch(setup), format)
+    show_prediction(result, largest_micro_batch(setup), comm_fraction_range(setup), format)
     console(format).print(assumed_line(assumed), soft_wrap=True)
 
 

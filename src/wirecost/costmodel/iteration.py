@@ -67,6 +67,12 @@ class Iteration:
             + self.embedding_sync_s
         )
 
+    @property
+    def comm_fraction(self) -> Number:
+        """Returns exposed communication over the iteration time, with the waits of pipeline stages for each other, which
+        are part of their receives (docs/explanation/measurement.md)."""
+        return (self.exposed_comm_s + self.bubble_s + self.uneven_s) / self.total_s
+
 
 @dataclass(slots=True)
 class Stages:

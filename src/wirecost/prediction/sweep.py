@@ -92,6 +92,9 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
 def sweep(base: Setup, axis: str, values: Sequence[str]) -> list[Point]:
     """Returns a prediction for each value, with everything else as in `base`. An impossible value
     has the reason.
+
+    A global batch that the job states stays (strong scaling). Without one every rank keeps its batch, so that the
+    global batch grows with the GPUs (weak scaling).
     """
     points = []
     for text in values:
@@ -115,14 +118,17 @@ def _changed(base: Setup, axis: str, value: float) -> Setup:
     per_rank = base.micro_batch * base.accumulation
     if axis == "gpus":
         cluster, gpus = with_nodes(cluster, count), count
-        batch = per_rank * (count // plan.model_parallel) or 1  # weak scaling: every rank keeps its batch
+        if not base.batch_given:
+            batch = per_rank * (count // plan.model_parallel) or 1  # weak scaling: every rank keeps its batch
     elif axis == "micro_batch":
         micro = count
-        batch = count * base.accumulation * base.data_parallel
+        if not base.batch_given:
+            batch = count * base.accumulation * base.data_parallel
     elif axis == "global_batch":
         batch = count
     elif axis == "sequence_length":
         workload = workload.model_copy(update={"sequence_length": count})
     else:
         plan = plan.model_copy(update={axis: count})
-    return setup(workload, plan, cluster, stack=base.stack, gpus=gpus, micro_batch=micro, global_batch=batch)
+    changed = setup(workload, plan, cluster, stack=base.stack, gpus=gpus, micro_batch=micro, global_batch=batch)
+    return replace(changed, batch_given=base.batch_given)

@@ -35,6 +35,7 @@ COUNTS: dict[str, tuple[int, int]] = {
     "experts": (1, 10**5),
     "topk": (1, 10**5),
     "moe_ffn": (1, 10**7),
+    "shared_experts": (1, 10**4),
     "moe_layers": (1, 10**4),
     "mbs": (1, 10**6),
     "gas": (1, 10**6),
@@ -51,7 +52,6 @@ QUANTITIES: dict[str, tuple[float, float]] = {
     "iter_s": (1e-6, 1e7),
     "time_us": (1e-3, 1e12),
     "comm_fraction": (0.0, 1.0),
-    "shared_experts": (0.0, 1e4),
 }
 
 

@@ -48,13 +48,14 @@ def experts_of(row: Mapping[str, str | None], layers: int) -> dict[str, Any] | N
     if experts <= 1:
         return None
     top_k = whole(row, "topk", 0)
+    shared = (row.get("shared_experts") or "").strip()
     if not top_k:
         raise CannotExpressError("topk is empty")
     return {
         "experts": experts,
         "top_k": top_k,
         "expert_ffn_hidden": whole(row, "moe_ffn", 0) or None,
-        "shared_experts": int(number(row, "shared_experts") or 0),
+        "shared_experts": 0 if shared in ("", "0") else whole(row, "shared_experts", 0),
         "dense_layers": max(layers - whole(row, "moe_layers", layers), 0),
         # Published throughputs of mixtures of experts are measured with equal loads.
         "routing": "balanced",
