@@ -89,6 +89,16 @@ SHARED: tuple[Shared, ...] = (
 
 OVERLAPPING = ("megatron-core", "xla", "torchtitan", "generic", "habana")
 """Stacks that can overlap tensor-parallel collectives with the products beside them. Others do not."""
+AFTER_BACKWARD = ("megatron-lm-2021", "megatron-deepspeed", "deepspeed-zero3-2021")
+"""Stacks that reduce gradients when backward has ended, so that nothing hides them (Megatron-LM's local DDP)."""
+
+
+def has_property(name: str, key: str) -> bool:
+    """Returns whether a stack, GPU or link has a property that the fit may move: overlaps that a stack does not have are
+    no properties of it."""
+    if key == "tensor_overlap":
+        return name in OVERLAPPING
+    return key != "data_parallel_overlap" or name not in AFTER_BACKWARD
 
 
 JUDGED = {
@@ -124,7 +134,7 @@ class Level:
             kind == self.shared.kind
             and self.shared.of_class in ("*", of_class)
             and (self.name is None or self.name == name)
-            and (self.key != "tensor_overlap" or name in OVERLAPPING)
+            and has_property(name, self.key)
         )
 
 
@@ -152,7 +162,7 @@ def levels_of(parts: Sequence[Parts]) -> list[Level]:
             for kind, name, of in owners
             if kind == shared.kind
             and shared.of_class in ("*", of)
-            and (shared.key != "tensor_overlap" or name in OVERLAPPING)
+            and has_property(name, shared.key)
         ]
         if mine:
             levels.append(Level(shared, None, shared.of_mean))

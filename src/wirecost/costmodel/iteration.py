@@ -10,7 +10,7 @@ from wirecost.costmodel.dataparallel import HeldParameters
 from wirecost.costmodel.host_launch import Waits
 from wirecost.costmodel.inputs import Layout, Machine, Shape
 from wirecost.costmodel.memory import Memory, memory
-from wirecost.costmodel.numbers import Number, blend, flag
+from wirecost.costmodel.numbers import Number, blend, flag, has
 from wirecost.costmodel.pipeline import PipelineTime, PipelineWork, schedule
 from wirecost.costmodel.shared_cores import bubble_s, sharing
 from wirecost.costmodel.stages import (
@@ -108,6 +108,8 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
 def rank_experts(shape: Shape, layout: Layout) -> Number:
     """Returns the parameters of experts on the fullest rank. Where experts are divided over more ranks than are
     data-parallel, tensor parallelism splits them less."""
+    if not has(shape.expert_parameters > 0):
+        return 0.0
     layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
     tensor = np.minimum(layout.tensor, np.maximum(layout.tensor * layout.data * layout.context / layout.expert, 1.0))
     return layers * shape.expert_parameters / (tensor * layout.expert)
