@@ -115,7 +115,9 @@ def sources_fitted(reference: Path, write: bool) -> None:
     errors, _ = predict(sources, posterior, np.ones(len(sources.rows), dtype=bool))
     for table in np.unique(sources.labels):
         own = np.expm1(errors[sources.labels == table])
-        print(f"  {table:24s} {len(own):4d} rows, {100 * np.abs(own).mean():5.1f} %, bias {100 * own.mean():+5.1f} %")
+        print(
+            f"  {table:24s} {len(own):4d} rows, {100 * np.abs(own).mean():5.1f} %, bias {100 * own.mean():+5.1f} %"
+        )
     values: dict[str, float] = {}
     for name in names("stack"):
         if name not in NOT_FITTED:
@@ -146,7 +148,11 @@ def describe(kind: str, name: str, rows: list[int], sources: Sources, errors: np
     path = PRESETS / KINDS[kind] / f"{name}.yaml"
     if len(rows) < FEWEST_ROWS:
         relative = SAME_SILICON.get(name)
-        text = f"efficiencies of {relative}, which is the same silicon" if relative else "the mean of the fitted stacks"
+        text = (
+            f"efficiencies of {relative}, which is the same silicon"
+            if relative
+            else "the mean of the fitted stacks"
+        )
         set_line(path, "provenance", "derived")
         set_line(path, "calibration", f'"{text}"')
         if kind == "stack":

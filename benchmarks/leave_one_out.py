@@ -2,10 +2,10 @@
 
     python benchmarks/leave_one_out.py REFERENCE [--only TABLE ...] [--json FILE]
 
-A source is a table. Tables that share a code base or a cluster are left out together. The stacks, GPUs and links of all
-others are fitted together (`wirecost.calibration.hierarchy`), and the properties of what only the source has are the
-means of its kind. For each source the program prints the number of rows, the mean absolute error as fitted and left
-out, the bias, and the share of rows inside their 90 % interval.
+A source is a table. Tables that share a code base or a cluster are left out together. The stacks, GPUs and links
+of all others are fitted together (`wirecost.calibration.hierarchy`), and the properties of what only the source
+has are the means of its kind. For each source the program prints the number of rows, the mean absolute error as
+fitted and left out, the bias, and the share of rows inside their 90 % interval.
 """
 
 from __future__ import annotations
@@ -94,10 +94,19 @@ def judge(sources: Sources, everything: Posterior, group: tuple[str, ...]) -> li
     links = {row.key.inter for row, left in zip(sources.rows, mask, strict=True) if not left}
     rows = [row for row, left in zip(sources.rows, mask, strict=True) if left]
     spreads = np.array(
-        [row_spread(row, fitted=(row.key.stack in stacks, row.key.gpu in gpus, row.key.inter in links)) for row in rows]
+        [
+            row_spread(row, fitted=(row.key.stack in stacks, row.key.gpu in gpus, row.key.inter in links))
+            for row in rows
+        ]
     )
     return [
-        Judged(name, np.expm1(fitted[own == name]), np.expm1(logs[own == name]), logs[own == name], spreads[own == name])
+        Judged(
+            name,
+            np.expm1(fitted[own == name]),
+            np.expm1(logs[own == name]),
+            logs[own == name],
+            spreads[own == name],
+        )
         for name in group
         if (own == name).any()
     ]
@@ -121,7 +130,8 @@ def main() -> None:
         for source in judge(sources, everything, group):
             print(
                 f"{source.name:22s} {len(source.logs):5d} {100 * np.abs(source.fitted).mean():6.1f} % "
-                f"{100 * source.error:7.1f} % {100 * source.left_out.mean():+6.1f} % {100 * source.coverage:5.0f} %",
+                f"{100 * source.error:7.1f} % {100 * source.left_out.mean():+6.1f} % "
+                f"{100 * source.coverage:5.0f} %",
                 flush=True,
             )
             judged.append(source)

@@ -1,19 +1,20 @@
 """Fits stacks, GPUs and links of many sources together, with priors that they share.
 
-A property of a stack is the mean over the stacks of its kind (with fused or unfused attention) times the stack's own
-deviation, and both are fitted. So are the properties of GPUs (with the mean of their architecture) and links. Such a
-model is called hierarchical or multilevel (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, chapter 5). A
-stack without a row gets the mean, and the spread between stacks as its uncertainty. The fit is the most probable
-value of all properties; their standard deviations are those of the linearised problem.
+A property of a stack is the mean over the stacks of its kind (with fused or unfused attention) times the stack's
+own deviation, and both are fitted. So are the properties of GPUs (with the mean of their architecture) and links.
+Such a model is called hierarchical or multilevel (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, chapter
+5). A stack without a row gets the mean, and the spread between stacks as its uncertainty. The fit is the most
+probable value of all properties; their standard deviations are those of the linearised problem.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from wirecost.calibration.inputs.evaluate import Group, grouped, with_choices
 from wirecost.calibration.inputs.rows import TableRow
@@ -33,8 +34,8 @@ SCATTER = {
 }
 """The same of tables whose rows scatter more or less: the authors of Megatron-LM measured both papers' tables on a
 machine of their own; allocations of Jean Zay's V100 vary by up to 40 % from day to day; runs of
-MT-NLG take 1.2 times what the same model on the same machine took in korthikanti2022_tab5; BERT's sequences are padded
-or not by version; the same mixture of experts differs up to twofold between two versions of a container."""
+MT-NLG take 1.2 times what the same model on the same machine took in korthikanti2022_tab5; BERT's sequences are
+padded or not by version; the same mixture of experts differs up to twofold between two versions of a container."""
 FULL_ROWS = 300
 """Number of rows with which a source has its full weight. More rows of a source share that weight, because they
 repeat what its cluster and software have in common."""
@@ -43,18 +44,18 @@ STEP = 1e-3
 ROUNDS = 25
 
 
+Mask = npt.NDArray[np.bool_]
+
+
 @dataclass
 class Posterior:
-    """The result of a fit. `x` and `sd` are the deviations of all levels in standard scale (log or logit) and their
-    standard deviations. `values` and `uncertainty` are those of the properties of named stacks, GPUs and links.
-    """
+    """The result of a fit. `x` are the deviations of all levels in logarithms (of shares in log-odds), with their
+    covariance."""
 
     levels: list[Level]
     x: Array
     covariance: Array
     cost: float
-    values: Values = field(default_factory=dict)
-    uncertainty: Values = field(default_factory=dict)
 
 
 class Sources:
@@ -62,11 +63,11 @@ class Sources:
 
     def __init__(self, rows: Sequence[TableRow], labels: Sequence[str]) -> None:
         self.rows = with_choices(rows, {})
-        self.labels = np.array(labels)
+        self.labels: npt.NDArray[np.str_] = np.array(labels)
         self.measured = np.array([float(row.measured or np.nan) for row in self.rows])
         self.groups = grouped(self.rows)
 
-    def weights(self, keep: Array) -> Array:
+    def weights(self, keep: Mask) -> Array:
         """Returns 1 / noise of each row, 0 for the rows that are not kept."""
         scale = np.zeros(len(self.labels))
         for label in np.unique(self.labels[keep]):
@@ -82,10 +83,10 @@ version's options), in log(measured)."""
 
 
 class Problem:
-    """The rows of `sources` that are kept, as a least-squares problem over the levels and an offset of each source.
-    The offsets are not part of any prediction."""
+    """The rows of `sources` that are kept, as a least-squares problem over the levels and an offset of each
+    source. The offsets are not part of any prediction."""
 
-    def __init__(self, sources: Sources, keep: Array) -> None:
+    def __init__(self, sources: Sources, keep: Mask) -> None:
         self.sources, self.keep = sources, keep
         self.offsets = {str(label): i for i, label in enumerate(np.unique(sources.labels[keep]))}
         self.offset_of = np.array([self.offsets.get(str(label), 0) for label in sources.labels])
@@ -99,8 +100,8 @@ class Problem:
         return np.log(np.broadcast_to(group.iterate(values).total_s, len(group.members)))
 
     def weighted(self, group: Group, logs: Array, x: Array) -> tuple[Array, Array]:
-        """Returns the weighted errors of the group's rows with a soft L1 loss, and their derivatives by log(predicted).
-        """
+        """Returns the weighted errors of the group's rows with a soft L1 loss, and their derivatives by
+        log(predicted)."""
         members = group.members
         offsets = x[len(self.levels) + self.offset_of[members]]
         z = (logs - np.log(self.sources.measured[members]) + offsets) * self.scale[members] / ROBUST
@@ -149,14 +150,17 @@ def _names_of(group: Group) -> tuple[tuple[str, str, str], ...]:
 
 @dataclass(frozen=True)
 class Terms:
-    """The properties of some owners as sums of levels: for each its name, its table entry and the levels' places."""
+    """The properties of some owners as sums of levels: for each its name, its table entry and the levels'
+    places."""
 
     sums: tuple[tuple[str, Shared, tuple[int, ...]], ...]
     levels: tuple[int, ...]
 
     def values(self, x: Array) -> Values:
         """Returns the properties at deviations `x`."""
-        return {name: self.value(name, shared, float(sum(x[i] for i in places))) for name, shared, places in self.sums}
+        return {
+            name: self.value(name, shared, float(sum(x[i] for i in places))) for name, shared, places in self.sums
+        }
 
     @staticmethod
     def value(name: str, shared: Shared, deviation: float) -> float:
@@ -185,7 +189,7 @@ def values_of(levels: Sequence[Level], x: Array, owners: Sequence[tuple[str, str
 
 
 def fit_sources(
-    sources: Sources, keep: Array | None = None, start: Array | None = None, rounds: int = ROUNDS
+    sources: Sources, keep: Mask | None = None, start: Array | None = None, rounds: int = ROUNDS
 ) -> Posterior:
     """Returns the most probable properties given the rows that are kept (Levenberg-Marquardt from `start`)."""
     keep = np.ones(len(sources.rows), dtype=bool) if keep is None else keep
@@ -213,10 +217,11 @@ def fit_sources(
         if before - cost < 0.05:
             break
     count = len(levels)
-    return Posterior(levels, x[:count], np.linalg.inv(hessian)[:count, :count], cost)
+    covariance: Array = np.linalg.inv(hessian).astype(np.float64)
+    return Posterior(levels, x[:count], covariance[:count, :count], cost)
 
 
-def predict(sources: Sources, posterior: Posterior, mask: Array) -> tuple[Array, Array]:
+def predict(sources: Sources, posterior: Posterior, mask: Mask) -> tuple[Array, Array]:
     """Returns log(predicted / measured) of the rows of `mask`, and the standard deviation of log(predicted) that
     the properties' uncertainty causes."""
     errors = np.full(len(sources.rows), np.nan)

@@ -1,9 +1,9 @@
 """The levels of the hierarchical fit: which properties stacks, GPUs and links share, and how far they spread.
 
-`mean` is what is assumed before any measurement, `of_mean` the standard deviation of the mean, and `between` that of
-a single stack, GPU or link around it, in logarithms (of a share in log-odds). Both are judged: those of overlaps are
-wide because published tables hardly determine them, those of kernels' efficiencies narrow because vendor libraries
-are shared.
+`mean` is what is assumed before any measurement, `of_mean` the standard deviation of the mean, and `between` that
+of a single stack, GPU or link around it, in logarithms (of a share in log-odds). Both are judged: those of
+overlaps are wide because published tables hardly determine them, those of kernels' efficiencies narrow because
+vendor libraries are shared.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ AFTER_BACKWARD = ("megatron-lm-2021", "megatron-deepspeed", "deepspeed-zero3-202
 
 
 def has_property(name: str, key: str) -> bool:
-    """Returns whether a stack, GPU or link has a property that the fit may move: overlaps that a stack does not have are
-    no properties of it."""
+    """Returns whether a stack, GPU or link has a property that the fit may move: overlaps that a stack does not
+    have are no properties of it."""
     if key == "tensor_overlap":
         return name in OVERLAPPING
     return key != "data_parallel_overlap" or name not in AFTER_BACKWARD
@@ -109,9 +109,9 @@ JUDGED = {
     ("nanotron", "host_backward_s"): 1.3,
 }
 """Ratios of properties (of shares: of their odds) to the mean that are assumed before any measurement. Gaudi's
-element-wise and matrix engines work side by side (Intel Gaudi 2 white paper), so that two thirds of the traffic are
-taken as hidden; nanotron launches from Python without compiled blocks; benchmarks of all-reduce on Omni-Path reach a
-third of the line rate (collective_microbench.csv, Jean Zay)."""
+element-wise and matrix engines work side by side (Intel Gaudi 2 white paper), so that two thirds of the traffic
+are taken as hidden; nanotron launches from Python without compiled blocks; benchmarks of all-reduce on Omni-Path
+reach a third of the line rate (collective_microbench.csv, Jean Zay)."""
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,7 @@ def levels_of(parts: Sequence[Parts]) -> list[Level]:
         mine = [
             name
             for kind, name, of in owners
-            if kind == shared.kind
-            and shared.of_class in ("*", of)
-            and has_property(name, shared.key)
+            if kind == shared.kind and shared.of_class in ("*", of) and has_property(name, shared.key)
         ]
         if mine:
             levels.append(Level(shared, None, shared.of_mean))

@@ -120,8 +120,9 @@ def _wire_s(factor: Number, size_bytes: Number, members: Group, pieces: Number =
 
 
 def _ring_pieces(members: Group) -> Number:
-    """Returns how much smaller the messages between nodes are than on two nodes. On a ring of n ranks each rank sends
-    size / n at once, so that a ring over more nodes needs proportionally larger collectives to reach its rate."""
+    """Returns how much smaller the messages between nodes are than on two nodes. On a ring of n ranks each rank
+    sends size / n at once, so that a ring over more nodes needs proportionally larger collectives to reach its
+    rate."""
     return np.maximum(members.nodes / 2, 1.0)
 
 
@@ -149,8 +150,8 @@ def all_reduce_s(size_bytes: Number, members: Group, machine: Machine, message_b
 
 
 def _parts(size_bytes: Number, message_bytes: Number) -> Number:
-    """Returns the number of messages of at most `message_bytes` in which `size_bytes` are sent; a part of one counts
-    as a part."""
+    """Returns the number of messages of at most `message_bytes` in which `size_bytes` are sent; a part of one
+    counts as a part."""
     return np.maximum(size_bytes / np.maximum(message_bytes, 1.0), 1.0)
 
 

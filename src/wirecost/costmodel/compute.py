@@ -71,8 +71,8 @@ CAUSAL_TILES, FULL_TILES = 512.0, 170.0
 """Sequence lengths with which fused attention takes twice its time per score: tiles on the diagonal are computed
 whole, and short sequences don't fill the GPU. The rates of arXiv:2307.08691 (section 4.1) grow like that."""
 SMALL_HEAD = 32.0
-"""Head size with which fused attention reaches half the rate of very large heads (there heads of 64 are slower than
-those of 128)."""
+"""Head size with which fused attention reaches half the rate of very large heads (there heads of 64 are slower
+than those of 128)."""
 USUAL_HEAD = 128.0
 
 
@@ -139,8 +139,8 @@ def layer_time(
 
 
 def _selective_s(device: DeviceTime, stack: Stack) -> Number:
-    """Returns the seconds of what `selective` repeats. The backward of fused attention computes the scores again in any
-    case (arXiv:2205.14135, section 3.1), so that repeating attention alone costs nothing more there."""
+    """Returns the seconds of what `selective` repeats. The backward of fused attention computes the scores again
+    in any case (arXiv:2205.14135, section 3.1), so that repeating attention alone costs nothing more there."""
     rest = stack.recomputation.rest * (device.forward_s - device.attention_core_s)
     if stack.attention.kind == "fused" and stack.recomputation.rest <= 0:
         return rest

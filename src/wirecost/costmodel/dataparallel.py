@@ -91,9 +91,7 @@ def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, mach
     dense = replace(parameters, total=parameters.total - parameters.experts, experts=0.0)
     experts = HeldParameters(np.maximum(parameters.experts, 1.0), parameters.layers, 0.0, 0.0)
     both = [
-        _synchronized(
-            held, Cover(part * cover.forward_s, part * cover.backward_s), ranks, layout, machine
-        )
+        _synchronized(held, Cover(part * cover.forward_s, part * cover.backward_s), ranks, layout, machine)
         for held, part, ranks in (
             (dense, 1 - share, members),
             (experts, share, expert_data_group(layout, machine)),

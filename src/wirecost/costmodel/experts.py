@@ -35,9 +35,9 @@ def expert_group(layout: Layout, machine: Machine) -> Group:
 
 def expert_forward_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
     """Returns the seconds of two all-to-alls (to the experts and back: arXiv:2006.16668, section 3.1) of every
-    token's `top_k` copies, in the mean over layers with and without experts. Shared experts are not dispatched. With
-    `experts_split` and sequence parallelism each tensor-parallel rank dispatches its part of the tokens, else all
-    dispatch the same."""
+    token's `top_k` copies, in the mean over layers with and without experts. Shared experts are not dispatched.
+    With `experts_split` and sequence parallelism each tensor-parallel rank dispatches its part of the tokens, else
+    all dispatch the same."""
     if not has((layout.expert > 1) & (shape.moe_share > 0)):
         return layout.expert * 0.0
     members = expert_group(layout, machine)

@@ -73,9 +73,9 @@ class MlpWork:
 
 
 def mlp_work(tokens: Number, shape: Shape, layout: Layout) -> MlpWork:
-    """Returns the work of the layers' MLPs on one micro-batch on one rank, in the mean over layers with and without
-    experts. Each token is copied to `top_k` experts and passes the shared ones; the weights of all experts of a rank
-    are read."""
+    """Returns the work of the layers' MLPs on one micro-batch on one rank, in the mean over layers with and
+    without experts. Each token is copied to `top_k` experts and passes the shared ones; the weights of all experts
+    of a rank are read."""
     tp, h = layout.tensor, shape.hidden
     matrices = shape.mlp_matrices
     if not has(shape.moe_share > 0):
@@ -105,13 +105,13 @@ def mlp_work(tokens: Number, shape: Shape, layout: Layout) -> MlpWork:
 
 
 IMBALANCE = 1.1
-"""The largest load of a rank's experts over the mean with learned routing, by judgement: a balancing loss or bias is
-assumed."""
+"""The largest load of a rank's experts over the mean with learned routing, by judgement: a balancing loss or bias
+is assumed."""
 
 
 def expert_load(shape: Shape, layout: Layout) -> Number:
-    """Returns the copies that the busiest rank's experts get, over the mean. A capacity factor bounds it, and experts
-    compute their empty places."""
+    """Returns the copies that the busiest rank's experts get, over the mean. A capacity factor bounds it, and
+    experts compute their empty places."""
     uneven = 1 + (IMBALANCE - 1) * shape.learned_routing * flag(layout.expert > 1)
     return where(shape.capacity > 0, shape.capacity, uneven)
 

@@ -69,8 +69,8 @@ class Iteration:
 
     @property
     def comm_fraction(self) -> Number:
-        """Returns exposed communication over the iteration time, with the waits of pipeline stages for each other, which
-        are part of their receives (docs/explanation/measurement.md)."""
+        """Returns exposed communication over the iteration time, with the waits of pipeline stages for each other,
+        which are part of their receives (docs/explanation/measurement.md)."""
         return (self.exposed_comm_s + self.bubble_s + self.uneven_s) / self.total_s
 
 
@@ -111,7 +111,9 @@ def rank_experts(shape: Shape, layout: Layout) -> Number:
     if not has(shape.expert_parameters > 0):
         return 0.0
     layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
-    tensor = np.minimum(layout.tensor, np.maximum(layout.tensor * layout.data * layout.context / layout.expert, 1.0))
+    tensor = np.minimum(
+        layout.tensor, np.maximum(layout.tensor * layout.data * layout.context / layout.expert, 1.0)
+    )
     return layers * shape.expert_parameters / (tensor * layout.expert)
 
 

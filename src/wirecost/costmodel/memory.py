@@ -3,10 +3,11 @@ tensors.
 
 Activations for each layer follow Korthikanti et al. 2022 (arXiv:2205.05198, equations 1 to 4, for two bytes):
 s b h (10 + 24/t + 5 a s / (h t)), all of it over t with sequence parallelism, without the last term where
-attention is recomputed, and 2 s b h where everything is. With fused attention and without dropout a layer keeps the
-inputs and outputs of its norms, queries, keys, values and the attention's output, and the MLP's results between its
-products (both inputs and the output of a gated activation, of which one kernel computes the product). 1F1B holds up to p micro-batches on the first
-stage (section 4.2.3), interleaving p (1 + (p - 1)/(p v)), GPipe all of them (arXiv:1811.06965).
+attention is recomputed, and 2 s b h where everything is. With fused attention and without dropout a layer keeps
+the inputs and outputs of its norms, queries, keys, values and the attention's output, and the MLP's results
+between its products (both inputs and the output of a gated activation, of which one kernel computes the product).
+1F1B holds up to p micro-batches on the first stage (section 4.2.3), interleaving p (1 + (p - 1)/(p v)), GPipe all
+of them (arXiv:1811.06965).
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def layer_activation_bytes(
 
 
 def _mlp_widths(shape: Shape, layout: Layout) -> tuple[Number, Number]:
-    """Returns the width of the MLPs that each token passes in a layer, and the copies of it for experts, in the mean
-    over layers with and without experts."""
+    """Returns the width of the MLPs that each token passes in a layer, and the copies of it for experts, in the
+    mean over layers with and without experts."""
     if not has(shape.moe_share > 0):
         return shape.ffn, 0.0
     copies = shape.moe_share * shape.top_k * expert_load(shape, layout)
@@ -78,9 +79,9 @@ def _mlp_widths(shape: Shape, layout: Layout) -> tuple[Number, Number]:
 
 
 def _selectively_kept(tokens: Number, mlp: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
-    """Returns the bytes that a layer keeps with selective recomputation and fused attention: its input, the attention's
-    output, and the results of the products that are not repeated. A stack that repeats attention alone keeps all,
-    because fused attention never writes its scores."""
+    """Returns the bytes that a layer keeps with selective recomputation and fused attention: its input, the
+    attention's output, and the results of the products that are not repeated. A stack that repeats attention alone
+    keeps all, because fused attention never writes its scores."""
     repeated = machine.stack.recomputation
     if repeated.rest <= 0:
         return tokens * np.inf
@@ -92,7 +93,8 @@ def _selectively_kept(tokens: Number, mlp: Number, shape: Shape, layout: Layout,
 
 
 def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, machine: Machine) -> Memory:
-    """Returns the memory of the fullest rank that holds `parameters` (before ZeRO divides them), of them `experts`."""
+    """Returns the memory of the fullest rank that holds `parameters` (before ZeRO divides them), of them
+    `experts`."""
     costs = machine.stack.memory
     shards = where(layout.node_sharding > 0, np.minimum(layout.data, machine.gpus_per_node), layout.data)
     shards = shards * layout.context

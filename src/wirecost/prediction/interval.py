@@ -48,8 +48,8 @@ MEASURED_STACK = 0.2
 """Least spread of a stack that was, for a source that was not: the spread between sources of one stack (the same
 benchmark). A stack that users calibrate on their own machine has that of its runs instead."""
 EXPERTS = 0.4
-"""Half width that a mixture of experts adds. One code base's containers alone were fitted, and differ twofold for the
-same model."""
+"""Half width that a mixture of experts adds. One code base's containers alone were fitted, and differ twofold for
+the same model."""
 TENSOR_BETWEEN_NODES = 0.4
 """Half width that tensor parallelism across nodes adds: two rows of such were fitted."""
 UNDETERMINED_SPREAD = 0.1
@@ -94,7 +94,8 @@ def outside(stack: Stack, values: Mapping[str, float]) -> list[str]:
 
 def row_spread(row: TableRow, fitted: tuple[bool, bool, bool] | None = None) -> float:
     """Returns half the width, in natural logarithms, of the interval that holds nine in ten measurements like
-    this row. `fitted` says whether a fit had other rows of its stack, GPU and network, instead of their provenance."""
+    this row. `fitted` says whether a fit had other rows of its stack, GPU and network, instead of their
+    provenance."""
     several = float(row.layout.world) > row.key.gpus_per_node
     network = row.parts.inter if several else None
     stack = row.parts.stack

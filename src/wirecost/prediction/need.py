@@ -43,8 +43,8 @@ def fraction(setup: Setup) -> float:
 
 
 def bandwidth(setup: Setup, limit: float, within: float = 1.001) -> Need:
-    """Returns the node's bandwidth in bits per second, by bisection up to a factor of `within`: comm fraction never
-    grows with it."""
+    """Returns the node's bandwidth in bits per second, by bisection up to a factor of `within`: comm fraction
+    never grows with it."""
     _check(limit)
 
     def at(bps: float) -> Setup:

@@ -48,7 +48,8 @@ class Prediction:
 
     @property
     def comm_fraction(self) -> float:
-        """Returns exposed communication / iteration time, as in a measurement: waits of pipeline stages included."""
+        """Returns exposed communication / iteration time, as in a measurement: waits of pipeline stages
+        included."""
         return float(self.times.comm_fraction)
 
     @property

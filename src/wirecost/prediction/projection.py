@@ -20,8 +20,8 @@ from wirecost.errors import SpecError
 
 @dataclass(frozen=True)
 class Projection:
-    """`speedup` relative to perfect scaling of throughput from `gpus` to `target` GPUs. `low_s` and `high_s` are the 90 %
-    interval of the iteration that the uncertainty of the efficiency causes, `comm_fraction_low` and
+    """`speedup` relative to perfect scaling of throughput from `gpus` to `target` GPUs. `low_s` and `high_s` are
+    the 90 % interval of the iteration that the uncertainty of the efficiency causes, `comm_fraction_low` and
     `comm_fraction_high` that of the fraction."""
 
     gpus: int
@@ -37,8 +37,8 @@ class Projection:
 
 
 MEASURED_SPREAD, MODELLED_SPREAD = 0.1, 0.25
-"""Half widths, in logarithms, of an efficiency from benchmarks (repeated runs differ by this much) and from a cluster's
-links (the ratio of two bandwidths, each of which is off by 0.17 where it was not measured)."""
+"""Half widths, in logarithms, of an efficiency from benchmarks (repeated runs differ by this much) and from a
+cluster's links (the ratio of two bandwidths, each of which is off by 0.17 where it was not measured)."""
 
 
 def project(measured: Breakdown, target: int, efficiency: float, spread: float = MEASURED_SPREAD) -> Projection:
@@ -70,7 +70,11 @@ def project(measured: Breakdown, target: int, efficiency: float, spread: float =
         grown = (exposed + hidden) / share
         return max(exposed / share, grown - min(hidden, compute))
 
-    best, low, high = shown(efficiency), shown(efficiency * math.exp(spread)), shown(efficiency * math.exp(-spread))
+    best, low, high = (
+        shown(efficiency),
+        shown(efficiency * math.exp(spread)),
+        shown(efficiency * math.exp(-spread)),
+    )
     seconds = time.median * 1e-9
     return Projection(
         gpus=measured.world_size,

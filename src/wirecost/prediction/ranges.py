@@ -1,8 +1,9 @@
-"""Ranges of what a prediction says besides the iteration time: the comm fraction, and the bandwidth that a job needs.
+"""Ranges of what a prediction says besides the iteration time: the comm fraction, and the bandwidth that a job
+needs.
 
-The iteration is predicted again with each of its parts slower and faster: what a GPU computes, what the links carry,
-and what is hidden. Each range is 90 %, and the ranges of the parts add in quadrature, because their errors are
-independent. A part that was never fitted has a wider range.
+The iteration is predicted again with each of its parts slower and faster: what a GPU computes, what the links
+carry, and what is hidden. Each range is 90 %, and the ranges of the parts add in quadrature, because their errors
+are independent. A part that was never fitted has a wider range.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def fraction_range(setup: Setup, fraction: Callable[[Setup], float]) -> Range:
 
 
 def need_range(setup: Setup, value: float, needed: Callable[[Setup], float | None]) -> Range:
-    """Returns the range of the value that a setup needs, of which `value` is the prediction. The range has no upper end
-    where no value suffices with one of the parts at the end of its own range."""
+    """Returns the range of the value that a setup needs, of which `value` is the prediction. The range has no
+    upper end where no value suffices with one of the parts at the end of its own range."""
     changes: list[tuple[float, float]] = []
     for less, more in variants(setup):
         low, high = needed(less), needed(more)

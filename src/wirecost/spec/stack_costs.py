@@ -58,8 +58,8 @@ class LayerKernels(Costs):
     sharded_bytes: NonNegativeFloat
     """Memory traffic of forward in bytes for each token and MLP feature / 4. Tensor parallelism splits it."""
     expert_bytes: NonNegativeFloat = 16.0
-    """Memory traffic of forward in bytes for each copy of a token for an expert and hidden feature: sorting the copies
-    and adding the results reads and writes them twice each."""
+    """Memory traffic of forward in bytes for each copy of a token for an expert and hidden feature: sorting the
+    copies and adding the results reads and writes them twice each."""
 
 
 class HostCosts(Costs):
@@ -171,7 +171,8 @@ class TensorParallelCosts(Costs):
     overlap: float = Field(default=0.0, ge=0, le=1, alias="tensor_overlap")
     """Fraction of the tensor-parallel collectives that fit under compute which is hidden."""
     experts_split: bool = True
-    """Whether tensor-parallel ranks with sequence parallelism each dispatch their part of the tokens to experts."""
+    """Whether tensor-parallel ranks with sequence parallelism each dispatch their part of the tokens to
+    experts."""
     sequence_parallel: bool = False
     """Whether sequence parallelism is used where a plan does not say it."""
     gathers_again: bool = Field(default=False, alias="sequence_gathers_again")

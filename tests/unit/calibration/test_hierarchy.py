@@ -14,7 +14,16 @@ from wirecost.calibration.inputs.rows import TableRow, iteration_row
 from wirecost.calibration.levels import SHARED, Level, has_property, levels_of, value_at
 from wirecost.calibration.properties import PROPERTIES
 
-ONE_GPU = {"tp": "1", "pp": "1", "dp": "1", "n_gpus": "1", "gas": "1", "hidden": "4096", "heads": "32", "ffn": "16384"}
+ONE_GPU = {
+    "tp": "1",
+    "pp": "1",
+    "dp": "1",
+    "n_gpus": "1",
+    "gas": "1",
+    "hidden": "4096",
+    "heads": "32",
+    "ffn": "16384",
+}
 
 
 def rows(stack: str, slower: float, **columns: str) -> list[TableRow]:

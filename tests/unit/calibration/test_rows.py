@@ -159,7 +159,14 @@ def test_any_text_in_a_table_is_predicted_or_skipped(text: str) -> None:
     assert answers == [True] * len(keys)
 
 
-LLAMA = {"model": "Llama-2-7B", "hidden": "4096", "heads": "32", "ffn": "11008", "vocab": "32000", "n_layers": "32"}
+LLAMA = {
+    "model": "Llama-2-7B",
+    "hidden": "4096",
+    "heads": "32",
+    "ffn": "11008",
+    "vocab": "32000",
+    "n_layers": "32",
+}
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,14 @@ def test_full_attention_does_twice_the_work_of_causal() -> None:
     assert ratio == pytest.approx(2.0, rel=0.01)
 
 
-@pytest.mark.parametrize(("recompute", "low", "high"), [("none", 90, 115), ("selective", 60, 69), ("full", 30, 50)])
+@pytest.mark.parametrize(
+    ("recompute", "low", "high"), [("none", 90, 115), ("selective", 60, 69), ("full", 30, 50)]
+)
 def test_the_memory_of_llama_8b_with_fused_attention(recompute: str, low: float, high: float) -> None:
     # torchtitan, FSDP2 on 8 H100, sequences of 8192 in micro-batches of 2: 62 to 67 GiB with selective recomputation.
-    setup = made("llama-3-8b", gpus=8, data_parallel="zero3", micro_batch=2, stack="torchtitan", recompute=recompute)
+    setup = made(
+        "llama-3-8b", gpus=8, data_parallel="zero3", micro_batch=2, stack="torchtitan", recompute=recompute
+    )
     long = replace(setup, workload=setup.workload.model_copy(update={"sequence_length": 8192}))
     on = machine_of(long.cluster, long.stack, Precision.BF16)
     total = float(iterate_memory(shape_of(long.workload), layout_of(long), on).total)
@@ -141,7 +145,13 @@ def test_the_comm_fraction_is_that_of_the_breakdown_with_the_bubble() -> None:
 
 
 def test_interleaving_hides_gradients_under_the_other_chunks() -> None:
-    options = {"gpus": 512, "pipeline_parallel": 8, "data_parallel": "zero1", "micro_batch": 1, "global_batch": 512}
+    options = {
+        "gpus": 512,
+        "pipeline_parallel": 8,
+        "data_parallel": "zero1",
+        "micro_batch": 1,
+        "global_batch": 512,
+    }
     setups = [
         made("gpt-3-175b", "dgx-h100", tensor_parallel=4, virtual_stages=v, stack="megatron-core", **options)
         for v in (1, 12)

@@ -131,8 +131,9 @@ def _sharding(text: str, framework: str, data: int) -> tuple[float, bool, bool]:
 
 
 def _bucket_bytes(framework: str, stack: Stack, data: int) -> float:
-    """Returns the bytes of the buckets in which a row's gradients leave: Megatron-Core's, which grow with the ranks
-    (DistributedDataParallelConfig: the larger of 40 million parameters and a million for each rank), or DDP's 25 MiB.
+    """Returns the bytes of the buckets in which a row's gradients leave: Megatron-Core's, which grow with the
+    ranks (DistributedDataParallelConfig: the larger of 40 million parameters and a million for each rank), or
+    DDP's 25 MiB.
     """
     if "ddp" in framework or "horovod" in framework:
         return 25.0 * 2**20

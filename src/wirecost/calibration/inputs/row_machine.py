@@ -193,11 +193,13 @@ FUSED_ATTENTION = "fused_attention"
 def features_of(row: Mapping[str, str | None], workload: Workload) -> frozenset[str]:
     """Returns what a row says about its software besides the framework's name.
 
-    Models with a gated MLP or grouped queries, formats of 8 bits and sequences above 2048 tokens are younger than fused
-    attention (arXiv:2205.14135, May 2022), and are trained with it.
+    Models with a gated MLP or grouped queries, formats of 8 bits and sequences above 2048 tokens are younger than
+    fused attention (arXiv:2205.14135, May 2022), and are trained with it.
     """
     text = f"{row.get('notes') or ''} {row.get('framework') or ''}".lower()
-    young = workload.gated or workload.key_value_heads != workload.heads or workload.sequence_length > YOUNG_SEQUENCE
+    young = (
+        workload.gated or workload.key_value_heads != workload.heads or workload.sequence_length > YOUNG_SEQUENCE
+    )
     low = any(word in (row.get("precision") or "").lower() for word in ("fp8", "fp4"))
     return frozenset({FUSED_ATTENTION} if "flash" in text or young or low else ())
 
@@ -209,8 +211,8 @@ YOUNG_SEQUENCE = 2048
 def pick_stack(
     framework: str, architecture: str, sharding: str = "", features: frozenset[str] = frozenset()
 ) -> Stack:
-    """Returns the stack preset whose match fits most specifically: with the longest part of the framework's name, then
-    with the most conditions; `generic` or `generic-unfused` where none does."""
+    """Returns the stack preset whose match fits most specifically: with the longest part of the framework's name,
+    then with the most conditions; `generic` or `generic-unfused` where none does."""
     best, score = "generic", (0, 0)
     framework, sharding = framework.lower(), sharding.lower()
     for name in names("stack"):

@@ -12,9 +12,24 @@ from wirecost.spec.parameters import count
 from wirecost.spec.presets import named, names
 
 GATED = (
-    "llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "yi-", "internlm", "phi-3", "gpt-oss", "gpt oss", "kimi",
-    "glm", "baichuan", "olmo", "smollm", "palm",
-)  # fmt: skip
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen",
+    "deepseek",
+    "gemma",
+    "yi-",
+    "internlm",
+    "phi-3",
+    "gpt-oss",
+    "gpt oss",
+    "kimi",
+    "glm",
+    "baichuan",
+    "olmo",
+    "smollm",
+    "palm",
+)
 DEFAULT_SEQUENCE = 2048
 
 
@@ -67,8 +82,8 @@ MASKED = 0.16
 
 
 def head_share_of(row: Mapping[str, str | None], workload: Workload) -> float:
-    """Returns the share of a row's tokens that reach the vocabulary layer: BERT's implementations gather the masked
-    ones first, except Megatron's."""
+    """Returns the share of a row's tokens that reach the vocabulary layer: BERT's implementations gather the
+    masked ones first, except Megatron's."""
     framework = (row.get("framework") or "").lower()
     return MASKED if workload.family is Family.BERT and "megatron" not in framework else 1.0
 
@@ -102,18 +117,14 @@ def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workl
         if not whole(row, column, 0):
             assumed[column] = data[key]
     ffn = whole(row, "ffn", 0)
-    if preset is not None:
-        data["head_dim"] = preset.head_dim
-        data["mixture_of_experts"] = preset.mixture_of_experts
     if "bert" in model:
         data["family"] = "bert"
-    experts = experts_of(row, layers)
-    if experts is not None:
-        data["mixture_of_experts"] = experts
+    data["mixture_of_experts"] = experts_of(row, layers) or (preset.mixture_of_experts if preset else None)
     if preset is not None:
-        if not ffn and preset.ffn_hidden:
-            ffn = preset.ffn_hidden
-            assumed["ffn"] = ffn
+        data["head_dim"] = preset.head_dim
+    if preset is not None and preset.ffn_hidden and not ffn:
+        ffn = preset.ffn_hidden
+        assumed["ffn"] = ffn
     if not ffn and gated:
         ffn = round(hidden * 8 / 3 / 256) * 256  # arXiv:2002.05202: 2/3 of 4 h
         assumed["ffn"] = ffn

@@ -14,7 +14,14 @@ from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number
 from wirecost.calibration.inputs.row_layout import batches_of, degrees_of, layout_of_row
-from wirecost.calibration.inputs.row_machine import MachineKey, features_of, gpu_of, key_of_row, parts_of, pick_stack
+from wirecost.calibration.inputs.row_machine import (
+    MachineKey,
+    features_of,
+    gpu_of,
+    key_of_row,
+    parts_of,
+    pick_stack,
+)
 from wirecost.calibration.inputs.row_workload import head_share_of, workload_of
 from wirecost.calibration.inputs.table import Parsed, identity, parsed
 from wirecost.calibration.properties import Parts
