@@ -16,7 +16,7 @@ import numpy as np
 from leave_one_out import read_sources
 
 from wirecost.calibration.fit import leave_out
-from wirecost.calibration.hierarchy import Sources, fit_sources, predict, values_of
+from wirecost.calibration.hierarchy import Sources, fit_sources, predict, refined, values_of
 from wirecost.calibration.inputs.fractions import fraction_rows
 from wirecost.calibration.inputs.rows import TableRow
 from wirecost.calibration.inputs.table import Setting, read_table
@@ -106,12 +106,20 @@ SAME_SILICON = {
     "A800-SXM-80GB": "A100-SXM-80GB",
 }
 FEWEST_ROWS = 3
+REFINED = {
+    "megatron-deepspeed": ("vtrain_a100_single", "vtrain_a100_multi"),
+    "megatron-lm-2021": ("korthikanti2022_tab5", "megatron_sc21"),
+}
+"""Stacks that are fitted once more to the tables of their authors' own runs, which other clusters' tables scatter
+around."""
 
 
 def sources_fitted(reference: Path, write: bool) -> None:
     """Fits all tables of iteration times together, and writes the presets of stacks, GPUs and links."""
     sources = read_sources(reference)
     posterior = fit_sources(sources)
+    for name, tables in REFINED.items():
+        posterior = refined(sources, posterior, name, np.isin(sources.labels, tables))
     errors, _ = predict(sources, posterior, np.ones(len(sources.rows), dtype=bool))
     for table in np.unique(sources.labels):
         own = np.expm1(errors[sources.labels == table])
