@@ -222,8 +222,8 @@ def fit_sources(
 
 
 def refined(sources: Sources, posterior: Posterior, stack: str, keep: Mask, rounds: int = ROUNDS) -> Posterior:
-    """Returns the fit with one stack's own deviations fitted once more, to the rows that are kept, each with its full
-    weight. Means, GPUs and links stay as they are."""
+    """Returns the fit with one stack's own deviations fitted once more, to the rows that are kept, each with its
+    full weight. Means, GPUs and links stay as they are."""
     problem = Problem(sources, keep)
     problem.scale = np.where(keep, 1 / ROW_NOISE, 0.0)
     own = [i for i, level in enumerate(posterior.levels) if level.shared.kind == "stack" and level.name == stack]

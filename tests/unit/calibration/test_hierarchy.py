@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.model import ROW
-from wirecost.calibration.hierarchy import Sources, fit_sources, predict, terms_of, values_of
+from wirecost.calibration.hierarchy import Sources, fit_sources, predict, refined, terms_of, values_of
 from wirecost.calibration.inputs.evaluate import predict_rows
 from wirecost.calibration.inputs.rows import TableRow, iteration_row
 from wirecost.calibration.levels import SHARED, Level, has_property, levels_of, value_at
@@ -97,3 +97,14 @@ def test_a_property_is_the_sum_of_its_mean_and_its_owners_level() -> None:
 )
 def test_overlaps_that_a_stack_does_not_have_are_not_fitted(name: str, key: str, has: bool) -> None:
     assert has_property(name, key) is has
+
+
+def test_a_refined_stack_moves_alone_and_is_closer_to_its_rows() -> None:
+    sources = Sources(rows("internevo", 1.25) + rows("torchtitan", 0.9), ["a"] * 5 + ["b"] * 5)
+    posterior = fit_sources(sources)
+    own = sources.labels == "a"
+    closer = refined(sources, posterior, "internevo", own)
+    before, after = (np.abs(predict(sources, each, own)[0]).mean() for each in (posterior, closer))
+    assert after <= before
+    moved = {posterior.levels[i].name for i in np.flatnonzero(closer.x != posterior.x)}
+    assert moved <= {"internevo"}
