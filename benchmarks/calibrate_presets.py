@@ -1,197 +1,38 @@
 """Fits the shipped presets to the reference tables: the command behind every calibrated YAML value.
 
-    python benchmarks/calibrate_presets.py REFERENCE [--only STAGE] [--write] [--folds KIND]
+    python benchmarks/calibrate_presets.py REFERENCE [--only sources|cluster-a] [--write]
 
-Without --write the values are only printed. The test split: these tables hold about half of what was published,
-all of it is used for the fit, and errors on rows that were not fitted come from --folds (random five-fold, and
-whole models, tensor and pipeline degrees and micro-batches held out).
+All tables of iteration times are fitted together (`wirecost.calibration.hierarchy`), and the interconnect study's
+communication fractions by themselves. Without --write the values are only printed. Errors on sources that were not
+fitted come from benchmarks/leave_one_out.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from leave_one_out import read_sources
 
-from wirecost.calibration.fit import HoldOut, leave_out, random_folds
+from wirecost.calibration.fit import leave_out
+from wirecost.calibration.hierarchy import Sources, fit_sources, predict, refined, values_of
 from wirecost.calibration.inputs.fractions import fraction_rows
-from wirecost.calibration.inputs.rows import TableRow, iteration_rows
+from wirecost.calibration.inputs.rows import TableRow
 from wirecost.calibration.inputs.table import Setting, read_table
 from wirecost.calibration.presets import set_line, write_presets
-from wirecost.calibration.properties import Free, free_preset
+from wirecost.calibration.properties import free_preset
 from wirecost.calibration.solver import Fitted, solve
-from wirecost.calibration.table_rows import FractionRows, IterationRows
-from wirecost.spec import load_spec
+from wirecost.calibration.table_rows import FractionRows
+from wirecost.prediction.interval import MEASURED_STACK, UNMEASURED_STACK
+from wirecost.spec import gpu, load_spec, stack_named
+from wirecost.spec.presets import KINDS, names
 
 PRESETS = Path(__file__).resolve().parents[1] / "src" / "wirecost" / "spec" / "presets"
-OWN = Path(__file__).resolve().parent / "data"
-
-A100, A40, H100 = "gpu A100-SXM-80GB", "gpu A100-SXM-40GB", "gpu H100-SXM-80GB"
 
 
 def stack(name: str, *properties: str) -> list[str]:
     return [f"stack {name} {prop}" for prop in properties]
-
-
-# Megatron's 1F1B waits for transfers between stages, so `pipeline_exposed` is set to 0.6 by judgement: on
-# InfiniBand it is too small to tell from the other parts, on a slower network it decides.
-UNFUSED = (
-    "attention_efficiency",
-    "attention_bytes_forward",
-    "attention_bytes_backward",
-    "hidden_bytes",
-    "sharded_bytes",
-    "host_forward_s",
-    "host_backward_s",
-    "vocabulary_bytes",
-    "collective_sync_s",
-    "straggler",
-)
-ONCE = (
-    "host_collective_s",
-    "host_softmax_fallback_s",
-    "host_sharpness",
-    "vocabulary_efficiency",
-    "unaligned_efficiency",
-    "host_vocabulary_s",
-    "embedding_bytes",
-    "optimizer_bytes",
-    "iteration_s",
-    "gradient_sync_s",
-)
-
-
-@dataclass
-class Stage:
-    """Tables with the weight of each row and the properties that they determine."""
-
-    name: str
-    tables: dict[str, float]
-    free: list[str]
-    stacks: tuple[str, ...] = ()  # rows of other stacks are left out
-    start: dict[str, float] = field(default_factory=dict)
-    evaluations: int = 60
-
-    def properties(self) -> list[Free]:
-        """Returns the properties, each from where its fit starts."""
-        return [free_preset(name, self.start.get(name)) for name in self.free]
-
-
-STAGES = [
-    Stage(
-        "torch-compile",
-        {"h100_one_gpu": 1},
-        [
-            f"{H100} matrix_efficiency",
-            f"{H100} matrix_traffic",
-            *stack(
-                "torch-compile",
-                "attention_efficiency",
-                "hidden_bytes",
-                "sharded_bytes",
-                "vocabulary_efficiency",
-                "vocabulary_bytes",
-                "optimizer_bytes",
-            ),
-        ],
-        ("torch-compile",),
-    ),
-    Stage(
-        "megatron-a100",
-        {"vtrain_a100_single": 1, "vtrain_a100_multi": 2.5, "korthikanti2022_tab5": 10, "megatron_sc21": 12},
-        [
-            f"{A100} matrix_efficiency",
-            f"{A100} matrix_traffic",
-            "link infiniband-hdr efficiency",
-            "link infiniband-hdr shared_efficiency",
-            *stack("megatron-deepspeed", *UNFUSED, *ONCE),
-            *stack("megatron-lm-2021", *UNFUSED),
-        ],
-        ("megatron-deepspeed", "megatron-lm-2021"),
-        {f"{A100} matrix_efficiency": 0.9, "link infiniband-hdr shared_efficiency": 0.3},
-        120,
-    ),
-    Stage(
-        "zero3-2021",
-        {"megatron_sc21": 1},
-        stack("deepspeed-zero3-2021", "shard_messages"),
-        ("deepspeed-zero3-2021",),
-    ),
-    Stage(
-        "fsdp-flash",
-        {"mosaicml_llm_foundry": 1},
-        [
-            f"{A40} matrix_efficiency",
-            f"{A40} matrix_traffic",
-            f"{H100} attention_efficiency",
-            f"{H100} power_throttle",
-            "link roce-200g efficiency",
-            "link infiniband-ndr efficiency",
-            *stack(
-                "fsdp-flash",
-                "matrix_efficiency",
-                "attention_efficiency",
-                "hidden_bytes",
-                "sharded_bytes",
-                "host_forward_s",
-                "host_backward_s",
-                "vocabulary_bytes",
-                "vocabulary_efficiency",
-                "embedding_bytes",
-                "optimizer_bytes",
-                "iteration_s",
-                "shard_overlap",
-                "gradient_sync_s",
-                "low_precision_efficiency",
-            ),
-        ],
-        ("fsdp-flash",),
-        {"link infiniband-ndr efficiency": 0.8},
-        80,
-    ),
-    Stage(
-        "megatron-core",
-        {"megatron_bridge": 1},
-        [
-            "gpu GB200-NVL72 matrix_efficiency",
-            "gpu GB300-NVL72 matrix_efficiency",
-            *stack(
-                "megatron-core",
-                "hidden_bytes",
-                "sharded_bytes",
-                "attention_efficiency",
-                "pipeline_exposed",
-                "data_parallel_overlap",
-                "shard_overlap",
-                "tensor_overlap",
-                "iteration_s",
-                "vocabulary_bytes",
-                "straggler",
-            ),
-        ],
-        ("megatron-core",),
-        {"stack megatron-core pipeline_exposed": 0.1},
-    ),
-    # Once more without the GPU's own properties, which the stages between have moved.
-    Stage(
-        "torch-compile-again",
-        {"h100_one_gpu": 1},
-        stack(
-            "torch-compile",
-            "attention_efficiency",
-            "hidden_bytes",
-            "sharded_bytes",
-            "vocabulary_efficiency",
-            "vocabulary_bytes",
-            "optimizer_bytes",
-        ),
-        ("torch-compile",),
-    ),
-]
 
 
 FRACTIONS = [
@@ -213,34 +54,10 @@ FRACTIONS = [
 """Fractions determine only ratios. The preset's rate of InfiniBand EDR sets the scale and isn't fitted here."""
 
 
-def rows_of(stage: Stage, folder: Path) -> tuple[list[TableRow], np.ndarray, list[str]]:
-    rows: list[TableRow] = []
-    weights: list[float] = []
-    tables: list[str] = []
-    for table, weight in stage.tables.items():
-        path = OWN / f"{table}.csv"
-        read = iteration_rows(read_table(path if path.exists() else folder / "measured" / f"{table}.csv")).rows
-        read = [r for r in read if not stage.stacks or r.key.stack in stage.stacks]
-        rows += read
-        weights += [weight] * len(read)
-        tables += [table] * len(read)
-    return rows, np.array(weights), tables
-
-
 def show(fitted: list[Fitted]) -> None:
     for p in fitted:
         within = f"within {100 * p.within:.0f} %" if p.within is not None else p.reason
         print(f"    {p.name:58s} {p.value:.4g}  (was {p.start:.4g}, {within})")
-
-
-def describe(title: str, errors: np.ndarray, tables: list[str]) -> str:
-    parts = []
-    for table in dict.fromkeys(tables):
-        mask = np.array([t == table for t in tables]) & ~np.isnan(errors)
-        if mask.any():
-            e = errors[mask]
-            parts.append(f"{table} {100 * np.abs(e).mean():.2f} % (bias {100 * e.mean():+.1f}, n {mask.sum()})")
-    return f"  {title}: " + "; ".join(parts)
 
 
 def cluster_a(reference: Path, write: bool) -> None:
@@ -278,68 +95,112 @@ def cluster_a(reference: Path, write: bool) -> None:
         )
 
 
-def folds_of(kind: str, rows: list[TableRow]) -> list[np.ndarray]:
-    columns = {"model": "hidden", "tp": "tp", "pp": "pp", "mbs": "mbs"}
-    if kind == "random":
-        return random_folds(len(rows), 3 if len(rows) > 500 else 5)
-    labels = tuple(str(r.parameters[columns[kind]]) for r in rows)
-    return HoldOut(labels=labels, column=kind).masks(len(rows)) if len(set(labels)) > 1 else []
+NOT_FITTED = ("engine-cpu", "engine-cuda", "megatron-lm-v3")
+"""Stacks that calibrations of runs, or communication fractions, determine."""
+NOT_WRITTEN = ("infiniband-edr",)
+"""Links whose presets set the scale of the interconnect study's fractions."""
+SAME_SILICON = {
+    "H100-SXM-96GB": "H100-SXM-80GB",
+    "GH200-96GB": "H100-SXM-80GB",
+    "H800-SXM-80GB": "H100-SXM-80GB",
+    "A800-SXM-80GB": "A100-SXM-80GB",
+}
+FEWEST_ROWS = 3
+REFINED = {
+    "megatron-deepspeed": ("vtrain_a100_single", "vtrain_a100_multi"),
+    "megatron-lm-2021": ("korthikanti2022_tab5", "megatron_sc21"),
+}
+"""Stacks that are fitted once more to the tables of their authors' own runs, which other clusters' tables scatter
+around."""
 
 
-def judge(
-    stage: Stage, problem: IterationRows, free: list[Free], tables: list[str], kinds: list[str]
-) -> dict[str, float]:
-    """Prints the errors on rows left out; returns the spread of each stack."""
-    start = {p.name: p.start for p in stage.properties()}
-    spread: dict[str, float] = {}
-    for kind in kinds:
-        folds = folds_of(kind, problem.table)
-        if not 2 <= len(folds) <= 14:
-            continue
-        errors = leave_out(problem, free, start, folds)
-        assert errors is not None
-        print(describe(f"held out by {kind}", errors, tables), flush=True)
-        for name in sorted({r.key.stack for r in problem.table}) if kind == "random" else ():
-            own = np.array([r.key.stack == name for r in problem.table]) & ~np.isnan(errors)
-            if own.sum() >= 10:
-                spread[name] = float(np.quantile(np.abs(np.log1p(errors[own])), 0.9))
-                print(f"    90 % of {name}'s |log error| below {spread[name]:.3f}")
-    return spread
+def sources_fitted(reference: Path, write: bool) -> None:
+    """Fits all tables of iteration times together, and writes the presets of stacks, GPUs and links."""
+    sources = read_sources(reference)
+    posterior = fit_sources(sources)
+    for name, tables in REFINED.items():
+        posterior = refined(sources, posterior, name, np.isin(sources.labels, tables))
+    errors, _ = predict(sources, posterior, np.ones(len(sources.rows), dtype=bool))
+    for table in np.unique(sources.labels):
+        own = np.expm1(errors[sources.labels == table])
+        print(
+            f"  {table:24s} {len(own):4d} rows, {100 * np.abs(own).mean():5.1f} %, bias {100 * own.mean():+5.1f} %"
+        )
+    values: dict[str, float] = {}
+    for name in names("stack"):
+        if name not in NOT_FITTED:
+            owner = ("stack", name, stack_named(name).attention.kind)
+            values |= values_of(posterior.levels, posterior.x, [owner])
+    used = {row.key.gpu for row in sources.rows}
+    for name in used:
+        values |= values_of(posterior.levels, posterior.x, [("gpu", name, gpu(name).architecture)])
+    for name, relative in SAME_SILICON.items():
+        own = values_of(posterior.levels, posterior.x, [("gpu", relative, gpu(relative).architecture)])
+        values |= {key.replace(relative, name): value for key, value in own.items()}
+    crossed = {r.key.inter for r in sources.rows if float(r.layout.world) > r.key.gpus_per_node}
+    for name in sorted(crossed - set(NOT_WRITTEN)):
+        values |= values_of(posterior.levels, posterior.x, [("link", name, "inter")])
+    if not write:
+        for name, value in sorted(values.items()):
+            print(f"    {name:58s} {value:.4g}")
+        return
+    write_presets(values, PRESETS)
+    for kind, key in (("stack", "stack"), ("gpu", "gpu"), ("link", "inter")):
+        for name in sorted({name.split()[1] for name in values if name.startswith(f"{kind} ")}):
+            rows = [i for i, row in enumerate(sources.rows) if getattr(row.key, key) == name]
+            describe(kind, name, rows, sources, errors)
+
+
+def describe(kind: str, name: str, rows: list[int], sources: Sources, errors: np.ndarray) -> None:
+    """Writes what a preset's figures rest on."""
+    path = PRESETS / KINDS[kind] / f"{name}.yaml"
+    if len(rows) < FEWEST_ROWS:
+        relative = SAME_SILICON.get(name)
+        text = (
+            f"efficiencies of {relative}, which is the same silicon"
+            if relative
+            else "the mean of the fitted stacks"
+        )
+        set_line(path, "provenance", "derived")
+        set_line(path, "calibration", f'"{text}"')
+        if kind == "stack":
+            set_line(path, "spread", f"{UNMEASURED_STACK}")
+        return
+    tables = ", ".join(str(label) for label in np.unique(sources.labels[rows]))
+    error = 100 * np.abs(np.expm1(errors[rows])).mean()
+    text = f"fitted with all tables together to {tables}: {len(rows)} rows, mean error {error:.1f} % as fitted"
+    set_line(path, "provenance", "measured")
+    set_line(path, "calibration", f'"{text}"')
+    if kind == "stack":
+        set_line(path, "spread", f"{MEASURED_STACK}")
+        set_line(path, "calibrated_range", ranges_of([sources.rows[i] for i in rows]))
+
+
+def ranges_of(rows: list[TableRow]) -> str:
+    """Returns the YAML of the smallest and largest value of each dimension of rows."""
+    values = {
+        "gpus": [float(r.layout.world) for r in rows],
+        "hidden": [float(r.shape.hidden) for r in rows],
+        "layers": [float(r.shape.layers) for r in rows],
+        "sequence_length": [float(r.shape.sequence) for r in rows],
+        "micro_batch": [float(r.layout.micro_batch) for r in rows],
+        "tensor_parallel": [float(r.layout.tensor) for r in rows],
+        "pipeline_parallel": [float(r.layout.pipeline) for r in rows],
+    }
+    pairs = ", ".join(f"{key}: [{min(v):.0f}, {max(v):.0f}]" for key, v in values.items())
+    return "{" + pairs + "}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("reference", type=Path)
-    parser.add_argument("--only")
+    parser.add_argument("--only", choices=["cluster-a", "sources"])
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--folds", choices=["random", "model", "tp", "pp", "mbs", "all"])
     options = parser.parse_args()
+    if options.only in (None, "sources"):
+        sources_fitted(options.reference, options.write)
     if options.only in (None, "cluster-a"):
         cluster_a(options.reference, options.write)
-    for stage in STAGES:
-        if options.only and stage.name != options.only:
-            continue
-        began = time.perf_counter()
-        rows, weights, tables = rows_of(stage, options.reference)
-        problem = IterationRows(rows, weights)
-        properties = stage.properties()
-        fitted = solve(properties, problem.errors, evaluations=stage.evaluations)
-        print(f"{stage.name}: {len(rows)} rows, {len(stage.free)} properties, {time.perf_counter() - began:.0f} s")
-        show(fitted)
-        errors = problem.row_errors({p.name: p.value for p in fitted})
-        print(describe("fitted", errors, tables))
-        free = [p for p, f in zip(properties, fitted, strict=True) if f.determined]
-        kinds = ["random", "model", "tp", "pp", "mbs"] if options.folds == "all" else [options.folds]
-        spread = judge(stage, problem, free, tables, kinds) if options.folds else {}
-        if options.write:
-            determined = {p.name: p.value for p in fitted if p.determined}
-            text = f"{', '.join(stage.tables)}: {len(rows)} rows, mean error {100 * np.abs(errors).mean():.1f} %"
-            owners = {" ".join(name.split()[:2]): f"fitted to {text} as fitted" for name in determined}
-            paths = write_presets(determined, PRESETS, owners)
-            for name, value in spread.items():
-                set_line(PRESETS / "stacks" / f"{name}.yaml", "spread", f"{value:.3f}")
-            print("  wrote " + ", ".join(str(p.relative_to(PRESETS)) for p in paths))
-        sys.stdout.flush()
 
 
 if __name__ == "__main__":

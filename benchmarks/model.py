@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-from held_out_sources import cases, judge, show
 
 from wirecost.calibration.inputs.table import Setting
 from wirecost.costmodel.inputs import Layout
@@ -152,8 +151,6 @@ def main() -> None:
     if len(sys.argv) > 1:
         print()
         errors(Path(sys.argv[1]))
-        print()
-        show([judge(case) for case in cases(Path(sys.argv[1]))])
 
 
 if __name__ == "__main__":

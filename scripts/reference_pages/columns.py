@@ -361,6 +361,8 @@ NEED: Columns = {
     "comm_fraction": ("share of the iteration", "Predicted exposed communication at that value."),
     "floor": ("share of the iteration", "Predicted exposed communication however large the value gets."),
     "now": ("share of the iteration", "Predicted exposed communication of the cluster as it is."),
+    "low": ("as `value`", "Lower end of the 90 % interval of `value`."),
+    "high": ("as `value`", "Upper end; empty where it may be that no value suffices."),
 }
 
 COMPARISON: Columns = {
@@ -428,6 +430,10 @@ PROJECTION: Columns = {
     "speedup": ("ratio", "Throughput relative to perfect scaling."),
     "iteration_s": ("s", "Projected time of an iteration."),
     "comm_fraction": ("share of the iteration", "Projected exposed communication."),
+    "low_s": ("s", "Lower end of the 90 % interval of the iteration."),
+    "high_s": ("s", "Upper end of the 90 % interval of the iteration."),
+    "comm_fraction_low": ("share of the iteration", "Lower end of the 90 % interval of `comm_fraction`."),
+    "comm_fraction_high": ("share of the iteration", "Upper end of the 90 % interval of `comm_fraction`."),
 }
 
 ITERATIONS: Columns = {
@@ -456,6 +462,11 @@ ITERATIONS: Columns = {
     "dp": ("replicas", "Data-parallel degree."),
     "cp": ("ranks", "Context-parallel degree."),
     "ep": ("ranks", "Expert-parallel degree."),
+    "experts": ("experts", "Experts of a layer among which each token chooses. Empty: a model without experts."),
+    "topk": ("experts", "Experts that each token uses."),
+    "moe_ffn": ("features", "Width of an expert. Empty: `ffn`."),
+    "shared_experts": ("experts", "Experts that every token uses."),
+    "moe_layers": ("layers", "Layers with experts; the first ones have an MLP of width `ffn`. Empty: all."),
     "sharding": ("text", "ZeRO stage, FSDP or distributed optimizer."),
     "seq_par": ("yes/no", "Whether sequence parallelism was on."),
     "act_recompute": ("text", "`full`, `selective` or empty."),

@@ -374,8 +374,8 @@ def breakdown() -> dict[str, Any]:
 def predict() -> dict[str, Any]:
     """Returns the schema of `wirecost predict --format json`: one prediction, a sweep, or a study."""
     numbers = _keys(
-        iteration_s="number", comm_fraction="number", tokens_per_s="number?", mfu="number?", fits="boolean",
-        largest_micro_batch="integer?",
+        iteration_s="number", comm_fraction="number", comm_fraction_low="number?", comm_fraction_high="number?",
+        tokens_per_s="number?", mfu="number?", fits="boolean", largest_micro_batch="integer?",
     )  # fmt: skip
     numbers["assumed"] = {
         "type": "object",

@@ -31,7 +31,7 @@ def seconds(result: Prediction) -> float:
 
 
 def comm_fraction(result: Prediction) -> float:
-    return float(result.times.exposed_comm_s) / seconds(result)
+    return float(result.times.comm_fraction)
 
 
 ROW = {

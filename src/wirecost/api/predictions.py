@@ -206,7 +206,12 @@ class NeedView(ResultView):
         unit = "b/s per node" if n.what == "bandwidth" else "count"
         return [
             {"of": n.what, "limit": n.limit, "value": n.value, "unit": unit, "comm_fraction": n.reached}
-            | {"floor": n.floor, "now": self.now}
+            | {
+                "floor": n.floor,
+                "now": self.now,
+                "low": n.interval.low if n.interval else None,
+                "high": n.interval.high if n.interval else None,
+            }
         ]
 
     def chart(self) -> altair.Chart:
@@ -326,7 +331,7 @@ def sweep(workload: str | Path | Workload, axis: str, **job: Unpack[JobOptions])
     """
     name, values = parse_axis(axis)
     base = setup_of(workload, with_first_value(job, name, values))
-    return SweepView(name, sweep_setup(base, name, values, keep_batch=job.get("global_batch") is not None))
+    return SweepView(name, sweep_setup(base, name, values))
 
 
 def need(
@@ -351,7 +356,7 @@ def need(
     if of not in solvers:
         raise SpecError(one_of("quantity", of, solvers))
     setup = setup_of(workload, job)
-    return NeedView(solvers[of](setup, fraction), needs.fraction(setup))
+    return NeedView(needs.with_ranges(setup, solvers[of](setup, fraction)), needs.fraction(setup))
 
 
 def validate(

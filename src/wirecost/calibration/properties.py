@@ -72,6 +72,8 @@ TABLE: tuple[Property, ...] = (
     Property("stack", "low_precision_efficiency", 0.75, 1.0, 0.2, 1.0, "ratio", _RANGE),
     Property("stack", "hidden_bytes", 19.0, 0.7, 4.0, 5e3, "bytes/element", _KERNELS),
     Property("stack", "sharded_bytes", 11.0, 0.5, 2.0, 5e3, "bytes/element", _KERNELS),
+    Property("stack", "expert_bytes", 16.0, 0.5, 4.0, 5e3, "bytes/element", _KERNELS),
+    Property("stack", "host_experts", 2.0, 0.5, 0.5, 10.0, "ratio", _JUDGED),
     Property("stack", "host_forward_s", 1e-4, 1.0, 1e-7, 1.0, "s/layer", _PROCESSORS),
     Property("stack", "host_backward_s", 1e-4, 1.0, 1e-7, 1.0, "s/layer", _PROCESSORS),
     Property("stack", "host_collective_s", 45e-6, 1.0, 1e-7, 0.1, "s", _RANGE),

@@ -76,5 +76,5 @@ class FractionRows:
         predicted = np.empty(self.rows)
         for group in self._groups:
             times = group.iterate(values)
-            predicted[group.members] = np.broadcast_to(times.exposed_comm_s / times.total_s, len(group.members))
+            predicted[group.members] = np.broadcast_to(times.comm_fraction, len(group.members))
         return predicted - self.measured

@@ -10,8 +10,11 @@ from wirecost.cli.job_options import WORKLOAD, Job, assumed_line, with_job_optio
 from wirecost.cli.output import FORMAT, check_format, console, percent, print_csv, safe, table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from wirecost.api.predictions import NeedView
     from wirecost.costmodel.setup import Setup
+    from wirecost.prediction.need import Need
 
 
 @with_job_options
@@ -43,7 +46,7 @@ def need(
     if what not in solvers:
         raise SpecError(one_of("quantity", what, solvers))
     setup = job.setup(workload)
-    view = NeedView(solvers[what](setup, fraction), solver.fraction(setup))
+    view = NeedView(solver.with_ranges(setup, solvers[what](setup, fraction)), solver.fraction(setup))
     if format == "json":
         answer = view.need
         fits = answer.prediction.fits if answer.prediction else None
@@ -84,6 +87,11 @@ def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) ->
             f"{format_rate_bps(rate_bps, 3)}.",
             soft_wrap=True,
         )
+        if answer.interval:
+            low, high = answer.interval.low, answer.interval.high
+            upper = "no bound (it may be that no bandwidth suffices)" if high is None else format_rate_bps(high, 3)
+            out.print(f"90 % interval: {format_rate_bps(low or 0, 3)} to {upper}.", soft_wrap=True)
+        _show_stacks(out, answer)
     else:
         fits = "" if answer.prediction and answer.prediction.fits else ", which does not fit in memory"
         batch = answer.prediction.setup.global_batch if answer.prediction else 0
@@ -98,3 +106,20 @@ def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) ->
         shares = [percent(row[key]) for key in ("comm_fraction", "floor", "now")]
         value = "none" if row["value"] is None else f"{row['value']:.4g}"
         out.print(table(title, head, [[row["of"], limit, value, row["unit"], *shares]]))
+
+
+def _show_stacks(out: Console, answer: Need) -> None:
+    """Prints the range of the answers of other stacks, with the stacks at its ends."""
+    from wirecost.units import format_rate_bps
+
+    known = {name: value for name, value in (answer.over_stacks or {}).items() if value is not None}
+    without = len(answer.over_stacks or {}) - len(known)
+    if not known:
+        return
+    lowest, highest = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+    beyond = f"; under {without} no bandwidth suffices" if without else ""
+    out.print(
+        f"Over {len(known) + without} fitted stacks: {format_rate_bps(known[lowest], 3)} ({safe(lowest)}) to "
+        f"{format_rate_bps(known[highest], 3)} ({safe(highest)}){beyond}.",
+        soft_wrap=True,
+    )

@@ -67,7 +67,7 @@ def predict(
         axis, values = parse_axis(sweep)
         job = Job(with_first_value(job.options, axis, values))
         setup = job.setup(workload)
-        _sweep(setup, axis, values, plot, format, keep_batch=keep_batch)
+        _sweep(setup, axis, values, plot, format)
         if format == "text":
             varied = {axis} if keep_batch else {axis, "global_batch"}
             assumed = {key: value for key, value in job.assumed(setup).items() if key not in varied}
@@ -84,6 +84,7 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
     from wirecost.prediction.basis import basis_of
     from wirecost.prediction.predict import largest_micro_batch
     from wirecost.prediction.predict import predict as run
+    from wirecost.prediction.ranges import comm_fraction_range
 
     result = run(setup)
     if format == "csv":
@@ -92,10 +93,13 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
         print_csv(PredictionView(result).rows())
         return
     if format == "json":
+        shares = comm_fraction_range(setup)
         data = json.loads(result.breakdown.model_dump_json())
         data["prediction"] = {
             "iteration_s": result.total_s,
             "comm_fraction": result.comm_fraction,
+            "comm_fraction_low": shares.low,
+            "comm_fraction_high": shares.high,
             "tokens_per_s": result.tokens_per_s,
             "mfu": result.mfu,
             "fits": result.fits,
@@ -107,7 +111,7 @@ def _predict_one(setup: Setup, assumed: dict[str, str], format: str) -> None:
         return
     from wirecost.cli.show import show_prediction
 
-    show_prediction(result, largest_micro_batch(setup), format)
+    show_prediction(result, largest_micro_batch(setup), comm_fraction_range(setup), format)
     _print_basis(setup, assumed, format)
 
 
@@ -120,16 +124,14 @@ def _print_basis(setup: Setup, assumed: dict[str, str], format: str) -> None:
     out.print(assumed_line(assumed), soft_wrap=True)
 
 
-def _sweep(
-    setup: Setup, axis: str, values: Sequence[str], plot: Path | None, format: str, *, keep_batch: bool
-) -> None:
+def _sweep(setup: Setup, axis: str, values: Sequence[str], plot: Path | None, format: str) -> None:
     import json
 
     from wirecost.cli.show import show_sweep
     from wirecost.prediction.sweep import sweep as run
     from wirecost.report.sweep_figure import write_sweep_figure
 
-    points = run(setup, axis, values, keep_batch=keep_batch)
+    points = run(setup, axis, values)
     if plot:
         write_sweep_figure(
             points,

@@ -31,7 +31,7 @@ def project(
     from wirecost.comparison.sources import load_breakdown
     from wirecost.costmodel.machine import machine_of
     from wirecost.errors import SpecError
-    from wirecost.prediction.projection import network_efficiency
+    from wirecost.prediction.projection import MEASURED_SPREAD, MODELLED_SPREAD, network_efficiency
     from wirecost.prediction.projection import project as project_to
     from wirecost.spec import Precision, load_spec
 
@@ -49,7 +49,8 @@ def project(
         if machine is not None:
             share = network_efficiency(machine, breakdown.world_size, target)
         assert share is not None
-        projections.append(project_to(breakdown, target, share))
+        spread = MEASURED_SPREAD if machine is None else MODELLED_SPREAD
+        projections.append(project_to(breakdown, target, share, spread))
     if format == "csv":
         print_csv([asdict(p) for p in projections])
         return
@@ -60,8 +61,8 @@ def project(
         (
             p.target,
             f"{p.efficiency:.3f}",
-            f"{p.iteration_s * 1e3:.1f}",
-            percent(p.comm_fraction),
+            f"{p.iteration_s * 1e3:.1f} ({p.low_s * 1e3:.1f} to {p.high_s * 1e3:.1f})",
+            f"{percent(p.comm_fraction)} ({percent(p.comm_fraction_low)} to {percent(p.comm_fraction_high)})",
             f"{p.speedup:.3f}",
         )
         for p in projections

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wirecost.cli.output import console, percent, print_diagnostics, safe, table
 from wirecost.units import format_ns, format_size_bytes
+
+if TYPE_CHECKING:
+    from wirecost.prediction.ranges import Range
 
 
 def seconds(value: float) -> str:
     return format_ns(value * 1e9)
 
 
-def show_prediction(result: Any, largest: int | None, format: str = "text") -> None:
+def show_prediction(result: Any, largest: int | None, shares: Range, format: str = "text") -> None:
     """Prints one prediction: headline, parts of the time, memory, diagnostics."""
     from wirecost.prediction.predict import iteration_parts, memory_parts
 
@@ -38,7 +41,10 @@ def show_prediction(result: Any, largest: int | None, format: str = "text") -> N
         f"  iteration      [bold]{seconds(total)}[/bold]   ({interval.level:.0%} interval "
         f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)})"
     )
-    out.print(f"  comm fraction  [bold]{percent(float(times.exposed_comm_s) / total)}[/bold]")
+    out.print(
+        f"  comm fraction  [bold]{percent(float(times.comm_fraction))}[/bold]   ({interval.level:.0%} interval "
+        f"{percent(shares.low)} to {percent(shares.high)})"
+    )
     out.print(
         f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / setup.gpus:,.0f} a GPU"
     )
@@ -84,7 +90,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
                 f"{p.setup.micro_batch} x {p.setup.accumulation} / {p.setup.global_batch}",
                 seconds(total),
                 f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}",
-                percent(float(p.times.exposed_comm_s) / total),
+                percent(float(p.times.comm_fraction)),
                 f"{p.tokens_per_s:,.0f}",
                 percent(p.mfu),
                 ", ".join(codes),
@@ -116,7 +122,7 @@ def show_study(name: str, cells: Sequence[Any], format: str = "text") -> None:
         interval, total = p.breakdown.interval, float(p.times.total_s)
         codes = ", ".join(dict.fromkeys(d.code for d in p.breakdown.diagnostics))
         bounds = f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}"
-        fraction = percent(float(p.times.exposed_comm_s) / total)
+        fraction = percent(float(p.times.comm_fraction))
         body.append([*head, seconds(total), bounds, fraction, codes])
     columns = ["workload", "network", "plan", "scaling", "ranks", "batch"]
     columns += ["iteration", "90 % interval", "comm fraction", "diagnostics"]

@@ -114,16 +114,25 @@ def _node_rate_Bps(nodes: Number, per_node: Number, rings: Number, machine: Mach
     return rate
 
 
-def _wire_s(factor: Number, size_bytes: Number, members: Group) -> Number:
+def _wire_s(factor: Number, size_bytes: Number, members: Group, pieces: Number = 1.0) -> Number:
     # bytes x (1 + sqrt(half / bytes)), which is defined for no bytes as well
-    return factor * members.per_byte_s * (size_bytes + np.sqrt(members.half_bytes * size_bytes))
+    return factor * members.per_byte_s * (size_bytes + np.sqrt(pieces * members.half_bytes * size_bytes))
+
+
+def _ring_pieces(members: Group) -> Number:
+    """Returns how much smaller the messages between nodes are than on two nodes. On a ring of n ranks each rank
+    sends size / n at once, so that a ring over more nodes needs proportionally larger collectives to reach its
+    rate."""
+    return np.maximum(members.nodes / 2, 1.0)
 
 
 def all_reduce_s(size_bytes: Number, members: Group, machine: Machine, message_bytes: Number = np.inf) -> Number:
     """Returns the seconds of the faster of ring and (between nodes) tree, which NCCL chooses; 0 for a group of
-    one. `message_bytes` is the size of each part where it is done in parts."""
+    one. `message_bytes` is the size of each part where it is done in parts, one after another."""
+    parts, whole = _parts(size_bytes, message_bytes), size_bytes
+    size_bytes = whole / parts
     wire = _wire_s(2.0, size_bytes, members)
-    best = 2 * members.ring_s + wire
+    best = 2 * members.ring_s + _wire_s(2.0, size_bytes, members, _ring_pieces(members))
     if has(members.nodes > 2):
         levels = np.log2(np.maximum(members.nodes, 1.0))
         climb = 2 * (levels * machine.inter.step_s + (members.per_node - 1) * machine.intra.step_s)
@@ -136,8 +145,14 @@ def all_reduce_s(size_bytes: Number, members: Group, machine: Machine, message_b
         trees = (members.nodes == 2) & (members.per_node > 1)
         message = np.minimum(message_bytes, size_bytes)
         best = where(trees & takes_tree(message, members.size, machine.two_node_tree), once, best)
-    modelled = members.several * (members.fixed_s + best)
-    return measured_s("all_reduce", modelled, size_bytes, members, message_bytes)
+    modelled = parts * members.several * (members.fixed_s + best)
+    return measured_s("all_reduce", modelled, whole, members, message_bytes)
+
+
+def _parts(size_bytes: Number, message_bytes: Number) -> Number:
+    """Returns the number of messages of at most `message_bytes` in which `size_bytes` are sent; a part of one
+    counts as a part."""
+    return np.maximum(size_bytes / np.maximum(message_bytes, 1.0), 1.0)
 
 
 def gather_s(
@@ -149,7 +164,9 @@ def gather_s(
 ) -> Number:
     """Returns the seconds of an all-gather or reduce-scatter (`op`) of `size_bytes` in total on a ring; 0 for a
     group of one. `message_bytes` is the size of each part where it is done in parts."""
-    modelled = members.several * (members.fixed_s + members.ring_s + _wire_s(1.0, size_bytes, members))
+    parts = _parts(size_bytes, message_bytes)
+    wire = _wire_s(1.0, size_bytes / parts, members, _ring_pieces(members))
+    modelled = parts * members.several * (members.fixed_s + members.ring_s + wire)
     return measured_s(op, modelled, size_bytes, members, message_bytes)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from wirecost.costmodel.flops import LayerWork
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
-from wirecost.spec.stack_costs import Recomputation
+from wirecost.spec import Stack
 
 
 @dataclass(slots=True)
@@ -48,13 +48,14 @@ def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
     attention, layer = machine.stack.attention, machine.stack.layer
     memory = machine.memory_Bps * machine.memory_efficiency
     cool = matrix_s(work.matrix_flops, work.matrix_elements, machine)
-    skipped = 1 - shape.causal * (1 - attention.work)
     half_precision = machine.attention_peak_flops * machine.matrix_efficiency * attention.efficiency
     half_precision = half_precision * machine.attention_efficiency
-    products_s = work.attention_flops * skipped / half_precision
+    products_s = work.attention_flops * attention_work(work.keys, shape, machine) / half_precision
     core = products_s + work.scores * attention.bytes_forward / memory
     elementwise = (
-        work.hidden_elements * layer.hidden_bytes + work.sharded_elements * layer.sharded_bytes
+        work.hidden_elements * layer.hidden_bytes
+        + work.sharded_elements * layer.sharded_bytes
+        + work.dispatched_elements * layer.expert_bytes
     ) / memory
     products = cool
     if machine.power_throttle:
@@ -64,6 +65,28 @@ def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
     factor = 2.5 if attention.kind == "fused" else 2.0
     back = factor * products_s + work.scores * attention.bytes_backward / memory
     return DeviceTime(products + core + elementwise, 2 * products + back + 2 * elementwise, core)
+
+
+CAUSAL_TILES, FULL_TILES = 512.0, 170.0
+"""Sequence lengths with which fused attention takes twice its time per score: tiles on the diagonal are computed
+whole, and short sequences don't fill the GPU. The rates of arXiv:2307.08691 (section 4.1) grow like that."""
+SMALL_HEAD = 32.0
+"""Head size with which fused attention reaches half the rate of very large heads (there heads of 64 are slower
+than those of 128)."""
+USUAL_HEAD = 128.0
+
+
+def attention_work(keys: Number, shape: Shape, machine: Machine) -> Number:
+    """Returns the time of attention relative to that of all its scores at the rate of long sequences and heads of
+    128."""
+    attention = machine.stack.attention
+    causal = shape.causal
+    if attention.kind != "fused":
+        return 1 - causal * (1 - attention.work)
+    tiles = 1 + (FULL_TILES + causal * (CAUSAL_TILES - FULL_TILES)) / keys
+    size = shape.query / shape.heads
+    heads = (1 + SMALL_HEAD / size) / (1 + SMALL_HEAD / USUAL_HEAD)
+    return (1 - causal * (1 - attention.work)) * tiles * heads
 
 
 @dataclass(slots=True)
@@ -103,21 +126,25 @@ def layer_time(
         heads = layout.micro_batch * shape.heads / layout.tensor
         odd = np.mod(heads, stack.attention.softmax_needs_multiple_of) != 0
         launch = launch + flag(odd) * host.softmax_fallback_s
-    masked = 1 + (stack.host.masked - 1) * (1 - shape.causal)
+    masked = 1 + (stack.host.masked - 1) * (1 - shape.causal) + (stack.host.experts - 1) * shape.moe_share
     host_forward = masked * host.forward_s + launch
     host_backward = masked * host.backward_s + launch + full * host_forward
     comm_forward = communication.forward_s
     comm_backward = comm_forward * (1 + full) + communication.again_s
-    repeated = _selective_s(device, stack.recomputation)
+    repeated = _selective_s(device, stack)
     device_backward = device.backward_s + full * device.forward_s + selective * repeated
     forward = smooth_maximum(device.forward_s + comm_forward, host_forward, stack.host.sharpness)
     backward = smooth_maximum(device_backward + comm_backward, host_backward, stack.host.sharpness)
     return LayerTime(forward, backward, device.forward_s + device_backward, comm_forward + comm_backward)
 
 
-def _selective_s(device: DeviceTime, recomputation: Recomputation) -> Number:
-    rest = device.forward_s - device.attention_core_s
-    return recomputation.attention * device.attention_core_s + recomputation.rest * rest
+def _selective_s(device: DeviceTime, stack: Stack) -> Number:
+    """Returns the seconds of what `selective` repeats. The backward of fused attention computes the scores again
+    in any case (arXiv:2205.14135, section 3.1), so that repeating attention alone costs nothing more there."""
+    rest = stack.recomputation.rest * (device.forward_s - device.attention_core_s)
+    if stack.attention.kind == "fused" and stack.recomputation.rest <= 0:
+        return rest
+    return stack.recomputation.attention * device.attention_core_s + rest
 
 
 def vocabulary_time(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:

@@ -6,7 +6,7 @@ parameters an iteration, stage 3 moves 3 x, since it gathers in forward and agai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class HeldParameters:
     layers: Number
     tied: Number  # of them, the embedding's share
     root: Number  # of them, what the embedding's unit and the head share
+    experts: Number = 0.0  # of them, those of experts
 
 
 @dataclass(slots=True)
@@ -77,12 +78,48 @@ def gradient_bytes(layout: Layout, machine: Machine) -> Number:
 
 
 def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, machine: Machine) -> DataParallelTime:
-    """Returns the exposed and total time of synchronizing a rank's gradients and parameters."""
-    costs = machine.stack.data_parallel
+    """Returns the exposed and total time of synchronizing a rank's gradients and parameters. Those of experts are
+    synchronized among the ranks that hold the same experts, and hide under their share of the computation."""
     if not has(layout.data * layout.context > 1):
         nothing = parameters.total * 0.0
         return DataParallelTime(nothing, nothing, nothing, nothing)
     members = data_group(layout, machine)
+    together = _synchronized(parameters, cover, members, layout, machine)
+    if not has((parameters.experts > 0) & (layout.expert > 1)):
+        return together
+    share = parameters.experts / parameters.total
+    dense = replace(parameters, total=parameters.total - parameters.experts, experts=0.0)
+    experts = HeldParameters(np.maximum(parameters.experts, 1.0), parameters.layers, 0.0, 0.0)
+    both = [
+        _synchronized(held, Cover(part * cover.forward_s, part * cover.backward_s), ranks, layout, machine)
+        for held, part, ranks in (
+            (dense, 1 - share, members),
+            (experts, share, expert_data_group(layout, machine)),
+        )
+    ]
+    apart = DataParallelTime(
+        both[0].gradient_s + both[1].gradient_s,
+        both[0].parameter_s + both[1].parameter_s,
+        both[0].total_s + both[1].total_s,
+        both[0].contention,
+    )
+    return _blended(flag((parameters.experts > 0) & (layout.expert > 1)), apart, together)
+
+
+def expert_shards(layout: Layout) -> Number:
+    """Returns the number of data-parallel ranks that hold the same experts."""
+    return np.maximum(layout.data * layout.context / layout.expert, 1.0)
+
+
+def expert_data_group(layout: Layout, machine: Machine) -> Group:
+    """Returns the groups of ranks that hold the same experts: every `expert`-th data-parallel rank."""
+    return group(expert_shards(layout), layout.data_stride * layout.expert, layout.world, machine)
+
+
+def _synchronized(
+    parameters: HeldParameters, cover: Cover, members: Group, layout: Layout, machine: Machine
+) -> DataParallelTime:
+    costs = machine.stack.data_parallel
     gradients = parameters.total * gradient_bytes(layout, machine)
     last: Number = 0.0
     if has(layout.bucketed > 0):
@@ -140,7 +177,8 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     hide = flag(layout.bucketed > 0)
     message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
     scatter = gather_s(exchange.gradients, shard, machine, "reduce_scatter", message)
-    scatter = several * (scatter + costs.gradient_sync_s)
+    # Hybrid sharding sums the shards between nodes bucket by bucket, as it scatters them.
+    scatter = several * (scatter + costs.gradient_sync_s) + exchange.once_s
     message = _message_bytes(machine.element_bytes, layout, machine)
     gather = several * gather_s(exchange.weights, shard, machine, message_bytes=message)
     grad_once, par_once = scatter, gather
@@ -148,10 +186,11 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     further: Number = 0.0
     if costs.every_micro_batch and has(layout.sharding == 2):
         # Stage 2 scatters in every micro-batch: all but the last also hide under the next one.
-        before = exposed_s(scatter, cover.forward_s + cover.backward_s, overlap, contention)
+        each = scatter - exchange.once_s
+        before = exposed_s(each, cover.forward_s + cover.backward_s, overlap, contention)
         rounds = flag(layout.sharding == 2) * (layout.accumulation - 1)
-        more = rounds * blend(hide, before, scatter)
-        further = rounds * scatter
+        more = rounds * blend(hide, before, each)
+        further = rounds * each
     if has(layout.bucketed > 0):
         # What leaves last is gathered first: forward begins with the embedding.
         tail = several * gather_s(exchange.last * exchange.gradients, shard, machine, "reduce_scatter")
@@ -160,8 +199,8 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
         grad_once = blend(hide, np.maximum(hidden, tail), scatter)
         hidden = exposed_s(gather, cover.forward_s, overlap, contention)
         par_once = blend(hide, np.maximum(hidden, head), gather)
-    total = scatter + gather + further + exchange.once_s
-    return DataParallelTime(grad_once + more + exchange.once_s, par_once, total, contention)
+    total = scatter + gather + further
+    return DataParallelTime(grad_once + more, par_once, total, contention)
 
 
 def _fully_sharded(
@@ -187,16 +226,23 @@ def _fully_sharded(
     again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
     hide = flag(layout.bucketed > 0)
     overlap, contention = costs.shard_overlap * hide, costs.shard_contention
-    if costs.scatter_overlap is None:
-        backward = exposed_s(again + scatter, cover.backward_s, overlap, contention)
-    else:
-        backward = exposed_s(again, cover.backward_s, overlap, contention)
-        backward = backward + exposed_s(scatter, cover.backward_s, costs.scatter_overlap * hide, contention)
+
+    def backward_s(scattering: Number) -> Number:
+        if costs.scatter_overlap is None:
+            return exposed_s(again + scattering, cover.backward_s, overlap, contention)
+        hidden = exposed_s(again, cover.backward_s, overlap, contention)
+        return hidden + exposed_s(scattering, cover.backward_s, costs.scatter_overlap * hide, contention)
+
+    backward = backward_s(scatter)
+    # Hybrid sharding sums the shards between nodes under the last backward.
+    once = backward_s(scatter + exchange.once_s) - backward
     # No computation runs yet that could hide the root's gather.
     forward = exposed_s(gather, cover.forward_s, overlap, contention) + root_gather
     total = gather + again + scatter + root_gather
-    rounds, once = layout.accumulation, exchange.once_s
-    return DataParallelTime(rounds * backward + once, rounds * forward, rounds * total + once, contention)
+    rounds = layout.accumulation
+    return DataParallelTime(
+        rounds * backward + once, rounds * forward, rounds * total + exchange.once_s, contention
+    )
 
 
 def _last_bucket(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
@@ -248,8 +294,10 @@ def compression_s(parameters: Number, layout: Layout, machine: Machine) -> Numbe
     return several * parameters * layout.compression_bytes / (machine.memory_Bps * machine.memory_efficiency)
 
 
-def optimizer_s(parameters: Number, layout: Layout, machine: Machine) -> Number:
+def optimizer_s(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
     """Returns the seconds of Adam's reads and writes for the parameters that this rank updates."""
-    share = where(layout.sharding >= 1, parameters / (layout.data * layout.context), parameters)
+    shards = layout.data * layout.context
+    sharded = (parameters.total - parameters.experts) / shards + parameters.experts / expert_shards(layout)
+    share = where(layout.sharding >= 1, sharded, parameters.total)
     traffic = machine.stack.iteration.optimizer_bytes
     return share * traffic / (machine.memory_Bps * machine.memory_efficiency)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from wirecost.costmodel.collectives import all_to_all_s, group, send_s
+from wirecost.costmodel.collectives import Group, all_to_all_s, group, send_s
 from wirecost.costmodel.inputs import Layout, Machine, Shape
-from wirecost.costmodel.numbers import Number, flag, has
+from wirecost.costmodel.numbers import Number, flag, has, where
 
 
 def context_forward_s(
@@ -24,11 +24,25 @@ def context_forward_s(
     return (layout.context - 1) * np.maximum(step - hidden, 0.0)
 
 
+def expert_group(layout: Layout, machine: Machine) -> Group:
+    """Returns the groups over which experts are divided: neighbouring data-parallel ranks, or with `experts_split`
+    neighbouring ranks of any kind."""
+    stride = layout.data_stride
+    if machine.stack.tensor_parallel.experts_split:
+        stride = where(layout.expert > layout.data * layout.context, 1.0, stride)
+    return group(layout.expert, stride, layout.world, machine)
+
+
 def expert_forward_s(tokens: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
     """Returns the seconds of two all-to-alls (to the experts and back: arXiv:2006.16668, section 3.1) of every
-    token's top_k copies."""
-    if not has(layout.expert > 1):
+    token's `top_k` copies, in the mean over layers with and without experts. Shared experts are not dispatched.
+    With `experts_split` and sequence parallelism each tensor-parallel rank dispatches its part of the tokens, else
+    all dispatch the same."""
+    if not has((layout.expert > 1) & (shape.moe_share > 0)):
         return layout.expert * 0.0
-    members = group(layout.expert, layout.tensor * layout.context, layout.world, machine)
+    members = expert_group(layout, machine)
     size = tokens * shape.top_k * shape.hidden * machine.element_bytes
-    return 2 * all_to_all_s(size, members, machine)
+    size = size * where(shape.capacity > 0, shape.capacity, 1.0)
+    if machine.stack.tensor_parallel.experts_split:
+        size = size / (1 + layout.sequence_parallel * (layout.tensor - 1))
+    return 2 * shape.moe_share * all_to_all_s(size, members, machine)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wirecost.costmodel.inputs import Layout, Shape
-from wirecost.costmodel.numbers import Number, flag
+from wirecost.costmodel.numbers import Number, flag, has, where
 
 
 @dataclass(slots=True)
@@ -20,8 +20,10 @@ class LayerWork:
     matrix_elements: Number  # operands and results of the products
     attention_flops: Number  # scores and weighted values, the full square
     scores: Number  # elements of the score matrices on this rank
+    keys: Number  # positions that each query attends to, the skipped ones included
     hidden_elements: Number  # tokens x hidden that element-wise kernels pass over
     sharded_elements: Number  # tokens x MLP width / 4, split by tensor parallelism
+    dispatched_elements: Number = 0.0  # copies of tokens for experts x hidden
 
 
 def layer_work(shape: Shape, layout: Layout, *, sequence: Number, keys: Number | None = None) -> LayerWork:
@@ -32,19 +34,10 @@ def layer_work(shape: Shape, layout: Layout, *, sequence: Number, keys: Number |
     tokens = layout.micro_batch * sequence / layout.context
     wide = (q + 2 * kv) / tp
     narrow = q / tp
-    up = (shape.mlp_matrices - 1) * shape.ffn / tp
-    down = shape.ffn / tp
-    # Each token visits top_k experts; every expert's weights are read whole.
-    visits = tokens * shape.top_k
-    local_experts = shape.experts / layout.expert
-    flops = 2 * h * (tokens * (wide + narrow) + visits * (up + down))
-    elements = (
-        2 * tokens * h
-        + tokens * (wide + narrow)
-        + h * (wide + narrow)
-        + visits * (2 * h + up + down)
-        + local_experts * h * (up + down)
-    )
+    flops = 2 * h * tokens * (wide + narrow)
+    elements = 2 * tokens * h + tokens * (wide + narrow) + h * (wide + narrow)
+    mlp = mlp_work(tokens, shape, layout)
+    flops, elements = flops + mlp.flops, elements + mlp.elements
     attention = 4 * tokens * sequence * narrow
     scores = layout.micro_batch * shape.heads / tp * sequence * sequence / layout.context
     if keys is not None:
@@ -62,9 +55,65 @@ def layer_work(shape: Shape, layout: Layout, *, sequence: Number, keys: Number |
         matrix_elements=elements,
         attention_flops=attention,
         scores=scores,
+        keys=sequence,
         hidden_elements=tokens * h / split * (1.0 if keys is None else 1.5),
-        sharded_elements=visits * (shape.mlp_matrices - 1) * shape.ffn / (4 * tp),
+        sharded_elements=mlp.wide_elements / 4,
+        dispatched_elements=mlp.dispatched_elements,
     )
+
+
+@dataclass(slots=True)
+class MlpWork:
+    """Forward work of the MLP, or of the experts, of a layer in the mean over all layers."""
+
+    flops: Number
+    elements: Number
+    wide_elements: Number  # between the products
+    dispatched_elements: Number  # copies of tokens x hidden
+
+
+def mlp_work(tokens: Number, shape: Shape, layout: Layout) -> MlpWork:
+    """Returns the work of the layers' MLPs on one micro-batch on one rank, in the mean over layers with and
+    without experts. Each token is copied to `top_k` experts and passes the shared ones; the weights of all experts
+    of a rank are read."""
+    tp, h = layout.tensor, shape.hidden
+    matrices = shape.mlp_matrices
+    if not has(shape.moe_share > 0):
+        width = shape.ffn / tp
+        return MlpWork(
+            flops=2 * h * tokens * matrices * width,
+            elements=tokens * (2 * h + matrices * width) + h * matrices * width,
+            wide_elements=tokens * (matrices - 1) * width,
+            dispatched_elements=tokens * 0.0,
+        )
+    share = shape.moe_share
+    dense, width = (1 - share) * shape.dense_ffn / tp, shape.ffn / tp
+    dense = where(share > 0, dense, width)
+    visits = share * tokens * shape.top_k * expert_load(shape, layout)
+    shared = share * tokens * shape.shared_experts
+    local_experts = share * (shape.experts / layout.expert + shape.shared_experts)
+    return MlpWork(
+        flops=2 * h * matrices * (tokens * dense + (visits + shared) * width),
+        elements=(
+            2 * h * (tokens + visits)
+            + matrices * (tokens * dense + (visits + shared) * width)
+            + h * matrices * (dense + local_experts * width)
+        ),
+        wide_elements=(matrices - 1) * (tokens * dense + (visits + shared) * width),
+        dispatched_elements=visits * h / (1 + layout.sequence_parallel * (tp - 1)),
+    )
+
+
+IMBALANCE = 1.1
+"""The largest load of a rank's experts over the mean with learned routing, by judgement: a balancing loss or bias
+is assumed."""
+
+
+def expert_load(shape: Shape, layout: Layout) -> Number:
+    """Returns the copies that the busiest rank's experts get, over the mean. A capacity factor bounds it, and
+    experts compute their empty places."""
+    uneven = 1 + (IMBALANCE - 1) * shape.learned_routing * flag(layout.expert > 1)
+    return where(shape.capacity > 0, shape.capacity, uneven)
 
 
 def model_flops(shape: Shape, *, batch: Number) -> Number:
@@ -72,7 +121,9 @@ def model_flops(shape: Shape, *, batch: Number) -> Number:
     B)."""
     tokens = batch * shape.sequence
     h = shape.hidden
-    layer = 2 * h * (2 * shape.query + 2 * shape.key_value + shape.top_k * shape.mlp_matrices * shape.ffn)
+    used = shape.ffn + shape.moe_share * ((shape.top_k + shape.shared_experts - 1) * shape.ffn)
+    used = used + where(shape.moe_share > 0, (1 - shape.moe_share) * (shape.dense_ffn - shape.ffn), 0.0)
+    layer = 2 * h * (2 * shape.query + 2 * shape.key_value + shape.mlp_matrices * used)
     layer = layer + 4 * shape.sequence * shape.query
     total = shape.layers * tokens * layer
     out = batch * shape.decoder_sequence
@@ -85,4 +136,4 @@ def model_flops(shape: Shape, *, batch: Number) -> Number:
 def tokens_of_head(shape: Shape, batch: Number) -> Number:
     """Returns the tokens that reach the vocabulary layer: the decoder's where there is one."""
     encoder_only = flag(shape.decoder_layers == 0)
-    return batch * (encoder_only * shape.sequence + (1 - encoder_only) * shape.decoder_sequence)
+    return batch * (encoder_only * shape.head_share * shape.sequence + (1 - encoder_only) * shape.decoder_sequence)

@@ -30,8 +30,14 @@ class Shape:
     other_parameters: Number  # of the untied head, positions, norms
     causal: Number = 1.0
     experts: Number = 1.0
-    top_k: Number = 1.0
-    expert_parameters: Number = 0.0  # of one layer's experts
+    top_k: Number = 1.0  # experts to which each token is dispatched
+    shared_experts: Number = 0.0  # experts that every token uses on its own rank
+    moe_share: Number = 0.0  # of the layers, those with experts; `ffn` is then the width of an expert
+    dense_ffn: Number = 0.0  # width of the MLP of the layers without experts
+    capacity: Number = 0.0  # capacity factor; 0: no token is dropped
+    learned_routing: Number = 0.0  # the loads of the experts are not equal
+    expert_parameters: Number = 0.0  # of the experts, in the mean over all layers
+    head_share: Number = 1.0  # of the tokens, those that reach the vocabulary layer
     decoder_layers: Number = 0.0  # with cross attention (T5)
     decoder_sequence: Number = 0.0
     decoder_layer_parameters: Number = 0.0

@@ -10,7 +10,7 @@ from wirecost.costmodel.dataparallel import HeldParameters
 from wirecost.costmodel.host_launch import Waits
 from wirecost.costmodel.inputs import Layout, Machine, Shape
 from wirecost.costmodel.memory import Memory, memory
-from wirecost.costmodel.numbers import Number, flag
+from wirecost.costmodel.numbers import Number, blend, flag, has
 from wirecost.costmodel.pipeline import PipelineTime, PipelineWork, schedule
 from wirecost.costmodel.shared_cores import bubble_s, sharing
 from wirecost.costmodel.stages import (
@@ -67,6 +67,12 @@ class Iteration:
             + self.embedding_sync_s
         )
 
+    @property
+    def comm_fraction(self) -> Number:
+        """Returns exposed communication over the iteration time, with the waits of pipeline stages for each other,
+        which are part of their receives (docs/explanation/measurement.md)."""
+        return (self.exposed_comm_s + self.bubble_s + self.uneven_s) / self.total_s
+
 
 @dataclass(slots=True)
 class Stages:
@@ -87,10 +93,28 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
     mean = (shape.layers * shape.layer_parameters + shape.decoder_layers * shape.decoder_layer_parameters) / (
         shape.layers + shape.decoder_layers
     )
-    experts = shape.expert_parameters
-    layer = (mean - experts) / layout.tensor + experts / (layout.tensor * layout.expert)
-    ends = shape.embedding_parameters + flag(layout.pipeline <= 1) * shape.other_parameters
-    return layers * layer + ends / layout.tensor
+    layer = (mean - shape.expert_parameters) / layout.tensor
+    # With several stages the first holds the embedding, the last the head and its copy of a tied embedding.
+    single = flag(layout.pipeline <= 1)
+    last = shape.other_parameters + shape.tied * shape.embedding_parameters
+    ends = blend(
+        single,
+        shape.embedding_parameters + shape.other_parameters,
+        np.maximum(shape.embedding_parameters, last),
+    )
+    return layers * layer + ends / layout.tensor + rank_experts(shape, layout)
+
+
+def rank_experts(shape: Shape, layout: Layout) -> Number:
+    """Returns the parameters of experts on the fullest rank. Where experts are divided over more ranks than are
+    data-parallel, tensor parallelism splits them less."""
+    if not has(shape.expert_parameters > 0):
+        return 0.0
+    layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
+    tensor = np.minimum(
+        layout.tensor, np.maximum(layout.tensor * layout.data * layout.context / layout.expert, 1.0)
+    )
+    return layers * shape.expert_parameters / (tensor * layout.expert)
 
 
 def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
@@ -173,11 +197,12 @@ def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParamet
     return HeldParameters(
         total=rank_parameters(shape, layout),
         layers=layers,
-        tied=shape.embedding_parameters / layout.tensor,
+        tied=shape.tied * shape.embedding_parameters / layout.tensor,
         root=shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
+        experts=rank_experts(shape, layout),
     )
 
 
 def iterate_memory(shape: Shape, layout: Layout, machine: Machine) -> Memory:
     """Predicts the memory of the fullest rank for every configuration."""
-    return memory(rank_parameters(shape, layout), shape, layout, machine)
+    return memory(rank_parameters(shape, layout), rank_experts(shape, layout), shape, layout, machine)

@@ -3,8 +3,11 @@ tensors.
 
 Activations for each layer follow Korthikanti et al. 2022 (arXiv:2205.05198, equations 1 to 4, for two bytes):
 s b h (10 + 24/t + 5 a s / (h t)), all of it over t with sequence parallelism, without the last term where
-attention is fused or recomputed, and 2 s b h where everything is. 1F1B holds up to p micro-batches on the first
-stage (section 4.2.3), interleaving p (1 + (p - 1)/(p v)), GPipe all of them (arXiv:1811.06965).
+attention is recomputed, and 2 s b h where everything is. With fused attention and without dropout a layer keeps
+the inputs and outputs of its norms, queries, keys, values and the attention's output, and the MLP's results
+between its products (both inputs and the output of a gated activation, of which one kernel computes the product).
+1F1B holds up to p micro-batches on the first stage (section 4.2.3), interleaving p (1 + (p - 1)/(p v)), GPipe all
+of them (arXiv:1811.06965).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wirecost.costmodel.flops import expert_load
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
 
@@ -42,28 +46,64 @@ def layer_activation_bytes(
     tokens = layout.micro_batch * sequence / layout.context
     split = 1 + layout.sequence_parallel * (t - 1)
     h = shape.hidden
-    # 24 s b h / t of the paper is 8 for attention and 16 for an MLP of width 4 h: scaled to other widths.
-    mlp = 4 * shape.top_k * shape.ffn * (shape.mlp_matrices - 1)
+    mlp, copies = _mlp_widths(shape, layout)
     attention = 4 * shape.query + 4 * shape.key_value
-    linear = tokens * (10 * h / split + (mlp + attention) / t)
+    if machine.stack.attention.kind == "fused":
+        norms = 8 * h  # input and output of both norms
+        linear = tokens * (norms / split + (2 * shape.mlp_matrices * mlp + 4 * copies * h + attention) / t)
+        if keys is not None:
+            linear = linear + tokens * (4 * h / split + attention / t)
+        if has(layout.recompute == RECOMPUTE_SELECTIVE):
+            kept = _selectively_kept(tokens, mlp, shape, layout, machine)
+            linear = where(layout.recompute == RECOMPUTE_SELECTIVE, np.minimum(kept, linear), linear)
+        return linear * machine.activation_scale
+    # 24 s b h / t of the paper is 8 for attention and 16 for an MLP of width 4 h: scaled to other widths.
+    linear = tokens * (10 * h / split + (4 * (shape.mlp_matrices - 1) * mlp + 4 * copies * h + attention) / t)
     scores = 5 * layout.micro_batch * shape.heads * sequence * sequence / layout.context / t
     if keys is not None:
         linear = linear + tokens * (5 * h / split + attention / t)
         scores = scores + 5 * layout.micro_batch * shape.heads * sequence * keys / layout.context / t
-    kept: Number = 1 - flag(layout.recompute >= RECOMPUTE_SELECTIVE)
-    if machine.stack.attention.kind == "fused":
-        kept = 0.0
+    kept = 1 - flag(layout.recompute >= RECOMPUTE_SELECTIVE)
     return (linear + kept * scores) * machine.activation_scale
 
 
-def memory(parameters: Number, shape: Shape, layout: Layout, machine: Machine) -> Memory:
-    """Returns the memory of the fullest rank that holds `parameters` (before ZeRO divides them)."""
+def _mlp_widths(shape: Shape, layout: Layout) -> tuple[Number, Number]:
+    """Returns the width of the MLPs that each token passes in a layer, and the copies of it for experts, in the
+    mean over layers with and without experts."""
+    if not has(shape.moe_share > 0):
+        return shape.ffn, 0.0
+    copies = shape.moe_share * shape.top_k * expert_load(shape, layout)
+    experts = (copies + shape.moe_share * shape.shared_experts) * shape.ffn
+    dense = (1 - shape.moe_share) * shape.dense_ffn
+    return where(shape.moe_share > 0, experts + dense, shape.ffn), copies
+
+
+def _selectively_kept(tokens: Number, mlp: Number, shape: Shape, layout: Layout, machine: Machine) -> Number:
+    """Returns the bytes that a layer keeps with selective recomputation and fused attention: its input, the
+    attention's output, and the results of the products that are not repeated. A stack that repeats attention alone
+    keeps all, because fused attention never writes its scores."""
+    repeated = machine.stack.recomputation
+    if repeated.rest <= 0:
+        return tokens * np.inf
+    split = 1 + layout.sequence_parallel * (layout.tensor - 1)
+    output = 0.0 if repeated.attention >= 1 else 2 * shape.query
+    products = shape.query + 2 * shape.key_value + 2 * shape.hidden + (shape.mlp_matrices - 1) * mlp
+    kept = output + (1 - repeated.rest) * 2 * products
+    return tokens * (2 * shape.hidden / split + kept / layout.tensor)
+
+
+def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, machine: Machine) -> Memory:
+    """Returns the memory of the fullest rank that holds `parameters` (before ZeRO divides them), of them
+    `experts`."""
     costs = machine.stack.memory
     shards = where(layout.node_sharding > 0, np.minimum(layout.data, machine.gpus_per_node), layout.data)
     shards = shards * layout.context
-    weights = parameters * costs.weight_bytes / where(layout.sharding >= 3, shards, 1.0)
-    gradients = parameters * costs.gradient_state_bytes / where(layout.sharding >= 2, shards, 1.0)
-    optimizer = parameters * costs.optimizer_state_bytes / where(layout.sharding >= 1, shards, 1.0)
+    sharded = parameters / shards
+    if has(experts > 0):
+        sharded = (parameters - experts) / shards + experts / np.maximum(shards / layout.expert, 1.0)
+    weights = costs.weight_bytes * where(layout.sharding >= 3, sharded, parameters)
+    gradients = costs.gradient_state_bytes * where(layout.sharding >= 2, sharded, parameters)
+    optimizer = costs.optimizer_state_bytes * where(layout.sharding >= 1, sharded, parameters)
     stage_layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
     decoders = stage_layers * shape.decoder_layers / (shape.layers + shape.decoder_layers)
     encoders = stage_layers - decoders
@@ -82,7 +122,13 @@ def memory(parameters: Number, shape: Shape, layout: Layout, machine: Machine) -
     activations = per_micro_batch * in_flight + transient
     tokens = where(shape.decoder_layers > 0, shape.decoder_sequence, shape.sequence) * layout.micro_batch
     logits = tokens / layout.context * shape.vocab / layout.tensor * costs.logit_state_bytes
-    logits = where(p > 1, 0.0, logits)  # the last stage holds fewer micro-batches than the first
+    logits = logits * shape.head_share
+    if has(p > 1):
+        # The last stage has the logits, but fewer micro-batches in flight than the first.
+        own = np.minimum(((v - 1) * p + 1) / v, layout.accumulation)
+        own = where(layout.gpipe > 0, layout.accumulation, own)
+        last = per_micro_batch * own + transient + logits
+        logits = where(p > 1, np.maximum(last - activations, 0.0), logits)
     gathered = where(layout.sharding >= 3, 2 * shape.layer_parameters * costs.weight_bytes / layout.tensor, 0.0)
     fragments = (costs.fragmentation - 1) * (activations + logits + gathered)
     return Memory(weights, gradients, optimizer, activations, logits, gathered + fragments + costs.overhead_bytes)

@@ -123,7 +123,7 @@ def tied_embedding_s(parameters: Number, layout: Layout, gradient_bytes: Number,
     if not has(layout.pipeline > 1):
         return layout.pipeline * 0.0
     crossing = boundary_crosses_nodes(layout, machine) > 0
-    size = where(layout.pipeline > 1, 2.0, 1.0)
+    size = where((layout.pipeline > 1) & (parameters > 0), 2.0, 1.0)
     rings = np.minimum(machine.gpus_per_node, layout.stage_stride)
     pair = placed(size, where(crossing, 1.0, size), rings, machine)
     if machine.stack.pipeline.tied_sync_sharded and has(layout.sharding > 0):

@@ -40,6 +40,8 @@ class Setup:
     gpus: int
     micro_batch: int
     global_batch: int
+    batch_given: bool = False
+    """Whether the job states its global batch, so that other numbers of GPUs train on the same one."""
 
     @property
     def data_parallel(self) -> int:
@@ -74,6 +76,7 @@ def setup(
     check_plan(workload, plan, ranks)
     if micro_batch < 1:
         raise SpecError(f"micro_batch: {micro_batch} is no batch; at least 1")
+    batch_given = global_batch is not None
     if global_batch is None:
         rounds = 4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1
         global_batch = micro_batch * ranks * rounds
@@ -82,7 +85,7 @@ def setup(
         stack = default_stack(plan, cluster)
     if isinstance(stack, str):
         stack = stack_named(stack)
-    checked = Setup(workload, plan, cluster, stack, count, micro_batch, global_batch)
+    checked = Setup(workload, plan, cluster, stack, count, micro_batch, global_batch, batch_given)
     _check_chunks(checked)
     return checked
 

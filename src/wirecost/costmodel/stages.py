@@ -144,7 +144,7 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         context_expert_share=context_expert / np.maximum(both, 1e-30),
         activation_s=tensor.activation_s,
         tokens=tokens,
-        head_tokens=tokens,
+        head_tokens=tokens * shape.head_share,
         head_activation_s=tensor.activation_s + tensor.gathered_again_s,
     )
     return _with_decoder(encoder, shape, layout, machine) if has(shape.decoder_layers > 0) else encoder
@@ -229,7 +229,11 @@ def once_time(
 ) -> OnceTime:
     """Returns what an iteration does once: gradients and parameters of `parameters`, and the optimizer. `last_s`
     is what the last stage does besides its layers."""
-    cover = Cover(stage.forward_s, stage.backward_s + last_s)
+    # With interleaving the gradients of a chunk are complete while p micro-batches of the other chunks are left,
+    # and its parameters are needed that much later (arXiv:2104.04473, figure 4).
+    p, v = layout.pipeline, layout.virtual
+    chunks = np.maximum(np.minimum(p, layout.accumulation) * (v - 1) / v, 1.0)
+    cover = Cover(chunks * stage.forward_s, chunks * (stage.backward_s + last_s))
     data = data_parallel(parameters, cover, layout, machine)
     hidden = np.maximum(data.total_s - data.gradient_s - data.parameter_s, 0.0)
     return OnceTime(
@@ -238,7 +242,7 @@ def once_time(
         # What hides under launches and other communication slows no kernels down.
         contention_s=data.contention * np.minimum(hidden, stage.compute_s),
         tied_s=tied_embedding_s(parameters.tied, layout, gradient_bytes(layout, machine), machine),
-        optimizer_s=optimizer_s(parameters.total, layout, machine),
+        optimizer_s=optimizer_s(parameters, layout, machine),
         other_s=machine.once_s + compression_s(parameters.total, layout, machine),
     )
 

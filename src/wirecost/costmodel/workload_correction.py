@@ -70,7 +70,7 @@ def residual_of(
     def mean_pace(values: Iterable[float | None]) -> float | None:
         """Launching takes as long whatever the micro-batch, and differs from run to run."""
         paces = [value for value in values if value]
-        return statistics.geometric_mean(paces) if paces else None
+        return paces[0] if len(paces) == 1 else statistics.geometric_mean(paces) if paces else None
 
     return Residual(
         interpolated((c.micro_batch, c.compute) for c in own) or 1.0,

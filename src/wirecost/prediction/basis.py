@@ -43,8 +43,6 @@ def unmeasured_strategies(plan: Plan) -> list[str]:
     """Returns the strategies of a plan whose formulas were never compared with measurements of jobs."""
     strategies = {
         "context_parallel": plan.context_parallel > 1,
-        "expert_parallel": plan.expert_parallel > 1,
-        "sharding_group node": plan.sharding_group == "node",
         f"gradient_traffic {plan.gradient_traffic}": plan.gradient_traffic is not GradientTraffic.NATIVE,
     }
     return [name for name, used in strategies.items() if used]

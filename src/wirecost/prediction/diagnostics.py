@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.prediction.approximations import approximations
 from wirecost.prediction.basis import unmeasured_strategies
-from wirecost.prediction.interval import outside, widened, workload_spread
+from wirecost.prediction.interval import outside, part_widths, widened, workload_spread
 from wirecost.spec import GradientTraffic, Provenance, Stack
 from wirecost.spec.provenance import Sourced
 
@@ -31,8 +31,12 @@ def interval_and_diagnostics(setup: Setup) -> tuple[float, list[Diagnostic]]:
     beyond = outside(setup.stack, values)
     nearest = setup.stack.with_values({"spread": workload_spread(setup.stack, setup.workload, setup.micro_batch)})
     strategies = unmeasured_strategies(setup.plan)
-    of_plan = Provenance.JUDGEMENT if strategies else Provenance.MEASURED
-    spread = widened(nearest, setup.cluster.accelerator, network, beyond, of_plan)
+    further = part_widths(
+        experts=setup.workload.mixture_of_experts is not None,
+        tensor_between_nodes=setup.plan.tensor_parallel > setup.cluster.gpus_per_node,
+        unmeasured_strategy=bool(strategies),
+    )
+    spread = widened(nearest, setup.cluster.accelerator, network, beyond, further)
     diagnostics = [_extrapolated(setup.stack, key, values[key]) for key in beyond]
     if setup.plan.gradient_traffic is not GradientTraffic.NATIVE:
         diagnostics.append(

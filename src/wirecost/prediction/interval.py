@@ -40,18 +40,21 @@ NETWORK_WIDTHS = {
     Provenance.JUDGEMENT: 0.17,
 }
 """Half widths by the provenance of the figures of the link between nodes."""
-PLAN_WIDTHS = {
-    Provenance.MEASURED: 0.0,
-    Provenance.DERIVED: 0.28,
-    Provenance.DATASHEET: 0.28,
-    Provenance.JUDGEMENT: 0.28,
-}
-"""Half widths by the provenance of the plan's strategies. For those that were never compared with measurements, by
-judgement that of an unmeasured GPU."""
+UNMEASURED_STRATEGY = 0.28
+"""Half width that a strategy adds which was never compared with measurements: by judgement that of an unmeasured
+GPU."""
 UNMEASURED_STACK = 0.33
-"""Least spread of a stack that was not fitted to measurements. A judged stack needs 0.21 to 0.39 on sources to
-which it was not fitted.
+"""Least spread of a stack that was not fitted to measurements: the spread between stacks
+(benchmarks/leave_one_out.py).
 """
+MEASURED_STACK = 0.2
+"""Least spread of a stack that was, for a source that was not: the spread between sources of one stack (the same
+benchmark). A stack that users calibrate on their own machine has that of its runs instead."""
+EXPERTS = 0.4
+"""Half width that a mixture of experts adds. One code base's containers alone were fitted, and differ twofold for
+the same model."""
+TENSOR_BETWEEN_NODES = 0.4
+"""Half width that tensor parallelism across nodes adds: two rows of such were fitted."""
 UNDETERMINED_SPREAD = 0.1
 """Half the interval's width if single runs don't determine how well they predict each other. The standard
 deviation of repeated runs on quiet machines is 5 %.
@@ -64,17 +67,23 @@ def widened(
     device: GPU,
     network: Link | None,
     beyond: Sequence[str] = (),
-    plan: Provenance = Provenance.MEASURED,
+    further: Sequence[float] = (),
 ) -> float:
     """Returns half the width of the interval for a GPU and (with several nodes) a network, with dimensions
-    `beyond` the stack's calibrated range, and strategies of the provenance `plan`.
+    `beyond` the stack's calibrated range. `further` are the half widths of parts that were hardly fitted.
     """
     spread = stack.accuracy.spread
     if not stack.is_measured:
         spread = max(spread, UNMEASURED_STACK)
     of_network = 0.0 if network is None else NETWORK_WIDTHS[network.provenance]
-    width = math.hypot(spread * WIDER ** len(beyond), GPU_WIDTHS[device.provenance], of_network, PLAN_WIDTHS[plan])
+    width = math.hypot(spread * WIDER ** len(beyond), GPU_WIDTHS[device.provenance], of_network, *further)
     return min(width, WIDEST)
+
+
+def part_widths(*, experts: bool, tensor_between_nodes: bool, unmeasured_strategy: bool) -> list[float]:
+    """Returns the half widths of the parts of a job that were hardly or never fitted."""
+    widths = [EXPERTS] * experts + [TENSOR_BETWEEN_NODES] * tensor_between_nodes
+    return widths + [UNMEASURED_STRATEGY] * unmeasured_strategy
 
 
 def outside(stack: Stack, values: Mapping[str, float]) -> list[str]:
@@ -87,9 +96,10 @@ def outside(stack: Stack, values: Mapping[str, float]) -> list[str]:
     return beyond
 
 
-def row_spread(row: TableRow) -> float:
+def row_spread(row: TableRow, fitted: tuple[bool, bool, bool] | None = None) -> float:
     """Returns half the width, in natural logarithms, of the interval that holds nine in ten measurements like
-    this row."""
+    this row. `fitted` says whether a fit had other rows of its stack, GPU and network, instead of their
+    provenance."""
     several = float(row.layout.world) > row.key.gpus_per_node
     network = row.parts.inter if several else None
     stack = row.parts.stack
@@ -102,10 +112,20 @@ def row_spread(row: TableRow) -> float:
         "tensor_parallel": float(row.layout.tensor),
         "pipeline_parallel": float(row.layout.pipeline),
     }
-    layout = row.layout
-    unmeasured = max(float(layout.context), float(layout.expert)) > 1 or float(layout.node_sharding) > 0
-    plan = Provenance.JUDGEMENT if unmeasured else Provenance.MEASURED
-    return widened(stack, row.parts.gpu, network, outside(stack, values), plan)
+    further = part_widths(
+        experts=float(row.shape.moe_share) > 0,
+        tensor_between_nodes=float(row.layout.tensor) > row.key.gpus_per_node,
+        unmeasured_strategy=float(row.layout.context) > 1,
+    )
+    if fitted is None:
+        return widened(stack, row.parts.gpu, network, outside(stack, values), further)
+    of_stack, of_gpu, of_network = fitted
+    widths = [
+        MEASURED_STACK if of_stack else UNMEASURED_STACK,
+        0.0 if of_gpu else GPU_WIDTHS[Provenance.DATASHEET],
+        0.0 if of_network or network is None else NETWORK_WIDTHS[Provenance.DATASHEET],
+    ]
+    return min(math.hypot(*widths, *further), WIDEST)
 
 
 def workload_spread(stack: Stack, workload: Workload, micro_batch: int) -> float:

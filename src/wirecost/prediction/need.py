@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 
 from wirecost.costmodel.setup import Setup
 from wirecost.errors import SpecError
-from wirecost.prediction.predict import Prediction, predict
+from wirecost.prediction.predict import Prediction, fraction_of, predict
+from wirecost.prediction.ranges import Range, need_range, over_stacks
 from wirecost.spec import with_bandwidth
 
 LOWEST_BPS, HIGHEST_BPS = 1e6, 1e15
 MAX_STEPS = 200
+ROUGHLY = 1.02
+"""Factor within which the ends of intervals are found."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,15 @@ class Need:
     reached: float
     floor: float
     prediction: Prediction | None
+    interval: Range | None = None
+    """90 % interval of `value`; without an upper end where it may be that no value suffices."""
+    over_stacks: dict[str, float | None] | None = None
+    """`value` under each fitted stack with the same kind of attention, for a bandwidth."""
 
 
 def fraction(setup: Setup) -> float:
-    """Returns exposed communication over iteration time."""
-    return predict(setup).comm_fraction
+    """Returns exposed communication over iteration time, without the rest of a prediction."""
+    return fraction_of(setup)
 
 
 def is_on_one_node(setup: Setup) -> bool:
@@ -40,16 +47,17 @@ def is_on_one_node(setup: Setup) -> bool:
     return setup.gpus <= setup.cluster.gpus_per_node
 
 
-def bandwidth(setup: Setup, limit: float) -> Need:
-    """Returns the node's bandwidth in bits per second, by bisection: comm fraction never grows with it.
+def bandwidth(setup: Setup, limit: float, within: float = 1.001) -> Need:
+    """Returns the node's bandwidth in bits per second, by bisection up to a factor of `within`: comm fraction
+    never grows with it.
 
     It is 0 for a job on one node, which uses no network, if communication inside the node is below the limit.
     """
     _check(limit)
     if is_on_one_node(setup):
         now = predict(setup)
-        within = now.comm_fraction <= limit
-        value, prediction = (0.0, now) if within else (None, None)
+        enough = now.comm_fraction <= limit
+        value, prediction = (0.0, now) if enough else (None, None)
         return Need("bandwidth", limit, value, now.comm_fraction, now.comm_fraction, prediction)
 
     def at(bps: float) -> Setup:
@@ -62,12 +70,27 @@ def bandwidth(setup: Setup, limit: float) -> Need:
     if fraction(at(low)) <= limit:
         high = low
     for _ in range(MAX_STEPS):
-        if high / low < 1.001:
+        if high / low < within:
             break
         middle = (low * high) ** 0.5
         low, high = (low, middle) if fraction(at(middle)) <= limit else (middle, high)
     best = at(high)
     return Need("bandwidth", limit, high, fraction(best), floor, predict(best))
+
+
+def with_ranges(setup: Setup, answer: Need) -> Need:
+    """Returns the answer with its interval, and for a bandwidth with the answers of other stacks."""
+    if answer.value is None:
+        return answer
+    solvers = {"accumulation": accumulation, "micro_batch": micro_batch}
+
+    def needed(changed: Setup) -> float | None:
+        if answer.what == "bandwidth":
+            return bandwidth(changed, answer.limit, ROUGHLY).value
+        return solvers[answer.what](changed, answer.limit).value
+
+    stacks = over_stacks(setup, needed) if answer.what == "bandwidth" else None
+    return replace(answer, interval=need_range(setup, answer.value, needed), over_stacks=stacks)
 
 
 def accumulation(setup: Setup, limit: float, *, most: int = 4096) -> Need:

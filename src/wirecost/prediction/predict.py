@@ -48,8 +48,9 @@ class Prediction:
 
     @property
     def comm_fraction(self) -> float:
-        """Returns exposed communication / iteration time, without waits between pipeline stages."""
-        return float(self.times.exposed_comm_s / self.times.total_s)
+        """Returns exposed communication / iteration time, as in a measurement: waits of pipeline stages
+        included."""
+        return float(self.times.comm_fraction)
 
     @property
     def mfu(self) -> float:
@@ -80,6 +81,21 @@ def predict(setup: Setup, *, machine: Machine | None = None) -> Prediction:
     _check_possible(setup, times, memory)
     breakdown = as_breakdown(setup, Modelled(layout, machine, times, memory))
     return Prediction(setup, shape, layout, machine, times, memory, breakdown)
+
+
+def fraction_of(setup: Setup) -> float:
+    """Returns the comm fraction alone, in a third of the time of `predict`.
+
+    Raises:
+        SpecError: if the numbers of the specifications together give no possible iteration.
+    """
+    machine = machine_of(setup.cluster, setup.stack, setup.plan.precision, setup.plan.matrix_precision)
+    machine = corrected(machine, setup.stack, setup.workload, setup.micro_batch)
+    with np.errstate(all="ignore"):
+        share = float(iterate(shape_of(setup.workload), layout_of(setup), machine).comm_fraction)
+    if not 0 <= share <= 1:
+        predict(setup)
+    return share
 
 
 def _check_possible(setup: Setup, times: Iteration, memory: Memory) -> None:

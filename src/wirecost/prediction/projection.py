@@ -9,6 +9,7 @@ benchmark or taken from the model's links.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from wirecost.breakdown import Breakdown
@@ -19,7 +20,9 @@ from wirecost.errors import SpecError
 
 @dataclass(frozen=True)
 class Projection:
-    """`speedup` relative to perfect scaling of throughput from `gpus` to `target` GPUs."""
+    """`speedup` relative to perfect scaling of throughput from `gpus` to `target` GPUs. `low_s` and `high_s` are
+    the 90 % interval of the iteration that the uncertainty of the efficiency causes, `comm_fraction_low` and
+    `comm_fraction_high` that of the fraction."""
 
     gpus: int
     target: int
@@ -27,12 +30,22 @@ class Projection:
     speedup: float
     iteration_s: float
     comm_fraction: float
+    low_s: float
+    high_s: float
+    comm_fraction_low: float
+    comm_fraction_high: float
 
 
-def project(measured: Breakdown, target: int, efficiency: float) -> Projection:
+MEASURED_SPREAD, MODELLED_SPREAD = 0.1, 0.25
+"""Half widths, in logarithms, of an efficiency from benchmarks (repeated runs differ by this much) and from a
+cluster's links (the ratio of two bandwidths, each of which is off by 0.17 where it was not measured)."""
+
+
+def project(measured: Breakdown, target: int, efficiency: float, spread: float = MEASURED_SPREAD) -> Projection:
     """Projects a one-node breakdown (an engine run or an imported trace) to `target` GPUs, weak scaling.
 
-    `efficiency` is busbw on `target` GPUs over busbw on the breakdown's.
+    `efficiency` is busbw on `target` GPUs over busbw on the breakdown's, and `spread` half its 90 % interval in
+    logarithms.
 
     Raises:
         SpecError: for a breakdown without iterations or with several nodes' worth of unknown time, or an
@@ -50,12 +63,31 @@ def project(measured: Breakdown, target: int, efficiency: float) -> Projection:
         raise SpecError(f"target: {target} GPUs are fewer than the breakdown's {measured.world_size}")
     exposed, hidden = comm.median, overlapped.median
     compute = 1 - exposed  # compute that hides communication counts as compute time
-    # Hidden communication grows with the network too, and comes out where compute no longer covers it.
-    grown = (exposed + hidden) / efficiency
-    shown = max(exposed / efficiency, grown - min(hidden, compute))
-    speedup = 1.0 / (compute + shown)
-    seconds = time.median * 1e-9 / speedup
-    return Projection(measured.world_size, target, efficiency, speedup, seconds, shown / (compute + shown))
+
+    def shown(share: float) -> float:
+        """Returns the exposed communication over the iteration measured, with an efficiency of `share`."""
+        # Hidden communication grows with the network too, and comes out where compute no longer covers it.
+        grown = (exposed + hidden) / share
+        return max(exposed / share, grown - min(hidden, compute))
+
+    best, low, high = (
+        shown(efficiency),
+        shown(efficiency * math.exp(spread)),
+        shown(efficiency * math.exp(-spread)),
+    )
+    seconds = time.median * 1e-9
+    return Projection(
+        gpus=measured.world_size,
+        target=target,
+        efficiency=efficiency,
+        speedup=1.0 / (compute + best),
+        iteration_s=seconds * (compute + best),
+        comm_fraction=best / (compute + best),
+        low_s=seconds * (compute + low),
+        high_s=seconds * (compute + high),
+        comm_fraction_low=low / (compute + low),
+        comm_fraction_high=high / (compute + high),
+    )
 
 
 def network_efficiency(machine: Machine, gpus: int, target: int, size_bytes: float = 64e6) -> float:

@@ -108,13 +108,12 @@ def with_first_value(options: JobOptions, axis: str, values: Sequence[str]) -> J
     return {**options, "gpus": int(first)} if axis == "gpus" and first.isdigit() else options
 
 
-def sweep(base: Setup, axis: str, values: Sequence[str], *, keep_batch: bool = False) -> list[Point]:
+def sweep(base: Setup, axis: str, values: Sequence[str]) -> list[Point]:
     """Returns a prediction for each value, with everything else as in `base`. An impossible value
     has the reason.
 
-    Args:
-        keep_batch: keep the global batch (strong scaling). Otherwise every rank keeps its number of micro-batches
-            (weak scaling), so that the global batch grows with GPUs and micro-batch.
+    A global batch that the job states stays (strong scaling). Without one every rank keeps its batch, so that the
+    global batch grows with the GPUs (weak scaling).
     """
     points = []
     for text in values:
@@ -123,13 +122,13 @@ def sweep(base: Setup, axis: str, values: Sequence[str], *, keep_batch: bool = F
         except ValueError as error:
             raise SpecError(f"{axis}: {error}") from error
         try:
-            points.append(Point(number, text, predict(_changed(base, axis, number, keep_batch=keep_batch))))
+            points.append(Point(number, text, predict(_changed(base, axis, number))))
         except SpecError as error:
             points.append(Point(number, text, None, str(error)))
     return points
 
 
-def _changed(base: Setup, axis: str, value: float, *, keep_batch: bool) -> Setup:
+def _changed(base: Setup, axis: str, value: float) -> Setup:
     if axis == "bandwidth":
         return replace(base, cluster=with_bandwidth(base.cluster, value))
     count = int(value)
@@ -138,14 +137,17 @@ def _changed(base: Setup, axis: str, value: float, *, keep_batch: bool) -> Setup
     per_rank = base.micro_batch * base.accumulation
     if axis == "gpus":
         cluster, gpus = with_nodes(cluster, count), count
-        batch = batch if keep_batch else per_rank * (count // plan.model_parallel) or 1
+        if not base.batch_given:
+            batch = per_rank * (count // plan.model_parallel) or 1  # weak scaling: every rank keeps its batch
     elif axis == "micro_batch":
         micro = count
-        batch = batch if keep_batch else count * base.accumulation * base.data_parallel
+        if not base.batch_given:
+            batch = count * base.accumulation * base.data_parallel
     elif axis == "global_batch":
         batch = count
     elif axis == "sequence_length":
         workload = workload.model_copy(update={"sequence_length": count})
     else:
         plan = plan.model_copy(update={axis: count})
-    return setup(workload, plan, cluster, stack=base.stack, gpus=gpus, micro_batch=micro, global_batch=batch)
+    changed = setup(workload, plan, cluster, stack=base.stack, gpus=gpus, micro_batch=micro, global_batch=batch)
+    return replace(changed, batch_given=base.batch_given)

@@ -234,4 +234,4 @@ def predict_fraction(row: TableRow, values: Values) -> float | None:
     if float(iterate_memory(row.shape, row.layout, machine).total) > machine.memory_bytes:
         return None
     times = iterate(row.shape, row.layout, machine)
-    return float(times.exposed_comm_s / times.total_s)
+    return float(times.comm_fraction)

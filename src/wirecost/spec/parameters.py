@@ -24,6 +24,7 @@ class ParameterCount:
     embedding: int  # token embedding
     other: int  # positions, final norms, untied head, BERT's heads
     total: int
+    dense_difference: int = 0  # of a layer without experts to one with them
 
 
 def _norm(workload: Workload) -> int:
@@ -78,15 +79,12 @@ def count(workload: Workload) -> ParameterCount:
         if workload.positions == "relative":
             other += 2 * T5_BUCKETS * workload.heads
     decoders = workload.decoder_layers or 0
-    dense = workload.dense_mlp_layers
-    if dense:
-        # The formulas know one kind of layer, which is the mean of all. The remainder of the division is outside.
-        difference = dense * (mlp_parameters(workload, workload.ffn) - mlp)
-        layer += difference // workload.layers
-        other += difference % workload.layers
-        experts = experts * (workload.layers - dense) // workload.layers
+    dense_difference = 0
+    if workload.dense_mlp_layers:
+        dense_difference = mlp_parameters(workload, workload.ffn) - mlp
+        other += workload.dense_mlp_layers * dense_difference
     total = workload.layers * layer + decoders * decoder_layer + embedding + other
-    return ParameterCount(layer, decoder_layer, experts, embedding, other, total)
+    return ParameterCount(layer, decoder_layer, experts, embedding, other, total, dense_difference)
 
 
 def _mlps(workload: Workload) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from wirecost.errors import one_of
 from wirecost.spec.base import Spec, check_numbers
@@ -36,6 +36,8 @@ class Match(Spec):
     """The GPU's architecture is one of these."""
     sharding: tuple[str, ...] = ()
     """The row's sharding contains one of these."""
+    features: tuple[str, ...] = ()
+    """The row has one of these: `fused_attention` (it says so, or its model is younger than fused attention)."""
 
 
 class Stack(Sourced):
@@ -46,8 +48,8 @@ class Stack(Sourced):
     """
 
     description: str
-    match: Match = Match()
-    """Rows of tables of measurements that mean this stack."""
+    match: tuple[Match, ...] = ()
+    """Rows of tables of measurements that mean this stack: those that meet one of these."""
     attention: AttentionKernels
     layer: LayerKernels
     host: HostCosts
@@ -63,6 +65,11 @@ class Stack(Sourced):
     former_keys = {"seen": "workload_corrections", "seen_spread": "workload_correction_spread"}
     INLINED: ClassVar[frozenset[str]] = frozenset()
     """Fields whose own keys stand in the YAML mapping of the stack."""
+
+    @field_validator("match", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, dict | Match) else value
 
     @model_validator(mode="before")
     @classmethod

@@ -57,6 +57,9 @@ class LayerKernels(Costs):
     """Memory traffic of forward in bytes for each token and hidden feature."""
     sharded_bytes: NonNegativeFloat
     """Memory traffic of forward in bytes for each token and MLP feature / 4. Tensor parallelism splits it."""
+    expert_bytes: NonNegativeFloat = 16.0
+    """Memory traffic of forward in bytes for each copy of a token for an expert and hidden feature: sorting the
+    copies and adding the results reads and writes them twice each."""
 
 
 class HostCosts(Costs):
@@ -75,6 +78,8 @@ class HostCosts(Costs):
     """Time in seconds to launch a tensor-parallel collective or a transfer between stages."""
     masked: PositiveFloat = Field(default=1.0, alias="host_masked")
     """Launch time of a layer with a padding mask (BERT, T5) relative to one with causal attention."""
+    experts: PositiveFloat = Field(default=2.0, alias="host_experts")
+    """Launch time of a layer with experts relative to one with an MLP."""
     softmax_fallback_s: NonNegativeFloat = Field(default=0.0, alias="host_softmax_fallback_s")
     """Additional time in seconds for a layer that the fused softmax does not take."""
     vocabulary_s: NonNegativeFloat = Field(default=0.0, alias="host_vocabulary_s")
@@ -165,6 +170,9 @@ class TensorParallelCosts(Costs):
     """Time in seconds by which a collective starts later for each further rank."""
     overlap: float = Field(default=0.0, ge=0, le=1, alias="tensor_overlap")
     """Fraction of the tensor-parallel collectives that fit under compute which is hidden."""
+    experts_split: bool = True
+    """Whether tensor-parallel ranks with sequence parallelism each dispatch their part of the tokens to
+    experts."""
     sequence_parallel: bool = False
     """Whether sequence parallelism is used where a plan does not say it."""
     gathers_again: bool = Field(default=False, alias="sequence_gathers_again")

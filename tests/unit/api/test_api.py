@@ -78,7 +78,9 @@ def test_specifications_are_taken_as_they_are() -> None:
         setup.workload, cluster=setup.cluster, plan=setup.plan, stack=setup.stack, gpus=16, micro_batch=1
     )
     assert again.iteration_ms == by_name.iteration_ms
-    shorter = wirecost.predict(setup.workload, cluster="dgx-h100", gpus=16, sequence_length=128)
+    shorter = wirecost.predict(
+        setup.workload, cluster="dgx-h100", gpus=16, data_parallel="ddp", sequence_length=128
+    )
     assert shorter.iteration_ms < by_name.iteration_ms
 
 

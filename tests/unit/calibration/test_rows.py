@@ -157,3 +157,73 @@ def test_any_text_in_a_table_is_predicted_or_skipped(text: str) -> None:
         except CannotExpressError as reason:
             answers.append(bool(str(reason)))
     assert answers == [True] * len(keys)
+
+
+LLAMA = {
+    "model": "Llama-2-7B",
+    "hidden": "4096",
+    "heads": "32",
+    "ffn": "11008",
+    "vocab": "32000",
+    "n_layers": "32",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "stack"),
+    [
+        ({"framework": "Megatron-Core 0.6"}, "megatron-core"),
+        ({"framework": "Megatron-LM", **LLAMA}, "megatron-core"),
+        ({"framework": "Megatron-LM (2021)"}, "megatron-lm-2021"),
+        ({"framework": "Megatron-LM"}, "megatron-lm-2021"),
+        ({"framework": "Megatron-LM", "gpu": "H100-80GB-SXM"}, "megatron-core"),
+        ({"framework": "Megatron-DeepSpeed", "gpu": "MI250X"}, "megatron-deepspeed-flash"),
+        ({"framework": "Megatron-DeepSpeed (Habana)", "gpu": "Gaudi2"}, "habana"),
+        ({"framework": "NeMo Megatron 22.09"}, "nemo-2022"),
+        ({"framework": "NeMo 24.07"}, "megatron-core"),
+        ({"framework": "LiBai (OneFlow)"}, "oneflow"),
+        ({"framework": "PaddleNLP 2.2"}, "paddle"),
+        ({"framework": "PaddleNLP", **LLAMA}, "paddle-flash"),
+        ({"framework": "TensorFlow2 Horovod"}, "tensorflow"),
+        ({"framework": "nanotron", **LLAMA}, "nanotron"),
+        ({"framework": "PyTorch FSDP2", **LLAMA}, "torchtitan"),
+        ({"framework": "something else", **LLAMA}, "generic"),
+    ],
+)
+def test_the_stack_is_what_the_row_says(change: dict[str, str], stack: str) -> None:
+    assert iteration_row({**ROW, **change}, 1).key.stack == stack
+
+
+MOE = {
+    "model": "Some-MoE", "experts": "64", "topk": "4", "moe_ffn": "1024", "shared_experts": "1", "moe_layers": "20",
+}  # fmt: skip
+
+
+def test_columns_of_experts_describe_the_model() -> None:
+    shape = iteration_row({**ROW, **MOE}, 1).shape
+    assert (shape.experts, shape.top_k, shape.shared_experts, shape.ffn, shape.dense_ffn) == (64, 4, 1, 1024, 8192)
+    assert shape.moe_share == pytest.approx(20 / 24)
+    with pytest.raises(CannotExpressError, match="topk is empty"):
+        iteration_row({**ROW, **MOE, "topk": ""}, 1)
+    with pytest.raises(CannotExpressError, match="experts is"):
+        iteration_row({**ROW, **MOE, "experts": "-3"}, 1)
+
+
+def test_only_the_masked_tokens_of_bert_reach_the_vocabulary_but_in_megatron_all() -> None:
+    row = {**ROW, "model": "BERT-Large"}
+    assert iteration_row({**row, "framework": "PyTorch DDP"}, 1).shape.head_share == pytest.approx(0.16)
+    bert = iteration_row({**row, "framework": "Megatron-LM (2021)"}, 1).shape
+    assert (bert.head_share, bert.causal) == (1.0, 0.0)
+
+
+def test_nodes_of_eight_mi250x_count_its_dies() -> None:
+    row = {**ROW, "gpu": "MI250X", "framework": "Megatron-DeepSpeed"}
+    assert iteration_row(row, 1).key.gpu == "MI250X-GCD"
+    assert iteration_row({**row, "gpus_per_node": "4"}, 1).key.gpu == "MI250X"
+
+
+def test_cuda_graphs_in_a_rows_notes_shorten_its_launches() -> None:
+    small = {**ROW, "hidden": "512", "heads": "8", "ffn": "2048", "mbs": "1"}
+    plain, graphs = iteration_row(small, 1), iteration_row({**small, "notes": "tuned (CUDA graphs)"}, 1)
+    assert graphs.key.cuda_graphs
+    assert predict_rows([graphs])[0][0] < predict_rows([plain])[0][0]

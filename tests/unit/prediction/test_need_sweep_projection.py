@@ -16,6 +16,7 @@ from wirecost.prediction import need
 from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import predict
 from wirecost.prediction.projection import network_efficiency, project
+from wirecost.prediction.ranges import comm_fraction_range
 from wirecost.prediction.sweep import parse_axis, sweep, with_first_value
 from wirecost.report.sweep_figure import write_sweep_figure
 from wirecost.spec.plan import DataParallel
@@ -91,10 +92,10 @@ def test_a_sweep_keeps_what_cannot_be_with_its_reason(tmp_path: Path) -> None:
 
 def test_a_sweep_keeps_the_batch_that_was_given_and_says_which_it_has() -> None:
     base = made(**ZERO3, global_batch=128)
-    kept = [p.row()["global_batch"] for p in sweep(base, "gpus", ["8", "64"], keep_batch=True)]
+    kept = [p.row()["global_batch"] for p in sweep(base, "gpus", ["8", "64"])]
     assert kept == [128, 128]
-    grown = [p.row()["global_batch"] for p in sweep(base, "gpus", ["8", "64"])]
-    assert grown == [16, 128]  # every rank keeps its two micro-batches
+    grown = [p.row()["global_batch"] for p in sweep(made(**ZERO3), "gpus", ["8", "64"])]
+    assert grown[1] == 8 * grown[0]  # every rank keeps its micro-batches
 
 
 def test_a_sweep_over_gpus_starts_from_its_first_number() -> None:
@@ -160,3 +161,64 @@ def test_projection_refuses_what_cannot_be(target: int, efficiency: float) -> No
 def test_network_efficiency_is_below_one_across_slow_links() -> None:
     machine = predict(made("gpt-1.3b", "polaris", gpus=8)).machine
     assert 0 < network_efficiency(machine, 4, 512) < 0.3
+
+
+def test_a_needed_bandwidth_has_an_interval_and_the_answers_of_other_stacks() -> None:
+    setup = made(**ZERO3)
+    answer = need.with_ranges(setup, need.bandwidth(setup, 0.2))
+    assert answer.value is not None
+    assert answer.interval is not None
+    assert answer.interval.low is not None
+    assert answer.interval.low < answer.value
+    assert answer.interval.high is None or answer.value < answer.interval.high
+    assert answer.over_stacks
+    assert "fsdp-flash" in answer.over_stacks
+    assert answer.over_stacks["fsdp-flash"] == pytest.approx(answer.value, rel=0.03)
+    for name in answer.over_stacks:
+        assert not name.startswith("engine")
+
+
+def test_an_interval_has_no_upper_end_where_maybe_no_bandwidth_suffices() -> None:
+    setup = made(**ZERO3)
+    floor = need.bandwidth(setup, 0.9).floor
+    answer = need.with_ranges(setup, need.bandwidth(setup, floor * 1.02))
+    assert answer.value is not None
+    assert answer.interval is not None
+    assert answer.interval.high is None
+
+
+def test_the_comm_fraction_lies_in_its_interval_and_is_wider_for_experts() -> None:
+    widths = []
+    for workload, more in (("llama-3-8b", {}), ("mixtral-8x7b", {"expert_parallel": 8})):
+        setup = made(workload, "dgx-h100", gpus=64, data_parallel="zero1", stack="megatron-core", **more)
+        shares, share = comm_fraction_range(setup), predict(setup).comm_fraction
+        assert shares.low is not None
+        assert shares.high is not None
+        assert 0 <= shares.low <= share <= shares.high <= 1
+        widths.append(shares.high - shares.low)
+    assert widths[1] > widths[0] > 0
+
+
+def test_a_stated_batch_stays_when_the_number_of_gpus_is_swept() -> None:
+    stated = made(gpus=64, data_parallel="zero1", stack="megatron-core", global_batch=512)
+    points = sweep(stated, "gpus", ["64", "128", "4096"])
+    batches = [p.prediction.setup.global_batch for p in points if p.prediction]
+    assert batches == [512, 512]
+    assert points[2].prediction is None  # 512 sequences do not divide over 4096 ranks
+    open_ = made(gpus=64, data_parallel="zero1", stack="megatron-core")
+    grown = [p.prediction.setup.global_batch for p in sweep(open_, "gpus", ["64", "128"]) if p.prediction]
+    assert grown == [64, 128]
+
+
+def test_a_projection_has_an_interval() -> None:
+    parts = Parts(
+        window_ns=100, compute_only_ns=60, overlapped_ns=10, exposed_comm_ns=30, exposed_memory_ns=0, idle_ns=0
+    )
+    measured = Breakdown(
+        source=Source.IMPORTED, title="t", world_size=8, iterations=(Iteration(rank=0, name="1", parts=parts),)
+    )
+    one = project(measured, 64, 0.5, 0.2)
+    assert one.low_s < one.iteration_s < one.high_s
+    assert one.comm_fraction_low < one.comm_fraction < one.comm_fraction_high
+    exact = project(measured, 64, 0.5, 0.0)
+    assert exact.low_s == exact.iteration_s == exact.high_s

@@ -35,9 +35,10 @@ def test_every_preset_states_its_provenance(kind: str) -> None:
         ("H200-SXM-141GB", "derived"),
         ("GH200-96GB", "derived"),
         ("H100-SXM-96GB", "derived"),
-        ("B300-SXM-288GB", "judgement"),
+        ("B300-SXM-288GB", "measured"),
         ("A100-PCIe-80GB", "judgement"),
-        ("V100-SXM2-32GB", "datasheet"),
+        ("V100-SXM2-32GB", "measured"),
+        ("A40", "datasheet"),
     ],
 )
 def test_only_what_was_measured_counts_as_measured(name: str, provenance: str) -> None:

@@ -107,6 +107,7 @@ def layout_of_row(
         node_sharding=float(hybrid),
         sequence_parallel=float(sequence_parallel),
         recompute=_recompute(recompute),
+        bucket_bytes=_bucket_bytes(framework, stack, degrees.data),
         gradient_bytes=2.0 if "pure" in (row.get("precision") or "").lower() else 0.0,
     )
 
@@ -127,6 +128,16 @@ def _sharding(text: str, framework: str, data: int) -> tuple[float, bool, bool]:
     if not low and "titan" in framework and data > 1:
         return 3.0, True, False  # torchtitan shards by default (its data_parallel_shard_degree is -1)
     return 0.0, "ddp" in low, False
+
+
+def _bucket_bytes(framework: str, stack: Stack, data: int) -> float:
+    """Returns the bytes of the buckets in which a row's gradients leave: Megatron-Core's, which grow with the
+    ranks (DistributedDataParallelConfig: the larger of 40 million parameters and a million for each rank), or
+    DDP's 25 MiB.
+    """
+    if "ddp" in framework or "horovod" in framework:
+        return 25.0 * 2**20
+    return max(40e6, 1e6 * data) * stack.data_parallel.gradient_bytes
 
 
 def _recompute(text: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +12,7 @@ from wirecost.calibration.inputs.columns import CannotExpressError, number, whol
 from wirecost.calibration.properties import Parts
 from wirecost.costmodel.inputs import Machine
 from wirecost.costmodel.machine import Formats, Node, build
-from wirecost.spec import GPU, Link, MatrixPrecision, Stack, gpu, load_spec, stack_named
+from wirecost.spec import GPU, Link, MatrixPrecision, Stack, Workload, gpu, load_spec, stack_named
 from wirecost.spec.presets import named, names, preset_name
 
 INTRA_LINKS = (
@@ -43,14 +43,20 @@ INTRA_DEFAULT = {
     "ampere": "nvlink3",
     "hopper": "nvlink4",
     "blackwell": "nvlink5",
+    "cdna2": "xgmi2",
     "cdna3": "xgmi3",
+    "cdna4": "xgmi4",
+    "gaudi": "gaudi2",
 }
 INTER_DEFAULT = {
     "volta": "infiniband-edr",
     "ampere": "infiniband-hdr",
     "hopper": "infiniband-ndr",
     "blackwell": "infiniband-ndr",
+    "cdna2": "slingshot-11",
     "cdna3": "roce-400g",
+    "cdna4": "roce-400g",
+    "gaudi": "roce-100g",
 }
 
 
@@ -67,6 +73,11 @@ class MachineKey:
     gpus_per_node: int
     precision: MatrixPrecision
     cluster: str = ""
+    cuda_graphs: bool = False
+
+
+GRAPHS = 0.15
+"""Launch time with CUDA graphs relative to that without, by judgement: one launch replaces those of a layer."""
 
 
 @lru_cache
@@ -84,7 +95,8 @@ def link_named(name: str) -> Link:
 def machine_from(key: MachineKey, parts: Parts) -> Machine:
     """Returns the machine of a key with these parts."""
     node = Node(key.gpus_per_node, parts.intra, parts.inter, node_Bps=key.node_Bps, intra_Bps=key.intra_Bps)
-    return build(parts.gpu, parts.stack, node, Formats(key.precision), parts.shared_cores)
+    machine = build(parts.gpu, parts.stack, node, Formats(key.precision), parts.shared_cores)
+    return replace(machine, host=machine.host.times(GRAPHS)) if key.cuda_graphs else machine
 
 
 def key_of_row(row: Mapping[str, str | None], stack: Stack, world: int, assumed: dict[str, Any]) -> MachineKey:
@@ -93,7 +105,7 @@ def key_of_row(row: Mapping[str, str | None], stack: Stack, world: int, assumed:
     Raises:
         CannotExpressError: for an unknown GPU, or a number that can't be.
     """
-    device = find_gpu(row.get("gpu") or "")
+    device = gpu_of(row)
     framework = (row.get("framework") or "").lower()
     precision = _precision(row.get("precision") or "", framework, row.get("notes") or "", device.architecture)
     if precision not in device.peak_flops:
@@ -109,7 +121,10 @@ def key_of_row(row: Mapping[str, str | None], stack: Stack, world: int, assumed:
         # An NVLink domain of several trays is one node to the model, with all its trays' NICs.
         node_Bps *= int(domain[1]) / per_node
         per_node = int(domain[1])
-    return MachineKey(device.name, stack.name, intra, intra_Bps, inter, node_Bps, per_node, precision)
+    graphs = "cuda graph" in (row.get("notes") or "").lower()
+    return MachineKey(
+        device.name, stack.name, intra, intra_Bps, inter, node_Bps, per_node, precision, cuda_graphs=graphs
+    )
 
 
 def _intra(row: Mapping[str, str | None], device: GPU, world: int, assumed: dict[str, Any]) -> tuple[str, float]:
@@ -156,6 +171,16 @@ def usual_link(device: GPU, kind: str) -> str:
     return link
 
 
+def gpu_of(row: Mapping[str, str | None]) -> GPU:
+    """Returns a row's GPU. Nodes of 8 MI250X are 4 with both dies counted as GPUs, as their users count them.
+
+    Raises:
+        CannotExpressError: for an unknown GPU.
+    """
+    device = find_gpu(row.get("gpu") or "")
+    return gpu("MI250X-GCD") if device.name == "MI250X" and whole(row, "gpus_per_node", 0) >= 8 else device
+
+
 @lru_cache
 def find_gpu(name: str) -> GPU:
     """Returns a GPU by name, alias, or the longest alias inside a longer name ('NVIDIA H100 80GB HBM3')."""
@@ -177,22 +202,48 @@ def find_gpu(name: str) -> GPU:
     return gpu(longest[1])
 
 
+FUSED_ATTENTION = "fused_attention"
+
+
+def features_of(row: Mapping[str, str | None], workload: Workload) -> frozenset[str]:
+    """Returns what a row says about its software besides the framework's name.
+
+    Models with a gated MLP or grouped queries, formats of 8 bits and sequences above 2048 tokens are younger than
+    fused attention (arXiv:2205.14135, May 2022), and are trained with it.
+    """
+    text = f"{row.get('notes') or ''} {row.get('framework') or ''}".lower()
+    young = (
+        workload.gated or workload.key_value_heads != workload.heads or workload.sequence_length > YOUNG_SEQUENCE
+    )
+    low = any(word in (row.get("precision") or "").lower() for word in ("fp8", "fp4"))
+    return frozenset({FUSED_ATTENTION} if "flash" in text or young or low else ())
+
+
+YOUNG_SEQUENCE = 2048
+
+
 @lru_cache
-def pick_stack(framework: str, architecture: str, sharding: str = "") -> Stack:
-    """Returns the stack preset whose match fits most specifically; `generic` where none does."""
+def pick_stack(
+    framework: str, architecture: str, sharding: str = "", features: frozenset[str] = frozenset()
+) -> Stack:
+    """Returns the stack preset whose match fits most specifically: with the longest part of the framework's name,
+    then with the most conditions; `generic` or `generic-unfused` where none does."""
     best, score = "generic", (0, 0)
+    framework, sharding = framework.lower(), sharding.lower()
     for name in names("stack"):
-        match = named("stack", name).get("match") or {}
-        wanted = [
-            any(part in framework.lower() for part in match.get("framework", ())),
-            architecture in match.get("architecture", ()),
-            any(part in sharding.lower() for part in match.get("sharding", ())),
-        ]
-        asked = [bool(match.get(key)) for key in ("framework", "architecture", "sharding")]
-        fits = any(asked) and all(hit for hit, ask in zip(wanted, asked, strict=True) if ask)
-        longest = max((len(part) for part in match.get("framework", ()) if part in framework.lower()), default=0)
-        if fits and (sum(asked), longest) > score:
-            best, score = name, (sum(asked), longest)
+        matches = named("stack", name).get("match") or ()
+        for match in (matches,) if isinstance(matches, dict) else matches:
+            words = match.get("framework", ())
+            conditions = [
+                (words, any(part in framework for part in words)),
+                (match.get("architecture"), architecture in match.get("architecture", ())),
+                (match.get("sharding"), any(part in sharding for part in match.get("sharding", ()))),
+                (match.get("features"), bool(features & set(match.get("features", ())))),
+            ]
+            asked = [met for wanted, met in conditions if wanted]
+            longest = max((len(part) for part in words if part in framework), default=0)
+            if asked and all(asked) and (longest, len(asked)) > score:
+                best, score = name, (longest, len(asked))
     return stack_named(best)
 
 

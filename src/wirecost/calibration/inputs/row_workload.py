@@ -7,11 +7,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
-from wirecost.spec import Workload
+from wirecost.spec import Family, Workload
 from wirecost.spec.parameters import count
 from wirecost.spec.presets import named, names
 
-GATED = ("llama", "mistral", "mixtral", "qwen", "deepseek", "gemma", "yi-", "internlm", "phi-3")
+GATED = (
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen",
+    "deepseek",
+    "gemma",
+    "yi-",
+    "internlm",
+    "phi-3",
+    "gpt-oss",
+    "gpt oss",
+    "kimi",
+    "glm",
+    "baichuan",
+    "olmo",
+    "smollm",
+    "palm",
+)
 DEFAULT_SEQUENCE = 2048
 
 
@@ -38,6 +56,41 @@ def _preset_for(row: Mapping[str, str | None], layers: int, hidden: int) -> Work
             few["moe_layers"] = min(moe["moe_layers"], layers)
         fewer = {"mixture_of_experts": {**moe, **few}}
     return Workload.model_validate({**best[1], **fewer})
+
+
+def experts_of(row: Mapping[str, str | None], layers: int) -> dict[str, Any] | None:
+    """Returns the row's mixture of experts; None where the row has no column of experts.
+
+    Raises:
+        CannotExpressError: for experts without the number that a token uses.
+    """
+    experts = whole(row, "experts", 0)
+    if experts <= 1:
+        return None
+    top_k = whole(row, "topk", 0)
+    shared = (row.get("shared_experts") or "").strip()
+    if not top_k:
+        raise CannotExpressError("topk is empty")
+    return {
+        "experts": experts,
+        "top_k": top_k,
+        "expert_ffn_hidden": whole(row, "moe_ffn", 0) or None,
+        "shared_experts": 0 if shared in ("", "0") else whole(row, "shared_experts", 0),
+        "dense_layers": max(layers - whole(row, "moe_layers", layers), 0),
+        # Published throughputs of mixtures of experts are measured with equal loads.
+        "routing": "balanced",
+    }
+
+
+MASKED = 0.16
+"""Share of BERT's tokens that are predicted: 20 of 128 and 80 of 512 (arXiv:1810.04805, section 3.1: 15 %)."""
+
+
+def head_share_of(row: Mapping[str, str | None], workload: Workload) -> float:
+    """Returns the share of a row's tokens that reach the vocabulary layer: BERT's implementations gather the
+    masked ones first, except Megatron's."""
+    framework = (row.get("framework") or "").lower()
+    return MASKED if workload.family is Family.BERT and "megatron" not in framework else 1.0
 
 
 def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
@@ -69,12 +122,14 @@ def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workl
         if not whole(row, column, 0):
             assumed[column] = data[key]
     ffn = whole(row, "ffn", 0)
+    if "bert" in model:
+        data["family"] = "bert"
+    data["mixture_of_experts"] = experts_of(row, layers) or (preset.mixture_of_experts if preset else None)
     if preset is not None:
         data["head_dim"] = preset.head_dim
-        data["mixture_of_experts"] = preset.mixture_of_experts
-        if not ffn and preset.ffn_hidden:
-            ffn = preset.ffn_hidden
-            assumed["ffn"] = ffn
+    if preset is not None and preset.ffn_hidden and not ffn:
+        ffn = preset.ffn_hidden
+        assumed["ffn"] = ffn
     if not ffn and gated:
         ffn = round(hidden * 8 / 3 / 256) * 256  # arXiv:2002.05202: 2/3 of 4 h
         assumed["ffn"] = ffn

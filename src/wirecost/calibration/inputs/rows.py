@@ -9,13 +9,20 @@ filled from a workload preset of the same dimensions or by the usual rules, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number
 from wirecost.calibration.inputs.row_layout import batches_of, degrees_of, layout_of_row
-from wirecost.calibration.inputs.row_machine import MachineKey, find_gpu, key_of_row, parts_of, pick_stack
-from wirecost.calibration.inputs.row_workload import workload_of
+from wirecost.calibration.inputs.row_machine import (
+    MachineKey,
+    features_of,
+    gpu_of,
+    key_of_row,
+    parts_of,
+    pick_stack,
+)
+from wirecost.calibration.inputs.row_workload import head_share_of, workload_of
 from wirecost.calibration.inputs.table import Parsed, identity, parsed
 from wirecost.calibration.properties import Parts
 from wirecost.costmodel.inputs import Layout, Shape
@@ -57,17 +64,20 @@ def iteration_row(row: Mapping[str, str | None], index: int) -> TableRow:
         workload = workload_of(row, assumed)
     except ValueError as error:
         raise CannotExpressError(f"dimensions don't fit: {' '.join(str(error).split())[:160]}") from error
-    device = find_gpu(row.get("gpu") or "")
+    device = gpu_of(row)
     degrees = degrees_of(row, assumed)
     batches = batches_of(row, degrees, assumed)
     stack = pick_stack(
-        (row.get("framework") or "").lower(), device.architecture, (row.get("sharding") or "").lower()
+        (row.get("framework") or "").lower(),
+        device.architecture,
+        (row.get("sharding") or "").lower(),
+        features_of(row, workload),
     )
     key = key_of_row(row, stack, degrees.world, assumed)
     return TableRow(
         id=identity(row, index),
         source=(row.get("source") or "").strip() or "unknown",
-        shape=shape_of(workload),
+        shape=replace(shape_of(workload), head_share=head_share_of(row, workload)),
         layout=layout_of_row(row, workload, stack, degrees, batches),
         key=key,
         parts=parts_of(key),
