@@ -4,9 +4,11 @@ import importlib.util
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -207,17 +209,37 @@ def test_lines_of_output_end_iterations_of_other_programs(tmp_path: Path) -> Non
     assert len(times_ns) == 4 and min(times_ns) > 40e6
 
 
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_end_by_a_signal_leaves_nothing_behind(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "wirecost", "run", "--networks", "emulated-300m", "--steps", "5000"]
     process = subprocess.Popen([*command, "--", *shlex.split(python("ddp.py"))], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while not processes_of(str(JOBS / "ddp.py")) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        process.send_signal(2)
-        assert process.wait(30) == 130
+        wait_until(lambda: bool(processes_of(str(JOBS / "ddp.py"))))
+        process.send_signal(number)
+        assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
     finally:
         process.kill()
+    wait_until(lambda: not processes_of(str(JOBS / "ddp.py")))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_ranks_under_torchrun_are_measured_in_place(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    launcher = ["torchrun", "--standalone", "--nproc-per-node", "2", "-m", "wirecost"]
+    run = ["run", "--networks", "native", "--steps", "4", "--warmup", "2", "--profile", "2", "--out", str(out)]
+    command = [*launcher, *run, "--format", "json", "--", *shlex.split(python("ddp.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["network"], row["ranks"], row["status"], row["iterations"]) == ("native", 2, "done", 4)
+    (result,) = Store(out).contents(every_byte=True).results
+    check_measured(result)
     assert not processes_of(str(JOBS / "ddp.py"))
 
 
