@@ -213,7 +213,7 @@ def make_store(root: Path, cells: int, iterations: int) -> None:
     (root / "study.yaml").write_text(to_yaml(study))
     environment = json.dumps({"time": "2026-01-01T00:00:00+00:00", "cores": 2, "packages": {"torch": "2.6.0"}})
     counters = {hosts: counter_lines(hosts) for hosts in (2, 4)}
-    for experiment in islice(study.experiments(), cells):
+    for experiment in islice(study.model_experiments(), cells):
         folder = root / "experiments" / experiment.slug
         (folder / "samples").mkdir(parents=True)
         outcome = make_outcome(draw)

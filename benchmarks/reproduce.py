@@ -96,7 +96,7 @@ ONE_CORE = "taskset -c 0 "
 def run_study(study: Study, store: Path, gpus: int, out: Path, prefix: str = "") -> Step | None:
     """Returns a step that runs the experiments without a stored result; None if all have one."""
     held = Store(store)
-    if all(held.is_finished(e) for e in study.experiments()):
+    if all(held.is_finished(e) for e in study.model_experiments()):
         return None
     path = out / "lanes" / f"{store.name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def benches(experiments: Iterable[Experiment], out: Path, gpus: int) -> list[Ste
 def calibrate(studies: list[Study], options: argparse.Namespace) -> list[Step]:
     steps = []
     for study in studies:
-        experiments = shaped(study, options.shapes).experiments()
+        experiments = shaped(study, options.shapes).model_experiments()
         few = [e for e in experiments if e.ranks <= options.bench_ranks and slots(e) <= len(options.gpus)]
         steps += benches(few, options.out, len(options.gpus))
         prefix = ONE_CORE if study.device is Device.CPU else ""
@@ -176,7 +176,7 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
     together, uncapped = [], []
     for shape in study.hosts:
         whole = study.model_copy(update={"hosts": (shape,)})
-        needed = max(slots(e) for e in whole.experiments())
+        needed = max(slots(e) for e in whole.model_experiments())
         if gpus < 2 * needed <= 2 * gpus:
             together.append(shape)
             continue
@@ -191,7 +191,7 @@ def lanes(study: Study, gpus: int) -> dict[str, tuple[Study, int]]:
     if uncapped:
         alone = study.model_copy(update={"hosts": tuple(uncapped), "networks": tuple(links)})
         found["uncapped"] = (alone, gpus)
-    return {label: lane for label, lane in found.items() if lane[0].experiments()}
+    return {label: lane for label, lane in found.items() if lane[0].model_experiments()}
 
 
 def fill(store: Path, gathered: Path) -> None:
@@ -210,15 +210,15 @@ def gather(studies: list[Study], out: Path, shapes: list[str] | None) -> None:
     for study in studies:
         whole = out / study.name
         # Another study's name may begin like this one's.
-        mine = {e.slug for one in (study, shaped(study, shapes)) for e in one.experiments()}
+        mine = {e.slug for one in (study, shaped(study, shapes)) for e in one.model_experiments()}
         # Where two lanes have the same cell, what is done counts, not what failed.
         for lane in sorted(out.glob(f"lane-{study.name}-*/experiments/[!.]*"), key=is_done):
             if lane.name in mine and (lane / "status.json").exists():
                 shutil.copytree(lane, whole / "experiments" / lane.name, dirs_exist_ok=True)
         if whole.is_dir():
             (whole / "study.yaml").write_text(to_yaml(study))
-            done = sum(1 for e in study.experiments() if Store(whole).is_finished(e))
-            print(f"{study.name}: {done} of {len(study.experiments())} cells have a result")
+            done = sum(1 for e in study.model_experiments() if Store(whole).is_finished(e))
+            print(f"{study.name}: {done} of {len(study.model_experiments())} cells have a result")
 
 
 def predict(studies: list[str], out: Path) -> int:

@@ -38,7 +38,7 @@ def test_two_gpus_as_two_hosts_train_as_one_does(tmp_path: Path) -> None:
         for i in result.breakdown.iterations:
             assert sum(i.phases.values()) == i.parts.window_ns
             assert i.phases[Phase.OTHER] >= 0
-        key = (result.experiment.plan.name, result.experiment.ranks)
+        key = (result.experiment.plan.name, result.experiment.ranks)  # type: ignore[union-attr]
         groups = result.breakdown.by_iteration().values()
         losses[key] = [sum(i.loss or 0 for i in g) / len(g) for g in groups]
         if result.experiment.ranks == 2:

@@ -235,7 +235,7 @@ def test_project_takes_a_breakdown_and_an_efficiency_or_a_cluster(tmp_path: Path
     from support.results import STUDY, invented_breakdown
     from wirecost.spec import Study, parse_yaml, validate
 
-    experiment = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0]
+    experiment = validate(Study, parse_yaml(STUDY, "s"), "s").model_experiments()[0]
     breakdown = invented_breakdown(experiment)
     path = tmp_path / "one-node.json"
     path.write_text(breakdown.model_dump_json())

@@ -41,7 +41,7 @@ def test_one_study_end_to_end(tmp_path: Path) -> None:
     study = load(
         Study, write_study(tmp_path, *changes, ("50 Mb/s", "200 Mb/s"), ("benchmark: false", "benchmark: true"))
     )
-    results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}
+    results = {r.experiment.plan.name: r for r in run_study(study, tmp_path / "out")}  # type: ignore[union-attr]
     wait_until_gone(tmp_path, before)
 
     # One network in one shape: one benchmark, whatever is trained over it.
@@ -194,7 +194,7 @@ def test_accumulated_micro_batches_are_one_batch(tmp_path: Path) -> None:
     results = run_study(parts, tmp_path / "b")
     assert len(results) == 2
     for result in results:
-        assert result.experiment.accumulation == 2
+        assert result.experiment.accumulation == 2  # type: ignore[union-attr]
         breakdown = done(result)
         assert losses(breakdown) == pytest.approx(expected, rel=1e-5)
         # Only the last micro-batch synchronizes: no more bytes than without accumulation.

@@ -78,7 +78,7 @@ def invented_store(root: Path, *, outcomes: dict[int, Outcome] | None = None, te
     store = Store(root)
     with store.locked():
         store.save_study(study)
-        for number, experiment in enumerate(study.experiments()):
+        for number, experiment in enumerate(study.model_experiments()):
             outcome = (outcomes or {}).get(number, Outcome(status=Status.DONE, seconds=1.0))
             directory = store.begin(experiment)
             (directory / "experiment.json").unlink()

@@ -72,6 +72,6 @@ def test_a_study_of_bert_and_t5_end_to_end(tmp_path: Path, monkeypatch: pytest.M
         assert result.outcome.status is Status.DONE, result.outcome
         assert result.breakdown is not None
         for call in result.breakdown.collectives:
-            assert call.bytes == 6 * 4 * count(result.experiment.workload).total
+            assert call.bytes == 6 * 4 * count(result.experiment.workload).total  # type: ignore[union-attr]
         losses = [i.loss for i in result.breakdown.iterations if i.rank == 0 and i.loss is not None]
         assert losses[-1] < losses[0]

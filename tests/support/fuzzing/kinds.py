@@ -451,7 +451,7 @@ def _breakdown() -> Any:
     from wirecost.spec import Study, parse_yaml, validate
 
     study = validate(Study, parse_yaml(damage.yaml_text(STUDY).decode(), "study"), "study")
-    slow = next(e for e in study.experiments() if e.network.name == "slow" and e.ranks == 2)
+    slow = next(e for e in study.model_experiments() if e.network.name == "slow" and e.ranks == 2)
     return json.loads(invented_breakdown(slow).model_dump_json())
 
 

@@ -38,7 +38,7 @@ def main():
         optimizers = [torch.optim.AdamW(parameters[:2]), torch.optim.SGD(parameters[2:], lr=0.1)]
     batches = iter(
         torch.utils.data.DataLoader(
-            torch.randn(options.iterations * options.accumulate * 8 if options.workers else 1, options.width),
+            torch.randn(options.iterations * options.accumulate * 8 if options.workers else 1, options.width),  # type: ignore[arg-type]
             batch_size=8,
             num_workers=options.workers,
             multiprocessing_context=options.start_method if options.workers else None,

@@ -30,4 +30,4 @@ trainer = lightning.Trainer(
     enable_progress_bar=False,
     default_root_dir=sys.argv[1],
 )
-trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(4096, 64), batch_size=4))
+trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(4096, 64), batch_size=4))  # type: ignore[arg-type]

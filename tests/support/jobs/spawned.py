@@ -22,4 +22,4 @@ def train(local_rank, per_host):
 
 
 if __name__ == "__main__":
-    mp.spawn(train, args=(2,), nprocs=2)
+    mp.spawn(train, args=(2,), nprocs=2)  # type: ignore[attr-defined]

@@ -107,7 +107,7 @@ def test_the_commands_do_all_of_it(store: Path, tmp_path: Path, capsys: pytest.C
     table = run("predict", "--study", study, "--calibration", mine, "--out", said)
     assert "predicted" in table
     assert "not_benchmarked" in table
-    one = STUDY.experiments()[0]
+    one = STUDY.model_experiments()[0]
     keep(tmp_path / "runs", one, measured(one))
     held = json.loads(run("validate", tmp_path / "runs", "--predictions", said, "--format", "json"))
     assert held["summary"]["cells"] == 1

@@ -23,7 +23,7 @@ def table(path: Path) -> Path:
 
 
 def store(root: Path) -> Path:
-    first = STUDY.experiments()[0]
+    first = STUDY.model_experiments()[0]
     keep(root, first, measured(first))
     (root / "study.yaml").write_text(to_yaml(STUDY))
     return root
