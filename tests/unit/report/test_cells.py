@@ -31,7 +31,7 @@ def predictions_for(store: Store) -> dict[str, Breakdown]:
     """Twice the communication that was invented as measured."""
     return {
         e.slug: invented_breakdown(e, stretch=2).model_copy(update={"source": Source.PREDICTED})
-        for e in store.study().experiments()
+        for e in store.study().model_experiments()
     }
 
 
@@ -73,7 +73,7 @@ def test_predictions_stand_where_nothing_was_measured(tmp_path: Path) -> None:
 def test_cells_that_were_never_run_can_be_predicted(tmp_path: Path) -> None:
     store = invented_store(tmp_path)
     predictions = predictions_for(store)
-    for experiment in store.study().experiments()[4:]:
+    for experiment in store.study().model_experiments()[4:]:
         store.forget(experiment)
     assert len(read_report(tmp_path).cells) == 4
     report = read_report(tmp_path, predictions)

@@ -270,7 +270,7 @@ networks: [loopback]
 plans: [all-reduce]
 scaling: [{{kind: strong, global_batch: 16}}]
 """
-    first, second = validate(Study, parse_yaml(text, "s"), "s").workloads
+    first, second = validate(Study, parse_yaml(text, "s"), "s").models
     assert first == load_spec("workload", str(path))
     assert (first.name, first.sequence_length) == ("mine", 8192)
     assert second == first.model_copy(update={"name": "short", "sequence_length": 512})

@@ -23,7 +23,7 @@ hosts: [4]
 ranks_per_host: 2
 scaling: [{kind: strong, global_batch: 16}]
 """
-    inside, between = validate(Study, parse_yaml(text, "s"), "s").experiments()
+    inside, between = validate(Study, parse_yaml(text, "s"), "s").model_experiments()
     assert (inside.hosts, inside.ranks_per_host) == (1, 8)
     assert (between.hosts, between.ranks_per_host) == (4, 2)
     assert inside.global_batch == between.global_batch == 16

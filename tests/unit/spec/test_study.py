@@ -27,7 +27,7 @@ def read(text: str) -> Study:
 
 
 def test_the_matrix_is_expanded_in_full_and_once() -> None:
-    cells = read(GOOD).experiments()
+    cells = read(GOOD).model_experiments()
     assert len(cells) == 2 * 2 * 2 * 2 * 2
     assert len({e.slug for e in cells}) == len(cells)
     strong = [e for e in cells if e.scaling == "strong"]
@@ -39,13 +39,16 @@ def test_the_matrix_is_expanded_in_full_and_once() -> None:
 
 def test_a_smaller_micro_batch_accumulates() -> None:
     study = read(GOOD.replace("global_batch: 16", "global_batch: 16, micro_batch: 2"))
-    assert {(e.ranks, e.accumulation) for e in study.experiments() if e.scaling == "strong"} == {(2, 4), (4, 2)}
+    assert {(e.ranks, e.accumulation) for e in study.model_experiments() if e.scaling == "strong"} == {
+        (2, 4),
+        (4, 2),
+    }
 
 
 def test_yaml_round_trip() -> None:
     study = read(GOOD)
     assert read(to_yaml(study)) == study
-    for experiment in study.experiments():
+    for experiment in study.model_experiments():
         again = validate(Experiment, parse_yaml(to_yaml(experiment), "e"), "e")
         assert again == experiment
         assert again.digest == experiment.digest
@@ -53,7 +56,7 @@ def test_yaml_round_trip() -> None:
 
 @pytest.mark.parametrize("name", names("study"))
 def test_shipped_studies_are_valid(name: str) -> None:
-    assert validate(Study, named("study", name), name).experiments()
+    assert validate(Study, named("study", name), name).model_experiments()
 
 
 @pytest.mark.parametrize(
@@ -136,13 +139,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_digest_changes_with_anything() -> None:
     study = read(GOOD)
-    first = study.experiments()[0]
+    first = study.model_experiments()[0]
     assert first.model_copy(update={"seed": 2}).digest != first.digest
-    assert read(GOOD.replace("name: x", "name: x\niterations: 9")).experiments()[0].digest != first.digest
+    assert read(GOOD.replace("name: x", "name: x\niterations: 9")).model_experiments()[0].digest != first.digest
 
 
 def test_it_is_the_same_experiment_however_long_it_is_measured() -> None:
-    longer = read(GOOD.replace("name: x", "name: x\nmin_time: 3 s")).experiments()
-    assert [e.digest for e in longer] == [e.digest for e in read(GOOD).experiments()]
+    longer = read(GOOD.replace("name: x", "name: x\nmin_time: 3 s")).model_experiments()
+    assert [e.digest for e in longer] == [e.digest for e in read(GOOD).model_experiments()]
     assert float(longer[0].min_time) == 3
     assert "min_time: 3 s" in to_yaml(longer[0])

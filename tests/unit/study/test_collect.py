@@ -14,7 +14,7 @@ from wirecost.spec import Device, Study, parse_yaml, validate
 from wirecost.study.collect import IncompleteSamplesError, collect
 from wirecost.units import Seconds
 
-EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").experiments()[0].model_copy(
+EXPERIMENT = validate(Study, parse_yaml(STUDY, "s"), "s").model_experiments()[0].model_copy(
     update={"iterations": 2, "warmup": 1}
 )  # fmt: skip
 
