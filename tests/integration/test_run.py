@@ -4,9 +4,11 @@ import importlib.util
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,8 +77,9 @@ def check_measured(result: Result, ranks: int = 2) -> None:
     profile = breakdown.profile
     assert profile is not None and profile.reason is None
     assert len(profile.iterations) == 2 * ranks
-    exposed = profile.share("exposed_comm_ns")
-    assert exposed is not None and 0 < exposed < 1
+    exposed, hidden = profile.share("exposed_comm_ns"), profile.share("overlapped_ns")
+    assert exposed is not None and hidden is not None and exposed < 1
+    assert sum(i.parts.comm_ns for i in profile.iterations) > 0
     parts = {(i.rank, i.name): i.parts.exposed_comm_ns for i in profile.iterations}
     assert len(profile.comm) == len(parts) > 0
     for comm in profile.comm:
@@ -85,7 +88,7 @@ def check_measured(result: Result, ranks: int = 2) -> None:
 
 
 def test_plain_ddp_is_measured_unchanged_and_nothing_is_left(tmp_path: Path) -> None:
-    result = measure(tmp_path, python("ddp.py", "--accumulate", "2"))
+    result = measure(tmp_path, python("ddp.py", "--accumulate", "2", "--catch-sigterm"))
     check_measured(result)
     assert isinstance(result.experiment, JobExperiment)
     assert not processes_of(str(JOBS / "ddp.py"))
@@ -162,11 +165,6 @@ def test_a_hang_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
     assert not processes_of(str(JOBS / "ddp.py"))
 
 
-def test_a_job_that_catches_sigterm_ends(tmp_path: Path) -> None:
-    check_measured(measure(tmp_path, python("ddp.py", "--catch-sigterm")))
-    assert not processes_of(str(JOBS / "ddp.py"))
-
-
 def test_a_job_that_ends_early_is_measured_as_far_as_it_went(tmp_path: Path) -> None:
     result = measure(tmp_path, python("ddp.py", "--iterations", "5"))
     assert result.outcome.status is Status.DONE and result.breakdown is not None
@@ -207,17 +205,37 @@ def test_lines_of_output_end_iterations_of_other_programs(tmp_path: Path) -> Non
     assert len(times_ns) == 4 and min(times_ns) > 40e6
 
 
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_by_a_signal_leaves_nothing_behind(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "wirecost", "run", "--networks", "emulated-300m", "--steps", "5000"]
     process = subprocess.Popen([*command, "--", *shlex.split(python("ddp.py"))], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 60
-        while not processes_of(str(JOBS / "ddp.py")) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        process.send_signal(2)
-        assert process.wait(30) == 130
+        wait_until(lambda: bool(processes_of(str(JOBS / "ddp.py"))))
+        process.send_signal(number)
+        assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
     finally:
         process.kill()
+    wait_until(lambda: not processes_of(str(JOBS / "ddp.py")))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def test_ranks_under_torchrun_are_measured_in_place(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    launcher = ["torchrun", "--standalone", "--nproc-per-node", "2", "-m", "wirecost"]
+    run = ["run", "--networks", "native", "--steps", "4", "--warmup", "2", "--profile", "2", "--out", str(out)]
+    command = [*launcher, *run, "--format", "json", "--", *shlex.split(python("ddp.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["network"], row["ranks"], row["status"], row["iterations"]) == ("native", 2, "done", 4)
+    (result,) = Store(out).contents(every_byte=True).results
+    check_measured(result)
     assert not processes_of(str(JOBS / "ddp.py"))
 
 

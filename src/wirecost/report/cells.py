@@ -13,7 +13,7 @@ from wirecost.study.store import ResultSummary
 from wirecost.study.summary import Summary
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Scale:
     """A column of the reference study's table: <ranks, global batch> under a scaling rule. The same batch with
     another micro-batch size is another column. The batch and the rule of a command are unknown (None).
@@ -23,6 +23,15 @@ class Scale:
     ranks: int
     global_batch: int | None
     accumulation: int = 1
+
+    def __lt__(self, other: Scale) -> bool:
+        return self._order < other._order
+
+    @property
+    def _order(self) -> tuple[bool, str, int, int, int]:
+        """The place among other scales: those of commands come last."""
+        unknown = self.scaling is None
+        return unknown, str(self.scaling or ""), self.ranks, self.global_batch or 0, self.accumulation
 
     def __str__(self) -> str:
         if self.global_batch is None:

@@ -143,6 +143,11 @@ def charts_of(report: StudyReport) -> dict[str, Any]:
         }
     else:
         charts = {"breakdown": breakdown_chart(report), "comm_fraction": fraction_chart(report)}
+    # Commands have no phases, and without a profile no known fraction.
+    if not report.phases():
+        del charts["breakdown"]
+    if all(c.comm_fraction is None for c in report.cells):
+        del charts["comm_fraction"]
     rows, left_out = study_rows(report)
     if rows:
         charts["network_over_time"] = over_time_chart(rows, report.name, left_out)

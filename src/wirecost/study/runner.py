@@ -247,7 +247,9 @@ class _Cells:
         self.worker = worker
         self._preloaded: Preloaded | None = None
 
-    def start(self, directory: Path, *, network: bool, output: IO[bytes], forked: bool) -> Isolated | IsolatedFork:
+    def start(
+        self, directory: Path, *, network: bool, output: IO[bytes], forked: bool = True
+    ) -> Isolated | IsolatedFork:
         """Starts the process of the experiment in `directory`. One that runs a command needn't load PyTorch and
         isn't `forked`.
         """
