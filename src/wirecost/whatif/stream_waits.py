@@ -8,12 +8,16 @@ stream. Three rules stand in for them:
 2. A later wait concerns the next work that is launched, which waits for the newest work on every other stream. An
    annotation around the wait that names a collective (`FSDP::all_gather_copy_out`) restricts it to the streams of
    that collective. Waits inside a collective's own annotation are the communication library's.
-3. What any step or rank refutes is not so: where a piece of work began before the one that it should wait for had
-   ended, rule 1's edge is dropped and rule 2's goes back to work that ended early enough in all steps and ranks.
+3. Communication of one process group runs in order of launch, also on several streams: NCCL makes a kernel of a
+   communicator wait for the one before.
+4. Work that began right after other streams' work had ended, though nothing known kept it, waited for that work.
+5. What any step or rank refutes is not so: where a piece of work began before the one that it should wait for had
+   ended, the edge is dropped, and rule 2's goes back to work that ended early enough in all steps and ranks.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,6 +33,10 @@ _WAIT = re.compile(r"streamwaitevent", re.IGNORECASE)
 _LIBRARY = re.compile(r"^(nccl|rccl|xccl|hccl|mccl)[a-z]*:", re.IGNORECASE)
 _TOLERANCE_NS = 1000
 _AHEAD = 64  # launches that are looked through for the stream that a wait concerns
+_ADJACENT_NS = 20_000  # between recording an event and waiting for it, by the code that does both
+_EVIDENT_NS = 20_000  # from the end of work to the start of what waited for it
+_UNEXPLAINED_NS = 30_000  # how long work must have been kept by something unknown for rule 4
+_MOST_OVERLAPS = 0.02  # share of a group's communication that may overlap for rule 3 to hold
 _RESTRICTS = ("all_gather", "reduce_scatter", "all_to_all")
 
 
@@ -131,7 +139,7 @@ def stream_waits(ranks: Sequence[tuple[Recorded, Launched]]) -> list[StreamWaits
             if work.end_ns[source] > work.start_ns[waiter] + _TOLERANCE_NS:
                 refuted.add((work.signature, *_place(work, waiter), *_place(work, source)))
     results = []
-    for (_, work), found in zip(ranks, candidates, strict=True):
+    for (recorded, work), found in zip(ranks, candidates, strict=True):
         pairs: set[tuple[int, int]] = set()
         dropped = moved = 0
         for waiter, source in found.adjacent:
@@ -148,6 +156,7 @@ def stream_waits(ranks: Sequence[tuple[Recorded, Launched]]) -> list[StreamWaits
                 dropped += 1
                 continue
             pairs.add((late.waiter, int(on[late.stream][at])))
+        pairs.update(_evident(recorded, work, pairs, refuted))
         ordered = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
         results.append(StreamWaits(ordered[:, 0], ordered[:, 1], len(ordered), dropped, moved))
     return results
@@ -180,20 +189,75 @@ def _candidates(recorded: Recorded, work: Launched) -> _Candidates:
     for thread, numbers in per_thread.items():
         mine = by_thread.get(thread, np.empty(0, dtype=np.int64))
         mine_ns = work.launch_ns[mine]
-        source, since, chain = -1, -1, 0
+        source, since, chain, until = -1, -1, 0, 0
         for number in numbers:
             call = int(calls[number])
             at = int(np.searchsorted(mine_ns, launches.start_ns[call]))  # launches of this thread before the call
             if is_record[launches.name[call]]:
                 source, since, chain = (int(mine[at - 1]) if at else -1), at, 0
+                until = int(launches.end_ns[call])
                 continue
-            if source >= 0 and since == at:
+            if source >= 0 and since == at and launches.start_ns[call] - until <= _ADJACENT_NS:
+                until = int(launches.end_ns[call])
                 waiter = _other_stream(work, mine, at, int(work.stream[source]), chain)
                 chain += 1
                 if waiter is not None:
                     found.adjacent.append((waiter, source))
                 continue
             _late(work, on_stream, (mine, at), launches.start_ns[call], streams_of.get(restricted[number]), found)
+    found.adjacent += _communicators(recorded, work)
+    return found
+
+
+def _communicators(recorded: Recorded, work: Launched) -> list[tuple[int, int]]:
+    """Returns rule 3's pairs (waiter, source): neighbours in one process group that run on different streams."""
+    calls = recorded.device.calls
+    by_group: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for position, row in enumerate(work.row.tolist()):
+        call = calls.get(row)
+        if call is not None:
+            by_group[call.group, call.members].append(position)
+    found: list[tuple[int, int]] = []
+    for positions in by_group.values():
+        pairs = [
+            (later, earlier)
+            for earlier, later in itertools.pairwise(positions)
+            if work.stream[earlier] != work.stream[later]
+        ]
+        overlaps = sum(work.end_ns[earlier] > work.start_ns[later] + _TOLERANCE_NS for later, earlier in pairs)
+        if pairs and overlaps <= _MOST_OVERLAPS * len(pairs):
+            found += pairs
+    return found
+
+
+def _evident(
+    recorded: Recorded, work: Launched, pairs: set[tuple[int, int]], refuted: set[tuple]
+) -> list[tuple[int, int]]:
+    """Returns rule 4's pairs (waiter, source)."""
+    count = len(work.row)
+    if count == 0:
+        return []
+    kept_until = recorded.launches.end_ns[recorded.launch[work.row]].astype(np.int64).copy()
+    for stream in np.unique(work.stream):
+        mine = work.on(int(stream))
+        kept_until[mine[1:]] = np.maximum(kept_until[mine[1:]], np.maximum.accumulate(work.end_ns[mine])[:-1])
+    for waiter, source in pairs:
+        kept_until[waiter] = max(kept_until[waiter], work.end_ns[source])
+    by_end = np.argsort(work.end_ns, kind="stable")
+    ends = work.end_ns[by_end]
+    found = []
+    for waiter in np.flatnonzero(work.start_ns - kept_until > _UNEXPLAINED_NS).tolist():
+        start = work.start_ns[waiter]
+        last = int(np.searchsorted(ends, start + _TOLERANCE_NS, side="right")) - 1
+        for at in range(last, max(last - _AHEAD, -1), -1):
+            source = int(by_end[at])
+            if ends[at] < start - _EVIDENT_NS:
+                break
+            if work.stream[source] == work.stream[waiter] or source >= waiter:
+                continue
+            if (work.signature, *_place(work, waiter), *_place(work, source)) not in refuted:
+                found.append((waiter, source))
+            break
     return found
 
 
