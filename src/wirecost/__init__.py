@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wirecost.api.studies import StudyResults, read_study, run_study
     from wirecost.api.traces import Traces, read_traces
     from wirecost.api.view import ResultView
+    from wirecost.api.whatif import WhatIfView, what_if
     from wirecost.breakdown import Breakdown
     from wirecost.errors import WirecostError
     from wirecost.prediction.job import JobOptions
@@ -50,6 +51,7 @@ __all__ = [
     "Traces",
     "TransportView",
     "ValidationView",
+    "WhatIfView",
     "WirecostError",
     "Workload",
     "__version__",
@@ -64,6 +66,7 @@ __all__ = [
     "run_study",
     "sweep",
     "validate",
+    "what_if",
 ]
 
 _MODULES = {
@@ -76,6 +79,7 @@ _MODULES = {
     "wirecost.api.studies": ("StudyResults", "read_study", "run_study"),
     "wirecost.api.traces": ("Traces", "read_traces"),
     "wirecost.api.view": ("ResultView",),
+    "wirecost.api.whatif": ("WhatIfView", "what_if"),
     "wirecost.breakdown": ("Breakdown",),
     "wirecost.errors": ("WirecostError",),
     "wirecost.prediction.job": ("JobOptions",),
