@@ -184,7 +184,10 @@ class Job:
 
     def _replayed_ns(self) -> float:
         """Returns the replay of the recording, measured as the recording is."""
-        results = self.recorded.run(Speeds(), range(self.graph.step_count))
+        order = range(self.graph.step_count)
+        results = Scenario(
+            self.graph, [r.steps for r in self.graph.ranks], self.recorded.collectives, self.recorded.transfer_ns
+        ).run(Speeds(), order)
         lengths = []
         for result in results:
             starts = [*result.begins, result.end]
@@ -216,10 +219,10 @@ class Job:
 
     def replay(self) -> Replay:
         """Returns how the recording replays."""
-        speeds = Speeds(host=self.host.high)
+        speeds = Speeds() if self.step_time_ns is None else self.host.speeds(self.host.high, same_network=True)
         measured = measure(self.recorded, speeds)
         recorded = float(np.mean(self.graph.recorded_ns)) if self.graph.recorded_ns else measured.iteration_ns
-        length = measured.iteration_ns * self.host.residual
+        length = measured.iteration_ns
         if self.step_time_ns is None:
             length = self._replayed_ns()
         return Replay(
@@ -260,9 +263,10 @@ class Job:
         """
         network = self.network(question)
         scenario = self.recorded
+        speeds = self.host.speeds(self.host.high, same_network=network is None)
         steps: list[Callable[[Scenario], Scenario]] = []
         if question.without_straggler or question.like_rank is not None:
-            steps.append(lambda s: changes.like_rank(s, self._rank_number(question.like_rank)))
+            steps.append(lambda s: changes.like_rank(s, self._rank_number(question.like_rank), speeds))
         if question.reshard_after_forward is False:
             steps.append(changes.without_resharding)
         if question.bucket_mib is not None:
@@ -294,20 +298,21 @@ class Job:
         if question.faster_host is not None and question.faster_host <= 0:
             raise WirecostError("--faster-host: the factor must be positive; 2 makes the host twice as fast")
         faster = 1.0 / (question.faster_host or 1.0)
-        fast, slow = Speeds(host=self.host.low * faster), Speeds(host=self.host.high * faster)
+        same = question.network is None and question.bandwidth_bps is None
+        fast = self.host.speeds(self.host.low * faster, same_network=same)
+        slow = self.host.speeds(self.host.high * faster, same_network=same)
         measured = measure(scenario, slow)
         low = self._length(scenario, fast, scenario.low_ns, measured, slow)
         high = self._length(scenario, slow, scenario.high_ns, measured, slow)
         middle = measured.iteration_ns
-        residual = self.host.residual
         why = self._why(scenario, low, middle, high)
         certain = why is None
         value = middle if fast == slow or high - low > _WIDE * high else (low + high) / 2
         return Answer(
             question=question.text,
-            iteration_ms=value * residual * 1e-6 if certain else None,
-            low_ms=(value if certain else min(low, high)) * residual * 1e-6,
-            high_ms=(value if certain else max(low, high)) * residual * 1e-6,
+            iteration_ms=value * 1e-6 if certain else None,
+            low_ms=(value if certain else min(low, high) * (1 - TOLERANCE)) * 1e-6,
+            high_ms=(value if certain else max(low, high) * (1 + TOLERANCE)) * 1e-6,
             bound_by=bound_by(scenario, slow),
             comm_fraction=measured.comm_fraction,
             parts=measured.parts,

@@ -8,7 +8,7 @@ of its bucket. With gradients as views of buckets there are no copies, and bytes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -84,7 +84,10 @@ def with_buckets(scenario: Scenario, cap_mib: float, network: NetworkModel) -> S
                 "shared out evenly among its gradients",
             )
         )
-    return Scenario(graph, ranks, collectives, transfers, shared=scenario.shared, diagnostics=diagnostics)
+    return replace(
+        scenario, ranks=ranks, collectives=collectives, transfer_ns=transfers, low_ns=list(transfers),
+        high_ns=list(transfers), diagnostics=diagnostics,
+    )  # fmt: skip
 
 
 def _buckets(

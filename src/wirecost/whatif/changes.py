@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from wirecost.diagnostics import diagnostic
 from wirecost.errors import WirecostError
-from wirecost.whatif.graph import HOST, JOIN, NONE, SYNC, WORK, Collective, RankGraph, Step
+from wirecost.whatif.graph import JOIN, NONE, WORK, Collective, RankGraph, Step
+from wirecost.whatif.measure import iteration_ns
 from wirecost.whatif.network import NetworkModel
 from wirecost.whatif.scenario import Scenario, copy_step
+from wirecost.whatif.simulate import Speeds
 
-_RESHARD = re.compile(r"FSDP::(all_gather|pre_backward|backward_prefetch)")
 
 
 def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
@@ -40,8 +42,9 @@ def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
                 "it took in the recording",
             )
         )
-    return Scenario(
-        scenario.graph, scenario.ranks, scenario.collectives, middle, low, high, shared=True, diagnostics=diagnostics
+    ratios = [1.0] * len(scenario.ratios) if network.sockets else scenario.ratios
+    return replace(
+        scenario, transfer_ns=middle, low_ns=low, high_ns=high, shared=True, ratios=ratios, diagnostics=diagnostics
     )
 
 
@@ -53,37 +56,34 @@ def scaled_communication(scenario: Scenario, factor: float) -> Scenario:
     """
     if factor <= 0:
         raise WirecostError("--scale-communication: the factor must be positive; 2 makes transfers twice as fast")
-    return Scenario(
-        scenario.graph,
-        scenario.ranks,
-        scenario.collectives,
-        [t / factor for t in scenario.transfer_ns],
-        [t / factor for t in scenario.low_ns],
-        [t / factor for t in scenario.high_ns],
-        shared=scenario.shared,
-        diagnostics=scenario.diagnostics,
+    return replace(
+        scenario,
+        transfer_ns=[t / factor for t in scenario.transfer_ns],
+        low_ns=[t / factor for t in scenario.low_ns],
+        high_ns=[t / factor for t in scenario.high_ns],
     )
 
 
-def fastest_rank(scenario: Scenario) -> int:
-    """Returns the number of the rank that waits longest for others in its collectives: it has least to do."""
-    waited = []
-    for rank in scenario.graph.ranks:
-        total = 0.0
-        for step in rank.steps[1:] or rank.steps:
-            for index, kind in enumerate(step.kind):
-                if kind == JOIN:
-                    join = step.join[index]
-                    total += max(step.length[index] - scenario.graph.collectives[join].transfer_ns, 0.0)
-        waited.append(total)
-    return int(np.argmax(waited))
+def fastest_rank(scenario: Scenario, members: Sequence[int], speeds: Speeds) -> int:
+    """Returns the rank (by number) whose iteration is shortest when it waits for no other rank."""
+    lengths = {}
+    for index in members:
+        rank = scenario.graph.ranks[index]
+        alone = replace(
+            scenario,
+            graph=replace(scenario.graph, ranks=[rank]),
+            ranks=[scenario.ranks[index]],
+            collectives=[replace(c, members=1) for c in scenario.collectives],
+            ratios=[1.0],
+        )
+        lengths[index] = iteration_ns(alone, speeds)
+    return min(lengths, key=lambda index: lengths[index])
 
 
-def like_rank(scenario: Scenario, number: int | None) -> Scenario:
+def like_rank(scenario: Scenario, number: int | None, speeds: Speeds) -> Scenario:
     """Returns the job in which each rank has the load of a rank (None: of the fastest rank of its kind).
 
-    Ranks are of one kind where they call the same collectives with the same sizes in every step. Kernels of the
-    model rank that ran beside a collective that waited are given back what it took from them.
+    Ranks are of one kind where they call the same collectives with the same sizes in every step.
 
     Raises:
         WirecostError: if there is one rank only.
@@ -97,21 +97,19 @@ def like_rank(scenario: Scenario, number: int | None) -> Scenario:
     kinds: dict[tuple, list[int]] = {}
     for index, steps in enumerate(scenario.ranks):
         kinds.setdefault(_signature(scenario, steps), []).append(index)
-    fastest = fastest_rank(scenario) if number is None else number
     models: dict[int, int] = {}
     for members in kinds.values():
-        model = fastest if fastest in members else _least_busy(ranks, members)
+        model = number if number is not None and number in members else fastest_rank(scenario, members, speeds)
         for index in members:
             models[index] = model
-    relieved = {model: relieved_steps(scenario, model) for model in set(models.values())}
+    models = dict(sorted(models.items()))
     changed = [
-        _as(relieved[models[index]], scenario.ranks[index]) if models[index] != index else relieved[index]
-        for index in range(len(ranks))
+        scenario.ranks[index] if model == index else _as(scenario.ranks[model], scenario.ranks[index])
+        for index, model in models.items()
     ]
-    return Scenario(
-        scenario.graph, changed, scenario.collectives, scenario.transfer_ns, scenario.low_ns, scenario.high_ns,
-        shared=scenario.shared, diagnostics=scenario.diagnostics,
-    )  # fmt: skip
+    graph = replace(scenario.graph, ranks=[replace(ranks[models[i]], rank=ranks[i].rank) for i in range(len(ranks))])
+    ratios = [scenario.ratios[models[index]] for index in range(len(ranks))]
+    return replace(scenario, graph=graph, ranks=changed, ratios=ratios)
 
 
 def _signature(scenario: Scenario, steps: Sequence[Step]) -> tuple:
@@ -120,18 +118,6 @@ def _signature(scenario: Scenario, steps: Sequence[Step]) -> tuple:
         joins = [scenario.collectives[j] for k, j in zip(step.kind, step.join, strict=True) if k == JOIN]
         found.append(tuple((c.op, c.bytes) for c in joins))
     return tuple(found)
-
-
-def _least_busy(ranks: Sequence[RankGraph], members: list[int]) -> int:
-    def busy(index: int) -> float:
-        return sum(
-            length
-            for step in ranks[index].steps[1:] or ranks[index].steps
-            for kind, length in zip(step.kind, step.length, strict=True)
-            if kind == WORK
-        )
-
-    return min(members, key=busy)
 
 
 def _as(model: Sequence[Step], own: Sequence[Step]) -> list[Step]:
@@ -144,41 +130,6 @@ def _as(model: Sequence[Step], own: Sequence[Step]) -> list[Step]:
         if len(joins) == len(places):
             for place, join in zip(places, joins, strict=True):
                 changed.join[place] = join
-        found.append(changed)
-    return found
-
-
-def relieved_steps(scenario: Scenario, number: int) -> list[Step]:
-    """Returns a rank's steps with kernels that ran beside a waiting collective as fast as they run alone."""
-    rank = scenario.graph.ranks[number]
-    slowdowns = rank.record.trace.slowdowns
-    waited = transferred = 0.0
-    for step in rank.steps:
-        for index, kind in enumerate(step.kind):
-            if kind == JOIN:
-                transfer = float(scenario.graph.collectives[step.join[index]].transfer_ns)
-                transferred += transfer
-                waited += max(step.length[index] - transfer, 0.0)
-    if not slowdowns or waited + transferred <= 0:
-        return list(scenario.ranks[number])
-    taken = sum(s.kernels for s in slowdowns)
-    ratio = sum(s.ratio * s.kernels for s in slowdowns) / taken
-    back = max(1 - 1 / ratio, 0.0) * waited / (waited + transferred)
-    device = rank.record.recorded.device
-    comm = np.flatnonzero(device.comm)
-    spans = np.stack([device.start_ns[comm], device.end_ns[comm]], axis=1)
-    from wirecost.breakdown.intervals import measure_before, merge
-
-    merged = merge(spans)
-    covered = measure_before(merged, device.end_ns) - measure_before(merged, device.start_ns)
-    length = np.maximum(device.end_ns - device.start_ns, 1)
-    share = np.where(device.comm, 0.0, covered / length)
-    found = []
-    for step in scenario.ranks[number]:
-        changed = copy_step(step)
-        for index, row in enumerate(step.row):
-            if row >= 0 and step.kind[index] == WORK and share[row] > 0:
-                changed.length[index] *= 1 - back * float(share[row])
         found.append(changed)
     return found
 
@@ -202,10 +153,7 @@ def without_overlap(scenario: Scenario) -> Scenario:
                         last = NONE
             new_steps.append(new)
         changed.append(new_steps)
-    return Scenario(
-        scenario.graph, changed, scenario.collectives, scenario.transfer_ns, scenario.low_ns, scenario.high_ns,
-        shared=scenario.shared, diagnostics=scenario.diagnostics,
-    )  # fmt: skip
+    return replace(scenario, ranks=changed)
 
 
 def with_full_overlap(scenario: Scenario) -> Scenario:
@@ -223,11 +171,11 @@ def with_full_overlap(scenario: Scenario) -> Scenario:
                 new.waits[index] = [(b, at) for b, at in step.waits[index] if b != 0 or step.kind[at] != JOIN]
             new_steps.append(new)
         changed.append(new_steps)
-    return Scenario(
-        scenario.graph, changed, scenario.collectives, scenario.transfer_ns, scenario.low_ns, scenario.high_ns,
-        shared=scenario.shared, diagnostics=scenario.diagnostics,
+    return replace(
+        scenario,
+        ranks=changed,
         bound_only="computing can't hide more than this: which waits a better overlap removes isn't in a trace",
-    )  # fmt: skip
+    )
 
 
 def without_resharding(scenario: Scenario) -> Scenario:
@@ -251,10 +199,7 @@ def without_resharding(scenario: Scenario) -> Scenario:
             "--reshard-after-forward off: the traces show no all-gather in the backward pass of FSDP2, so there is "
             "nothing to leave out"
         )
-    return Scenario(
-        scenario.graph, changed, scenario.collectives, scenario.transfer_ns, scenario.low_ns, scenario.high_ns,
-        shared=scenario.shared, diagnostics=scenario.diagnostics,
-    )  # fmt: skip
+    return replace(scenario, ranks=changed)
 
 
 def _backward_gathers(rank: RankGraph) -> dict[int, np.ndarray]:
@@ -302,4 +247,4 @@ def _without_gathers(
     return new, count
 
 
-__all__ = ["HOST", "SYNC", "fastest_rank", "like_rank", "scaled_communication", "with_network"]
+__all__ = ["fastest_rank", "like_rank", "scaled_communication", "with_network"]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from wirecost.breakdown import Parts, split_window
 from wirecost.breakdown.intervals import merge
 from wirecost.trace.categories import KERNEL
+from wirecost.whatif.contention import beside
 from wirecost.whatif.graph import HOST, JOIN, SYNC
 from wirecost.whatif.scenario import Scenario
 from wirecost.whatif.simulate import RankTimes, Speeds
 
 _WARM_CYCLES = 2  # repetitions after which a pipeline of host, device and network is steady
 _ELASTIC = 0.05  # by how much each part is sped up to see what bounds the iteration
+_SETTLING = 2  # replays after which the kernels beside collectives no longer change
 _LARGE_NODES = 3_000_000  # from so many nodes on, fewer repetitions are replayed
 
 HOST_BOUND, DEVICE_BOUND, NETWORK_BOUND = "host", "device", "network"
@@ -50,7 +52,29 @@ def order_of(scenario: Scenario) -> tuple[list[int], int]:
 def iteration_ns(scenario: Scenario, speeds: Speeds, transfers: Sequence[float] | None = None) -> float:
     """Returns the steady length of an iteration in ns."""
     order, measured = order_of(scenario)
+    scenario = settled(scenario, speeds, transfers)
     return _length(scenario.run(speeds, order, transfers=transfers), measured)
+
+
+def settled(scenario: Scenario, speeds: Speeds, transfers: Sequence[float] | None = None) -> Scenario:
+    """Returns the job with kernels as long as they are beside the collectives that then run at the same time."""
+    if all(ratio == 1.0 for ratio in scenario.ratios):
+        return scenario
+    order, measured = order_of(scenario)
+    cycles = list(range(len(order) - 1 - measured, len(order) - 1))
+    steps = scenario.ranks
+    for _ in range(_SETTLING):
+        results = replace(scenario, ranks=steps).run(speeds, order, keep=cycles, transfers=transfers)
+        steps = []
+        for number, rank in enumerate(scenario.graph.ranks):
+            ratio = scenario.ratios[number]
+            device = rank.record.recorded.device
+            kernels = ~device.comm & (device.kind == KERNEL)
+            steps.append(
+                scenario.ranks[number] if ratio == 1.0 else
+                beside(scenario.ranks[number], results[number], order, ratio, kernels)
+            )  # fmt: skip
+    return replace(scenario, ranks=steps)
 
 
 def _length(results: list[RankTimes], measured: int) -> float:
@@ -61,6 +85,7 @@ def _length(results: list[RankTimes], measured: int) -> float:
 def measure(scenario: Scenario, speeds: Speeds) -> Measured:
     """Returns the length of an iteration and its breakdown."""
     order, measured = order_of(scenario)
+    scenario = settled(scenario, speeds)
     cycles = list(range(len(order) - 1 - measured, len(order)))
     results = scenario.run(speeds, order, keep=cycles)
     parts = []

@@ -26,8 +26,8 @@ _FAR_BEYOND = 4.0
 """A benchmark's line is taken to hold up to this many times its largest size. Beyond it, the time is an interval."""
 _BEYOND_SHARE = 0.15
 """Half width of that interval, as a share of the time."""
-_SOCKET_SHARE = 0.5
-"""Smallest share of a benchmark's rate that TCP sockets without a cap reach inside a training job: they need the
+_SOCKET_SHARES = (0.42, 0.85)
+"""Shares of a benchmark's rate that TCP sockets without a cap reached inside training jobs: they need the
 processor, which the job needs too (docs/how-to/whatif.md, measured jobs)."""
 
 
@@ -47,6 +47,7 @@ class NetworkModel:
     name: str
     basis: str
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    sockets: bool = False  # its kernels hold few thread blocks, so that those beside them run as fast as alone
 
     def transfer(self, collective: Collective) -> Transfer | None:
         """Returns the transfer time of a collective; None where its size isn't known."""
@@ -60,7 +61,7 @@ class ClusterNetwork(NetworkModel):
     cluster: Cluster | None = None
     machine: Machine | None = None
     world: int = 1
-    sockets: bool = False
+    uncapped: bool = False
     _memory: dict[tuple[str, int, int, int], Transfer] = field(default_factory=dict)
 
     def transfer(self, collective: Collective) -> Transfer | None:
@@ -95,8 +96,8 @@ class ClusterNetwork(NetworkModel):
         largest = self._largest(op, collective.size)
         if largest is not None and size > _FAR_BEYOND * largest:
             low, high = value * (1 - _BEYOND_SHARE), value * (1 + _BEYOND_SHARE)
-        if self.sockets:
-            high = max(high, value / _SOCKET_SHARE)
+        if self.uncapped:
+            low, high = value / _SOCKET_SHARES[1], value / _SOCKET_SHARES[0]
         return Transfer(value, low, high)
 
     def _largest(self, op: str, size: int) -> float | None:
@@ -163,7 +164,7 @@ def fitted_network(collectives: Sequence[Collective]) -> FittedNetwork:
         if collective.bytes and collective.transfer_ns > 0 and collective.known:
             by_op.setdefault(collective.op, {}).setdefault(collective.bytes, []).append(collective.transfer_ns)
     lines = {op: _line(sizes) for op, sizes in by_op.items()}
-    return FittedNetwork("as recorded", "transfers of the job itself", [], lines)
+    return FittedNetwork("as recorded", "transfers of the job itself", lines=lines)
 
 
 def _line(sizes: dict[int, list[int]]) -> tuple[float, float]:
@@ -223,11 +224,13 @@ def _clusters(folder: Path) -> dict[str, Cluster]:
 
 def _cluster_network(cluster: Cluster, basis: str, world: int) -> ClusterNetwork:
     machine = machine_of(cluster, stack_named("generic"), Precision.BF16)
-    found = ClusterNetwork(cluster.name, basis, [], cluster, machine, world)
+    found = ClusterNetwork(cluster.name, basis, cluster=cluster, machine=machine, world=world)
     if world > cluster.gpus and cluster.nodes > 1:
         found.cluster = cluster.model_copy(update={"nodes": -(-world // cluster.gpus_per_node)})
-    found.sockets = _uncapped_sockets(cluster)
-    if found.sockets:
+    emulated = bool(cluster.network_efficiency and cluster.network_efficiency.emulated)
+    found.sockets = cluster.nodes > 1 and cluster.gpus_per_node == 1 and emulated
+    found.uncapped = _uncapped_sockets(cluster)
+    if found.uncapped:
         found.diagnostics.append(
             diagnostic(
                 "sockets_share_processor",
@@ -273,7 +276,7 @@ def _bench_network(path: Path) -> NetworkModel:
         raise SpecError(f"{path}: holds no results of `wirecost bench --format json`")
     lines = {op: _line(sizes) for op, sizes in by_op.items()}
     largest = format_size_bytes(max(max(s) for s in by_op.values()))
-    return FittedNetwork(path.stem, f"benchmark {path} up to {largest}", [], lines)
+    return FittedNetwork(path.stem, f"benchmark {path} up to {largest}", lines=lines)
 
 
 def stated_network(rate_bps: float, latency_s: float) -> StatedNetwork:
@@ -286,4 +289,6 @@ def stated_network(rate_bps: float, latency_s: float) -> StatedNetwork:
         raise SpecError("--bandwidth: a rate must be positive")
     if latency_s < 0:
         raise SpecError("--latency: a latency can't be negative")
-    return StatedNetwork(format_rate_bps(BitsPerSecond(rate_bps)), "stated", [], rate_bps / 8, latency_s)
+    return StatedNetwork(
+        format_rate_bps(BitsPerSecond(rate_bps)), "stated", rate_Bps=rate_bps / 8, latency_s=latency_s
+    )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from wirecost.diagnostics import Diagnostic
+from wirecost.whatif.contention import alone, ratio_of
 from wirecost.whatif.graph import Collective, Graph, Step
 from wirecost.whatif.simulate import RankTimes, Speeds, replay
 
@@ -25,9 +26,11 @@ class Scenario:
     high_ns: list[float] = field(default_factory=list)
     shared: bool = False
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)  # of each rank: kernels beside collectives to kernels alone
     bound_only: str | None = None  # why only bounds are known, whatever the interval says
 
     def __post_init__(self) -> None:
+        self.ratios = self.ratios or [ratio_of(rank) for rank in self.graph.ranks]
         self.low_ns = self.low_ns or list(self.transfer_ns)
         self.high_ns = self.high_ns or list(self.transfer_ns)
 
@@ -59,9 +62,9 @@ class Scenario:
 
 
 def as_recorded(graph: Graph) -> Scenario:
-    """Returns the job as it was recorded."""
+    """Returns the job as it was recorded, kernels as long as they are alone (see `contention`)."""
     transfers = [float(c.transfer_ns) for c in graph.collectives]
-    return Scenario(graph, [rank.steps for rank in graph.ranks], list(graph.collectives), transfers)
+    return Scenario(graph, alone(graph), list(graph.collectives), transfers)
 
 
 def copy_step(step: Step) -> Step:

@@ -12,7 +12,6 @@ from wirecost.whatif.answer import Job, Question
 from wirecost.whatif.changes import with_network
 from wirecost.whatif.measure import measure
 from wirecost.whatif.network import stated_network
-from wirecost.whatif.simulate import Speeds
 
 POINTS = 12
 _KNEE = 0.05
@@ -62,14 +61,14 @@ def sweep(job: Job, question: Question, range_text: str, latency_s: float = 0.0)
     """Returns the iteration over a range of bandwidths, in steps of equal ratio; `question` holds other changes."""
     low, high = bandwidth_range(range_text)
     base = job.scenario(question)
-    speeds = Speeds(host=(job.host.low + job.host.high) / 2 / (question.faster_host or 1.0))
+    speeds = job.host.speeds((job.host.low + job.host.high) / 2 / (question.faster_host or 1.0), same_network=False)
     points = []
     for rate in np.geomspace(low, high, POINTS):
         measured = measure(with_network(base, stated_network(float(rate), latency_s)), speeds)
         points.append(
-            Point(float(rate), measured.iteration_ns * job.host.residual * 1e-6, measured.comm_fraction)
+            Point(float(rate), measured.iteration_ns * 1e-6, measured.comm_fraction)
         )
-    floor = measure(with_network(base, stated_network(1e18, 0.0)), speeds).iteration_ns * job.host.residual * 1e-6
+    floor = measure(with_network(base, stated_network(1e18, 0.0)), speeds).iteration_ns * 1e-6
     return Sweep(tuple(points), _knee(points, floor), floor)
 
 
