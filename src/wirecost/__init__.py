@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         sweep,
         validate,
     )
+    from wirecost.api.stragglers import StragglersView, stragglers
     from wirecost.api.studies import StudyResults, read_study, run_study
     from wirecost.api.traces import Traces, read_traces
     from wirecost.api.view import ResultView
@@ -45,6 +46,7 @@ __all__ = [
     "Plan",
     "PredictionView",
     "ResultView",
+    "StragglersView",
     "Study",
     "StudyResults",
     "SweepView",
@@ -64,6 +66,7 @@ __all__ = [
     "read_study",
     "read_traces",
     "run_study",
+    "stragglers",
     "sweep",
     "validate",
     "what_if",
@@ -76,6 +79,7 @@ _MODULES = {
     "wirecost.api.predictions": (
         "NeedView", "PredictionView", "SweepView", "ValidationView", "need", "predict", "sweep", "validate",
     ),
+    "wirecost.api.stragglers": ("StragglersView", "stragglers"),
     "wirecost.api.studies": ("StudyResults", "read_study", "run_study"),
     "wirecost.api.traces": ("Traces", "read_traces"),
     "wirecost.api.view": ("ResultView",),

@@ -194,6 +194,36 @@ class WhatIfView(ResultView):
         questions = self.result.job.asked
         write_perfetto(self.result.job, questions[0] if questions else None, Path(path))
 
+    def write_html(self, path: PathLike) -> None:
+        """Writes a page with the answer, both breakdowns and both timelines.
+
+        Raises:
+            WirecostError: if the file can't be written.
+        """
+        from wirecost.whatif.page import write_page
+
+        asked = self.result.job.asked
+        title = asked[0].text if asked else "as recorded"
+        write_page(self.result.job, asked[0] if asked else None, (title, self.lines(), *self.breakdown_table()), Path(path))
+
+    def write_chart(self, path: PathLike) -> None:
+        """Writes the chart as .svg, .png, or .json (Vega-Lite).
+
+        Raises:
+            WirecostError: for another ending, or if the file can't be written.
+        """
+        from wirecost.report.rendering import render
+
+        where = Path(path)
+        if where.suffix not in (".svg", ".png", ".json"):
+            raise WirecostError(f"{where}: a chart is written as .svg, .png or .json")
+        spec = self.chart().to_json(validate=False)
+        drawn = spec.encode() if where.suffix == ".json" else render([(spec, "svg" if where.suffix == ".svg" else "png")])[0]  # fmt: skip
+        try:
+            where.write_bytes(drawn)
+        except OSError as error:
+            raise WirecostError(f"{where}: can't be written: {error.strerror}") from error
+
     def _headline(self) -> str:
         return "\n".join(self.lines())
 
@@ -285,12 +315,9 @@ def what_if(
     step_time_ns = None if step_time is None else _parsed("--step-time", step_time, parse_time_s) * 1e9
     if step_time_ns is not None and step_time_ns <= 0:
         raise WirecostError(f"--step-time: a step takes longer than '{step_time}'")
-    from wirecost.whatif.operation_table import is_table
-
-    if len(named) == 1 and is_table(Path(named[0])):
-        raise WirecostError(
-            f"{os.fspath(named[0])}: a table of operations tells stragglers alone: wirecost.stragglers(...)"
-        )
+    tables = [os.fspath(p) for p in named if os.fspath(p).endswith(".parquet")]
+    if tables:
+        raise WirecostError(f"{tables[0]}: a table of operations tells stragglers alone: use stragglers()")
     job = Job(
         read_ranks([os.fspath(p) for p in named], ranks=ranks),
         step_time_ns=step_time_ns,

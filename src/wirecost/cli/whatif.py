@@ -67,7 +67,7 @@ def whatif(
         typer.Option(help="Answer for a range of bandwidths, with the knee of the curve.", metavar="'1 Gb/s:400 Gb/s'"),
     ] = None,
     chart: Annotated[
-        Path | None, typer.Option(help="With --sweep: write the curve (.svg, .png, .html, .json).", metavar="FILE")
+        Path | None, typer.Option(help="With --sweep: write the curve (.svg, .png, .json).", metavar="FILE")
     ] = None,
     perfetto: Annotated[
         Path | None,
@@ -92,6 +92,9 @@ def whatif(
     from wirecost.api.whatif import what_if
 
     format = check_format(format)
+    if any(path.endswith(".parquet") for path in paths):
+        _tables(paths, format)
+        return
     question = dict(
         network=network,
         bandwidth=bandwidth,
@@ -114,9 +117,7 @@ def whatif(
         view.write_html(html)
         typer.echo(f"wrote {html}", err=True)
     if chart is not None:
-        from wirecost.report.chart_files import save_chart
-
-        save_chart(view.chart(), chart)
+        view.write_chart(chart)
         typer.echo(f"wrote {chart}", err=True)
     if format == "json":
         typer.echo(json.dumps(view.to_dict(), allow_nan=False))
@@ -124,6 +125,25 @@ def whatif(
         print_csv(view.rows("sweep" if sweep else "answers"))
     else:
         _show(view, format)
+
+
+def _tables(paths: list[str], format: str) -> None:
+    """Prints what stragglers cost in the jobs of tables of operations."""
+    from wirecost.api.stragglers import stragglers
+
+    views = [stragglers(path) for path in paths]
+    if format == "json":
+        found = [view.to_dict() for view in views]
+        typer.echo(json.dumps(found[0] if len(found) == 1 else found, allow_nan=False))
+    elif format == "csv":
+        print_csv([{"table": path, **row} for path, view in zip(paths, views, strict=True) for row in view.rows()])
+    else:
+        out = console(format)
+        for view in views:
+            for line in view.lines():
+                out.print(safe(line), soft_wrap=True)
+            body = [[row["of"], row["name"], f"{row['slowdown']:.5f}"] for row in view.rows()]
+            out.print(table("Slowdown by what keeps its own durations", ["of", "name", "slowdown"], body))
 
 
 def _on_off(option: str, value: str | None) -> bool | None:

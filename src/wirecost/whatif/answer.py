@@ -7,7 +7,7 @@ transfers that aren't known well, it is an interval.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from wirecost.whatif import changes
 from wirecost.whatif.buckets import with_buckets
 from wirecost.whatif.graph import Graph, build
 from wirecost.whatif.host_speed import HostSpeed, fit_host
-from wirecost.whatif.measure import Measured, bound_by, iteration_ns, measure
+from wirecost.whatif.measure import bound_by, iteration_ns, measure
 from wirecost.whatif.network import NetworkModel, fitted_network, named_network, stated_network
 from wirecost.whatif.reading import RankRecord, read_ranks
 from wirecost.whatif.scenario import Scenario, as_recorded
@@ -219,7 +219,7 @@ class Job:
 
     def replay(self) -> Replay:
         """Returns how the recording replays."""
-        speeds = Speeds() if self.step_time_ns is None else self.host.speeds(self.host.high, same_network=True)
+        speeds = self.speeds(None)
         measured = measure(self.recorded, speeds)
         recorded = float(np.mean(self.graph.recorded_ns)) if self.graph.recorded_ns else measured.iteration_ns
         length = measured.iteration_ns
@@ -233,6 +233,14 @@ class Job:
             comm_fraction=measured.comm_fraction,
             parts=measured.parts,
         )
+
+    def speeds(self, question: Question | None) -> Speeds:
+        """Returns the middle of the speeds with which a question's job is replayed; None: the recorded job."""
+        host = (self.host.low + self.host.high) / 2
+        if question is None:
+            return self.host.speeds(host if self.step_time_ns is not None else 1.0, same_network=True)
+        same = question.network is None and question.bandwidth_bps is None
+        return self.host.speeds(host / (question.faster_host or 1.0), same_network=same)
 
     def counts(self) -> Counts:
         """Returns what the graph rests on."""
@@ -263,7 +271,7 @@ class Job:
         """
         network = self.network(question)
         scenario = self.recorded
-        speeds = self.host.speeds(self.host.high, same_network=network is None)
+        speeds = self.speeds(question)
         steps: list[Callable[[Scenario], Scenario]] = []
         if question.without_straggler or question.like_rank is not None:
             steps.append(lambda s: changes.like_rank(s, self._rank_number(question.like_rank), speeds))
@@ -293,41 +301,41 @@ class Job:
         return ranks.index(rank)
 
     def answer(self, question: Question) -> Answer:
-        """Returns the answer to a question."""
+        """Returns the answer to a question.
+
+        Two things may be uncertain, the host's speed and the transfers. Each is put to both of its ends; their effects
+        on the iteration are taken as independent of each other.
+        """
         scenario = self.scenario(question)
         if question.faster_host is not None and question.faster_host <= 0:
             raise WirecostError("--faster-host: the factor must be positive; 2 makes the host twice as fast")
-        faster = 1.0 / (question.faster_host or 1.0)
-        same = question.network is None and question.bandwidth_bps is None
-        fast = self.host.speeds(self.host.low * faster, same_network=same)
-        slow = self.host.speeds(self.host.high * faster, same_network=same)
-        measured = measure(scenario, slow)
-        low = self._length(scenario, fast, scenario.low_ns, measured, slow)
-        high = self._length(scenario, slow, scenario.high_ns, measured, slow)
+        speeds = self.speeds(question)
+        measured = measure(scenario, speeds)
         middle = measured.iteration_ns
-        why = self._why(scenario, low, middle, high)
+        faster = 1.0 / (question.faster_host or 1.0)
+        host, transfers = [middle, middle], [middle, middle]
+        if self.host.low < self.host.high:
+            host = [
+                iteration_ns(scenario, replace(speeds, host=end * faster)) for end in (self.host.low, self.host.high)
+            ]
+        if not scenario.certain:
+            transfers = [iteration_ns(scenario, speeds, ends) for ends in (scenario.low_ns, scenario.high_ns)]
+        low, high = _together(middle, (host, transfers))
+        why = self._why(scenario, middle, host, transfers)
         certain = why is None
-        value = middle if fast == slow or high - low > _WIDE * high else (low + high) / 2
         return Answer(
             question=question.text,
-            iteration_ms=value * 1e-6 if certain else None,
-            low_ms=(value if certain else min(low, high) * (1 - TOLERANCE)) * 1e-6,
-            high_ms=(value if certain else max(low, high) * (1 + TOLERANCE)) * 1e-6,
-            bound_by=bound_by(scenario, slow),
+            iteration_ms=middle * 1e-6 if certain else None,
+            low_ms=(middle if certain else low * (1 - TOLERANCE)) * 1e-6,
+            high_ms=(middle if certain else high * (1 + TOLERANCE)) * 1e-6,
+            bound_by=bound_by(scenario, speeds),
             comm_fraction=measured.comm_fraction,
             parts=measured.parts,
             why_interval=why,
             diagnostics=scenario.diagnostics,
         )
 
-    def _length(
-        self, scenario: Scenario, speeds: Speeds, transfers: list[float], measured: Measured, slow: Speeds
-    ) -> float:
-        if speeds == slow and transfers == scenario.transfer_ns:
-            return measured.iteration_ns
-        return iteration_ns(scenario, speeds, transfers)
-
-    def _why(self, scenario: Scenario, low: float, middle: float, high: float) -> str | None:
+    def _why(self, scenario: Scenario, middle: float, host: list[float], transfers: list[float]) -> str | None:
         """Returns why only an interval is known; None where a number is."""
         if abs(self.error) > TOLERANCE:
             return (
@@ -336,14 +344,20 @@ class Job:
             )
         if scenario.bound_only:
             return scenario.bound_only
-        if max(low, high) - min(low, high) <= _WIDE * middle:
-            return None
-        if not scenario.certain:
+        if max(transfers) - min(transfers) > _WIDE * middle:
             return "transfer times on this network aren't known better"
-        return (
-            "it hangs on how fast the host is without the profiler"
-            + ("" if self.step_time_ns else "; --step-time, the job's own step time, tells")
-        )
+        if max(host) - min(host) > _WIDE * middle:
+            told = "" if self.step_time_ns else "; --step-time, the job's own step time, tells"
+            return f"it hangs on how fast the host is without the profiler{told}"
+        return None
+
+
+def _together(middle: float, effects: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Returns the interval of independent effects, each given by the lengths at its two ends: squares of logarithms
+    are added."""
+    down = sum(np.log(min(min(ends), middle) / middle) ** 2 for ends in effects)
+    up = sum(np.log(max(max(ends), middle) / middle) ** 2 for ends in effects)
+    return float(middle * np.exp(-np.sqrt(down))), float(middle * np.exp(np.sqrt(up)))
 
 
 def what_if(

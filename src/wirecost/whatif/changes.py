@@ -12,7 +12,7 @@ from wirecost.diagnostics import diagnostic
 from wirecost.errors import WirecostError
 from wirecost.whatif.graph import JOIN, NONE, WORK, Collective, RankGraph, Step
 from wirecost.whatif.measure import iteration_ns
-from wirecost.whatif.network import NetworkModel
+from wirecost.whatif.network import NetworkModel, Transfer
 from wirecost.whatif.scenario import Scenario, copy_step
 from wirecost.whatif.simulate import Speeds
 
@@ -22,8 +22,9 @@ def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
     """Returns the job on another network: collectives take what they take there, and share each rank's link."""
     middle, low, high = [], [], []
     unknown = 0
-    for collective, recorded in zip(scenario.collectives, scenario.transfer_ns, strict=True):
-        transfer = network.transfer(collective)
+    used = {join for steps in scenario.ranks for step in steps for join in step.join}
+    for number, (collective, recorded) in enumerate(zip(scenario.collectives, scenario.transfer_ns, strict=True)):
+        transfer = network.transfer(collective) if number in used else Transfer(0.0, 0.0, 0.0)
         if transfer is None:
             unknown += 1
             middle.append(recorded)

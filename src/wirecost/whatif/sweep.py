@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def sweep(job: Job, question: Question, range_text: str, latency_s: float = 0.0)
     """Returns the iteration over a range of bandwidths, in steps of equal ratio; `question` holds other changes."""
     low, high = bandwidth_range(range_text)
     base = job.scenario(question)
-    speeds = job.host.speeds((job.host.low + job.host.high) / 2 / (question.faster_host or 1.0), same_network=False)
+    speeds = replace(job.speeds(question), network=1.0)
     points = []
     for rate in np.geomspace(low, high, POINTS):
         measured = measure(with_network(base, stated_network(float(rate), latency_s)), speeds)
