@@ -53,10 +53,14 @@ class StragglersView(ResultView):
                 for step in result.recorded_s
             ]  # fmt: skip
         parts = {
-            "data-parallel rank": result.by_dp_rank, "pipeline stage": result.by_stage, "operation": result.by_operation
-        }  # fmt: skip
+            "data-parallel rank": result.by_dp_rank,
+            "pipeline stage": result.by_stage,
+            "operation": result.by_operation,
+        }
         return [
-            {"of": of, "name": str(name), "slowdown": cost} for of, costs in parts.items() for name, cost in costs.items()
+            {"of": of, "name": str(name), "slowdown": cost}
+            for of, costs in parts.items()
+            for name, cost in costs.items()
         ]
 
     def lines(self) -> list[str]:
@@ -64,12 +68,12 @@ class StragglersView(ResultView):
         result = self.result
         rank, stage, kind = (next(iter(c)) for c in (result.by_dp_rank, result.by_stage, result.by_operation))
         return [
-            f"No straggler: from {_mean_ms(result.step_s):.1f} ms to {self.iteration_ms:.1f} ms, stragglers make the "
-            f"iteration {result.slowdown:.3f} times as long ({len(result.step_s)} steps).",
+            f"No straggler: from {_mean_ms(result.step_s):.1f} ms to {self.iteration_ms:.1f} ms, stragglers make "
+            f"the iteration {result.slowdown:.3f} times as long ({len(result.step_s)} steps).",
             f"Most of it: data-parallel rank {rank} ({result.by_dp_rank[rank]:.3f}), stage {stage} "
             f"({result.by_stage[stage]:.3f}), {kind} ({result.by_operation[kind]:.3f}).",
-            f"Replay: {100 * (_mean_ms(result.step_s) / _mean_ms(result.recorded_s) - 1):+.2f} % against the recording, "
-            "without what the host delays.",
+            f"Replay: {100 * (_mean_ms(result.step_s) / _mean_ms(result.recorded_s) - 1):+.2f} % against the "
+            "recording, without what the host delays.",
         ]
 
     def to_dict(self) -> dict[str, Any]:

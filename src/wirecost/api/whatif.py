@@ -90,7 +90,11 @@ class WhatIfView(ResultView):
             "diagnostics": [d.as_row() for d in self.diagnostics],
         }
         if self.sweep is not None:
-            found["sweep"] = {"points": self._rows("sweep"), "knee_bps": self.sweep.knee_bps, "floor_ms": self.sweep.floor_ms}  # fmt: skip
+            found["sweep"] = {
+                "points": self._rows("sweep"),
+                "knee_bps": self.sweep.knee_bps,
+                "floor_ms": self.sweep.floor_ms,
+            }
         return found
 
     def _rows(self, table: str) -> Rows:
@@ -100,7 +104,10 @@ class WhatIfView(ResultView):
         if table == "breakdown":
             before = _mean_parts(self.result.replay.parts)
             after = _mean_parts(self.result.answers[0].parts) if self.result.answers else before
-            return [{"part": _PARTS[f"{name}_ns"], "before_ms": before[name], "after_ms": after[name]} for name in before]  # fmt: skip
+            return [
+                {"part": _PARTS[f"{name}_ns"], "before_ms": before[name], "after_ms": after[name]}
+                for name in before
+            ]
         if not self.result.answers:
             replay = self.result.replay
             return [{
@@ -134,9 +141,12 @@ class WhatIfView(ResultView):
         found = []
         for answer in result.answers:
             to = _time(answer)
-            ratio = f" ({replay.iteration_ms / answer.iteration_ms:.2f} times as fast)" if answer.iteration_ms else ""
+            ratio = (
+                f" ({replay.iteration_ms / answer.iteration_ms:.2f} times as fast)" if answer.iteration_ms else ""
+            )
             found.append(
-                f"{answer.question}: from {replay.iteration_ms:.1f} ms to {to}{ratio}, bound by the {answer.bound_by}"
+                f"{answer.question}: from {replay.iteration_ms:.1f} ms to {to}{ratio}, "
+                f"bound by the {answer.bound_by}"
             )
             if answer.why_interval:
                 found.append(f"An interval, because {answer.why_interval}.")
@@ -158,7 +168,8 @@ class WhatIfView(ResultView):
         if abs(replay.error) > 0.03:
             found.append(
                 f"The replay is more than 3 % off: {counts.unexplained_ms:.1f} ms of waiting of the device are "
-                "explained by no launch, stream or collective, so a wait is missing or wrong. Only intervals are given."
+                "explained by no launch, stream or collective, so a wait is missing or wrong. "
+                "Only intervals are given."
             )
         if self.sweep is not None:
             knee = self.sweep.knee_bps
@@ -204,7 +215,12 @@ class WhatIfView(ResultView):
 
         asked = self.result.job.asked
         title = asked[0].text if asked else "as recorded"
-        write_page(self.result.job, asked[0] if asked else None, (title, self.lines(), *self.breakdown_table()), Path(path))
+        write_page(
+            self.result.job,
+            asked[0] if asked else None,
+            (title, self.lines(), *self.breakdown_table()),
+            Path(path),
+        )
 
     def write_chart(self, path: PathLike) -> None:
         """Writes the chart as .svg, .png, or .json (Vega-Lite).
@@ -218,7 +234,9 @@ class WhatIfView(ResultView):
         if where.suffix not in (".svg", ".png", ".json"):
             raise WirecostError(f"{where}: a chart is written as .svg, .png or .json")
         spec = self.chart().to_json(validate=False)
-        drawn = spec.encode() if where.suffix == ".json" else render([(spec, "svg" if where.suffix == ".svg" else "png")])[0]  # fmt: skip
+        drawn = spec.encode()
+        if where.suffix != ".json":
+            (drawn,) = render([(spec, "svg" if where.suffix == ".svg" else "png")])
         try:
             where.write_bytes(drawn)
         except OSError as error:
@@ -237,9 +255,7 @@ def _time(answer: Answer) -> str:
 def _mean_parts(parts: Sequence[Parts]) -> dict[str, float]:
     if not parts:
         return {name.removesuffix("_ns"): 0.0 for name in _PARTS}
-    return {
-        name.removesuffix("_ns"): sum(getattr(p, name) for p in parts) / len(parts) * 1e-6 for name in _PARTS
-    }
+    return {name.removesuffix("_ns"): sum(getattr(p, name) for p in parts) / len(parts) * 1e-6 for name in _PARTS}
 
 
 def _answer_dict(answer: Answer) -> dict[str, Any]:

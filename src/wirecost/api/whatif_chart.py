@@ -26,7 +26,9 @@ def sweep_chart(sweep: Sweep) -> altair.TopLevelMixin:
     )
     if sweep.knee_bps is None:
         return line
-    knee = alt.InlineData(values=[{"knee_Gbps": sweep.knee_bps * 1e-9, "text": f"knee {sweep.knee_bps * 1e-9:.3g} Gb/s"}])
+    knee = alt.InlineData(
+        values=[{"knee_Gbps": sweep.knee_bps * 1e-9, "text": f"knee {sweep.knee_bps * 1e-9:.3g} Gb/s"}]
+    )
     rule = alt.Chart(knee).mark_rule(strokeDash=[4, 4]).encode(x="knee_Gbps:Q")
     text = alt.Chart(knee).mark_text(align="left", dx=4, y=12).encode(x="knee_Gbps:Q", text="text:N")
     return line + rule + text

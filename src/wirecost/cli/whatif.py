@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def whatif(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="TRACES...", help="Traces of all ranks of torch.profiler: files, directories, globs."),
+        typer.Argument(
+            metavar="TRACES...", help="Traces of all ranks of torch.profiler: files, directories, globs."
+        ),
     ],
     network: Annotated[
         str | None,
@@ -31,7 +33,9 @@ def whatif(
     bandwidth: Annotated[
         str | None, typer.Option(help="Another network: this much for each rank in one direction ('100 Gb/s').")
     ] = None,
-    latency: Annotated[str | None, typer.Option(help="With --bandwidth: time of an empty collective ('20 us').")] = None,
+    latency: Annotated[
+        str | None, typer.Option(help="With --bandwidth: time of an empty collective ('20 us').")
+    ] = None,
     scale_communication: Annotated[
         float | None, typer.Option(help="Transfers are this many times as fast.", metavar="K")
     ] = None,
@@ -64,14 +68,18 @@ def whatif(
     ] = None,
     sweep: Annotated[
         str | None,
-        typer.Option(help="Answer for a range of bandwidths, with the knee of the curve.", metavar="'1 Gb/s:400 Gb/s'"),
+        typer.Option(
+            help="Answer for a range of bandwidths, with the knee of the curve.", metavar="'1 Gb/s:400 Gb/s'"
+        ),
     ] = None,
     chart: Annotated[
         Path | None, typer.Option(help="With --sweep: write the curve (.svg, .png, .json).", metavar="FILE")
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option(help="Write the timeline before and after for ui.perfetto.dev (.gz: compressed).", metavar="FILE"),
+        typer.Option(
+            help="Write the timeline before and after for ui.perfetto.dev (.gz: compressed).", metavar="FILE"
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="Write a page with both breakdowns and both timelines.", metavar="FILE")
@@ -164,5 +172,3 @@ def _show(view: WhatIfView, format: str) -> None:
         points = [[p.name, f"{p.iteration_ms:.2f}", percent(p.comm_fraction)] for p in view.sweep.points]
         out.print(table("Iteration over bandwidth", ["bandwidth", "iteration ms", "comm fraction"], points))
     print_diagnostics(out, view.diagnostics) if format == "text" else None
-
-

@@ -62,11 +62,13 @@ class Question:
         network = {"network": self.network, "bandwidth_bps": self.bandwidth_bps, "latency_s": self.latency_s}
         single = [Question(**network)] if self.network or self.bandwidth_bps else []  # pyright: ignore[reportArgumentType]
         for name in (
-            "scale_communication", "bucket_mib", "overlap", "reshard_after_forward", "without_straggler", "like_rank",
-            "faster_host",
+            "scale_communication", "bucket_mib", "overlap", "reshard_after_forward", "without_straggler",
+            "like_rank", "faster_host",
         ):  # fmt: skip
             value = getattr(self, name)
-            if value is not None and value is not False or name in ("overlap", "reshard_after_forward") and value is False:
+            if (value is not None and value is not False) or (
+                name in ("overlap", "reshard_after_forward") and value is False
+            ):
                 single.append(Question(**{name: value}))
         return [self, *single] if len(single) > 1 else [self]
 
@@ -214,7 +216,9 @@ class Job:
                 )
             )
         if any(i.window.cut for r in self.records for i in r.trace.iterations):
-            found.append(diagnostic("whatif_cut", "a recorded step is cut off: its end is missing from the replay"))
+            found.append(
+                diagnostic("whatif_cut", "a recorded step is cut off: its end is missing from the replay")
+            )
         return found
 
     def replay(self) -> Replay:
@@ -303,8 +307,8 @@ class Job:
     def answer(self, question: Question) -> Answer:
         """Returns the answer to a question.
 
-        Two things may be uncertain, the host's speed and the transfers. Each is put to both of its ends; their effects
-        on the iteration are taken as independent of each other.
+        Two things may be uncertain, the host's speed and the transfers. Each is put to both of its ends; their
+        effects on the iteration are taken as independent of each other.
         """
         scenario = self.scenario(question)
         if question.faster_host is not None and question.faster_host <= 0:
@@ -316,7 +320,8 @@ class Job:
         host, transfers = [middle, middle], [middle, middle]
         if self.host.low < self.host.high:
             host = [
-                iteration_ns(scenario, replace(speeds, host=end * faster)) for end in (self.host.low, self.host.high)
+                iteration_ns(scenario, replace(speeds, host=end * faster))
+                for end in (self.host.low, self.host.high)
             ]
         if not scenario.certain:
             transfers = [iteration_ns(scenario, speeds, ends) for ends in (scenario.low_ns, scenario.high_ns)]
@@ -353,10 +358,10 @@ class Job:
 
 
 def _together(middle: float, effects: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Returns the interval of independent effects, each given by the lengths at its two ends: squares of logarithms
-    are added."""
-    down = sum(np.log(min(min(ends), middle) / middle) ** 2 for ends in effects)
-    up = sum(np.log(max(max(ends), middle) / middle) ** 2 for ends in effects)
+    """Returns the interval of independent effects, each given by the lengths at its two ends: squares of
+    logarithms are added."""
+    down = sum(np.log(min(*ends, middle) / middle) ** 2 for ends in effects)
+    up = sum(np.log(max(*ends, middle) / middle) ** 2 for ends in effects)
     return float(middle * np.exp(-np.sqrt(down))), float(middle * np.exp(np.sqrt(up)))
 
 

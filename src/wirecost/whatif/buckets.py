@@ -2,8 +2,8 @@
 
 PyTorch fills buckets in the order in which gradients become ready, and closes one as soon as it holds the cap
 (`compute_bucket_assignment_by_size` in torch/csrc/distributed/c10d/reducer.cpp). The k-th gradient that is
-accumulated is the k-th that is copied into a bucket; its bytes follow from the grid of that copy and from the bytes
-of its bucket. With gradients as views of buckets there are no copies, and bytes are shared out evenly.
+accumulated is the k-th that is copied into a bucket; its bytes follow from the grid of that copy and from the
+bytes of its bucket. With gradients as views of buckets there are no copies, and bytes are shared out evenly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MIB = 1 << 20
 
 @dataclass
 class _Gradient:
-    """A gradient: its bytes, the host call after which it is there, and the device work that its bucket waits for."""
+    """A gradient: its bytes, the host call after which it is there, and the device work that its bucket waits
+    for."""
 
     bytes: float
     host: int
@@ -90,9 +91,7 @@ def with_buckets(scenario: Scenario, cap_mib: float, network: NetworkModel) -> S
     )  # fmt: skip
 
 
-def _buckets(
-    rank: RankGraph, step: Step, collectives: list[Collective]
-) -> tuple[list[_Bucket], bool]:
+def _buckets(rank: RankGraph, step: Step, collectives: list[Collective]) -> tuple[list[_Bucket], bool]:
     """Returns the recorded buckets of a step with their gradients, and whether the gradients' bytes are exact."""
     record = rank.record
     spans = record.gradients
@@ -123,12 +122,13 @@ def _buckets(
     times = np.array([t for t, _ in work], dtype=np.int64)
     joined_ns = np.array([host_ns[index] for index in joins], dtype=np.int64)
     buckets = [
-        _Bucket(index, step.join[index], step.ref[index], float(collectives[step.join[index]].bytes or 0), []) for index in joins
+        _Bucket(index, step.join[index], step.ref[index], float(collectives[step.join[index]].bytes or 0), [])
+        for index in joins
     ]
     blocks: list[list[float]] = [[] for _ in buckets]
     copies = record.bucket_copies
     exact = True
-    for start, end in mine.tolist():
+    for _start, end in mine.tolist():
         bucket = int(np.searchsorted(joined_ns, end))
         if bucket >= len(buckets):
             continue
@@ -160,8 +160,8 @@ def _buckets(
 
 
 def assigned(sizes: list[float], cap_bytes: float) -> list[list[int]]:
-    """Returns the gradients (by number, in order of readiness) of each bucket: a bucket is closed as soon as it holds
-    the cap."""
+    """Returns the gradients (by number, in order of readiness) of each bucket: a bucket is closed as soon as it
+    holds the cap."""
     found: list[list[int]] = []
     current: list[int] = []
     total = 0.0
@@ -176,7 +176,7 @@ def assigned(sizes: list[float], cap_bytes: float) -> list[list[int]]:
     return found
 
 
-def _new_joins(buckets, cap_mib: float, number: int, into, shared) -> list[tuple[int, list[_Gradient]]]:  # noqa: ANN001
+def _new_joins(buckets, cap_mib: float, number: int, into, shared) -> list[tuple[int, list[_Gradient]]]:
     """Returns (join, gradients) of each new bucket; ranks share joins by step and order."""
     collectives, transfers, network = into
     gradients = [g for bucket in buckets for g in bucket.gradients]
@@ -219,7 +219,17 @@ def _change(step: Step, buckets: list[_Bucket], joins: list[tuple[int, list[_Gra
         key, launch = f"join {number}", f"launch {number}"
         change.put_in.setdefault(last.host, []).append(Node(HOST, stream, gap, work, key=launch))
         change.put_in.setdefault(last.work, []).append(
-            Node(JOIN, stream, pause, 0.0, delay=delay, join=join, key=key, launch_key=launch, waits=[(0, last.work)])
+            Node(
+                JOIN,
+                stream,
+                pause,
+                0.0,
+                delay=delay,
+                join=join,
+                key=key,
+                launch_key=launch,
+                waits=[(0, last.work)],
+            )
         )
         for gradient in gradients:
             of_gradient[gradient.work] = key

@@ -17,7 +17,6 @@ from wirecost.whatif.scenario import Scenario, copy_step
 from wirecost.whatif.simulate import Speeds
 
 
-
 def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
     """Returns the job on another network: collectives take what they take there, and share each rank's link."""
     middle, low, high = [], [], []
@@ -39,8 +38,8 @@ def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
         diagnostics.append(
             diagnostic(
                 "transfer_unknown",
-                f"the bytes of {unknown} collectives aren't recorded: their transfer lies between nothing and what "
-                "it took in the recording",
+                f"the bytes of {unknown} collectives aren't recorded: their transfer lies between nothing and "
+                "what it took in the recording",
             )
         )
     ratios = [1.0] * len(scenario.ratios) if network.sockets else scenario.ratios
@@ -108,7 +107,9 @@ def like_rank(scenario: Scenario, number: int | None, speeds: Speeds) -> Scenari
         scenario.ranks[index] if model == index else _as(scenario.ranks[model], scenario.ranks[index])
         for index, model in models.items()
     ]
-    graph = replace(scenario.graph, ranks=[replace(ranks[models[i]], rank=ranks[i].rank) for i in range(len(ranks))])
+    graph = replace(
+        scenario.graph, ranks=[replace(ranks[models[i]], rank=ranks[i].rank) for i in range(len(ranks))]
+    )
     ratios = [scenario.ratios[models[index]] for index in range(len(ranks))]
     return replace(scenario, graph=graph, ranks=changed, ratios=ratios)
 
@@ -148,10 +149,12 @@ def without_overlap(scenario: Scenario) -> Scenario:
             for index, kind in enumerate(step.kind):
                 if kind == JOIN and step.stream[index] != main:
                     last = index
-                elif kind == WORK and step.stream[index] == main and last != NONE:
-                    if step.ref[index] > step.ref[last]:
-                        new.waits[index] = [*new.waits.get(index, []), (0, last)]
-                        last = NONE
+                elif (
+                    kind == WORK and last != NONE and step.stream[index] == main
+                    and step.ref[index] > step.ref[last]
+                ):  # fmt: skip
+                    new.waits[index] = [*new.waits.get(index, []), (0, last)]
+                    last = NONE
             new_steps.append(new)
         changed.append(new_steps)
     return replace(scenario, ranks=changed)
@@ -197,8 +200,8 @@ def without_resharding(scenario: Scenario) -> Scenario:
         changed.append(new_steps)
     if not removed:
         raise WirecostError(
-            "--reshard-after-forward off: the traces show no all-gather in the backward pass of FSDP2, so there is "
-            "nothing to leave out"
+            "--reshard-after-forward off: the traces show no all-gather in the backward pass of FSDP2, so there "
+            "is nothing to leave out"
         )
     return replace(scenario, ranks=changed)
 
@@ -208,7 +211,9 @@ def _backward_gathers(rank: RankGraph) -> dict[int, np.ndarray]:
     backward = {a.thread for a in rank.record.recorded.cpu_annotations if a.name.startswith("FSDP::pre_backward")}
     found: dict[int, list[tuple[int, int]]] = {}
     for annotation in rank.record.recorded.cpu_annotations:
-        if annotation.thread in backward and re.match(r"FSDP::(all_gather|all_gather_copy_out)\b", annotation.name):
+        if annotation.thread in backward and re.match(
+            r"FSDP::(all_gather|all_gather_copy_out)\b", annotation.name
+        ):
             found.setdefault(annotation.thread, []).append((annotation.start_ns, annotation.end_ns))
     return {thread: np.array(sorted(spans), dtype=np.int64) for thread, spans in found.items()}
 

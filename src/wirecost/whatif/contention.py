@@ -1,9 +1,9 @@
 """Kernels beside collectives: how much longer they take, and how long they take when collectives run elsewhere.
 
-A collective's kernel holds thread blocks and memory bandwidth also while it waits for a late rank. Kernels of one
-name and grid show by how much others run longer beside it (1.10 to 1.17 over NVLink, not at all beside sockets with
-their two thread blocks). The recorded length is that of a kernel alone times this ratio where it was covered; what
-covers it after a change follows from the replay.
+A collective's kernel holds thread blocks and memory bandwidth also while it waits for a late rank. Kernels of
+one name and grid show by how much others run longer beside it (1.10 to 1.17 over NVLink, not at all beside
+sockets with their two thread blocks). The recorded length is that of a kernel alone times this ratio where it
+was covered; what covers it after a change follows from the replay.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def ratio_of(rank: RankGraph) -> float:
 
 
 def alone(graph: Graph) -> list[list[Step]]:
-    """Returns each rank's steps with the lengths that its kernels have alone; the steps themselves where nothing was
-    slowed."""
+    """Returns each rank's steps with the lengths that its kernels have alone; the steps themselves where nothing
+    was slowed."""
     found = []
     for rank in graph.ranks:
         ratio = ratio_of(rank)
@@ -45,7 +45,9 @@ def alone(graph: Graph) -> list[list[Step]]:
         comm = np.flatnonzero(device.comm)
         merged = merge(np.stack([device.start_ns[comm], device.end_ns[comm]], axis=1))
         covered = measure_before(merged, device.end_ns) - measure_before(merged, device.start_ns)
-        share = np.where(device.comm | (device.kind != KERNEL), 0.0, covered / np.maximum(device.end_ns - device.start_ns, 1))
+        share = np.where(
+            device.comm | (device.kind != KERNEL), 0.0, covered / np.maximum(device.end_ns - device.start_ns, 1)
+        )
         factor = 1 / (1 + (ratio - 1) * share)
         steps = []
         for step in rank.steps:

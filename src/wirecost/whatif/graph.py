@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wirecost.trace.clocks import Clocks, ClockOffset, estimate_clocks
+from wirecost.trace.clocks import ClockOffset, Clocks, estimate_clocks
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.exchanges import match_messages
 from wirecost.trace.match import match_groups
@@ -28,6 +28,8 @@ from wirecost.whatif.stream_waits import Launched, StreamWaits, launched, stream
 
 HOST, WORK, JOIN, SYNC = 0, 1, 2, 3
 NONE = -1
+WHOLE_DEVICE = 2
+"""`stream` of a SYNC node that waits for all streams."""
 
 _MOST_GAP_NS = 10_000
 """Longest pause between two pieces of work of one stream that the device itself may cause. A longer one is a wait
@@ -96,8 +98,8 @@ class RankGraph:
 
 @dataclass
 class Graph:
-    """All ranks' steps and the collectives that join them. `recorded_ns` is the recorded length of each step but the
-    first, the mean over ranks; `collectives[i]` is the collective of join number i."""
+    """All ranks' steps and the collectives that join them. `recorded_ns` is the recorded length of each step but
+    the first, the mean over ranks; `collectives[i]` is the collective of join number i."""
 
     ranks: list[RankGraph]
     collectives: list[Collective]
@@ -150,7 +152,7 @@ def step_boundaries(record: RankRecord) -> Int64:
     return np.array(sorted(set(found)), dtype=np.int64)
 
 
-def _join_group(records, clocks: Clocks, number, group, joins, collectives) -> None:  # noqa: ANN001
+def _join_group(records, clocks: Clocks, number, group, joins, collectives) -> None:
     traces = [r.trace for r in records]
     ranks = list(group.rows)
     starts = np.stack([clocks.corrected(n, traces[n].calls.start_ns[group.rows[n]]) for n in ranks])
@@ -175,7 +177,7 @@ def _join_group(records, clocks: Clocks, number, group, joins, collectives) -> N
             joins[n, int(group.rows[n][position])] = join
 
 
-def _join_exchange(records, clocks: Clocks, calls, joins, collectives) -> None:  # noqa: ANN001
+def _join_exchange(records, clocks: Clocks, calls, joins, collectives) -> None:
     traces = [r.trace for r in records]
     start = [clocks.corrected(n, traces[n].calls.start_ns[row : row + 1])[0] for n, row in calls]
     end = [clocks.corrected(n, traces[n].calls.end_ns[row : row + 1])[0] for n, row in calls]
@@ -236,7 +238,8 @@ def _launch_positions(recorded: Recorded, work: Launched, host: HostCalls) -> In
 def _device_gaps(
     recorded: Recorded, work: Launched, waits: StreamWaits, host: HostCalls
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Returns the pause after the work before, the delay after the launch's end, and what stays unexplained (ns)."""
+    """Returns the pause after the work before, the delay after the launch's end, and what stays unexplained
+    (ns)."""
     count = len(work.row)
     at = _launch_positions(recorded, work, host)
     launch_end = np.where(at >= 0, host.end_ns[np.maximum(at, 0)], work.launch_ns)
@@ -330,7 +333,7 @@ class _Steps:
             found.setdefault(waiter, []).append(source)
         return found
 
-    def _step(self, number, nodes, what, timing, places, sources, launches_on) -> Step:  # noqa: ANN001, PLR0913
+    def _step(self, number, nodes, what, timing, places, sources, launches_on) -> Step:
         priority, item = what
         gap, delay = timing
         place_of_host, place_of_work = places
@@ -375,7 +378,6 @@ class _Steps:
             step.last_host = index
         return step
 
-
     def _sync_target(self, at: int, _last: dict[int, int], place_of_work: dict) -> tuple[int, int] | None:
         """Returns the work that a call of the host waits for; None for the whole device."""
         host, work = self._host, self._work
@@ -413,8 +415,8 @@ def _without_profilers_end(steps: list[Step]) -> None:
         return
     last = steps[-1]
     extra = last.kind.count(SYNC) - steps[-2].kind.count(SYNC)
-    launch = max((i for i, (kind, s) in enumerate(zip(last.kind, last.stream, strict=True)) if kind == HOST and s >= 0),
-                 default=NONE)  # fmt: skip
+    launches = [i for i, kind in enumerate(last.kind) if kind == HOST and last.stream[i] >= 0]
+    launch = launches[-1] if launches else NONE
     for index in range(len(last.kind) - 1, launch, -1):
         if last.kind[index] == SYNC and extra > 0:
             last.waits.pop(index, None)

@@ -30,10 +30,10 @@ _BLOCKING_NS = 20_000  # a copy's call that lasts this long and ends with the co
 class HostCalls:
     """The calls that launch device work or wait for it, in order of `order_ns`; int64 columns.
 
-    `before` is the position of the call that this one follows (-1 for the first), `gap_ns` the host's work from that
-    call's end to this one's start, `work_ns` the work inside the call. `syncs`: 0 launches, 1 waits for the newest
-    work of a stream, 2 waits for the whole device, 3 waits for the copy that it launched. `row` is the row of
-    `launches`, `waited_ns` what was cut.
+    `before` is the position of the call that this one follows (-1 for the first), `gap_ns` the host's work from
+    that call's end to this one's start, `work_ns` the work inside the call. `syncs`: 0 launches, 1 waits for the
+    newest work of a stream, 2 waits for the whole device, 3 waits for the copy that it launched. `row` is the
+    row of `launches`, `waited_ns` what was cut.
     """
 
     row: Int64
@@ -135,8 +135,8 @@ def _nested(launches: Launches, kept: Int64) -> np.ndarray:
 
 
 def _predecessors(start: Int64, end: Int64, thread: Int64) -> Int64:
-    """Returns the call that each one follows: the one before on its thread; where that thread paused and another one
-    worked meanwhile, the last call of that other thread."""
+    """Returns the call that each one follows: the one before on its thread; where that thread paused and another
+    one worked meanwhile, the last call of that other thread."""
     own = np.full(len(start), -1, dtype=np.int64)
     for number in np.unique(thread):
         mine = np.flatnonzero(thread == number)

@@ -15,8 +15,8 @@ from wirecost.whatif.simulate import Speeds
 FLOOR = 0.3
 """Smallest factor that is fitted."""
 RANGE = (0.47, 0.88)
-"""The factor where it can't be fitted: what jobs on two hosts' machines took without the profiler, 0.49 to 0.8 of the
-recorded host time (docs/how-to/whatif.md)."""
+"""The factor where it can't be fitted: what jobs on two hosts' machines took without the profiler, 0.49 to 0.8
+of the recorded host time (docs/how-to/whatif.md)."""
 _SEEN = 0.01  # the host's speed shows where it changes the iteration by this share
 _CLOSE = 0.002
 _HALVINGS = 9
@@ -80,7 +80,13 @@ def _with_rest(
     length = iteration_ns(scenario, Speeds(host=host))
     rest = step_time_ns / length if length else 1.0
     contradicts = abs(rest - 1) > _MOST_RESIDUAL
-    limits = (factor, factor) if factor is not None else (RANGE[0], min(RANGE[1], 1.0)) if at is None else (min(RANGE[0], at), at)
+    limits = (
+        (factor, factor)
+        if factor is not None
+        else (RANGE[0], min(RANGE[1], 1.0))
+        if at is None
+        else (min(RANGE[0], at), at)
+    )
     found = HostSpeed(*limits, known=factor is not None, contradicts=contradicts)
     if abs(rest - 1) <= _CLOSE:
         return found

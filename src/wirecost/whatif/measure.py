@@ -1,4 +1,5 @@
-"""The length of an iteration and its breakdown, from a replay in which the recorded steps repeat until they settle."""
+"""The length of an iteration and its breakdown, from a replay in which the recorded steps repeat until they
+settle."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from wirecost.whatif.simulate import RankTimes, Speeds
 _WARM_CYCLES = 2  # repetitions after which a pipeline of host, device and network is steady
 _ELASTIC = 0.05  # by how much each part is sped up to see what bounds the iteration
 _SETTLING = 2  # replays after which the kernels beside collectives no longer change
-_LARGE_NODES = 3_000_000  # from so many nodes on, fewer repetitions are replayed
+_LARGE_NODES = 40_000  # from so many nodes of a step, over all ranks, fewer repetitions are replayed
+_MOST_STEPS, _MOST_STEPS_LARGE = 6, 2
 
 HOST_BOUND, DEVICE_BOUND, NETWORK_BOUND = "host", "device", "network"
 
@@ -40,13 +42,24 @@ class Measured:
 def order_of(scenario: Scenario) -> tuple[list[int], int]:
     """Returns the numbers of the steps to replay, and how many of them at the end are measured.
 
-    The first recorded step follows a synchronisation by the profiler and is left out where there are others.
+    The first recorded step follows a synchronisation by the profiler and is left out where there are others. Of
+    many steps those neighbours repeat whose mean is nearest to the mean of all.
     """
     count = scenario.graph.step_count
     steady = list(range(1, count)) or [0]
-    nodes = sum(len(step.kind) for steps in scenario.ranks for step in steps[: count or 1])
-    warm = _WARM_CYCLES * len(steady) if nodes < _LARGE_NODES else len(steady)
+    large = _is_large(scenario)
+    most = _MOST_STEPS_LARGE if large else _MOST_STEPS
+    if len(steady) > most:
+        lengths = np.array(scenario.graph.recorded_ns[: len(steady)])
+        means = np.convolve(lengths, np.ones(most) / most, mode="valid")
+        first = int(np.abs(means - lengths.mean()).argmin())
+        steady = steady[first : first + most]
+    warm = (1 if large else _WARM_CYCLES) * len(steady)
     return [steady[i % len(steady)] for i in range(warm + len(steady) + 1)], len(steady)
+
+
+def _is_large(scenario: Scenario) -> bool:
+    return sum(len(step.kind) for steps in scenario.ranks for step in steps[-1:]) > _LARGE_NODES
 
 
 def iteration_ns(scenario: Scenario, speeds: Speeds, transfers: Sequence[float] | None = None) -> float:
@@ -63,7 +76,7 @@ def settled(scenario: Scenario, speeds: Speeds, transfers: Sequence[float] | Non
     order, measured = order_of(scenario)
     cycles = list(range(len(order) - 1 - measured, len(order) - 1))
     steps = scenario.ranks
-    for _ in range(_SETTLING):
+    for _ in range(1 if _is_large(scenario) else _SETTLING):
         results = replace(scenario, ranks=steps).run(speeds, order, keep=cycles, transfers=transfers)
         steps = []
         for number, rank in enumerate(scenario.graph.ranks):
@@ -92,11 +105,13 @@ def measure(scenario: Scenario, speeds: Speeds) -> Measured:
     for number, result in enumerate(results):
         if len(result.begins) <= measured:
             continue
-        parts.append(_parts(scenario, number, result, order, (cycles, result.begins[-1 - measured], result.begins[-1])))
+        parts.append(
+            _parts(scenario, number, result, order, (cycles, result.begins[-1 - measured], result.begins[-1]))
+        )
     return Measured(_length(results, measured), [_divided(p, measured) for p in parts])
 
 
-def device_spans(scenario: Scenario, number: int, result: RankTimes, order: Sequence[int], cycles: Sequence[int]):  # noqa: ANN201
+def device_spans(scenario: Scenario, number: int, result: RankTimes, order: Sequence[int], cycles: Sequence[int]):
     """Returns (start, end, kind) of a rank's device work in the kept cycles; kind 0 computes, 1 communicates, 2
     copies or fills."""
     device = scenario.graph.ranks[number].record.recorded.device
@@ -118,7 +133,7 @@ def device_spans(scenario: Scenario, number: int, result: RankTimes, order: Sequ
     return np.array(spans).reshape(-1, 2), np.array(kinds, dtype=np.int64), np.array(rows, dtype=np.int64)
 
 
-def _parts(scenario: Scenario, number: int, result: RankTimes, order: Sequence[int], window) -> Parts:  # noqa: ANN001
+def _parts(scenario: Scenario, number: int, result: RankTimes, order: Sequence[int], window) -> Parts:
     cycles, start, end = window
     spans, kinds, _ = device_spans(scenario, number, result, order, cycles)
     whole = np.rint(spans).astype(np.int64)

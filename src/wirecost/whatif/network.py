@@ -1,4 +1,5 @@
-"""Transfer times of a job's collectives on another network: calibrated, of a preset, stated, or fitted in the job."""
+"""Transfer times of a job's collectives on another network: calibrated, of a preset, stated, or fitted in the
+job."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from wirecost.units import BitsPerSecond, format_rate_bps, format_size_bytes
 from wirecost.whatif.graph import Collective
 
 _FAR_BEYOND = 4.0
-"""A benchmark's line is taken to hold up to this many times its largest size. Beyond it, the time is an interval."""
+"""A benchmark's line is taken to hold up to this many times its largest size. Beyond it, the time is an
+interval."""
 _BEYOND_SHARE = 0.15
 """Half width of that interval, as a share of the time."""
 _SOCKET_SHARES = (0.42, 0.85)
@@ -146,7 +148,8 @@ class FittedNetwork(NetworkModel):
 
 
 def _stride(members: str) -> int:
-    """Returns how far apart a group's neighbours are from its ranks as text, `[0, 8, 16]`; 1 where it isn't told."""
+    """Returns how far apart a group's neighbours are from its ranks as text, `[0, 8, 16]`; 1 where it isn't
+    told."""
     try:
         ranks = json.loads(members) if members.startswith("[") else []
     except ValueError:
@@ -250,7 +253,8 @@ def _cluster_network(cluster: Cluster, basis: str, world: int) -> ClusterNetwork
 
 
 def _uncapped_sockets(cluster: Cluster) -> bool:
-    """Returns whether the network between hosts is emulated by this machine's processor without a rate of its own."""
+    """Returns whether the network between hosts is emulated by this machine's processor without a rate of its
+    own."""
     if cluster.nodes < 2 or cluster.network_efficiency is None:
         return False
     emulated = bool(getattr(cluster.network_efficiency, "emulated", False))
@@ -270,7 +274,13 @@ def _bench_network(path: Path) -> NetworkModel:
         if not isinstance(row, dict):
             continue
         op, size, time = row.get("collective"), row.get("size_bytes"), row.get("median_ns") or row.get("time_ns")
-        if isinstance(op, str) and isinstance(size, int) and isinstance(time, int | float) and size > 0 and time > 0:
+        if (
+            isinstance(op, str)
+            and isinstance(size, int)
+            and isinstance(time, int | float)
+            and size > 0
+            and time > 0
+        ):
             by_op.setdefault(op, {}).setdefault(size, []).append(int(time))
     if not by_op:
         raise SpecError(f"{path}: holds no results of `wirecost bench --format json`")

@@ -1,8 +1,8 @@
 """Tables of operations of a pipelined, data-parallel job: one row for each operation of each rank and step.
 
-Such tables were published with the OSDI 2025 study of stragglers (arXiv:2505.05713). Columns: dp_rank, stage, rank,
-step, optype, start_ts and duration in seconds, seq_id (number of the operation among its kind in the step), mc
-(model chunk of the rank), gmc (model chunk over all stages).
+Such tables were published with the OSDI 2025 study of stragglers (arXiv:2505.05713). Columns: dp_rank, stage,
+rank, step, optype, start_ts and duration in seconds, seq_id (number of the operation among its kind in the
+step), mc (model chunk of the rank), gmc (model chunk over all stages).
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def read_operations(path: Path) -> Operations:
         missing = [c for c in COLUMNS if c not in columns]
         if missing:
             raise WirecostError(
-                f"{path}: a table of operations needs the columns {', '.join(COLUMNS)}; missing: {', '.join(missing)}"
+                f"{path}: a table of operations needs the columns {', '.join(COLUMNS)}; "
+                f"missing: {', '.join(missing)}"
             )
         table = pl.read_parquet(path, columns=list(COLUMNS), n_rows=MOST_ROWS + 1)
     except (OSError, PolarsError) as error:
@@ -79,7 +80,7 @@ def read_operations(path: Path) -> Operations:
     return _operations(path, table)
 
 
-def _operations(path: Path, table) -> Operations:  # noqa: ANN001 - polars is imported late
+def _operations(path: Path, table) -> Operations:
     import polars as pl
 
     steps = table["step"].unique().sort().to_list()
@@ -92,15 +93,16 @@ def _operations(path: Path, table) -> Operations:  # noqa: ANN001 - polars is im
     if len(number) != len(names):
         raise WirecostError(f"{path}: an operation is there twice in step {steps[0]} of data-parallel rank 0")
     rows = np.array(
-        [number.get((k, s, g), -1) for k, s, g in table.select("optype", "seq_id", "stage").iter_rows()], dtype=np.int64
+        [number.get((k, s, g), -1) for k, s, g in table.select("optype", "seq_id", "stage").iter_rows()],
+        dtype=np.int64,
     )
     step_of = np.searchsorted(np.array(steps), table["step"].to_numpy())
     at = step_of * dp + table["dp_rank"].to_numpy().astype(np.int64)
     count = len(names) * len(steps) * dp
     if (rows < 0).any() or len(rows) != count or len(np.unique(rows * (len(steps) * dp) + at)) != count:
         raise WirecostError(
-            f"{path}: {table.height} operations, but {len(names)} of a rank in {len(steps)} steps of {dp} data-parallel "
-            f"ranks make {count}: steps or ranks differ, keep those that are whole"
+            f"{path}: {table.height} operations, but {len(names)} of a rank in {len(steps)} steps of {dp} "
+            f"data-parallel ranks make {count}: steps or ranks differ, keep those that are whole"
         )
     start = np.empty((len(names), len(steps) * dp), dtype=np.float32)
     duration = np.empty_like(start)

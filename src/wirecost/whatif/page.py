@@ -34,11 +34,13 @@ td:first-child, th:first-child { text-align: left } text { font: 10px system-ui,
 <table><tr>{% for cell in head %}<th>{{ cell }}</th>{% endfor %}</tr>
 {% for row in body %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
 {% endfor %}</table>
-<p class="key">{% for kind, colour in colours.items() %}<span style="background: {{ colour }}"></span>{{ kind }}{% endfor %}</p>
+<p class="key">{% for kind, colour in colours.items() %}
+<span style="background: {{ colour }}"></span>{{ kind }}{% endfor %}</p>
 {% for timeline in timelines %}<h2>Replayed iteration {{ timeline.title }}</h2>
 <svg width="{{ width + 130 }}" height="{{ timeline.height }}" role="img">
 {% for lane in timeline.lanes %}<text x="0" y="{{ lane.y + 11 }}">{{ lane.name }}</text>
-{% for r in lane.rectangles %}<rect x="{{ r.0 }}" y="{{ lane.y }}" width="{{ r.1 }}" height="{{ height }}" fill="{{ r.2 }}"/>
+{% for r in lane.rectangles %}<rect x="{{ r.0 }}" y="{{ lane.y }}" width="{{ r.1 }}" height="{{ height }}"
+fill="{{ r.2 }}"/>
 {% endfor %}{% endfor %}</svg>
 {% endfor %}{% if left_out %}<p>{{ left_out }} further ranks are not drawn.</p>{% endif %}
 </body></html>
@@ -96,9 +98,11 @@ def _drawn(work: list[Piece], longest_ns: float) -> dict[str, object]:
             spans = np.array([(p.start_ns, p.end_ns) for p in listed if p.kind == kind]).reshape(-1, 2)
             # What is closer than a pixel is drawn as one.
             pixel = longest_ns / _WIDTH
-            merged = merge(np.rint(spans + [0, pixel]).astype(np.int64))
+            merged = merge(np.rint(spans + np.array([0, pixel])).astype(np.int64))
             for start, end in merged[:_MOST_RECTANGLES].tolist():
                 x = 120 + max(start, 0) / longest_ns * _WIDTH
-                rectangles.append((round(x, 1), round(max((end - start - pixel) / longest_ns * _WIDTH, 0.5), 1), colour))
+                rectangles.append(
+                    (round(x, 1), round(max((end - start - pixel) / longest_ns * _WIDTH, 0.5), 1), colour)
+                )
         drawn.append({"name": f"rank {rank} {lane}"[:24], "y": y * (_HEIGHT + _GAP), "rectangles": rectangles})
     return {"lanes": drawn, "height": len(drawn) * (_HEIGHT + _GAP) + _GAP}

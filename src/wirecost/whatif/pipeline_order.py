@@ -1,9 +1,9 @@
 """What each operation of a pipelined step waits for, and which operations end together.
 
-The model is the one of the OSDI 2025 study of stragglers (arXiv:2505.05713, section 3): computing of a stage runs in
-recorded order; so do messages of one kind; a receive comes before the computing that needs it and after the
-computing before that; sends follow their computing; the gradients' collectives and the optimizer follow the last
-computing. A message ends on both stages together, a data-parallel collective on all ranks.
+The model is the one of the OSDI 2025 study of stragglers (arXiv:2505.05713, section 3): computing of a stage
+runs in recorded order; so do messages of one kind; a receive comes before the computing that needs it and after
+the computing before that; sends follow their computing; the gradients' collectives and the optimizer follow the
+last computing. A message ends on both stages together, a data-parallel collective on all ranks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _CLIP, _EMBEDDING = "optimizer-clip-main-grad", "embedding-grads-all-reduce"
 
 @dataclass
 class Order:
-    """`after[i]` holds the operations that operation i waits for; `together` the groups that end together (each with
-    whether it does so on all data-parallel ranks too); all by number."""
+    """`after[i]` holds the operations that operation i waits for; `together` the groups that end together (each
+    with whether it does so on all data-parallel ranks too); all by number."""
 
     after: dict[int, list[int]]
     together: list[tuple[list[int], bool]]
@@ -178,7 +178,9 @@ def _gathered_parameters(builder: _Builder, stage: int) -> None:
 def _reduced_gradients(builder: _Builder, stage: int) -> None:
     operations = builder.operations
     backward = builder.of(stage, ("backward-compute",))
-    reduces = [i for i, (kind, _, s) in enumerate(operations.names) if kind == "grads-reduce-scatter" and s == stage]
+    reduces = [
+        i for i, (kind, _, s) in enumerate(operations.names) if kind == "grads-reduce-scatter" and s == stage
+    ]
     seen: set[int] = set()
     for reduce in sorted(reduces, key=lambda i: operations.names[i][1]):
         chunk = operations.mc[reduce]

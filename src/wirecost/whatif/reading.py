@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-
 import numpy as np
 
 from wirecost.trace.classify import Classifier
@@ -168,5 +167,3 @@ def _read(path: Path) -> RankRecord:
         bucket_copies=copies,
         diagnostics=diagnostics,
     )
-
-

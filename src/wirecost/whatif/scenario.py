@@ -47,7 +47,11 @@ class Scenario:
         return self.low_ns == self.transfer_ns == self.high_ns
 
     def run(
-        self, speeds: Speeds, order: Sequence[int], keep: Sequence[int] = (), transfers: Sequence[float] | None = None
+        self,
+        speeds: Speeds,
+        order: Sequence[int],
+        keep: Sequence[int] = (),
+        transfers: Sequence[float] | None = None,
     ) -> list[RankTimes]:
         """Replays the steps with these numbers, one after the other."""
         speeds = replace(speeds, queue=self.queue, shared=self.shared)

@@ -28,7 +28,8 @@ _NEGATIVE_S = -1e-2  # transfers below are errors of clocks and count as 0
 
 @dataclass(frozen=True)
 class Stragglers:
-    """What stragglers cost. Step times in seconds by step; slowdowns are ratios of mean step times, 1 costs nothing."""
+    """What stragglers cost. Step times in seconds by step; slowdowns are ratios of mean step times, 1 costs
+    nothing."""
 
     recorded_s: dict[int, float]
     step_s: dict[int, float]
@@ -87,7 +88,9 @@ class _Simulator:
         if len(plan) < count:
             stuck = next(i for i in range(count) if i not in set(plan))
             kind, place, stage = self._operations.names[stuck]
-            raise WirecostError(f"the operations wait for each other in a circle at {kind} {place} of stage {stage}")
+            raise WirecostError(
+                f"the operations wait for each other in a circle at {kind} {place} of stage {stage}"
+            )
         return plan
 
     def run(self, duration: Float, transfer: Float) -> tuple[Float, Float]:
@@ -192,7 +195,7 @@ def _transfers(operations: Operations, order: Order) -> Float:
 
 def _shown(kind: str) -> str:
     if kind in POINT_TO_POINT:
-        return f"{kind.split('-')[0]}-pp-comm"
+        return f"{kind.split('-', maxsplit=1)[0]}-pp-comm"
     return kind
 
 

@@ -103,7 +103,8 @@ def launched(recorded: Recorded, boundaries_ns: Int64) -> Launched:
     counts = []
     for number in np.unique(stream):
         mine = np.flatnonzero(stream == number)
-        # Work of one stream runs in order of launch; several kernels under one launch (a CUDA graph) by their start.
+        # Work of one stream runs in order of launch; several kernels under one launch (a CUDA graph) by their
+        # start.
         first = np.searchsorted(step[mine], np.arange(len(boundaries_ns)))
         place[mine] = np.arange(len(mine)) - first[step[mine]]
         counts.append((int(number), *np.bincount(step[mine], minlength=len(boundaries_ns)).tolist()))
@@ -175,9 +176,14 @@ def _candidates(recorded: Recorded, work: Launched) -> _Candidates:
     is_wait = np.array([bool(_WAIT.search(n)) for n in launches.names], dtype=bool)
     calls = np.flatnonzero((is_record | is_wait)[launches.name] & (launches.start_ns >= work.launch_ns[0]))
     inside_library = _inside(
-        launches.thread[calls], launches.start_ns[calls],
-        [(r.thread, r.start_ns, r.end_ns) for r in recorded.host_ranges if r.annotation and _LIBRARY.match(r.name)],
-    )  # fmt: skip
+        launches.thread[calls],
+        launches.start_ns[calls],
+        [
+            (r.thread, r.start_ns, r.end_ns)
+            for r in recorded.host_ranges
+            if r.annotation and _LIBRARY.match(r.name)
+        ],
+    )
     calls = calls[~inside_library]
     restricted = _restrictions(recorded, launches.thread[calls], launches.start_ns[calls])
     streams_of = _streams_of_operations(recorded, work)
@@ -296,9 +302,7 @@ def _late(
         newest = int(np.searchsorted(work.launch_ns[positions], time_ns)) - 1
         if newest < 0:
             continue
-        ended = int(
-            np.searchsorted(work.end_ns[positions], work.start_ns[waiter] + _TOLERANCE_NS, side="right")
-        )
+        ended = int(np.searchsorted(work.end_ns[positions], work.start_ns[waiter] + _TOLERANCE_NS, side="right"))
         found.late.append(_Late(waiter, stream, newest, max(newest + 1 - ended, 0)))
 
 

@@ -33,8 +33,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The curve. `knee_bps` is the smallest bandwidth from which on more of it saves less than 5 %; None where that
-    is beyond the range. `floor_ms` is the iteration with transfers that take no time."""
+    """The curve. `knee_bps` is the smallest bandwidth from which on more of it saves less than 5 %; None where
+    that is beyond the range. `floor_ms` is the iteration with transfers that take no time."""
 
     points: tuple[Point, ...]
     knee_bps: float | None
@@ -65,9 +65,7 @@ def sweep(job: Job, question: Question, range_text: str, latency_s: float = 0.0)
     points = []
     for rate in np.geomspace(low, high, POINTS):
         measured = measure(with_network(base, stated_network(float(rate), latency_s)), speeds)
-        points.append(
-            Point(float(rate), measured.iteration_ns * 1e-6, measured.comm_fraction)
-        )
+        points.append(Point(float(rate), measured.iteration_ns * 1e-6, measured.comm_fraction))
     floor = measure(with_network(base, stated_network(1e18, 0.0)), speeds).iteration_ns * 1e-6
     return Sweep(tuple(points), _knee(points, floor), floor)
 

@@ -15,7 +15,8 @@ COMPUTE, COMMUNICATION, COPY, ON_HOST = "compute", "communication", "copy", "hos
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of work: `start_ns` and `end_ns` from the first of all ranks; `lane` is a stream's name, or `host`."""
+    """A piece of work: `start_ns` and `end_ns` from the first of all ranks; `lane` is a stream's name, or
+    `host`."""
 
     rank: int
     lane: str

@@ -14,15 +14,15 @@ KINDS = (
     _kind(
         "few_steps",
         Severity.WARNING,
-        "Fewer than three steps are recorded. The first step after the profiler starts is not a steady one, and what "
-        "one step suggests is not checked against others.",
+        "Fewer than three steps are recorded. The first step after the profiler starts is not a steady one, and "
+        "what one step suggests is not checked against others.",
         "record at least four steps",
     ),
     _kind(
         "gradient_sizes_estimated",
         Severity.WARNING,
-        "The sizes of gradients can't be told from the trace. The bytes of a bucket are shared out evenly among its "
-        "gradients.",
+        "The sizes of gradients can't be told from the trace. The bytes of a bucket are shared out evenly among "
+        "its gradients.",
         "record a run without gradient_as_bucket_view",
     ),
     _kind(
@@ -40,8 +40,8 @@ KINDS = (
     _kind(
         "sockets_share_processor",
         Severity.WARNING,
-        "The network is TCP without a cap. Sockets need the processor, which the job needs too, so that a benchmark's "
-        "rate is not reached.",
+        "The network is TCP without a cap. Sockets need the processor, which the job needs too, so that a "
+        "benchmark's rate is not reached.",
         "record one job on this network, and take its rate (`whatif` prints the rate that it fits)",
     ),
     _kind(
@@ -54,8 +54,8 @@ KINDS = (
     _kind(
         "transfer_unknown",
         Severity.WARNING,
-        "The bytes of some collectives are not recorded. Their transfer lies between nothing and what it took in the "
-        "recording.",
+        "The bytes of some collectives are not recorded. Their transfer lies between nothing and what it took in "
+        "the recording.",
     ),
     _kind(
         "whatif_cut",
