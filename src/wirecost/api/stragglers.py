@@ -66,7 +66,8 @@ class StragglersView(ResultView):
     def lines(self) -> list[str]:
         """Returns the answer in sentences."""
         result = self.result
-        rank, stage, kind = (next(iter(c)) for c in (result.by_dp_rank, result.by_stage, result.by_operation))
+        rank, stage = next(iter(result.by_dp_rank)), next(iter(result.by_stage))
+        kind = next(iter(result.by_operation))
         return [
             f"No straggler: from {_mean_ms(result.step_s):.1f} ms to {self.iteration_ms:.1f} ms, stragglers make "
             f"the iteration {result.slowdown:.3f} times as long ({len(result.step_s)} steps).",

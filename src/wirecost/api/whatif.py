@@ -126,7 +126,7 @@ class WhatIfView(ResultView):
         """Returns head and rows of the breakdown before and after."""
         changed = bool(self.result.answers)
         head = ["part", "before ms", "after ms", "change ms"] if changed else ["part", "ms"]
-        body = []
+        body: list[list[str]] = []
         for row in self._rows("breakdown"):
             cells = [str(row["part"]), f"{row['before_ms']:.2f}"]
             if changed:
@@ -138,7 +138,7 @@ class WhatIfView(ResultView):
         """Returns the answer in sentences, the most important one first."""
         result = self.result
         replay = result.replay
-        found = []
+        found: list[str] = []
         for answer in result.answers:
             to = _time(answer)
             ratio = (

@@ -103,7 +103,10 @@ def whatif(
     if any(path.endswith(".parquet") for path in paths):
         _tables(paths, format)
         return
-    question = dict(
+    if chart is not None and sweep is None:
+        raise WirecostError("--chart draws the curve of --sweep: give a range, like --sweep '1 Gb/s:400 Gb/s'")
+    view = what_if(
+        paths,
         network=network,
         bandwidth=bandwidth,
         latency=latency,
@@ -114,10 +117,11 @@ def whatif(
         without_straggler=without_straggler,
         like_rank=like_rank,
         faster_host=faster_host,
+        step_time=step_time,
+        calibration=calibration,
+        ranks=rank or (),
+        sweep=sweep,
     )
-    if chart is not None and sweep is None:
-        raise WirecostError("--chart draws the curve of --sweep: give a range, like --sweep '1 Gb/s:400 Gb/s'")
-    view = what_if(paths, **question, step_time=step_time, calibration=calibration, ranks=rank or (), sweep=sweep)
     if perfetto is not None:
         view.write_perfetto(perfetto)
         typer.echo(f"wrote {perfetto}", err=True)

@@ -31,6 +31,13 @@ _WIDE = 0.02
 """An interval that is no wider than this share of its middle is given as a number."""
 
 
+_OTHERS = (
+    "scale_communication", "bucket_mib", "overlap", "reshard_after_forward", "without_straggler", "like_rank",
+    "faster_host",
+)  # fmt: skip
+"""The changes of a question but for the network."""
+
+
 @dataclass(frozen=True)
 class Question:
     """What is changed. Values that are left out stay as recorded.
@@ -59,17 +66,16 @@ class Question:
 
     def each(self) -> list[Question]:
         """Returns this question and, if it holds several changes, each of them alone."""
-        network = {"network": self.network, "bandwidth_bps": self.bandwidth_bps, "latency_s": self.latency_s}
-        single = [Question(**network)] if self.network or self.bandwidth_bps else []  # pyright: ignore[reportArgumentType]
-        for name in (
-            "scale_communication", "bucket_mib", "overlap", "reshard_after_forward", "without_straggler",
-            "like_rank", "faster_host",
-        ):  # fmt: skip
+        single: list[Question] = []
+        if self.network is not None or self.bandwidth_bps is not None:
+            single.append(
+                Question(network=self.network, bandwidth_bps=self.bandwidth_bps, latency_s=self.latency_s)
+            )
+        nothing = Question()
+        for name in _OTHERS:
             value = getattr(self, name)
-            if (value is not None and value is not False) or (
-                name in ("overlap", "reshard_after_forward") and value is False
-            ):
-                single.append(Question(**{name: value}))
+            if value != getattr(nothing, name):
+                single.append(replace(nothing, **{name: value}))
         return [self, *single] if len(single) > 1 else [self]
 
     @property

@@ -137,27 +137,54 @@ def _as(model: Sequence[Step], own: Sequence[Step]) -> list[Step]:
 
 
 def without_overlap(scenario: Scenario) -> Scenario:
-    """Returns the job in which each collective ends before computing that was launched after it begins."""
+    """Returns the job in which computing that is launched after a collective waits for its end."""
     changed = []
     for rank, steps in zip(scenario.graph.ranks, scenario.ranks, strict=True):
         streams = {int(s): i for i, s in enumerate(np.unique(rank.record.recorded.device.stream))}
-        main = streams[rank.main]
         new_steps = []
+        moved: dict[int, int] = {}
         for step in steps:
-            new = copy_step(step)
-            last = NONE
-            for index, kind in enumerate(step.kind):
-                if kind == JOIN and step.stream[index] != main:
-                    last = index
-                elif (
-                    kind == WORK and last != NONE and step.stream[index] == main
-                    and step.ref[index] > step.ref[last]
-                ):  # fmt: skip
-                    new.waits[index] = [*new.waits.get(index, []), (0, last)]
-                    last = NONE
+            new, moved = _blocking(step, streams[rank.main], moved)
             new_steps.append(new)
         changed.append(new_steps)
     return replace(scenario, ranks=changed)
+
+
+def _blocking(step: Step, main: int, moved_before: dict[int, int]) -> tuple[Step, dict[int, int]]:
+    """Returns a step in which the main stream waits for each collective, and where its nodes have gone."""
+    computing = [i for i, k in enumerate(step.kind) if k == WORK and step.stream[i] == main and step.ref[i] >= 0]
+    launches = np.array([step.ref[i] for i in computing], dtype=np.int64)
+    key = np.arange(len(step.kind), dtype=float)
+    waits_on: dict[int, list[int]] = {}
+    for index, kind in enumerate(step.kind):
+        if kind != JOIN or step.stream[index] == main or step.ref[index] < 0:
+            continue
+        after = int(np.searchsorted(launches, step.ref[index], side="right"))
+        if after == len(computing):
+            continue
+        waiter = computing[after]
+        waits_on.setdefault(waiter, []).append(index)
+        # A node comes after what it waits for.
+        key[index] = min(key[index], waiter - 0.5)
+    order = np.argsort(key, kind="stable").tolist()
+    place = {old: new for new, old in enumerate(order)}
+
+    def to(position: int) -> int:
+        return place[position] if position >= 0 else NONE
+
+    columns = ("kind", "stream", "gap", "delay", "length", "join", "row")
+    new = replace(step, **{name: [getattr(step, name)[old] for old in order] for name in columns})
+    new.ref = [to(step.ref[old]) for old in order]
+    new.waits = {
+        to(index): [
+            (back, to(at) if back == 0 else moved_before.get(at, at) if back == 1 else at) for back, at in places
+        ]
+        for index, places in step.waits.items()
+    }
+    for waiter, joins in waits_on.items():
+        new.waits[to(waiter)] = [*new.waits.get(to(waiter), []), *((0, to(join)) for join in joins)]
+    new.first, new.last_host = to(step.first), to(step.last_host)
+    return new, place
 
 
 def with_full_overlap(scenario: Scenario) -> Scenario:

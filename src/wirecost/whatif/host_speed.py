@@ -94,7 +94,7 @@ def _with_rest(
     low, high = 0.6, 1.6
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        speeds = Speeds(host=host, **{NETWORK_BOUND: {"network": middle}}.get(bound, {"device": middle}))
+        speeds = Speeds(host=host, network=middle) if bound == NETWORK_BOUND else Speeds(host=host, device=middle)
         if iteration_ns(scenario, speeds) > step_time_ns:
             high = middle
         else:

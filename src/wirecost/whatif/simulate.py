@@ -64,7 +64,7 @@ class _Joins:
         self._link = [0.0] * ranks
 
     def arrive(self, key: tuple[int, int], rank: int, start: float) -> float:
-        """Returns when a collective ends that a rank begins at `start`; `_PENDING` until its last rank is there."""
+        """Returns when a collective ends that a rank begins at `start`; `_PENDING` until all ranks are there."""
         join = self._by_key.get(key)
         if join is None:
             join = self._by_key[key] = _Join()

@@ -307,7 +307,7 @@ def _late(
 
 
 def _inside(thread: Int64, time_ns: Int64, ranges: list[tuple[int, int, int]]) -> np.ndarray:
-    """Returns whether each call lies in one of the (thread, start, end) ranges, which don't overlap on a thread."""
+    """Returns whether each call lies in one of the (thread, start, end) ranges; those of a thread are disjoint."""
     found = np.zeros(len(thread), dtype=bool)
     table = np.array(sorted(ranges), dtype=np.int64).reshape(-1, 3)
     for number in np.unique(table[:, 0]):

@@ -58,7 +58,7 @@ def bandwidth_range(text: str) -> tuple[float, float]:
 
 
 def sweep(job: Job, question: Question, range_text: str, latency_s: float = 0.0) -> Sweep:
-    """Returns the iteration over a range of bandwidths, in steps of equal ratio; `question` holds other changes."""
+    """Returns the iteration over a range of bandwidths, together with the other changes of a question."""
     low, high = bandwidth_range(range_text)
     base = job.scenario(question)
     speeds = replace(job.speeds(question), network=1.0)
