@@ -101,9 +101,7 @@ def _layer(traces: list[DdpTrace], job: Job) -> float:
         trace.event("cpu_op", "torch::autograd::AccumulateGrad", trace.clock.host + 1, 2.0, 100)
         opened = trace.clock.host + 4
         done = trace.compute("bucket_copy", 2.0, grid=job.elements // 1024)
-        trace.event(
-            "cpu_op", "torch::distributed::reducer::mul_out", opened, trace.clock.host + 1 - opened, 100
-        )
+        trace.event("cpu_op", "torch::distributed::reducer::mul_out", opened, trace.clock.host + 1 - opened, 100)
         trace.call("cudaEventRecordWithFlags", 1.0)
         trace.clock.host -= job.host_us
         trace.call("cudaStreamWaitEvent", 1.0)

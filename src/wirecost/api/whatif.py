@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wirecost.api.parts import PARTS, WORDS
 from wirecost.api.view import ResultView, Rows
 from wirecost.breakdown import Parts
 from wirecost.diagnostics import Diagnostic
@@ -21,13 +22,7 @@ if TYPE_CHECKING:
     import altair
 
 PathLike = str | os.PathLike[str]
-_PARTS = {
-    "compute_only_ns": "compute only",
-    "overlapped_ns": "compute beside communication",
-    "exposed_comm_ns": "exposed communication",
-    "exposed_memory_ns": "copies only",
-    "idle_ns": "idle",
-}
+_PARTS = {f"{part}_ns": WORDS[part] for part in PARTS}
 
 
 class WhatIfView(ResultView):
@@ -89,6 +84,8 @@ class WhatIfView(ResultView):
             "answers": [_answer_dict(answer) for answer in result.answers],
             "diagnostics": [d.as_row() for d in self.diagnostics],
         }
+        if result.straggler_ms:
+            found["stragglers"] = {"by_rank_ms": {str(rank): cost for rank, cost in result.straggler_ms.items()}}
         if self.sweep is not None:
             found["sweep"] = {
                 "points": self._rows("sweep"),
@@ -152,6 +149,9 @@ class WhatIfView(ResultView):
                 found.append(f"An interval, because {answer.why_interval}.")
         if not result.answers:
             found.append(f"As recorded: {replay.iteration_ms:.1f} ms, bound by the {replay.bound_by}")
+        if result.straggler_ms:
+            costs = ", ".join(f"rank {rank} {cost:.1f} ms" for rank, cost in list(result.straggler_ms.items())[:5])
+            found.append(f"Without one rank's being slower alone, an iteration saves: {costs}.")
         known = "the host's speed without the profiler is "
         host = result.host
         known += f"{1 / host.high:.2f} times the recorded one" if host.known else "not known"

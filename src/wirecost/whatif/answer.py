@@ -31,6 +31,8 @@ _WIDE = 0.02
 """An interval that is no wider than this share of its middle is given as a number."""
 
 
+_MOST_STRAGGLERS = 64
+"""Ranks whose cost is replayed one by one."""
 _OTHERS = (
     "scale_communication", "bucket_mib", "overlap", "reshard_after_forward", "without_straggler", "like_rank",
     "faster_host",
@@ -163,6 +165,9 @@ class WhatIf:
     host: HostSpeed
     diagnostics: list[Diagnostic]
     job: Job
+    straggler_ms: dict[int, float] = field(
+        default_factory=dict
+    )  # by rank: what its being slower costs an iteration
 
 
 class Job:
@@ -179,6 +184,14 @@ class Job:
         self.diagnostics: list[Diagnostic] = self._diagnostics()
         self.step_time_ns = step_time_ns
         self.host = fit_host(self.recorded, step_time_ns)
+        if self.host.contradicts and step_time_ns is not None:
+            self.diagnostics.append(
+                diagnostic(
+                    "step_time_contradicts",
+                    f"a step of {step_time_ns * 1e-6:.1f} ms can't be reached by any speed of the host: what bounds "
+                    "the iteration is scaled to it",
+                )
+            )
         self.asked: list[Question] = []
         self._error: float | None = None
 
@@ -310,6 +323,16 @@ class Job:
             raise WirecostError(f"--like-rank {rank}: the traces hold ranks {', '.join(map(str, ranks))}")
         return ranks.index(rank)
 
+    def straggler_ms(self) -> dict[int, float]:
+        """Returns what each rank costs: the iteration less that in which it is as fast as the fastest, by rank."""
+        speeds = self.speeds(None)
+        recorded = iteration_ns(self.recorded, speeds)
+        costs = {}
+        for number, rank in enumerate(self.graph.ranks[:_MOST_STRAGGLERS]):
+            changed = changes.like_rank(self.recorded, None, speeds, only=[number])
+            costs[rank.rank] = (recorded - iteration_ns(changed, speeds)) * 1e-6
+        return dict(sorted(costs.items(), key=lambda item: -item[1]))
+
     def answer(self, question: Question) -> Answer:
         """Returns the answer to a question.
 
@@ -403,6 +426,7 @@ def answers(job: Job, questions: Sequence[Question]) -> WhatIf:
         host=job.host,
         diagnostics=job.diagnostics,
         job=job,
+        straggler_ms=job.straggler_ms() if any(q.without_straggler for q in questions) else {},
     )
 
 

@@ -80,8 +80,12 @@ def fastest_rank(scenario: Scenario, members: Sequence[int], speeds: Speeds) -> 
     return min(lengths, key=lambda index: lengths[index])
 
 
-def like_rank(scenario: Scenario, number: int | None, speeds: Speeds) -> Scenario:
+def like_rank(
+    scenario: Scenario, number: int | None, speeds: Speeds, only: Sequence[int] | None = None
+) -> Scenario:
     """Returns the job in which each rank has the load of a rank (None: of the fastest rank of its kind).
+
+    `only` are the numbers of the ranks that are changed, by default all.
 
     Ranks are of one kind where they call the same collectives with the same sizes in every step.
 
@@ -101,7 +105,7 @@ def like_rank(scenario: Scenario, number: int | None, speeds: Speeds) -> Scenari
     for members in kinds.values():
         model = number if number is not None and number in members else fastest_rank(scenario, members, speeds)
         for index in members:
-            models[index] = model
+            models[index] = model if only is None or index in only else index
     models = dict(sorted(models.items()))
     changed = [
         scenario.ranks[index] if model == index else _as(scenario.ranks[model], scenario.ranks[index])
