@@ -152,9 +152,12 @@ class WhatIfView(ResultView):
         if result.straggler_ms:
             costs = ", ".join(f"rank {rank} {cost:.1f} ms" for rank, cost in list(result.straggler_ms.items())[:5])
             found.append(f"Without one rank's being slower alone, an iteration saves: {costs}.")
-        known = "the host's speed without the profiler is "
         host = result.host
-        known += f"{1 / host.high:.2f} times the recorded one" if host.known else "not known"
+        known = "the host's speed without the profiler "
+        if host.known:
+            known += f"is {1 / host.high:.2f} times the recorded one"
+        else:
+            known += "is not known" if any(a.why_interval for a in result.answers) else "makes no difference here"
         found.append(
             f"Replay of the recording: {100 * replay.error:+.2f} % against {replay.recorded_ms:.1f} ms recorded "
             f"({len(result.ranks)} of {result.world} ranks, {result.steps} steps); {known}."

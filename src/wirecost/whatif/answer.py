@@ -298,8 +298,8 @@ class Job:
         steps: list[Callable[[Scenario], Scenario]] = []
         if question.without_straggler or question.like_rank is not None:
             steps.append(lambda s: changes.like_rank(s, self._rank_number(question.like_rank), speeds))
-        if question.reshard_after_forward is False:
-            steps.append(changes.without_resharding)
+        if question.reshard_after_forward is not None:
+            steps.append(changes.with_resharding if question.reshard_after_forward else changes.without_resharding)
         if question.bucket_mib is not None:
             cap = question.bucket_mib
             model = network or fitted_network(self.graph.collectives)
@@ -355,6 +355,7 @@ class Job:
         if not scenario.certain:
             transfers = [iteration_ns(scenario, speeds, ends) for ends in (scenario.low_ns, scenario.high_ns)]
         low, high = _together(middle, (host, transfers))
+        high += scenario.extra_ns
         why = self._why(scenario, middle, host, transfers)
         certain = why is None
         return Answer(

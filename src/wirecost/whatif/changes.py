@@ -237,6 +237,37 @@ def without_resharding(scenario: Scenario) -> Scenario:
     return replace(scenario, ranks=changed)
 
 
+def with_resharding(scenario: Scenario) -> Scenario:
+    """Returns an FSDP job that gathers its parameters again in the backward pass.
+
+    A job that does so already stays as it is. Of another one only bounds are known: the gathers are hidden behind
+    computing, or none of them is.
+
+    Raises:
+        WirecostError: if the traces show no all-gather.
+    """
+    ranks = scenario.graph.ranks
+    if any(len(spans) for rank in ranks for spans in _backward_gathers(rank).values()):
+        return scenario
+    gathered = []
+    for steps in scenario.ranks:
+        for step in steps[1:] or steps:
+            joins = [step.join[i] for i, kind in enumerate(step.kind) if kind == JOIN]
+            gathered.append(
+                sum(scenario.transfer_ns[j] for j in joins if scenario.collectives[j].op == "all_gather")
+            )
+    if not any(gathered):
+        raise WirecostError(
+            "--reshard-after-forward on: the traces show no all-gather of FSDP's parameters, so there is nothing to "
+            "reshard"
+        )
+    return replace(
+        scenario,
+        extra_ns=float(np.mean(gathered)),
+        bound_only="how much of gathering again the backward pass hides isn't in the recording",
+    )
+
+
 def _backward_gathers(rank: RankGraph) -> dict[int, np.ndarray]:
     """Returns for each thread of the backward pass the (start, end) of FSDP's gathers on the host."""
     backward = {a.thread for a in rank.record.recorded.cpu_annotations if a.name.startswith("FSDP::pre_backward")}

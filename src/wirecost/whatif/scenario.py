@@ -27,6 +27,7 @@ class Scenario:
     shared: bool = False
     diagnostics: list[Diagnostic] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)  # of each rank: kernels beside collectives to kernels alone
+    extra_ns: float = 0.0  # what an iteration takes longer at most, which no replay shows
     bound_only: str | None = None  # why only bounds are known, whatever the interval says
 
     def __post_init__(self) -> None:
