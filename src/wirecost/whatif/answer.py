@@ -188,8 +188,8 @@ class Job:
             self.diagnostics.append(
                 diagnostic(
                     "step_time_contradicts",
-                    f"a step of {step_time_ns * 1e-6:.1f} ms can't be reached by any speed of the host: what bounds "
-                    "the iteration is scaled to it",
+                    f"a step of {step_time_ns * 1e-6:.1f} ms can't be reached by any speed of the host: what "
+                    "bounds the iteration is scaled to it",
                 )
             )
         self.asked: list[Question] = []

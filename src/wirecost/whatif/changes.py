@@ -229,6 +229,9 @@ def without_resharding(scenario: Scenario) -> Scenario:
             removed += count
             new_steps.append(new)
         changed.append(new_steps)
+    gathers = any(c.op == "all_gather" for c in scenario.collectives)
+    if not removed and gathers and any(_is_fsdp(rank) for rank in scenario.graph.ranks):
+        return scenario
     if not removed:
         raise WirecostError(
             "--reshard-after-forward off: the traces show no all-gather in the backward pass of FSDP2, so there "
@@ -258,14 +261,18 @@ def with_resharding(scenario: Scenario) -> Scenario:
             )
     if not any(gathered):
         raise WirecostError(
-            "--reshard-after-forward on: the traces show no all-gather of FSDP's parameters, so there is nothing to "
-            "reshard"
+            "--reshard-after-forward on: the traces show no all-gather of FSDP's parameters, so there is nothing "
+            "to reshard"
         )
     return replace(
         scenario,
         extra_ns=float(np.mean(gathered)),
         bound_only="how much of gathering again the backward pass hides isn't in the recording",
     )
+
+
+def _is_fsdp(rank: RankGraph) -> bool:
+    return any(a.name.startswith("FSDP::") for a in rank.record.recorded.cpu_annotations)
 
 
 def _backward_gathers(rank: RankGraph) -> dict[int, np.ndarray]:

@@ -100,6 +100,7 @@ class ClusterNetwork(NetworkModel):
             low, high = value * (1 - _BEYOND_SHARE), value * (1 + _BEYOND_SHARE)
         if self.uncapped:
             low, high = value / _SOCKET_SHARES[1], value / _SOCKET_SHARES[0]
+            value = float(np.sqrt(low * high))
         return Transfer(value, low, high)
 
     def _largest(self, op: str, size: int) -> float | None:
