@@ -357,12 +357,13 @@ class Job:
         low, high = _together(middle, (host, transfers))
         high += scenario.extra_ns
         why = self._why(scenario, middle, host, transfers)
+        margin = max(TOLERANCE, 2 * abs(self.error))
         certain = why is None
         return Answer(
             question=question.text,
             iteration_ms=middle * 1e-6 if certain else None,
-            low_ms=(middle if certain else low * (1 - TOLERANCE)) * 1e-6,
-            high_ms=(middle if certain else high * (1 + TOLERANCE)) * 1e-6,
+            low_ms=(middle if certain else low * (1 - margin)) * 1e-6,
+            high_ms=(middle if certain else high * (1 + margin)) * 1e-6,
             bound_by=bound_by(scenario, speeds),
             comm_fraction=measured.comm_fraction,
             parts=measured.parts,
