@@ -44,8 +44,8 @@ def main() -> None:
         answer = graph.answer(Question(bandwidth_bps=1e11))
         answered = time.process_time()
     print(
-        f"{events:,} events of {options.ranks} ranks: reading {read - begun:.1f} s, graph {built - read:.1f} s, answer "
-        f"{answered - built:.1f} s of CPU, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB; "
+        f"{events:,} events of {options.ranks} ranks: reading {read - begun:.1f} s, graph {built - read:.1f} s, "
+        f"answer {answered - built:.1f} s of CPU, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB; "
         f"{answer.low_ms:.1f} to {answer.high_ms:.1f} ms"
     )
 
