@@ -208,7 +208,7 @@ class Job:
         order = range(self.graph.step_count)
         results = Scenario(
             self.graph, [r.steps for r in self.graph.ranks], self.recorded.collectives, self.recorded.transfer_ns
-        ).run(Speeds(), order)
+        ).run(Speeds(), order, begins_ns=self.graph.begins_ns)
         lengths = []
         for result in results:
             starts = [*result.begins, result.end]

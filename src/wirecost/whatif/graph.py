@@ -107,6 +107,7 @@ class Graph:
     recorded_ns: list[float]
     unmatched: int
     step_count: int
+    begins_ns: list[float] = field(default_factory=list)  # when each rank's host begins, from the first one
     diagnostics: DiagnosticCounts = field(default_factory=DiagnosticCounts)
 
 
@@ -131,7 +132,13 @@ def build(records: Sequence[RankRecord]) -> Graph:
     for number, record in enumerate(records):
         calls = {int(record.call_rows[row]): join for (rank, row), join in joins.items() if rank == number}
         ranks.append(_rank(record, number, launches[number], waits[number], calls, boundaries[number]))
-    return Graph(ranks, collectives, clocks.offsets, _recorded(ranks), unmatched, count, diagnostics)
+    begins = [
+        int(clocks.corrected(n, b[:1] + r.trace.base_ns)[0])
+        for n, (r, b) in enumerate(zip(records, boundaries, strict=True))
+    ]
+    comparable = len(set(clocks.comparable)) == 1
+    begins_ns = [float(b - min(begins)) if comparable else 0.0 for b in begins]
+    return Graph(ranks, collectives, clocks.offsets, _recorded(ranks), unmatched, count, begins_ns, diagnostics)
 
 
 def step_boundaries(record: RankRecord) -> Int64:

@@ -53,6 +53,7 @@ class Scenario:
         order: Sequence[int],
         keep: Sequence[int] = (),
         transfers: Sequence[float] | None = None,
+        begins_ns: Sequence[float] = (),
     ) -> list[RankTimes]:
         """Replays the steps with these numbers, one after the other."""
         speeds = replace(speeds, queue=self.queue, shared=self.shared)
@@ -63,6 +64,7 @@ class Scenario:
             self.members,
             speeds,
             keep=keep,
+            begins_ns=begins_ns,
         )
 
 

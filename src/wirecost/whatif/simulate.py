@@ -93,6 +93,7 @@ def replay(
     speeds: Speeds,
     *,
     keep: Sequence[int] = (),
+    begins_ns: Sequence[float] = (),
 ) -> list[RankTimes]:
     """Returns the times of every rank.
 
@@ -102,6 +103,7 @@ def replay(
         transfers: transfer time of each join in ns.
         members: number of ranks that take part in each join.
         keep: numbers of the cycles whose nodes' times are kept.
+        begins_ns: when each rank's host begins, by default all at 0.
 
     Raises:
         ReplayError: if ranks wait for each other in a circle.
@@ -109,7 +111,12 @@ def replay(
     joins = _Joins(speeds, transfers, members, len(ranks))
     results = [RankTimes() for _ in ranks]
     active = [
-        _process(_Rank(number, streams[number], speeds, joins), steps, results[number], frozenset(keep))
+        _process(
+            _Rank(number, streams[number], speeds, joins, begins_ns[number] if begins_ns else 0.0),
+            steps,
+            results[number],
+            frozenset(keep),
+        )
         for number, steps in enumerate(ranks)
     ]
     running = dict(enumerate(active))
@@ -133,7 +140,7 @@ def replay(
 class _Rank:
     """One rank's state while its nodes are replayed in order."""
 
-    def __init__(self, number: int, streams: int, speeds: Speeds, joins: _Joins) -> None:
+    def __init__(self, number: int, streams: int, speeds: Speeds, joins: _Joins, begin: float) -> None:
         self.number, self.speeds, self.joins = number, speeds, joins
         self.limit = speeds.queue or QUEUE_COMMANDS
         self.stream_end = [0.0] * streams
@@ -141,7 +148,7 @@ class _Rank:
         self.launched = [0] * streams
         self.pending: dict[int, tuple[int, int, tuple[int, int]]] = {}
         self.ends: list[list[float]] = []
-        self.host_time = 0.0
+        self.host_time = begin
 
     def enter(self, step: Step, cycle: int) -> None:
         """Begins a step."""
