@@ -28,6 +28,9 @@ _FAR_BEYOND = 4.0
 interval."""
 _BEYOND_SHARE = 0.15
 """Half width of that interval, as a share of the time."""
+_SOCKET_GATHERS = 1.5
+"""How many times as long as in a benchmark all-gathers and reduce-scatters over TCP with a cap took in sharded
+jobs at most (median of a job 1.0 to 1.45, docs/validation/whatif.md). All-reduces took 0.99 to 1.1."""
 _SOCKET_SHARES = (0.42, 0.85)
 """Shares of a benchmark's rate that TCP sockets without a cap reached inside training jobs: they need the
 processor, which the job needs too (docs/how-to/whatif.md, measured jobs)."""
@@ -98,6 +101,9 @@ class ClusterNetwork(NetworkModel):
         largest = self._largest(op, collective.size)
         if largest is not None and size > _FAR_BEYOND * largest:
             low, high = value * (1 - _BEYOND_SHARE), value * (1 + _BEYOND_SHARE)
+        if self.sockets and not self.uncapped and op in ("all_gather", "reduce_scatter"):
+            low, high = min(low, value), max(high, value * _SOCKET_GATHERS)
+            value = float(np.sqrt(low * high))
         if self.uncapped:
             low, high = value / _SOCKET_SHARES[1], value / _SOCKET_SHARES[0]
             value = float(np.sqrt(low * high))
