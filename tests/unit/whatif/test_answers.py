@@ -54,6 +54,7 @@ def test_a_stated_network_bounds_the_iteration_by_its_transfers(tmp_path: Path) 
     # 4 all-reduces of 4 MiB over 2 ranks at 1 GB/s: each rank sends 4 MiB, 4.194 ms.
     job = job_of(tmp_path, Recorded(kernel_us=1000))
     answer = job.answer(Question(bandwidth_bps=8e9))
+    assert answer.iteration_ms is not None
     assert answer.iteration_ms == pytest.approx(4 * 4.194 + 1.1, abs=0.05)
     assert answer.bound_by == "network"
     assert answer.comm_fraction == pytest.approx(1 - 4.1 / answer.iteration_ms, abs=0.02)
