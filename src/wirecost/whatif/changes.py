@@ -30,9 +30,10 @@ def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
             low.append(0.0)
             high.append(recorded)
             continue
-        middle.append(transfer.seconds * 1e9)
+        # What other ranks made this one wait for may stay or go, where their traces are missing.
+        middle.append(transfer.seconds * 1e9 + collective.waited_ns / 2)
         low.append(transfer.low * 1e9)
-        high.append(transfer.high * 1e9)
+        high.append(transfer.high * 1e9 + collective.waited_ns)
     diagnostics = [*scenario.diagnostics, *network.diagnostics]
     if unknown:
         diagnostics.append(
@@ -56,11 +57,14 @@ def scaled_communication(scenario: Scenario, factor: float) -> Scenario:
     """
     if factor <= 0:
         raise WirecostError("--scale-communication: the factor must be positive; 2 makes transfers twice as fast")
+    waited = [min(c.waited_ns, t) for c, t in zip(scenario.collectives, scenario.transfer_ns, strict=True)]
     return replace(
         scenario,
-        transfer_ns=[t / factor for t in scenario.transfer_ns],
+        transfer_ns=[
+            (t - w) / factor + w * (1 + 1 / factor) / 2 for t, w in zip(scenario.transfer_ns, waited, strict=True)
+        ],
         low_ns=[t / factor for t in scenario.low_ns],
-        high_ns=[t / factor for t in scenario.high_ns],
+        high_ns=[(t - w) / factor + w for t, w in zip(scenario.high_ns, waited, strict=True)],
     )
 
 

@@ -55,6 +55,7 @@ class Collective:
     known: bool
     position: tuple[int, int] = (0, 0)
     spans: str = ""
+    waited_ns: int = 0  # where `known` is False: what of `transfer_ns` may be waiting for other ranks
 
 
 @dataclass
@@ -126,6 +127,7 @@ def build(records: Sequence[RankRecord]) -> Graph:
     for exchange in match_messages(traces, clocks, diagnostics) if len(traces) > 1 else []:
         _join_exchange(records, clocks, exchange.calls, joins, collectives)
     unmatched = sum(len(t.calls) for t in traces) - len(joins)
+    _join_alone(records, joins, collectives)
     launches = [launched(r.recorded, b) for r, b in zip(records, boundaries, strict=True)]
     waits = stream_waits([(r.recorded, w) for r, w in zip(records, launches, strict=True)])
     ranks = []
@@ -200,6 +202,31 @@ def _join_exchange(records, clocks: Clocks, calls, joins, collectives) -> None:
     )  # fmt: skip
     for n, call in calls:
         joins[n, int(call)] = join
+
+
+def _join_alone(records, joins, collectives) -> None:
+    """Adds communication that no other rank shows: its time is transfer and waiting, which can't be told apart.
+    The shortest of its size is an upper bound of the transfer."""
+    for number, record in enumerate(records):
+        calls = record.trace.calls
+        length = calls.end_ns - calls.start_ns
+        shortest: dict[tuple[int, int], int] = {}
+        for row in range(len(calls)):
+            key = (int(calls.op[row]), int(calls.bytes[row]))
+            shortest[key] = min(shortest.get(key, int(length[row])), int(length[row]))
+        for row in range(len(calls)):
+            if (number, row) in joins:
+                continue
+            joins[number, row] = len(collectives)
+            total, size = int(calls.bytes[row]), int(calls.group_size[row])
+            waited = int(length[row]) - shortest[int(calls.op[row]), int(calls.bytes[row])]
+            collectives.append(
+                Collective(
+                    calls.ops[calls.op[row]], calls.groups[calls.group[row]],
+                    size if size > 0 else record.trace.world_size or 2, total if total >= 0 else None, 1,
+                    int(length[row]), False, waited_ns=waited,
+                )
+            )  # fmt: skip
 
 
 def _rank(
