@@ -24,9 +24,11 @@ if TYPE_CHECKING:
         sweep,
         validate,
     )
+    from wirecost.api.stragglers import StragglersView, stragglers
     from wirecost.api.studies import StudyResults, read_study, run_study
     from wirecost.api.traces import Traces, read_traces
     from wirecost.api.view import ResultView
+    from wirecost.api.whatif import WhatIfView, what_if
     from wirecost.breakdown import Breakdown
     from wirecost.errors import WirecostError
     from wirecost.live.profiler import trace_handler
@@ -46,6 +48,7 @@ __all__ = [
     "Plan",
     "PredictionView",
     "ResultView",
+    "StragglersView",
     "Study",
     "StudyResults",
     "SweepView",
@@ -53,6 +56,7 @@ __all__ = [
     "TransportView",
     "ValidationView",
     "Watch",
+    "WhatIfView",
     "WirecostError",
     "Workload",
     "__version__",
@@ -65,10 +69,12 @@ __all__ = [
     "read_study",
     "read_traces",
     "run_study",
+    "stragglers",
     "sweep",
     "trace_handler",
     "validate",
     "watch",
+    "what_if",
 ]
 
 _MODULES = {
@@ -78,9 +84,11 @@ _MODULES = {
     "wirecost.api.predictions": (
         "NeedView", "PredictionView", "SweepView", "ValidationView", "need", "predict", "sweep", "validate",
     ),
+    "wirecost.api.stragglers": ("StragglersView", "stragglers"),
     "wirecost.api.studies": ("StudyResults", "read_study", "run_study"),
     "wirecost.api.traces": ("Traces", "read_traces"),
     "wirecost.api.view": ("ResultView",),
+    "wirecost.api.whatif": ("WhatIfView", "what_if"),
     "wirecost.breakdown": ("Breakdown",),
     "wirecost.errors": ("WirecostError",),
     "wirecost.live.profiler": ("trace_handler",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from support import nccl_tests, tracefiles
+from support import ddp_traces, nccl_tests, tracefiles
 from support.doc_examples import ROOT
 from support.results import STUDY, invented_store
 from wirecost.trace.example import write_example
@@ -81,6 +81,7 @@ def _logs(folder: Path) -> None:
 _INPUTS: dict[str, Callable[[Path], object]] = {
     "tests/": lambda folder: (folder / "tests").symlink_to(ROOT / "tests"),
     "traces/": _traces("traces"),
+    "ddp-traces/": lambda folder: ddp_traces.write_job(folder / "ddp-traces", ddp_traces.Job(extra_us={1: 200.0})),
     "trace job": lambda folder: write_example(folder / "job"),
     'read_traces("job")': lambda folder: write_example(folder / "job"),
     "before": _traces("before", late=1),

@@ -19,6 +19,7 @@ class Area(StrEnum):
     BENCHMARK_TABLES = "benchmark_tables"
     PREDICTION = "prediction"
     CALIBRATION = "calibration"
+    WHATIF = "whatif"
     COUNTERS = "counters"
     GPU = "gpu"
     NIC = "nic"

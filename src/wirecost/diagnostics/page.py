@@ -15,6 +15,7 @@ _TITLES = {
     Area.BENCHMARK_TABLES: "Benchmark tables",
     Area.PREDICTION: "Predictions",
     Area.CALIBRATION: "Calibration",
+    Area.WHATIF: "What-if questions",
     Area.COUNTERS: "Network counters",
     Area.GPU: "Machine: GPUs",
     Area.NIC: "Machine: network interfaces",

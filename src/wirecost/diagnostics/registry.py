@@ -16,6 +16,7 @@ from wirecost.diagnostics.kinds import (
     prediction,
     results,
     traces,
+    whatif,
 )
 from wirecost.diagnostics.record import Diagnostic, Severity
 
@@ -45,6 +46,7 @@ KINDS = _by_code(
     counters.KINDS,
     machine.KINDS,
     machine_settings.KINDS,
+    whatif.KINDS,
 )
 """Every registered kind by its code."""
 

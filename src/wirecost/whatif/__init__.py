@@ -1,0 +1,1 @@
+"""What-if questions about a job, answered from its profiler traces: replay, change, replay again."""

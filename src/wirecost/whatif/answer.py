@@ -1,0 +1,435 @@
+"""Answers what-if questions: the recording is replayed, changed, and replayed again.
+
+A number is given only where it is known: where the answer hangs on the host's speed without the profiler, or on
+transfers that aren't known well, it is an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from wirecost.breakdown import Parts
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.errors import WirecostError
+from wirecost.whatif import changes
+from wirecost.whatif.buckets import with_buckets
+from wirecost.whatif.graph import Graph, build
+from wirecost.whatif.host_speed import HostSpeed, fit_host
+from wirecost.whatif.measure import bound_by, iteration_ns, measure
+from wirecost.whatif.network import NetworkModel, fitted_network, named_network, stated_network
+from wirecost.whatif.reading import RankRecord, read_ranks
+from wirecost.whatif.scenario import Scenario, as_recorded
+from wirecost.whatif.simulate import ReplayError, Speeds
+
+TOLERANCE = 0.03
+"""Largest error of the replay at which a single number is given."""
+_WIDE = 0.02
+"""An interval that is no wider than this share of its middle is given as a number."""
+
+
+_MOST_STRAGGLERS = 64
+"""Ranks whose cost is replayed one by one."""
+_OTHERS = (
+    "scale_communication", "bucket_mib", "overlap", "reshard_after_forward", "without_straggler", "like_rank",
+    "faster_host",
+)  # fmt: skip
+"""The changes of a question but for the network."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is changed. Values that are left out stay as recorded.
+
+    Attributes:
+        network: a calibrated network, a cluster preset, a cluster's YAML file or a benchmark's JSON file.
+        bandwidth_bps, latency_s: a stated network instead.
+        scale_communication: transfers are so many times as fast.
+        bucket_mib: cap of DistributedDataParallel's buckets.
+        overlap, reshard_after_forward: True or False.
+        without_straggler: no rank has more to do than the fastest.
+        like_rank: every rank has the load of this rank.
+        faster_host: the host is so many times as fast.
+    """
+
+    network: str | None = None
+    bandwidth_bps: float | None = None
+    latency_s: float = 0.0
+    scale_communication: float | None = None
+    bucket_mib: float | None = None
+    overlap: bool | None = None
+    reshard_after_forward: bool | None = None
+    without_straggler: bool = False
+    like_rank: int | None = None
+    faster_host: float | None = None
+
+    def each(self) -> list[Question]:
+        """Returns this question and, if it holds several changes, each of them alone."""
+        single: list[Question] = []
+        if self.network is not None or self.bandwidth_bps is not None:
+            single.append(
+                Question(network=self.network, bandwidth_bps=self.bandwidth_bps, latency_s=self.latency_s)
+            )
+        nothing = Question()
+        for name in _OTHERS:
+            value = getattr(self, name)
+            if value != getattr(nothing, name):
+                single.append(replace(nothing, **{name: value}))
+        return [self, *single] if len(single) > 1 else [self]
+
+    @property
+    def text(self) -> str:
+        """The question in words."""
+        words = []
+        if self.network is not None:
+            words.append(f"network {self.network}")
+        if self.bandwidth_bps is not None:
+            words.append(stated_network(self.bandwidth_bps, self.latency_s).name)
+            if self.latency_s:
+                words[-1] += f" and {self.latency_s * 1e6:g} us"
+        if self.scale_communication is not None:
+            words.append(f"communication {self.scale_communication:g} times as fast")
+        if self.bucket_mib is not None:
+            words.append(f"buckets of {self.bucket_mib:g} MiB")
+        if self.overlap is not None:
+            words.append(f"overlap {'on' if self.overlap else 'off'}")
+        if self.reshard_after_forward is not None:
+            words.append(f"reshard after forward {'on' if self.reshard_after_forward else 'off'}")
+        if self.without_straggler:
+            words.append("no straggler")
+        if self.like_rank is not None:
+            words.append(f"every rank like rank {self.like_rank}")
+        if self.faster_host is not None:
+            words.append(f"host {self.faster_host:g} times as fast")
+        return ", ".join(words) or "as recorded"
+
+
+@dataclass
+class Answer:
+    """The answer to one question. `iteration_ms` is None where only `low_ms` to `high_ms` is known."""
+
+    question: str
+    iteration_ms: float | None
+    low_ms: float
+    high_ms: float
+    bound_by: str
+    comm_fraction: float | None
+    parts: list[Parts] = field(default_factory=list)
+    why_interval: str | None = None
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+@dataclass
+class Replay:
+    """How the replay of the recording compares with it.
+
+    `iteration_ms` is the replayed iteration, without the profiler where the step time tells its cost; `error` the
+    replay against the recording, as a share.
+    """
+
+    iteration_ms: float
+    recorded_ms: float
+    error: float
+    bound_by: str
+    comm_fraction: float | None
+    parts: list[Parts]
+
+
+@dataclass
+class Counts:
+    """What the graph rests on: waits between streams that were inferred, dropped and moved, device work without a
+    recorded launch, communication that matches no other rank's, and host time that was cut as waiting."""
+
+    inferred_waits: int
+    refuted_waits: int
+    moved_waits: int
+    unlaunched: int
+    unmatched: int
+    unexplained_ms: float
+    host_waiting_ms: float
+
+
+@dataclass
+class WhatIf:
+    """Everything that was answered about a job."""
+
+    replay: Replay
+    answers: list[Answer]
+    counts: Counts
+    ranks: list[int]
+    world: int
+    steps: int
+    host: HostSpeed
+    diagnostics: list[Diagnostic]
+    job: Job
+    straggler_ms: dict[int, float] = field(
+        default_factory=dict
+    )  # by rank: what its being slower costs an iteration
+
+
+class Job:
+    """A job's traces, ready for questions."""
+
+    def __init__(
+        self, records: Sequence[RankRecord], *, step_time_ns: float | None = None, calibration: Path | None = None
+    ) -> None:
+        self.records = list(records)
+        self.graph: Graph = build(self.records)
+        self.calibration = calibration
+        self.recorded = as_recorded(self.graph)
+        self.world = max([r.trace.world_size or 0 for r in self.records] + [len(self.records)])
+        self.diagnostics: list[Diagnostic] = self._diagnostics()
+        self.step_time_ns = step_time_ns
+        self.host = fit_host(self.recorded, step_time_ns)
+        if self.host.contradicts and step_time_ns is not None:
+            self.diagnostics.append(
+                diagnostic(
+                    "step_time_contradicts",
+                    f"a step of {step_time_ns * 1e-6:.1f} ms can't be reached by any speed of the host: what "
+                    "bounds the iteration is scaled to it",
+                )
+            )
+        self.asked: list[Question] = []
+        self._error: float | None = None
+
+    @property
+    def error(self) -> float:
+        """The replay's error against the recording, as a share."""
+        if self._error is None:
+            recorded = float(np.mean(self.graph.recorded_ns)) if self.graph.recorded_ns else 0.0
+            self._error = self._replayed_ns() / recorded - 1 if recorded else 0.0
+        return self._error
+
+    def _replayed_ns(self) -> float:
+        """Returns the replay of the recording, measured as the recording is."""
+        order = range(self.graph.step_count)
+        results = Scenario(
+            self.graph, [r.steps for r in self.graph.ranks], self.recorded.collectives, self.recorded.transfer_ns
+        ).run(Speeds(), order, begins_ns=self.graph.begins_ns)
+        lengths = []
+        for result in results:
+            starts = [*result.begins, result.end]
+            lengths.append(np.diff(starts)[1:] if len(starts) > 2 else np.diff(starts))
+        count = min(len(part) for part in lengths)
+        return float(np.mean([part[:count] for part in lengths]))
+
+    def _diagnostics(self) -> list[Diagnostic]:
+        found: list[Diagnostic] = []
+        ranks = len(self.records)
+        if ranks < self.world:
+            found.append(
+                diagnostic(
+                    "ranks_missing",
+                    f"{ranks} of {self.world} ranks are there: what others make these wait for stays as recorded",
+                )
+            )
+        if self.graph.step_count < 3:
+            found.append(
+                diagnostic(
+                    "few_steps",
+                    f"{self.graph.step_count} steps are recorded: the first one after the profiler starts isn't a "
+                    "steady one, and edges are checked against few others",
+                )
+            )
+        if any(i.window.cut for r in self.records for i in r.trace.iterations):
+            found.append(
+                diagnostic("whatif_cut", "a recorded step is cut off: its end is missing from the replay")
+            )
+        return found
+
+    def replay(self) -> Replay:
+        """Returns how the recording replays."""
+        speeds = self.speeds(None)
+        measured = measure(self.recorded, speeds)
+        recorded = float(np.mean(self.graph.recorded_ns)) if self.graph.recorded_ns else measured.iteration_ns
+        length = measured.iteration_ns
+        if self.step_time_ns is None:
+            length = self._replayed_ns()
+        return Replay(
+            iteration_ms=length * 1e-6,
+            recorded_ms=recorded * 1e-6,
+            error=self.error,
+            bound_by=bound_by(self.recorded, speeds),
+            comm_fraction=measured.comm_fraction,
+            parts=measured.parts,
+        )
+
+    def speeds(self, question: Question | None) -> Speeds:
+        """Returns the middle of the speeds with which a question's job is replayed; None: the recorded job."""
+        host = (self.host.low + self.host.high) / 2
+        if question is None:
+            return self.host.speeds(host if self.step_time_ns is not None else 1.0, same_network=True)
+        same = question.network is None and question.bandwidth_bps is None
+        return self.host.speeds(host / (question.faster_host or 1.0), same_network=same)
+
+    def counts(self) -> Counts:
+        """Returns what the graph rests on."""
+        ranks = self.graph.ranks
+        return Counts(
+            inferred_waits=sum(r.waits.inferred for r in ranks),
+            refuted_waits=sum(r.waits.refuted for r in ranks),
+            moved_waits=sum(r.waits.moved for r in ranks),
+            unlaunched=sum(r.unlaunched for r in ranks),
+            unmatched=self.graph.unmatched,
+            unexplained_ms=sum(r.unexplained_ns for r in ranks) * 1e-6,
+            host_waiting_ms=sum(r.host.waited_ns for r in ranks) * 1e-6,
+        )
+
+    def network(self, question: Question) -> NetworkModel | None:
+        """Returns the network that a question names; None where it stays as recorded."""
+        if question.network is not None:
+            return named_network(question.network, self.calibration, self.world)
+        if question.bandwidth_bps is not None:
+            return stated_network(question.bandwidth_bps, question.latency_s)
+        return None
+
+    def scenario(self, question: Question) -> Scenario:
+        """Returns the job as a question changes it.
+
+        Raises:
+            WirecostError: if the traces don't allow the change.
+        """
+        network = self.network(question)
+        scenario = self.recorded
+        speeds = self.speeds(question)
+        steps: list[Callable[[Scenario], Scenario]] = []
+        if question.without_straggler or question.like_rank is not None:
+            steps.append(lambda s: changes.like_rank(s, self._rank_number(question.like_rank), speeds))
+        if question.reshard_after_forward is not None:
+            steps.append(changes.with_resharding if question.reshard_after_forward else changes.without_resharding)
+        if question.bucket_mib is not None:
+            cap = question.bucket_mib
+            model = network or fitted_network(self.graph.collectives)
+            steps.append(lambda s: with_buckets(s, cap, model))
+        if question.overlap is not None:
+            steps.append(changes.with_full_overlap if question.overlap else changes.without_overlap)
+        if network is not None:
+            steps.append(lambda s: changes.with_network(s, network))
+        if question.scale_communication is not None:
+            factor = question.scale_communication
+            steps.append(lambda s: changes.scaled_communication(s, factor))
+        for change in steps:
+            scenario = change(scenario)
+        return scenario
+
+    def _rank_number(self, rank: int | None) -> int | None:
+        if rank is None:
+            return None
+        ranks = [r.rank for r in self.graph.ranks]
+        if rank not in ranks:
+            raise WirecostError(f"--like-rank {rank}: the traces hold ranks {', '.join(map(str, ranks))}")
+        return ranks.index(rank)
+
+    def straggler_ms(self) -> dict[int, float]:
+        """Returns what each rank costs: the iteration less that in which it is as fast as the fastest, by rank."""
+        speeds = self.speeds(None)
+        recorded = iteration_ns(self.recorded, speeds)
+        costs = {}
+        for number, rank in enumerate(self.graph.ranks[:_MOST_STRAGGLERS]):
+            changed = changes.like_rank(self.recorded, None, speeds, only=[number])
+            costs[rank.rank] = (recorded - iteration_ns(changed, speeds)) * 1e-6
+        return dict(sorted(costs.items(), key=lambda item: -item[1]))
+
+    def answer(self, question: Question) -> Answer:
+        """Returns the answer to a question.
+
+        Two things may be uncertain, the host's speed and the transfers. Each is put to both of its ends; their
+        effects on the iteration are taken as independent of each other.
+        """
+        scenario = self.scenario(question)
+        if question.faster_host is not None and question.faster_host <= 0:
+            raise WirecostError("--faster-host: the factor must be positive; 2 makes the host twice as fast")
+        speeds = self.speeds(question)
+        measured = measure(scenario, speeds)
+        middle = measured.iteration_ns
+        faster = 1.0 / (question.faster_host or 1.0)
+        host, transfers = [middle, middle], [middle, middle]
+        if self.host.low < self.host.high:
+            host = [
+                iteration_ns(scenario, replace(speeds, host=end * faster))
+                for end in (self.host.low, self.host.high)
+            ]
+        if not scenario.certain:
+            transfers = [iteration_ns(scenario, speeds, ends) for ends in (scenario.low_ns, scenario.high_ns)]
+        low, high = _together(middle, (host, transfers))
+        high += scenario.extra_ns
+        why = self._why(scenario, middle, host, transfers)
+        margin = max(TOLERANCE, 2 * abs(self.error))
+        certain = why is None
+        return Answer(
+            question=question.text,
+            iteration_ms=middle * 1e-6 if certain else None,
+            low_ms=(middle if certain else low * (1 - margin)) * 1e-6,
+            high_ms=(middle if certain else high * (1 + margin)) * 1e-6,
+            bound_by=bound_by(scenario, speeds),
+            comm_fraction=measured.comm_fraction,
+            parts=measured.parts,
+            why_interval=why,
+            diagnostics=scenario.diagnostics,
+        )
+
+    def _why(self, scenario: Scenario, middle: float, host: list[float], transfers: list[float]) -> str | None:
+        """Returns why only an interval is known; None where a number is."""
+        if abs(self.error) > TOLERANCE:
+            return (
+                f"the replay of the recording is {100 * self.error:+.1f} % off, more than the "
+                f"{100 * TOLERANCE:g} % at which a number is given"
+            )
+        if scenario.bound_only:
+            return scenario.bound_only
+        if max(transfers) - min(transfers) > _WIDE * middle:
+            return "transfer times on this network aren't known better"
+        if max(host) - min(host) > _WIDE * middle:
+            told = "" if self.step_time_ns else "; --step-time, the job's own step time, tells"
+            return f"it hangs on how fast the host is without the profiler{told}"
+        return None
+
+
+def _together(middle: float, effects: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Returns the interval of independent effects, each given by the lengths at its two ends: squares of
+    logarithms are added."""
+    down = sum(np.log(min(*ends, middle) / middle) ** 2 for ends in effects)
+    up = sum(np.log(max(*ends, middle) / middle) ** 2 for ends in effects)
+    return float(middle * np.exp(-np.sqrt(down))), float(middle * np.exp(np.sqrt(up)))
+
+
+def what_if(
+    paths: Sequence[str | Path],
+    questions: Sequence[Question],
+    *,
+    step_time_ns: float | None = None,
+    calibration: Path | None = None,
+    ranks: Sequence[str] = (),
+) -> WhatIf:
+    """Reads traces and answers questions about the job.
+
+    Raises:
+        WirecostError: if the traces can't be replayed, or don't allow a change that is asked for.
+    """
+    job = Job(read_ranks(paths, ranks=ranks), step_time_ns=step_time_ns, calibration=calibration)
+    return answers(job, questions)
+
+
+def answers(job: Job, questions: Sequence[Question]) -> WhatIf:
+    """Returns the replay and the answers to questions about a job."""
+    replay = job.replay()
+    job.asked = list(questions)
+    given = [job.answer(question) for question in questions]
+    return WhatIf(
+        replay=replay,
+        answers=given,
+        counts=job.counts(),
+        ranks=[r.rank for r in job.graph.ranks],
+        world=job.world,
+        steps=job.graph.step_count,
+        host=job.host,
+        diagnostics=job.diagnostics,
+        job=job,
+        straggler_ms=job.straggler_ms() if any(q.without_straggler for q in questions) else {},
+    )
+
+
+__all__ = ["Answer", "Job", "Question", "Replay", "ReplayError", "WhatIf", "answers", "what_if"]

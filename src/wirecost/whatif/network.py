@@ -1,0 +1,311 @@
+"""Transfer times of a job's collectives on another network: calibrated, of a preset, stated, or fitted in the
+job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wirecost.costmodel.collectives import all_reduce_s, all_to_all_s, gather_s, group, send_s
+from wirecost.costmodel.inputs import Machine
+from wirecost.costmodel.machine import machine_of
+from wirecost.diagnostics import Diagnostic, diagnostic
+from wirecost.errors import SpecError, one_of
+from wirecost.spec import Cluster, Precision, load_spec
+from wirecost.spec.loading import stack_named
+from wirecost.spec.presets import names
+from wirecost.trace.operations import bus_factor
+from wirecost.units import BitsPerSecond, format_rate_bps, format_size_bytes
+from wirecost.whatif.graph import Collective
+
+_FAR_BEYOND = 4.0
+"""A benchmark's line is taken to hold up to this many times its largest size. Beyond it, the time is an
+interval."""
+_BEYOND_SHARE = 0.15
+"""Half width of that interval, as a share of the time."""
+_SOCKET_GATHERS = 1.5
+"""How many times as long as in a benchmark all-gathers and reduce-scatters over TCP with a cap took in sharded
+jobs at most (median of a job 1.0 to 1.45, docs/validation/whatif.md). All-reduces took 0.99 to 1.1."""
+_SOCKET_SHARES = (0.42, 0.85)
+"""Shares of a benchmark's rate that TCP sockets without a cap reached inside training jobs: they need the
+processor, which the job needs too (docs/how-to/whatif.md, measured jobs)."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Seconds of one collective: the estimate, and between which bounds it lies."""
+
+    seconds: float
+    low: float
+    high: float
+
+
+@dataclass
+class NetworkModel:
+    """A network that answers how long collectives take. `basis` says what the times rest on."""
+
+    name: str
+    basis: str
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    sockets: bool = False  # its kernels hold few thread blocks, so that those beside them run as fast as alone
+
+    def transfer(self, collective: Collective) -> Transfer | None:
+        """Returns the transfer time of a collective; None where its size isn't known."""
+        raise NotImplementedError
+
+
+@dataclass
+class ClusterNetwork(NetworkModel):
+    """A cluster's links, with the benchmarks that were calibrated on it."""
+
+    cluster: Cluster | None = None
+    machine: Machine | None = None
+    world: int = 1
+    uncapped: bool = False
+    _memory: dict[tuple[str, int, int, int], Transfer] = field(default_factory=dict)
+
+    def transfer(self, collective: Collective) -> Transfer | None:
+        if collective.op == "barrier":
+            return Transfer(0.0, 0.0, 0.0)
+        if collective.bytes is None:
+            return None
+        stride = _stride(collective.spans)
+        key = (collective.op, collective.bytes, collective.size, stride)
+        if key not in self._memory:
+            self._memory[key] = self._computed(collective, stride)
+        return self._memory[key]
+
+    def _computed(self, collective: Collective, stride: int) -> Transfer:
+        assert self.machine is not None and self.cluster is not None and collective.bytes is not None
+        size = float(collective.bytes)
+        world = float(max(self.world, collective.size * stride))
+        members = group(float(collective.size), float(stride), world, self.machine)
+        op = collective.op
+        if op == "all_reduce":
+            seconds = all_reduce_s(size, members, self.machine)
+        elif op in ("all_gather", "reduce_scatter"):
+            seconds = gather_s(size, members, self.machine, op)
+        elif op == "all_to_all":
+            seconds = all_to_all_s(size, members, self.machine)
+        elif op in ("send", "recv", "send_recv"):
+            seconds = send_s(size, float(self.cluster.gpus_per_node <= stride), self.machine)
+        else:
+            seconds = gather_s(size, members, self.machine)
+        value = float(seconds)
+        low = high = value
+        largest = self._largest(op, collective.size)
+        if largest is not None and size > _FAR_BEYOND * largest:
+            low, high = value * (1 - _BEYOND_SHARE), value * (1 + _BEYOND_SHARE)
+        if self.sockets and not self.uncapped and op in ("all_gather", "reduce_scatter"):
+            low, high = min(low, value), max(high, value * _SOCKET_GATHERS)
+            value = float(np.sqrt(low * high))
+        if self.uncapped:
+            low, high = value / _SOCKET_SHARES[1], value / _SOCKET_SHARES[0]
+            value = float(np.sqrt(low * high))
+        return Transfer(value, low, high)
+
+    def _largest(self, op: str, size: int) -> float | None:
+        if self.machine is None:
+            return None
+        sizes = [c.largest_bytes for c in self.machine.curves if c.collective == op and c.ranks == size]
+        return float(max(sizes)) if sizes else None
+
+
+@dataclass
+class StatedNetwork(NetworkModel):
+    """A bandwidth and a latency: time = latency + bytes on the wire of one rank / bandwidth."""
+
+    rate_Bps: float = 0.0
+    latency_s: float = 0.0
+
+    def transfer(self, collective: Collective) -> Transfer | None:
+        if collective.op == "barrier":
+            return Transfer(self.latency_s, self.latency_s, self.latency_s)
+        if collective.bytes is None:
+            return None
+        factor = bus_factor(collective.op, collective.size)
+        seconds = self.latency_s + (1.0 if factor is None else factor) * collective.bytes / self.rate_Bps
+        return Transfer(seconds, seconds, seconds)
+
+
+@dataclass
+class FittedNetwork(NetworkModel):
+    """The network that the job ran on: a latency and a rate for each operation, fitted to its own transfers."""
+
+    lines: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def transfer(self, collective: Collective) -> Transfer | None:
+        if collective.bytes is None:
+            return None
+        line = self.lines.get(collective.op)
+        if line is None:
+            return None
+        seconds = line[0] + line[1] * collective.bytes
+        return Transfer(seconds, seconds, seconds)
+
+    def rate_Bps(self, op: str, size: int) -> float | None:
+        """Returns the bus bandwidth of an operation in bytes per second."""
+        line, factor = self.lines.get(op), bus_factor(op, size)
+        return None if line is None or not factor or line[1] <= 0 else factor / line[1]
+
+
+def _stride(members: str) -> int:
+    """Returns how far apart a group's neighbours are from its ranks as text, `[0, 8, 16]`; 1 where it isn't
+    told."""
+    try:
+        ranks = json.loads(members) if members.startswith("[") else []
+    except ValueError:
+        return 1
+    if not isinstance(ranks, list) or len(ranks) < 2 or not all(type(r) is int for r in ranks[:2]):
+        return 1
+    return max(abs(ranks[1] - ranks[0]), 1)
+
+
+def fitted_network(collectives: Sequence[Collective]) -> FittedNetwork:
+    """Returns the network fitted to a job's own transfers: time = latency + bytes x slope for each operation, by
+    medians of each size."""
+    by_op: dict[str, dict[int, list[int]]] = {}
+    for collective in collectives:
+        if collective.bytes and collective.transfer_ns > 0 and collective.known:
+            by_op.setdefault(collective.op, {}).setdefault(collective.bytes, []).append(collective.transfer_ns)
+    lines = {op: _line(sizes) for op, sizes in by_op.items()}
+    return FittedNetwork("as recorded", "transfers of the job itself", lines=lines)
+
+
+def _line(sizes: dict[int, list[int]]) -> tuple[float, float]:
+    size = np.array(sorted(sizes), dtype=float)
+    time = np.array([np.median(sizes[int(s)]) for s in size]) * 1e-9
+    if len(size) == 1 or size[-1] < 1.5 * size[0]:
+        return 0.0, float(np.sum(time) / np.sum(size))
+    # Relative errors count alike at all sizes.
+    matrix = np.stack([np.ones(len(size)), size], axis=1) / time[:, None]
+    (latency, slope), *_ = np.linalg.lstsq(matrix, np.ones(len(size)), rcond=None)
+    if latency < 0 or slope <= 0:
+        return 0.0, float(np.sum(time) / np.sum(size))
+    return float(latency), float(slope)
+
+
+def named_network(given: str, calibration: Path | None, world: int) -> NetworkModel:
+    """Returns the network that a name or a file means.
+
+    Args:
+        given: the name of a calibrated network or of a cluster preset, a cluster's YAML file, or a result of
+            `wirecost bench --format json`.
+        calibration: a calibration's folder or document, as `wirecost calibrate --out` writes it.
+        world: number of ranks of the job.
+
+    Raises:
+        SpecError: if there is none of that name.
+    """
+    path = Path(given)
+    if path.suffix in (".yaml", ".yml"):
+        cluster = load_spec("cluster", given)
+        return _cluster_network(cluster, f"cluster file {given}", world)
+    if path.suffix == ".json":
+        return _bench_network(path)
+    calibrated: dict[str, Cluster] = _clusters(calibration) if calibration is not None else {}
+    if given in calibrated:
+        return _cluster_network(calibrated[given], f"calibration {calibration}", world)
+    if given in names("cluster"):
+        return _cluster_network(load_spec("cluster", given), f"preset {given}", world)
+    known = [*calibrated, *names("cluster")]
+    raise SpecError(
+        one_of("network", given, known)
+        + ("" if calibration else "; a network of your own: --calibration DIR, a cluster's .yaml, --bandwidth")
+    )
+
+
+def _clusters(folder: Path) -> dict[str, Cluster]:
+    if folder.is_dir():
+        files = sorted(folder.glob("cluster-*.yaml"))
+        if not files:
+            raise SpecError(f"{folder}: holds no calibrated cluster; expected files cluster-NAME.yaml")
+        found = [load_spec("cluster", str(path)) for path in files]
+        return {cluster.name: cluster for cluster in found}
+    from wirecost.calibration.saved import read
+
+    return dict(read(folder).clusters)
+
+
+def _cluster_network(cluster: Cluster, basis: str, world: int) -> ClusterNetwork:
+    machine = machine_of(cluster, stack_named("generic"), Precision.BF16)
+    found = ClusterNetwork(cluster.name, basis, cluster=cluster, machine=machine, world=world)
+    if world > cluster.gpus and cluster.nodes > 1:
+        found.cluster = cluster.model_copy(update={"nodes": -(-world // cluster.gpus_per_node)})
+    emulated = bool(cluster.network_efficiency and cluster.network_efficiency.emulated)
+    found.sockets = cluster.nodes > 1 and cluster.gpus_per_node == 1 and emulated
+    found.uncapped = _uncapped_sockets(cluster)
+    if found.uncapped:
+        found.diagnostics.append(
+            diagnostic(
+                "sockets_share_processor",
+                f"network '{cluster.name}' is TCP without a cap: a benchmark's rate of "
+                f"{format_rate_bps(float(cluster.inter_node.rate))} isn't reached in a job that needs the "
+                "processor too",
+            )
+        )
+    if cluster.network_efficiency is None:
+        found.diagnostics.append(
+            diagnostic(
+                "network_not_measured",
+                f"network '{cluster.name}': transfer times come from its nominal rate, no collective was measured",
+            )
+        )
+    return found
+
+
+def _uncapped_sockets(cluster: Cluster) -> bool:
+    """Returns whether the network between hosts is emulated by this machine's processor without a rate of its
+    own."""
+    if cluster.nodes < 2 or cluster.network_efficiency is None:
+        return False
+    emulated = bool(getattr(cluster.network_efficiency, "emulated", False))
+    return emulated and "nominal rate as the benchmark" not in (cluster.inter_node.source or "")
+
+
+def _bench_network(path: Path) -> NetworkModel:
+    """Returns a network from the JSON of `wirecost bench`: the line through each collective's sizes."""
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{path}: can't be read as a benchmark's JSON: {error}") from error
+    rows = document.get("results") or document.get("rows") or document.get("measurements") if isinstance(
+        document, dict) else document  # fmt: skip
+    by_op: dict[str, dict[int, list[int]]] = {}
+    for row in rows if isinstance(rows, list) else []:
+        if not isinstance(row, dict):
+            continue
+        op, size, time = row.get("collective"), row.get("size_bytes"), row.get("median_ns") or row.get("time_ns")
+        if (
+            isinstance(op, str)
+            and isinstance(size, int)
+            and isinstance(time, int | float)
+            and size > 0
+            and time > 0
+        ):
+            by_op.setdefault(op, {}).setdefault(size, []).append(int(time))
+    if not by_op:
+        raise SpecError(f"{path}: holds no results of `wirecost bench --format json`")
+    lines = {op: _line(sizes) for op, sizes in by_op.items()}
+    largest = format_size_bytes(max(max(s) for s in by_op.values()))
+    return FittedNetwork(path.stem, f"benchmark {path} up to {largest}", lines=lines)
+
+
+def stated_network(rate_bps: float, latency_s: float) -> StatedNetwork:
+    """Returns a network of a stated bandwidth and latency.
+
+    Raises:
+        SpecError: for a bandwidth that isn't positive, or a negative latency.
+    """
+    if rate_bps <= 0:
+        raise SpecError("--bandwidth: a rate must be positive")
+    if latency_s < 0:
+        raise SpecError("--latency: a latency can't be negative")
+    return StatedNetwork(
+        format_rate_bps(BitsPerSecond(rate_bps)), "stated", rate_Bps=rate_bps / 8, latency_s=latency_s
+    )

@@ -1,0 +1,82 @@
+"""What is replayed: each rank's steps and the collectives, as recorded or as a question changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from wirecost.diagnostics import Diagnostic
+from wirecost.whatif.contention import alone, ratio_of
+from wirecost.whatif.graph import Collective, Graph, Step
+from wirecost.whatif.simulate import RankTimes, Speeds, replay
+
+
+@dataclass
+class Scenario:
+    """Steps of each rank in order (the first of the recording included), and the joins that they refer to.
+
+    `low_ns` and `high_ns` bound the transfers where `transfer_ns` isn't known well; equal to it elsewhere.
+    """
+
+    graph: Graph
+    ranks: list[list[Step]]
+    collectives: list[Collective]
+    transfer_ns: list[float]
+    low_ns: list[float] = field(default_factory=list)
+    high_ns: list[float] = field(default_factory=list)
+    shared: bool = False
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)  # of each rank: kernels beside collectives to kernels alone
+    extra_ns: float = 0.0  # what an iteration takes longer at most, which no replay shows
+    bound_only: str | None = None  # why only bounds are known, whatever the interval says
+
+    def __post_init__(self) -> None:
+        self.ratios = self.ratios or [ratio_of(rank) for rank in self.graph.ranks]
+        self.low_ns = self.low_ns or list(self.transfer_ns)
+        self.high_ns = self.high_ns or list(self.transfer_ns)
+
+    @property
+    def members(self) -> list[int]:
+        return [c.members for c in self.collectives]
+
+    @property
+    def queue(self) -> int:
+        return max(rank.queue for rank in self.graph.ranks)
+
+    @property
+    def certain(self) -> bool:
+        return self.low_ns == self.transfer_ns == self.high_ns
+
+    def run(
+        self,
+        speeds: Speeds,
+        order: Sequence[int],
+        keep: Sequence[int] = (),
+        transfers: Sequence[float] | None = None,
+        begins_ns: Sequence[float] = (),
+    ) -> list[RankTimes]:
+        """Replays the steps with these numbers, one after the other."""
+        speeds = replace(speeds, queue=self.queue, shared=self.shared)
+        return replay(
+            [[steps[number] for number in order] for steps in self.ranks],
+            [rank.streams for rank in self.graph.ranks],
+            self.transfer_ns if transfers is None else transfers,
+            self.members,
+            speeds,
+            keep=keep,
+            begins_ns=begins_ns,
+        )
+
+
+def as_recorded(graph: Graph) -> Scenario:
+    """Returns the job as it was recorded, kernels as long as they are alone (see `contention`)."""
+    transfers = [float(c.transfer_ns) for c in graph.collectives]
+    return Scenario(graph, alone(graph), list(graph.collectives), transfers)
+
+
+def copy_step(step: Step) -> Step:
+    """Returns a step whose columns can be changed."""
+    return Step(
+        list(step.kind), list(step.ref), list(step.stream), list(step.gap), list(step.delay), list(step.length),
+        list(step.join), list(step.row), dict(step.waits), step.first, step.last_host,
+    )  # fmt: skip
