@@ -18,7 +18,10 @@ ALLOWED = {
     "counters/sampler.py",  # rows carry Unix time beside the monotonic one, for those who join them with other logs
     "launch/isolate.py",  # compared with the age of files
     "launch/ranks.py",  # compared with the age of files
+    "study/allocation.py",  # Slurm gives the end of a job as Unix time; it is read once
     "study/environment.py",  # when an experiment was run
+    "study/run_record.py",  # when a run began, for people
+    "study/state.py",  # compared with the age of files
 }
 
 

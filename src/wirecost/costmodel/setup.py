@@ -90,15 +90,23 @@ def setup(
     return checked
 
 
-OTHER_SOFTWARE = ("ascend", "gaudi2", "gaudi3", "tpu", "trainium")
-"""Architectures on which neither CUDA nor ROCm runs, so that no stack which was fitted on a GPU is theirs."""
+OTHER_SOFTWARE = {
+    "ascend": "generic",
+    "gaudi": "habana",
+    "gaudi3": "generic",
+    "tpu": "generic",
+    "trainium": "generic",
+}
+"""The default stack of architectures on which neither CUDA nor ROCm runs. No stack that was fitted on a GPU is
+theirs."""
 
 
 def default_stack(plan: Plan, cluster: Cluster) -> str:
     """Returns the stack of a job that names none: megatron-core for tensor, pipeline and context parallelism and
-    fsdp-flash without, and generic on accelerators with software of their own."""
-    if cluster.accelerator.architecture in OTHER_SOFTWARE:
-        return "generic"
+    fsdp-flash without, and another one on accelerators with software of their own."""
+    architecture = cluster.accelerator.architecture
+    if architecture in OTHER_SOFTWARE:
+        return OTHER_SOFTWARE[architecture]
     return "megatron-core" if plan.model_parallel > 1 else "fsdp-flash"
 
 

@@ -12,7 +12,7 @@ def shape_of(workload: Workload) -> Shape:
     parts = count(workload)
     moe = workload.mixture_of_experts
     d = workload.head_size
-    experts_share = (workload.layers - moe.dense_layers) / workload.layers if moe else 0.0
+    experts_share = (workload.layers - workload.dense_mlp_layers) / workload.layers if moe else 0.0
     # The parameters of the layers without experts are counted as a difference to the others.
     dense_difference = parts.dense_difference
     return Shape(

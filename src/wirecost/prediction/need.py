@@ -80,8 +80,8 @@ def bandwidth(setup: Setup, limit: float, within: float = 1.001) -> Need:
 
 def with_ranges(setup: Setup, answer: Need) -> Need:
     """Returns the answer with its interval, and for a bandwidth with the answers of other stacks."""
-    if answer.value is None:
-        return answer
+    if not answer.value:
+        return answer  # nothing is needed, or nothing suffices
     solvers = {"accumulation": accumulation, "micro_batch": micro_batch}
 
     def needed(changed: Setup) -> float | None:

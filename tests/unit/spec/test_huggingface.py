@@ -159,9 +159,11 @@ def test_only_layers_with_experts_have_them(tmp_path: Path) -> None:
     assert workload.mixture_of_experts.moe_layers == 24
     parts = count(workload)
     expert = 3 * 5120 * 8192
-    assert parts.experts_of_layer == 128 * expert // 2
-    assert parts.layer == pytest.approx((129 * expert + 3 * 5120 * 16384) / 2, rel=0.02)
-    assert 0 <= parts.other - 5120 - parts.embedding < 48
+    assert parts.experts_of_layer == 128 * expert  # of a layer that has them
+    assert parts.layer == pytest.approx(129 * expert, rel=0.02)
+    dense = 3 * 5120 * 16384
+    assert parts.dense_difference == dense - 129 * expert - 128 * 5120  # the router is of layers with experts
+    assert parts.other - 5120 - parts.embedding == 24 * parts.dense_difference
 
 
 NESTED: dict[str, tuple[dict[str, Any], int]] = {

@@ -45,5 +45,5 @@ def test_the_command_line_prints_one_line(tmp_path: Path, capsys: pytest.Capture
     assert ending.value.code == 0
     first, second = printed.err.splitlines()
     assert first == "wirecost: the key 'fabrics' is deprecated: write 'networks'"
-    assert second.startswith("1 experiment, about ")
+    assert second.startswith("1 experiment, roughly ")
     assert printed.out.startswith("nano_capped_")
