@@ -34,7 +34,8 @@ def show_prediction(result: Any, largest: int | None, shares: Range, format: str
         f"  {setup.gpus} GPUs = tensor {plan.tensor_parallel} x pipeline {plan.pipeline_parallel} x context "
         f"{plan.context_parallel} x data {setup.data_parallel}; micro-batch {setup.micro_batch} x "
         f"{setup.accumulation} "
-        f"accumulated, global batch {setup.global_batch}"
+        f"accumulated, global batch {setup.global_batch}",
+        soft_wrap=True,
     )
     out.print()
     out.print(
@@ -73,11 +74,20 @@ def show_prediction(result: Any, largest: int | None, shares: Range, format: str
 
 
 def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
-    """Prints a sweep as one table."""
+    """Prints a sweep as one table, with the global batch if it differs between the rows."""
+    head = [
+        axis.replace("_", " "),
+        "global batch",
+        "iteration",
+        "90 % interval",
+        "comm fraction",
+        "tokens/s",
+        "MFU",
+    ]
     body = []
     for point in points:
         if point.prediction is None:
-            body.append([point.label, *["-"] * 6, point.refused])
+            body.append([point.label, *["-"] * (len(head) - 1), point.refused])
             continue
         p = point.prediction
         interval = p.breakdown.interval
@@ -87,25 +97,20 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
         body.append(
             [
                 point.label,
-                f"{p.setup.micro_batch} x {p.setup.accumulation} / {p.setup.global_batch}",
+                str(p.setup.global_batch),
                 seconds(total),
                 f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}",
-                percent(float(p.times.comm_fraction)),
+                percent(float(p.times.exposed_comm_s) / total),
                 f"{p.tokens_per_s:,.0f}",
                 percent(p.mfu),
                 ", ".join(codes),
             ]
         )
-    head = [
-        axis.replace("_", " "),
-        "micro x accumulated / global batch",
-        "iteration",
-        "90 % interval",
-        "comm fraction",
-        "tokens/s",
-        "MFU",
-        "diagnostics",
-    ]
+    head.append("diagnostics")
+    batches = {p.prediction.setup.global_batch for p in points if p.prediction}
+    if len(batches) == 1 or axis == "global_batch":
+        del head[1]
+        body = [[line[0], *line[2:]] for line in body]
     console(format).print(table("Predicted", head, body))
 
 
