@@ -156,8 +156,8 @@ def test_a_cluster_file_without_several_keys_names_all_of_them(tmp_path: Path) -
     path.write_text("gpu: {name: mine}\ngpus_per_node: 8\nintra_node: {name: l}\ninter_node: infiniband-ndr\n")
     result = run("predict", "llama-3-8b", "--cluster", str(path))
     assert result.returncode == 2
-    keys = "gpu.source, gpu.architecture, gpu.memory_bytes, gpu.memory_bandwidth_Bps, gpu.peak_flops, nodes"
-    assert result.stderr == f"wirecost: {path}: {keys}, intra_node.source, intra_node.rate: are missing\n"
+    keys = "gpu.memory_bytes, gpu.memory_bandwidth_Bps, gpu.peak_flops, nodes"
+    assert result.stderr == f"wirecost: {path}: {keys}, intra_node.rate: are missing\n"
 
 
 @needs_shared

@@ -160,10 +160,10 @@ def check(store: Annotated[Path | None, STORE] = None) -> None:
 def logs(
     store: Annotated[Path | None, STORE] = None,
     experiment: Annotated[
-        str | None, typer.Option("--experiment", "-e", help="A part of the experiment's name that no other has.")
+        str | None, typer.Option("--experiment", help="A part of the experiment's name that no other has.")
     ] = None,
     rank: Annotated[int | None, typer.Option(min=0, help="Show this rank's log only.")] = None,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Last lines of each log.")] = 40,
+    lines: Annotated[int, typer.Option("--lines", min=1, help="Last lines of each log.")] = 40,
 ) -> None:
     """Show what the processes of an experiment printed."""
     from wirecost.study.logs import logs_of

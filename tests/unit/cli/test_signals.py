@@ -17,6 +17,8 @@ from wirecost.cli.signals import AGAIN_S, ENDING, EndingSignal, InterruptedBySig
 
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_interrupts_and_is_remembered(number: signal.Signals) -> None:
+    # A shell that starts the tests in the background has them ignore SIGINT and SIGQUIT.
+    original = signal.signal(number, signal.default_int_handler)
     before = signal.getsignal(number)
     with ending_signals() as ending:
         with pytest.raises(KeyboardInterrupt):
@@ -28,6 +30,7 @@ def test_a_signal_interrupts_and_is_remembered(number: signal.Signals) -> None:
         assert ending.message == ("interrupted" if number is signal.SIGINT else ending.message)
         assert number is signal.SIGINT or ending.message.startswith(f"ended by {number.name}")
     assert signal.getsignal(number) is before
+    signal.signal(number, original)
 
 
 def test_a_second_signal_does_not_interrupt_the_cleaning_up_but_a_later_one_does() -> None:

@@ -76,5 +76,5 @@ def test_a_dry_run_says_how_many_how_long_and_what_cannot_run(
     out, err = capsys.readouterr()
     assert ending.value.code == 0
     assert out.count("\n") == 1
-    assert "1 experiment, about" in err
+    assert "1 experiment, roughly" in err
     assert "can't run here: mine: device cuda needs a GPU for each rank: 2" in err

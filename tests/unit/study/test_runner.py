@@ -166,7 +166,7 @@ def test_a_fault_takes_the_unfinished_experiment_away_and_nothing_else(
     experiment = store.contents().results[0].experiment
     store.forget(experiment)
 
-    def full(*_: object) -> Outcome:
+    def full(*_: object, step: bool) -> Outcome:
         store.begin(experiment)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
 

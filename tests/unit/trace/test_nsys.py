@@ -57,7 +57,7 @@ def test_an_export_gives_exact_parts_and_says_what_is_inferred(tmp_path: Path) -
     assert trace.parts is not None
     assert trace.parts.model_dump() == {
         "window_ns": 1800, "compute_only_ns": 600, "overlapped_ns": 200, "exposed_comm_ns": 600,
-        "exposed_memory_ns": 200, "idle_ns": 200,
+        "exposed_memory_ns": 200, "idle_ns": 200, "unknown_ns": 0,
     }  # fmt: skip
     assert [(i.window.name, i.window.source, i.parts.window_ns) for i in trace.iterations] == [
         ("step#0", "cpu_annotation", 900),

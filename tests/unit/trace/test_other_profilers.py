@@ -68,7 +68,7 @@ def test_the_streams_of_a_jax_profile_are_read(tmp_path: Path, names_last: bool)
     assert trace.parts is not None
     assert trace.parts.model_dump() == {
         "window_ns": 1_610_000, "compute_only_ns": 400_000, "overlapped_ns": 200_000, "exposed_comm_ns": 220_000,
-        "exposed_memory_ns": 20_000, "idle_ns": 770_000,
+        "exposed_memory_ns": 20_000, "idle_ns": 770_000, "unknown_ns": 0,
     }  # fmt: skip
     assert [(i.window.name, i.window.source, i.parts.window_ns) for i in trace.iterations] == [
         ("train 0", "launches", 1_000_000), ("train 1", "launches", 610_000),
