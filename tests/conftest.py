@@ -29,7 +29,7 @@ def pytest_configure() -> None:
 def _restore_signals() -> None:
     """In the background of a shell, or under nohup, signals are ignored, which processes started here would inherit;
     a shell can't trap them again."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
