@@ -198,7 +198,7 @@ def _errors(of_presets: Array, of_fit: Array, held_out: Array | None, how: str, 
     rows_left_out = held_out[known]
     spread = None
     if unit == "s" and len(rows_left_out) >= FEWEST_FOR_SPREAD:
-        # With few rows the largest error replaces the 90 % quantile.
+        # If there are few rows, the largest error replaces the 90 % quantile.
         logs = np.abs(np.log1p(np.maximum(rows_left_out, -1 + 1e-9)))
         spread = max(LEAST_SPREAD, float(np.quantile(logs, 0.9, method="higher")))
     return Errors(

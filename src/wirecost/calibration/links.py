@@ -171,7 +171,7 @@ def fit_benches(benches: Sequence[Bench], *, base: Cluster | None = None) -> Net
     nics = 1
     if base is not None:
         link = base.inter_node if kind == "inter" else base.intra_node
-        # With fewer ranks than the node has GPUs, ranks use the NICs near their GPUs.
+        # If there are fewer ranks than GPUs in the node, the ranks use the NICs near their GPUs.
         nics = max(1, base.nics_per_node * min(per_host, base.gpus_per_node) // base.gpus_per_node)
     else:
         rate = first.rate_bps or _busiest_bps(samples)

@@ -1,4 +1,4 @@
-"""Where the scalars of a watched job go: TensorBoard, Weights & Biases, MLflow, Prometheus."""
+"""Writes the scalars of a watched job to TensorBoard, Weights & Biases, MLflow, Prometheus."""
 
 from __future__ import annotations
 

@@ -40,6 +40,8 @@ def logs_of(
 
 def _directory(root: Path, experiment: str | None) -> Path:
     experiments = Store(root).experiments
+    if not experiments.is_dir():
+        raise StoreError(f"{root}: no study was run here (there is no 'experiments' directory)")
     try:
         names = [name for name in os.listdir(experiments) if not name.startswith(f"{PARTIAL}old-")]  # noqa: PTH208
     except OSError as error:

@@ -348,7 +348,7 @@ def _look(watch: _Watch, directory: Path, store: Store) -> None:
     Raises:
         StorageError: if the store's file system is full or read-only.
     """
-    # Of a command, the first rank's recording has a line for each iteration.
+    # The recording of a command's first rank has a line for each iteration.
     steps = sorted((directory / "steps").glob("*.jsonl"))
     watch.look(steps[0] if steps else directory / "samples" / "rank-0.jsonl")
     check_room(store.root)

@@ -201,7 +201,7 @@ def queue_of(root: Path) -> list[QueuedJob]:
     numbers = [str(job.number) for job in submitted_jobs(root)]
     if not numbers or shutil.which("squeue") is None:
         return []
-    # Of a list that includes a job that is gone for long, squeue shows the others. For a single one it fails.
+    # squeue leaves out jobs of a list that ended long ago, but it fails if the only job is such a one.
     command = ["squeue", "--noheader", "--jobs", ",".join(numbers), "--format", "%i\t%T\t%R\t%L"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_S)

@@ -105,7 +105,7 @@ def summarise(content: bytes) -> Summary:
     recorded = {phase for iteration in b.iterations for phase in iteration.phases}
     spent = {phase: samples.phase_ns(groups, phase) for phase in Phase if phase in recorded}
     peak = largest_peak(b.peak_memory, b.world_size)
-    # Of a command, the collectives are unknown.
+    # The collectives of a command are unknown.
     timed_only = any(i.parts.unknown_ns for i in b.iterations)
     return Summary(
         title=b.title,

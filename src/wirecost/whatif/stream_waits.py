@@ -1,4 +1,4 @@
-"""Which device work waits for which work of another stream: inferred, because traces don't tell it.
+"""Infers which device work waits for which work of another stream, because traces don't contain it.
 
 A trace has the host's calls that record events and that make streams wait for them, but neither the event nor the
 stream. Three rules stand in for them:

@@ -59,7 +59,7 @@ def main():
         if iteration == options.hang_at and rank == 1:
             time.sleep(10_000)
         for number, optimizer in enumerate(optimizers):
-            # As a generator that is trained less often than its discriminator.
+            # One optimizer steps less often, as a GAN's generator does.
             if number == 0 or iteration % 2:
                 optimizer.step()
         model.zero_grad()

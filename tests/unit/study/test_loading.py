@@ -1,4 +1,4 @@
-"""Where the files that a study names are looked for, and what a dry run says."""
+"""Tests where a study's files are looked for, and what a dry run prints."""
 
 from __future__ import annotations
 

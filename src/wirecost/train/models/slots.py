@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Slots:
-    """Where copies are put.
+    """The places to which copies of tokens go.
 
     Attributes:
         source: the copy in each slot, int64 (slots,), or -1 in an empty slot.
