@@ -94,7 +94,8 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
         shape.layers + shape.decoder_layers
     )
     layer = (mean - shape.expert_parameters) / layout.tensor
-    # If there are several stages, the first one holds the embedding, the last the head and its copy of a tied embedding.
+    # If there are several stages, the first one holds the embedding, the last the head and its copy of a tied
+    # embedding.
     single = flag(layout.pipeline <= 1)
     last = shape.other_parameters + shape.tied * shape.embedding_parameters
     ends = blend(

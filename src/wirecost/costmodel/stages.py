@@ -229,8 +229,8 @@ def once_time(
 ) -> OnceTime:
     """Returns what an iteration does once: gradients and parameters of `parameters`, and the optimizer. `last_s`
     is what the last stage does besides its layers."""
-    # If stages are interleaved, the gradients of a chunk are complete while p micro-batches of the other chunks are left,
-    # and its parameters are needed that much later (arXiv:2104.04473, figure 4).
+    # If stages are interleaved, the gradients of a chunk are complete while p micro-batches of the other chunks
+    # are left, and its parameters are needed that much later (arXiv:2104.04473, figure 4).
     p, v = layout.pipeline, layout.virtual
     chunks = np.maximum(np.minimum(p, layout.accumulation) * (v - 1) / v, 1.0)
     cover = Cover(chunks * stage.forward_s, chunks * (stage.backward_s + last_s))
