@@ -55,6 +55,9 @@ class Part:
         start, end: bytes of the file, or of its text if it can be read from the start only.
         data: the text, if the reader has no access to it.
         texts: documents, if the file has been read already.
+        consumed: number of bytes of the file that have been read at its end.
+        last: whether it is the last part of its file.
+        losses: what was lost on the way to a part with `data`.
     """
 
     source: int
@@ -62,6 +65,9 @@ class Part:
     end: int
     data: bytes | None = None
     texts: tuple[str, ...] | None = None
+    consumed: int = 0
+    last: bool = False
+    losses: Losses | None = None
 
 
 @dataclass(frozen=True)
