@@ -1,9 +1,11 @@
-"""Shows a study's progress as a bar with the time left, or as plain lines if stderr is no terminal."""
+"""Shows progress as a bar with the time left, or as plain lines if stderr is no terminal."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -12,7 +14,10 @@ from wirecost.spec import AnyExperiment, JobExperiment
 from wirecost.study import Status
 from wirecost.study.store import Damaged, Outcome
 from wirecost.text import printable
-from wirecost.units import format_duration_s
+from wirecost.units import format_duration_s, format_size_bytes
+
+if TYPE_CHECKING:
+    from wirecost.corpus.request import Estimate
 
 
 def progress_bar(console: Console | None = None) -> Progress:
@@ -95,6 +100,53 @@ class StudyProgress:
 
     def _say(self, line: str) -> None:
         # The study continues if its progress can't be printed: the terminal is closed, or the log's disk is full.
+        with contextlib.suppress(OSError):
+            self.console.print(line, markup=False, soft_wrap=True)
+
+
+class CorpusProgress:
+    """Implements `wirecost.corpus.prepare.Progress` on stderr."""
+
+    LINE_S = 60.0
+    """Time in seconds between two lines, if stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.bar = progress_bar(self.console)
+        self.task: TaskID | None = None
+        self._line_s = time.monotonic()
+
+    def __enter__(self) -> CorpusProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def stage(self, name: str) -> None:
+        if self.task is None:
+            self.task = self.bar.add_task("", total=None, count="", left="")
+        self.bar.update(self.task, description=name)
+
+    def estimated(self, estimate: Estimate) -> None:
+        interval = f"{format_duration_s(estimate.least_s)} to {format_duration_s(estimate.most_s)}"
+        self._say(
+            f"{format_size_bytes(estimate.bytes)}: about {format_duration_s(estimate.seconds)} ({interval}), "
+            f"{estimate.tokens:.3g} tokens"
+        )
+
+    def advanced(self, done: int, total: int, documents: int, tokens: int, left_s: float | None) -> None:
+        left = f"about {format_duration_s(left_s)} left" if left_s is not None else ""
+        count = f"{documents:,} documents, {tokens:,} tokens"
+        if self.task is not None:
+            self.bar.update(self.task, completed=done, total=total, count=count, left=left)
+        if not self.console.is_terminal and time.monotonic() - self._line_s >= self.LINE_S:
+            self._line_s = time.monotonic()
+            self._say(f"{100 * done / max(total, 1):.1f} %, {count}, {left}")
+
+    def _say(self, line: str) -> None:
         with contextlib.suppress(OSError):
             self.console.print(line, markup=False, soft_wrap=True)
 

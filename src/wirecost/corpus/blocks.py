@@ -97,7 +97,7 @@ def _lost(base: int, begun: list[int], end: int) -> Iterator[Block]:
 
 
 def _marks(data: bytes, first: int) -> list[tuple[int, bool]]:
-    """Returns the bits at which magic numbers begin, from the bit `first` on, each with whether it is a block's."""
+    """Returns the bits from `first` on at which magic numbers begin, each with whether it is a block's."""
     found: list[tuple[int, bool]] = []
     for magic in (_BLOCK, _END):
         for shift in range(8):
@@ -115,7 +115,10 @@ def _shifted(data: bytes, magic: int, shift: int) -> Iterator[int]:
     while at >= 0:
         if shift == 0:
             yield 8 * at
-        elif at + 5 < len(data) and (data[at - 1] & first_mask, data[at + 5] & last_mask) == (padded[0], padded[6]):
+        elif at + 5 < len(data) and (data[at - 1] & first_mask, data[at + 5] & last_mask) == (
+            padded[0],
+            padded[6],
+        ):
             yield 8 * (at - 1) + shift
         at = data.find(inner, at + 1)
 

@@ -124,7 +124,9 @@ def documents(
     if part.texts is not None:
         yield from _as_documents(numbered(part.texts), counts)
     elif source.kind is Kind.WIKI:
-        yield from _articles(numbered(pages(_pieces(source, part, counts), counts.losses)), source, options, counts)
+        yield from _articles(
+            numbered(pages(_pieces(source, part, counts), counts.losses)), source, options, counts
+        )
     elif source.kind is Kind.TEXT and options.text_documents == "file":
         text = b"".join(stretch(_pieces(source, part, counts), from_start=from_start))
         yield from _as_documents(numbered([_decode(text, counts)]), counts)

@@ -1,10 +1,10 @@
 """Megatron's indexed data set: token ids in a .bin file, and the lengths of its sequences in an .idx file.
 
-The index contains, little-endian and without padding: the magic `MMIDIDX\\0\\0`, the version 1 (uint64), the code of
-the ids' type (uint8), the numbers of sequences and of document boundaries (uint64 each), the length of each sequence
-in tokens (int32), its first byte in the .bin file (int64), and the number of the first sequence of each document
-(int64), with the number of sequences behind the last. Source: `megatron/core/datasets/indexed_dataset.py` of
-Megatron-Core 0.16.
+The index contains, little-endian and without padding: the magic `MMIDIDX\\0\\0`, the version 1 (uint64), the code
+of the ids' type (uint8), the numbers of sequences and of document boundaries (uint64 each), the length of each
+sequence in tokens (int32), its first byte in the .bin file (int64), and the number of the first sequence of each
+document (int64), with the number of sequences behind the last. Source:
+`megatron/core/datasets/indexed_dataset.py` of Megatron-Core 0.16.
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ def read_indexed(prefix: Path) -> Indexed:
     if magic != MAGIC:
         raise SpecError(f"{index}: is no index of Megatron's: it doesn't begin with MMIDIDX")
     if version != 1 or code not in _INTEGER_CODES:
-        raise SpecError(f"{index}: version {version} with ids of type {code}; known are version 1 and types 1-5, 8")
+        raise SpecError(
+            f"{index}: version {version} with ids of type {code}; known are version 1 and types 1-5, 8"
+        )
     dtype = np.dtype(_TYPES[code])
     # Data sets with several modalities have another byte for each sequence at the end.
     expected = _HEADER.size + 12 * sequences + 8 * boundaries
@@ -161,7 +163,9 @@ def read_indexed(prefix: Path) -> Indexed:
     pointers = np.frombuffer(mapped, "<i8", sequences, first + 4 * sequences)
     documents = np.frombuffer(mapped, "<i8", boundaries, first + 12 * sequences)
     size = data.stat().st_size
-    tokens = np.memmap(data, mode="r", dtype=dtype, shape=(size // dtype.itemsize,)) if size else np.empty(0, dtype)
+    tokens = (
+        np.memmap(data, mode="r", dtype=dtype, shape=(size // dtype.itemsize,)) if size else np.empty(0, dtype)
+    )
     if sequences:
         end = int(pointers[-1]) + int(lengths[-1]) * dtype.itemsize
         if size % dtype.itemsize or end != size or int(pointers[0]) != 0:

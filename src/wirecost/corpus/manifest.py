@@ -153,7 +153,9 @@ def load_manifest(folder: Path) -> Manifest:
     """
     path = folder / FILE_NAME
     if not path.is_file():
-        raise SpecError(f"{folder}: is no prepared corpus: it contains no {FILE_NAME} (wirecost data prepare writes it)")
+        raise SpecError(
+            f"{folder}: is no prepared corpus: it contains no {FILE_NAME} (wirecost data prepare writes it)"
+        )
     try:
         manifest = msgspec.json.decode(reading.read_result(path, SpecError), type=Manifest)
     except (msgspec.MsgspecError, RecursionError) as error:

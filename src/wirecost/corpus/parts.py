@@ -134,7 +134,9 @@ def _parquet(source: Source, number: int, options: Options) -> Iterator[Part]:
         raise MissingExtraError("reading Parquet", "data") from error
     try:
         with reading.open_file(source.path, pipes=False, error=SpecError):
-            file = pq.ParquetFile(source.path, read_dictionary=[options.text_key], pre_buffer=False, buffer_size=1 << 20)
+            file = pq.ParquetFile(
+                source.path, read_dictionary=[options.text_key], pre_buffer=False, buffer_size=1 << 20
+            )
         with file:
             _check_column(file, source, options)
             texts: list[str] = []
@@ -165,7 +167,7 @@ def _column_texts(column: Any, losses: Losses) -> Iterator[str]:
 
 def _check_column(file: Any, source: Source, options: Options) -> None:
     """Raises SpecError unless the file has a column of text, which doesn't expand to too many bytes."""
-    import pyarrow.types as types
+    from pyarrow import types
 
     schema = file.schema_arrow
     if options.text_key not in schema.names:

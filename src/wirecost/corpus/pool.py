@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from wirecost.closing import Closing
+from wirecost.corpus.encoder import Encoder, Vocabulary, single_threaded
 from wirecost.corpus.extract import Options, Part
 from wirecost.corpus.sources import Source
 from wirecost.corpus.tokenize import Tokenized, tokenize
-from wirecost.corpus.vocabularies import Encoder, Vocabulary, single_threaded
 from wirecost.errors import SpecError, WirecostError
 
 RECORD_LIMIT_S = 120.0

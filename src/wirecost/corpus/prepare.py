@@ -7,22 +7,21 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import statistics
-import threading
 import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from wirecost import reading
 from wirecost._version import __version__
 from wirecost.corpus import train_process
-from wirecost.corpus.extract import Options, Part
+from wirecost.corpus.digests import Digests
+from wirecost.corpus.encoder import Encoder, Vocabulary
+from wirecost.corpus.estimate import estimate_with, setup_of
+from wirecost.corpus.extract import Part
 from wirecost.corpus.indexed import IndexedWriter, token_type
 from wirecost.corpus.manifest import (
     FILE_NAME,
@@ -33,17 +32,18 @@ from wirecost.corpus.manifest import (
     TokenizerEntry,
     load_manifest,
 )
-from wirecost.corpus.parts import parts, sampled
-from wirecost.corpus.pool import RECORD_LIMIT_S, Pool, Setup
+from wirecost.corpus.parts import parts
+from wirecost.corpus.pool import Pool
+from wirecost.corpus.prepared import WORD_STARTS
+from wirecost.corpus.request import Progress, Request, Silent
 from wirecost.corpus.sources import Kind, Packing, Source, find_sources
 from wirecost.corpus.titles import Titles
 from wirecost.corpus.tokenize import Tokenized, is_one_document
-from wirecost.corpus.vocabularies import SENTINELS, Encoder, Vocabulary, find_vocabulary
-from wirecost.errors import SpecError, WirecostError
+from wirecost.corpus.vocabularies import find_vocabulary
+from wirecost.corpus.vocabulary_training import SENTINELS
+from wirecost.errors import SpecError
 from wirecost.storage import check_writable, naming, sync_directory, write_file
 
-DEFAULT_SHARD_TOKENS = 64 << 20
-"""Tokens of a shard: 128 MiB of 16-bit ids, which take some minutes on two cores."""
 _LEAST_SAMPLED_PARTS = 24
 """A corpus of fewer parts is prepared in less time than an estimate would take."""
 _TITLES = ".titles"
@@ -51,77 +51,6 @@ _LOCK = ".lock"
 _SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "<pad>", *(f"<extra_id_{n}>" for n in range(SENTINELS)))
 _PACKAGES = ("tokenizers", "sentencepiece", "mwxml", "mwparserfromhell", "sentencex", "pyarrow", "numpy")
 _WIKI_END_BYTES = 4096
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is prepared, and how.
-
-    Attributes:
-        paths: files and folders.
-        tokenizer: see `find_vocabulary`.
-        out: the folder of the corpus.
-        vocab_size: number of tokens of a tokenizer that is trained on the corpus. None is the usual one.
-        sentences: whether each sentence becomes a sequence, which BERT's pairs need. None: with WordPiece only.
-        end_documents: whether a token of the vocabulary ends each document.
-        shard_tokens: number of tokens after which a shard ends.
-        workers: number of processes.
-        resume: whether to go on where an earlier run was interrupted.
-        record_limit_s: time that one page may take before it is left out.
-    """
-
-    paths: tuple[Path, ...]
-    tokenizer: str
-    out: Path
-    options: Options = Options()
-    vocab_size: int | None = None
-    sentences: bool | None = None
-    end_documents: bool = True
-    shard_tokens: int = DEFAULT_SHARD_TOKENS
-    workers: int = 1
-    resume: bool = False
-    record_limit_s: float = RECORD_LIMIT_S
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What preparing a corpus takes, from a sample of it.
-
-    Attributes:
-        seconds: of the whole corpus; `least_s` to `most_s` is its interval of 90 %.
-        sampled_bytes: size of the sample.
-    """
-
-    bytes: int
-    sampled_bytes: int
-    seconds: float
-    least_s: float
-    most_s: float
-    tokens: float
-    characters: float
-
-
-class Progress(Protocol):
-    """Is told what happens."""
-
-    def stage(self, name: str) -> None:
-        """Called when something begins that takes seconds."""
-
-    def estimated(self, estimate: Estimate) -> None:
-        """Called once before a large corpus is prepared."""
-
-    def advanced(self, done: int, total: int, documents: int, tokens: int, left_s: float | None) -> None:
-        """Called after each part, with the bytes of the files that are done. `left_s` is None at the start."""
-
-
-class Silent:
-    """Reports nothing."""
-
-    def stage(self, name: str) -> None: ...
-
-    def estimated(self, estimate: Estimate) -> None: ...
-
-    def advanced(self, done: int, total: int, documents: int, tokens: int, left_s: float | None) -> None: ...
 
 
 def prepare(request: Request, progress: Progress | None = None) -> Manifest:
@@ -151,25 +80,6 @@ def prepare(request: Request, progress: Progress | None = None) -> Manifest:
             manifest = earlier
         vocabulary = _settled_vocabulary(request, sources, manifest, vocabulary, progress)
         return _Run(request, sources, manifest, vocabulary, progress).run(stack)
-
-
-def estimate(request: Request, progress: Progress | None = None) -> Estimate:
-    """Returns what preparing a corpus would take, and writes nothing. A tokenizer that would be trained on the corpus
-    is replaced by a small one.
-
-    Raises:
-        SpecError, MissingExtraError: see `prepare`.
-    """
-    progress = progress or Silent()
-    sources = find_sources(request.paths)
-    vocabulary = find_vocabulary(request.tokenizer)
-    if vocabulary is None:
-        progress.stage("training a tokenizer")
-        vocabulary = train_process.train(request.tokenizer, sources, request.options, request.vocab_size, few=True)
-    setup = _setup(request, sources, vocabulary)
-    with Pool(setup, request.workers, record_limit_s=request.record_limit_s) as pool:
-        progress.stage("estimating the time")
-        return _estimate(pool, sources, request)
 
 
 def _earlier(request: Request) -> Manifest | None:
@@ -249,19 +159,13 @@ def _settled_vocabulary(
         vocabulary = train_process.train(request.tokenizer, sources, request.options, request.vocab_size)
     encoder = Encoder(vocabulary)
     write_file(request.out / vocabulary.file_name, vocabulary.content)
+    write_file(request.out / WORD_STARTS, encoder.word_starts().astype(np.uint8).tobytes())
     entry.origin, entry.file, entry.sha256 = vocabulary.origin, vocabulary.file_name, vocabulary.digest
     entry.size, entry.end = encoder.size, encoder.end
     entry.special = {name: number for name in _SPECIAL if (number := encoder.token_id(name)) is not None}
     manifest.dtype = token_type(encoder.size).name
     manifest.save(request.out)
     return vocabulary
-
-
-def _setup(request: Request, sources: Sequence[Source], vocabulary: Vocabulary) -> Setup:
-    sentences = request.sentences
-    if sentences is None:
-        sentences = Encoder(vocabulary).token_id("[MASK]") is not None
-    return Setup(tuple(sources), request.options, vocabulary, sentences, request.end_documents)
 
 
 class _Run:
@@ -291,16 +195,14 @@ class _Run:
         if manifest.shards:
             source, start = manifest.shards[-1].next_source, manifest.shards[-1].next_start
         self._restore_titles()
-        digests = stack.enter_context(_Digests(self.sources))
-        setup = _setup(self.request, self.sources, self.vocabulary)
-        pool = stack.enter_context(
-            Pool(setup, self.request.workers, record_limit_s=self.request.record_limit_s)
-        )
+        digests = stack.enter_context(Digests(self.sources))
+        setup = setup_of(self.request, self.sources, self.vocabulary)
+        pool = stack.enter_context(Pool(setup, self.request.workers, record_limit_s=self.request.record_limit_s))
         stack.callback(self._discard)
         parts_left = sum(s.size // s.chunk_bytes for s in self.sources[source:])
         if parts_left >= _LEAST_SAMPLED_PARTS and not manifest.shards:
             self.progress.stage("estimating the time")
-            self.progress.estimated(_estimate(pool, self.sources, self.request))
+            self.progress.estimated(estimate_with(pool, self.sources, self.request))
         self._write(pool, source, start)
         for entry, source_file in zip(manifest.sources, self.sources, strict=True):
             entry.sha256 = digests.of(source_file)
@@ -381,7 +283,13 @@ class _Run:
         sync_directory(self.request.out)
         self.manifest.shards.append(
             ShardEntry(
-                writer.prefix.name, writer.tokens, writer.sequences, writer.documents, sha256, next_source, next_start
+                writer.prefix.name,
+                writer.tokens,
+                writer.sequences,
+                writer.documents,
+                sha256,
+                next_source,
+                next_start,
             )
         )
         self.documents = sum(shard.documents for shard in self.manifest.shards)
@@ -422,78 +330,3 @@ class _Run:
 def _why_empty(manifest: Manifest) -> str:
     met = [f"{value} {name.replace('_', ' ')}" for name, value in sorted(manifest.counts.items()) if value]
     return ", ".join(met) or "nothing was met"
-
-
-def _estimate(pool: Pool, sources: Sequence[Source], request: Request) -> Estimate:
-    """Estimates the time from parts that are spread over the corpus, and from how their pace varies."""
-    workers = request.workers
-    chosen = sampled(sources, request.options, max(6, 3 * workers))
-    seconds: list[float] = []
-    sizes: list[int] = []
-    tokens = characters = 0
-    before: dict[int, int] = {}
-    # The first part of each process also pays for its start.
-    for number, (part, result) in enumerate(pool.results([*chosen[:workers], *chosen])):
-        if number < min(workers, len(chosen)):
-            continue
-        seekable = sources[part.source].seekable
-        size = part.end - part.start if seekable else part.consumed - before.get(part.source, 0)
-        before[part.source] = part.consumed
-        if size > 0:
-            seconds.append(result.seconds)
-            sizes.append(size)
-            tokens += len(result.tokens)
-            characters += result.characters
-    total, sample = sum(source.size for source in sources), max(sum(sizes), 1)
-    paces = [s / size for s, size in zip(seconds, sizes, strict=True)]
-    pace = sum(seconds) / sample
-    error = statistics.stdev(paces) / len(paces) ** 0.5 if len(paces) > 1 else pace
-    # Student's t for the few parts, and a tenth for what else the machine does.
-    spread = (2.0 * error / pace + 0.1) if pace else 0.0
-    whole_s = pace * total / workers
-    return Estimate(
-        total,
-        sample,
-        whole_s,
-        whole_s * max(0.0, 1 - spread),
-        whole_s * (1 + spread),
-        tokens * total / sample,
-        characters * total / sample,
-    )
-
-
-class _Digests:
-    """Computes the SHA-256 of the files while they are read, in a thread."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
-        self._digests: dict[Path, str] = {}
-        self._error: WirecostError | OSError | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> _Digests:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            for source in self._sources:
-                digest = hashlib.sha256()
-                with reading.open_file(source.path, pipes=False, error=SpecError) as file:
-                    while (data := file.read(1 << 20)) and not self._ended.is_set():
-                        digest.update(data)
-                self._digests[source.path] = digest.hexdigest()
-        except (WirecostError, OSError) as error:
-            self._error = error
-
-    def of(self, source: Source) -> str:
-        """Returns the digest of a file, when it is known."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._digests[source.path]

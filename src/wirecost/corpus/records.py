@@ -1,7 +1,7 @@
 """Finds the records of a file: the pages of a dump, or the lines of a text.
 
-Several processes read one file, each a part of it. A page belongs to the part in which its <page> begins, and a line
-to the part with the end of the line before it. A process reads on behind its part until its last record is
+Several processes read one file, each a part of it. A page belongs to the part in which its <page> begins, and a
+line to the part with the end of the line before it. A process reads on behind its part until its last record is
 complete.
 """
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from wirecost.corpus.encoder import Encoder
 from wirecost.corpus.extract import Counts, Document, Options, Part, documents
 from wirecost.corpus.sources import Kind, Source
-from wirecost.corpus.vocabularies import Encoder
 from wirecost.errors import MissingExtraError
 
 
@@ -123,4 +123,6 @@ def split_sentences(text: str, language: str) -> list[str]:
         import sentencex
     except ImportError as error:
         raise MissingExtraError("splitting text into sentences", "data") from error
-    return [sentence for sentence in sentencex.segment(language, text) if sentence.strip()]
+    # The library is compiled, and declares no types.
+    segment: Callable[[str, str], list[str]] = sentencex.segment  # pyright: ignore[reportAttributeAccessIssue]
+    return [sentence for sentence in segment(language, text) if sentence.strip()]

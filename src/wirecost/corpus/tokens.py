@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from wirecost.corpus.prepared import Windows, load_windows
 from wirecost.corpus.text import read_text
 from wirecost.corpus.tokenizer import make_tokenizer
 from wirecost.errors import SpecError
@@ -95,18 +96,20 @@ def _is_sound(tokens: Path, most_bytes: int) -> bool:
         return file.read(len(digest)) == digest.encode()
 
 
-def load_tokens(path: Path, length: int) -> Tokens:
-    """Maps a token file into memory. The ranks of one machine share its pages.
+def load_tokens(path: Path, length: int) -> Tokens | Windows:
+    """Maps a token file or a prepared corpus into memory. The ranks of one machine share its pages.
 
     Args:
         length: number of tokens of text that one training sequence is made from.
 
     Returns:
-        The token ids, (tokens,).
+        The token ids of a token file, (tokens,), or the windows of a prepared corpus.
 
     Raises:
-        SpecError: if the corpus has fewer than `length` tokens.
+        SpecError: if the corpus has fewer than `length` tokens, or is damaged.
     """
+    if path.suffix != ".npy":
+        return load_windows(path, length)
     tokens = np.load(path, mmap_mode="r", allow_pickle=False)
     if len(tokens) < length:
         raise SpecError(f"the corpus has {len(tokens)} tokens, fewer than the {length} of one training sequence")

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from wirecost.corpus.encoder import Vocabulary
 from wirecost.corpus.extract import Counts, Options, documents
 from wirecost.corpus.parts import sampled
 from wirecost.corpus.sources import Source
-from wirecost.corpus.vocabularies import Vocabulary, train_vocabulary
+from wirecost.corpus.vocabulary_training import train_vocabulary
 from wirecost.errors import SpecError, WirecostError
 
 SAMPLE_CHARACTERS = {"bpe": 16 << 20, "wordpiece": 16 << 20, "unigram": 6 << 20}
@@ -55,7 +56,7 @@ def train(
 def _work(
     connection: Connection, name: str, sources: Sequence[Source], options: Options, size: int | None, few: bool
 ) -> None:
-    from wirecost.corpus.vocabularies import trained_kind
+    from wirecost.corpus.vocabulary_training import trained_kind
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit = FEW_CHARACTERS if few else SAMPLE_CHARACTERS[trained_kind(name)]

@@ -1,9 +1,9 @@
 """Turns the wikitext of an article into plain text.
 
-One linear pass removes what prose doesn't consist of: comments, templates, tables, references, formulas, tags, links
-to files and categories. `mwparserfromhell` parses the rest: links, headings, lists, entities. It alone would take
-three times as long, because most of its time goes into templates, and a time that grows with the square of the
-number of unclosed tags.
+One linear pass removes what prose doesn't consist of: comments, templates, tables, references, formulas, tags,
+links to files and categories. `mwparserfromhell` parses the rest: links, headings, lists, entities. It alone would
+take three times as long, because most of its time goes into templates, and a time that grows with the square of
+the number of unclosed tags.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _TOKEN = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _SHOWN_TAG = re.compile(rf"<(/?)({'|'.join(_SHOWN_TAGS)})\b[^<>]{{0,2000}}>", re.IGNORECASE)
+_COMMENT, _COMMENT_END, _LINK_END = "<!--", "-->", "]]"
 _OPENERS = {"{{": "}}", "[[": "]]", "{|": "|}"}
 _MEDIA_NAMES = "jpe?g|png|svg|gif|tiff?|webp|ogg|oga|ogv|webm|pdf|djvu|midi?|wav|mp3"
 _MEDIA = re.compile(rf"[^|\n]{{1,300}}\.(?:{_MEDIA_NAMES})\s*(?:\||$)", re.IGNORECASE)
@@ -46,7 +47,9 @@ _EMPTY_BRACKETS = re.compile(r" ?[(（][\s,;:、，；/–-]{0,20}[)）]")
 _SPACES = re.compile(r"[ \t\u00a0]{2,}")
 _LINE_ENDS = re.compile(r"[ \t]+\n")
 _BLANK_LINES = re.compile(r"\n{3,}")
-_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?|ftp):)?//[^\s\]\[<>]{1,1000}[ \t]{0,9}([^\]\n]{0,1000})\]", re.IGNORECASE)
+_EXTERNAL_LINK = re.compile(
+    r"\[(?:(?:https?|ftp):)?//[^\s\]\[<>]{1,1000}[ \t]{0,9}([^\]\n]{0,1000})\]", re.IGNORECASE
+)
 _UNCLOSED_LINK = re.compile(r"\[(?=[a-z]{0,9}:?//)", re.IGNORECASE)
 _QUOTES = re.compile(r"'{2,}")
 _LITERAL = str.maketrans({c: f"&#{ord(c)};" for c in "[]{}|'=*#:;<&"})
@@ -82,7 +85,7 @@ def remove_markup(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> str:
 
     It takes a time linear in the length of the text. What is opened and never closed becomes entities.
     """
-    spans = _hidden_spans(wikitext, {*_ENGLISH_NAMES, *hidden_namespaces})
+    spans = _Scanner(wikitext, {*_ENGLISH_NAMES, *hidden_namespaces}).scan()
     pieces: list[str] = []
     last = 0
     for start, end, shown in spans:
@@ -102,48 +105,74 @@ def _apostrophe(quotes: re.Match[str]) -> str:
     return "'" if end - start == 4 or genitive else ""
 
 
-def _hidden_spans(text: str, namespaces: set[str]) -> list[tuple[int, int, str]]:
-    """Returns the parts of a text that are replaced, sorted by their start: start, end, and what replaces them."""
-    spans: list[tuple[int, int, str]] = []
-    open_tokens: dict[str, list[int]] = {}  # the starts of the openings, by the text that closes them
-    literal = ""
-    literal_start = 0
-    for match in _TOKEN.finditer(text):
-        token, start, end = match.group(), match.start(), match.end()
-        tag = (match["tag"] or "").lower()
-        if literal:
-            if token == literal == "-->":
-                spans.append((literal_start, end, ""))
-            elif tag == literal == "nowiki" and match["close"]:
-                content = text[text.index(">", literal_start) + 1 : start]
-                spans.append((literal_start, end, content.translate(_LITERAL)))
+class _Scanner:
+    """Finds the parts of a text that are replaced.
+
+    Attributes:
+        spans: start, end, and what replaces them.
+    """
+
+    def __init__(self, text: str, namespaces: set[str]) -> None:
+        self.text = text
+        self.namespaces = namespaces
+        self.spans: list[tuple[int, int, str]] = []
+        self._open: dict[str, list[int]] = {}
+        """The starts of the openings, by the text that closes them."""
+        self._literal = ""
+        """The end of the comment or <nowiki> that was begun at `_literal_start`."""
+        self._literal_start = 0
+
+    def scan(self) -> list[tuple[int, int, str]]:
+        """Returns the spans, sorted by their start."""
+        for match in _TOKEN.finditer(self.text):
+            tag = (match["tag"] or "").lower()
+            if self._literal:
+                self._end_literal(match, tag)
+            elif match.group() == _COMMENT or (tag == "nowiki" and _opens(match)):
+                self._literal, self._literal_start = tag or _COMMENT_END, match.start()
+            elif tag:
+                self._tag(match, tag)
             else:
-                continue
-            literal = ""
-        elif token == "<!--" or (tag == "nowiki" and not match["close"] and not token.endswith("/>")):
-            literal, literal_start = tag or "-->", start
-        elif tag:
-            spans.append((start, end, ""))
-            if not match["close"] and not token.endswith("/>"):
-                open_tokens.setdefault(tag, []).append(start)
-            elif match["close"] and open_tokens.get(tag):
-                # A tag of this kind doesn't contain itself: an earlier one was never closed.
-                spans.append((open_tokens[tag][-1], end, ""))
-                open_tokens[tag].clear()
+                self._bracket(match)
+        for opener, closer in _OPENERS.items():
+            for start in self._open.get(closer, ()):
+                at = self.text.index(opener, start)  # a table's opening begins with the line
+                self.spans.append((at, at + 2, opener.translate(_LITERAL)))
+        # Of spans with the same start the longest counts.
+        return sorted(self.spans, key=lambda span: (span[0], -span[1]))
+
+    def _end_literal(self, match: re.Match[str], tag: str) -> None:
+        if match.group() == self._literal == _COMMENT_END:
+            self.spans.append((self._literal_start, match.end(), ""))
+        elif tag == self._literal == "nowiki" and match["close"]:
+            content = self.text[self.text.index(">", self._literal_start) + 1 : match.start()]
+            self.spans.append((self._literal_start, match.end(), content.translate(_LITERAL)))
         else:
-            token = token.lstrip(":*# \t") if token[-2:] in ("{|", "|}") else token
-            if token in _OPENERS:
-                open_tokens.setdefault(_OPENERS[token], []).append(start)
-            elif open_tokens.get(token):
-                first = open_tokens[token].pop()
-                if token != "]]" or _is_hidden_link(text, first + 2, start, namespaces):
-                    spans.append((first, end, ""))
-    for opener, closer in _OPENERS.items():
-        for start in open_tokens.get(closer, ()):
-            start = text.index(opener, start)  # noqa: PLW2901 - a table's opening begins with the line
-            spans.append((start, start + 2, opener.translate(_LITERAL)))
-    # Of spans with the same start the longest counts.
-    return sorted(spans, key=lambda span: (span[0], -span[1]))
+            return
+        self._literal = ""
+
+    def _tag(self, match: re.Match[str], tag: str) -> None:
+        self.spans.append((match.start(), match.end(), ""))
+        if _opens(match):
+            self._open.setdefault(tag, []).append(match.start())
+        elif match["close"] and self._open.get(tag):
+            # A tag of this kind doesn't contain itself: an earlier one was never closed.
+            self.spans.append((self._open[tag][-1], match.end(), ""))
+            self._open[tag].clear()
+
+    def _bracket(self, match: re.Match[str]) -> None:
+        bracket = match.group()
+        bracket = bracket.lstrip(":*# \t") if bracket[-2:] in ("{|", "|}") else bracket
+        if bracket in _OPENERS:
+            self._open.setdefault(_OPENERS[bracket], []).append(match.start())
+        elif self._open.get(bracket):
+            first = self._open[bracket].pop()
+            if bracket != _LINK_END or _is_hidden_link(self.text, first + 2, match.start(), self.namespaces):
+                self.spans.append((first, match.end(), ""))
+
+
+def _opens(tag: re.Match[str]) -> bool:
+    return not tag["close"] and not tag.group().endswith("/>")
 
 
 def _is_hidden_link(text: str, start: int, end: int, namespaces: set[str]) -> bool:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
@@ -82,9 +83,28 @@ def check_study(study: Study) -> None:
             )
     if not study.models:
         return
-    from wirecost.corpus.text import read_text
+    _check_corpus(study)
 
-    read_text(study.data.corpus)
+
+def _check_corpus(study: Study) -> None:
+    """Raises SpecError if a study's text can't be read, or doesn't fit a workload."""
+    from wirecost.corpus import is_prepared, load_windows
+    from wirecost.corpus.text import read_text
+    from wirecost.train.checks import check_vocabulary
+    from wirecost.train.texts import text_length
+
+    corpus = study.data.corpus
+    if not is_prepared(corpus):
+        read_text(corpus)
+        return
+    try:
+        longest = max(text_length(workload) for workload in study.models)
+        vocabulary = load_windows(Path(corpus), longest, know_size=True).corpus.vocabulary
+    except SpecError as error:
+        raise SpecError(f"{study.name}: data.corpus: {error}") from error
+    for workload in study.models:
+        if reason := check_vocabulary(workload, vocabulary):
+            raise SpecError(f"{study.name}: data.corpus: {corpus}: {reason}")
 
 
 def _check_networks(study: Study) -> None:

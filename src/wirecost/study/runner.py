@@ -197,10 +197,13 @@ def _kept(store: Store, planned: Collection[str], again: Again, progress: Progre
 
 
 def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
-    """Prepares token files for every workload; returns their paths by vocabulary size."""
-    from wirecost.corpus import load_tokens, prepare_tokens
+    """Prepares token files for every workload; returns their paths by vocabulary size. A prepared corpus is its
+    own token file."""
+    from wirecost.corpus import is_prepared, load_tokens, prepare_tokens
     from wirecost.train.texts import text_length
 
+    if study.models and is_prepared(study.data.corpus):
+        return {workload.text_vocabulary: Path(study.data.corpus).absolute() for workload in study.models}
     paths: dict[int, Path] = {}
     for workload in study.models:
         size = workload.text_vocabulary

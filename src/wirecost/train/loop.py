@@ -14,12 +14,13 @@ import torch
 import torch.distributed as dist
 
 from wirecost.breakdown import PeakMemory, Phase
+from wirecost.corpus.prepared import Windows
 from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.memory import MemoryMeter
-from wirecost.train.models import examples_for
+from wirecost.train.models import examples_for, prepared_examples_for
 from wirecost.train.periodic import PeriodicTasks, TrainedEvent, split_tokens
 from wirecost.train.profile import profile_window
 from wirecost.train.recorder import Marks, Sample
@@ -53,7 +54,7 @@ MAX_IN_FLIGHT = 32
 
 def train(
     experiment: Experiment,
-    tokens: Tokens,
+    tokens: Tokens | Windows,
     device: torch.device,
     *,
     checkpoints: Path | None = None,
@@ -67,7 +68,7 @@ def train(
     Checkpoints and validation come between the iterations, if the experiment has them.
 
     Args:
-        tokens: the corpus, (tokens,).
+        tokens: the corpus: token ids, (tokens,), or the windows of a prepared one.
         checkpoints: directory of the checkpoints. Training resumes after the newest complete one. None writes
             none.
         trace: file for the trace of the profiled window (`Experiment.profile_iterations`). None profiles nothing.
@@ -113,12 +114,15 @@ class _Loop:
         measured_ns: durations of the settled iterations after warm-up.
     """
 
-    def __init__(self, engine: Engine, tokens: Tokens, checkpoints: Path | None) -> None:
+    def __init__(self, engine: Engine, tokens: Tokens | Windows, checkpoints: Path | None) -> None:
         experiment = engine.groups.experiment
         self.engine = engine
         self.recorder = engine.recorder
         self.warmup = experiment.warmup
-        examples = examples_for(experiment.workload)
+        if isinstance(tokens, Windows):
+            examples = prepared_examples_for(experiment.workload, tokens.corpus.vocabulary)
+        else:
+            examples = examples_for(experiment.workload)
         self.batches, validation = (
             Batches(
                 part,

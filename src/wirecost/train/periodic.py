@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from wirecost.corpus.prepared import Windows
 from wirecost.corpus.tokens import Tokens
 from wirecost.errors import SpecError
 from wirecost.spec import Experiment
@@ -43,24 +44,29 @@ class TrainedEvent:
     loss: float | None = None
 
 
-def split_tokens(tokens: Tokens, experiment: Experiment, length: int) -> tuple[Tokens, Tokens]:
+AnyTokens = TypeVar("AnyTokens", bound=Tokens | Windows)
+
+
+def split_tokens(tokens: AnyTokens, experiment: Experiment, length: int) -> tuple[AnyTokens, AnyTokens]:
     """Splits the text into a part for training and a part for validation, which is empty without validation.
 
     Args:
-        tokens: token ids, (tokens,).
+        tokens: token ids, (tokens,), or windows.
         length: number of tokens of text for one sequence.
 
     Raises:
         SpecError: if the text is too short to be split.
     """
     if not experiment.periodic.validate_every:
-        return tokens, tokens[:0]
+        empty: Any = tokens
+        return tokens, empty[:0]
     cut = len(tokens) - max(round(HELD_OUT * len(tokens)), length)
     if cut < length:
         raise SpecError(
             f"the corpus has {len(tokens)} tokens: too few to keep a sequence of {length} for validation"
         )
-    return tokens[:cut], tokens[cut:]
+    sliced: Any = tokens
+    return sliced[:cut], sliced[cut:]
 
 
 class PeriodicTasks:

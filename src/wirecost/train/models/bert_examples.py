@@ -24,6 +24,8 @@ class BERTExamples:
     and `targets`, (batch, masked); `order`, (batch,), which is 1 for swapped halves.
     """
 
+    overlap = 0
+
     def __init__(self, workload: Workload) -> None:
         self.length = text_length(workload)
         self.masked = max(1, round(MASKED_SHARE * workload.sequence_length))

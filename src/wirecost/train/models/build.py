@@ -9,14 +9,16 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from wirecost.corpus.prepared import CorpusVocabulary
 from wirecost.errors import SpecError
-from wirecost.spec import Workload
+from wirecost.spec import Family, Workload
 from wirecost.spec.parameters import count
 from wirecost.train.checks import check_workload
 from wirecost.train.checks.workloads import variant_of
 from wirecost.train.models.base import Model
 from wirecost.train.models.bert import bert
 from wirecost.train.models.bert_examples import BERTExamples
+from wirecost.train.models.bert_pairs import BERTPairs
 from wirecost.train.models.gpt import GPTExamples, gpt
 from wirecost.train.models.llama import llama
 from wirecost.train.models.t5 import t5
@@ -28,9 +30,11 @@ class Examples(Protocol):
 
     Attributes:
         length: number of tokens of text for one sequence.
+        overlap: number of these that the next sequence of the text begins with.
     """
 
     length: int
+    overlap: int
 
     def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
         """Returns a micro-batch.
@@ -84,3 +88,12 @@ def build_model(workload: Workload) -> Model:
 def examples_for(workload: Workload) -> Examples:
     """Returns the object that makes a workload's micro-batches."""
     return BUILDERS[variant_of(workload).name][1](workload)
+
+
+def prepared_examples_for(workload: Workload, vocabulary: CorpusVocabulary) -> Examples | BERTPairs:
+    """Returns the object that makes a workload's micro-batches from a prepared corpus."""
+    if workload.family is Family.BERT:
+        return BERTPairs(workload, vocabulary)
+    if workload.family is Family.T5:
+        return T5Examples(workload, vocabulary.special)
+    return examples_for(workload)

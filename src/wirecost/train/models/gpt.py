@@ -70,6 +70,8 @@ def gpt(workload: Workload) -> Model:
 class GPTExamples:
     """Micro-batches for next-token prediction: `inputs` and `targets`, int64 (batch, sequence)."""
 
+    overlap = 1
+
     def __init__(self, workload: Workload) -> None:
         self.length = text_length(workload)
 

@@ -18,15 +18,23 @@ class T5Examples:
 
     The tensors of a micro-batch are int64: `inputs`, (batch, sequence); `decoder_inputs` and `targets`, (batch,
     decoder sequence). The decoder reads the start token and then its own targets.
+
+    Args:
+        special: ids of special tokens. If they include `<pad>` and all sentinels, these are the start token and
+            the sentinels, as in T5. Otherwise the ids behind the vocabulary of the text are.
     """
 
-    def __init__(self, workload: Workload) -> None:
+    overlap = 0
+
+    def __init__(self, workload: Workload, special: dict[str, int] | None = None) -> None:
         self.spans = spans(workload)
         self.cut = workload.decoder_sequence - self.spans
         self.kept = workload.sequence_length - self.spans
         self.length = text_length(workload)
-        self.first_sentinel = workload.text_vocabulary
-        self.start = self.first_sentinel + SENTINELS
+        first = workload.text_vocabulary
+        own = t5_specials(special)
+        self.start, self.sentinels = own or (first + SENTINELS, np.arange(first, first + SENTINELS))
+        self.first_sentinel = int(self.sentinels[0])
 
     def batch(self, rows: np.ndarray, draws: list[np.random.Generator]) -> dict[str, torch.Tensor]:
         """Returns a micro-batch, see `Examples.batch`."""
@@ -47,10 +55,18 @@ class T5Examples:
         pieces = np.split(row, ends[:-1])
         inputs, targets = [], []
         for n in range(self.spans):
-            sentinel = [self.first_sentinel + n]
+            sentinel = self.sentinels[n : n + 1]
             inputs += [pieces[2 * n], sentinel]
             targets += [sentinel, pieces[2 * n + 1]]
         return np.concatenate(inputs), np.concatenate(targets)
+
+
+def t5_specials(special: dict[str, int] | None) -> tuple[int, np.ndarray] | None:
+    """Returns the start token and the sentinels of T5's own vocabulary; None if they are missing."""
+    names = [f"<extra_id_{n}>" for n in range(SENTINELS)]
+    if special is None or "<pad>" not in special or any(name not in special for name in names):
+        return None
+    return special["<pad>"], np.array([special[name] for name in names])
 
 
 def _parts(total: int, count: int, draw: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,52 @@
+"""A random order of many items that takes no memory: each place is computed when it is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_ROUNDS = 6
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Returns hashes of 64-bit numbers: the finalizer of SplitMix64 (Steele et al. 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
+
+
+def hashed(*numbers: int) -> int:
+    """Returns a 64-bit hash of numbers."""
+    state = 0
+    for number in numbers:
+        state = (state + _GOLDEN + number) & _MASK
+        state = int(_mixed(np.array([state], np.uint64))[0])
+    return state
+
+
+def shuffled(places: npt.ArrayLike, count: int, *key: int) -> npt.NDArray[np.int64]:
+    """Returns which items stand at `places` in a random order of `count` items.
+
+    It is a Feistel network over the next even power of two (Luby & Rackoff 1988). A result that is no item is
+    put in again until it is one.
+
+    Args:
+        places: numbers from 0 to count - 1.
+        key: numbers that select the order.
+    """
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    shift, low = np.uint64(half), np.uint64((1 << half) - 1)
+    keys = [np.uint64(hashed(round_, *key)) for round_ in range(_ROUNDS)]
+    values = np.array(places, dtype=np.uint64, ndmin=1)
+    outside = np.arange(len(values))
+    while len(outside):
+        left, right = values[outside] >> shift, values[outside] & low
+        for key_ in keys:
+            left, right = right, left ^ (_mixed(right + key_) & low)
+        values[outside] = left << shift | right
+        outside = outside[values[outside] >= count]
+    return values.astype(np.int64)
