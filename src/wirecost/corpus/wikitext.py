@@ -44,8 +44,8 @@ _HEADING = re.compile(r"^(={1,6})[^\n]*?\1[ \t]*$")
 _MAGIC_WORD = re.compile(r"__[A-Z]{3,30}__")
 _EMPTY_BRACKETS = re.compile(r" ?[(（][\s,;:、，；/–-]{0,20}[)）]")
 """What removed templates leave of brackets."""
-_SPACES = re.compile(r"[ \t\u00a0]{2,}")
-_LINE_ENDS = re.compile(r"[ \t]+\n")
+_SPACES = re.compile(r"[ \t\u00a0]+")
+_LINE_BORDERS = re.compile(r" ?\n ?")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _EXTERNAL_LINK = re.compile(
     r"\[(?:(?:https?|ftp):)?//[^\s\]\[<>]{1,1000}[ \t]{0,9}([^\]\n]{0,1000})\]", re.IGNORECASE
@@ -76,7 +76,7 @@ def plain_text(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> str:
     code = mwparserfromhell.parse(prose, skip_style_tags=True)
     text = str(code.strip_code(normalize=True, collapse=True))
     text = _EMPTY_BRACKETS.sub("", _MAGIC_WORD.sub("", text))
-    text = _LINE_ENDS.sub("\n", _SPACES.sub(" ", text))
+    text = _LINE_BORDERS.sub("\n", _SPACES.sub(" ", text))
     return _BLANK_LINES.sub("\n\n", text).strip()
 
 
