@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from wirecost import reading
 from wirecost.corpus.blocks import blocks
 from wirecost.corpus.records import Line, Losses, Piece, lines, own_lines, pages, paragraphs, stretch
 from wirecost.corpus.sources import Kind, Packing, Source
-from wirecost.corpus.wikitext import is_redirect, plain_text
+from wirecost.corpus.wikitext import is_redirect, parts_of, plain_text
 from wirecost.decompression import Expansion
 from wirecost.errors import SpecError
 
@@ -28,7 +29,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _NUMBER = re.compile(rb"<ns>(-?\d{1,9})</ns>")
 _HEAD_BYTES = 4096
 _WIKITEXT_PART = 1 << 20
-"""Characters. The parser's nodes take up to a kilobyte each, so a longer page is parsed in parts."""
+"""Characters. Longer pages are handled in parts, which bounds the memory that they take."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +172,12 @@ def _json_text(line: bytes, key: str, counts: Counts) -> str:
     """Returns the text of a JSON object. Its absence counts as unreadable, and is an empty document."""
     try:
         value = msgspec.json.decode(line)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
+        # Python's parser also takes halves of surrogate pairs, which some programs write.
         try:
-            value = msgspec.json.decode(_decode(line, counts))
-        except (msgspec.MsgspecError, RecursionError):
+            value = json.loads(_decode(line, counts))
+        except (ValueError, RecursionError):
             value = None
-    except RecursionError:
-        value = None
     text = value.get(key) if isinstance(value, dict) else None
     if not isinstance(text, str):
         counts.unreadable += 1
@@ -237,27 +237,12 @@ def _articles(every: Iterable[bytes], source: Source, options: Options, counts: 
         elif page.redirect or is_redirect(page.text):
             counts.redirects += 1
         else:
-            text = "\n\n".join(filter(None, (plain_text(part, hidden) for part in _parts(page.text))))
+            text = "\n\n".join(filter(None, (plain_text(part, hidden) for part in parts_of(page.text, _WIKITEXT_PART))))
             if not text:
                 counts.empty += 1
                 continue
             digest = hashlib.blake2b(f"{page.namespace}:{page.title}".encode(errors="replace"), digest_size=8)
             yield Document(f"{page.title}\n\n{text}", int.from_bytes(digest.digest(), "big") | 1)
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Yields a page in parts, which end at blank lines or, if there are none, lines."""
-    start = 0
-    while len(text) - start > _WIKITEXT_PART:
-        end = start + _WIKITEXT_PART
-        for border in ("\n\n", "\n", " "):
-            at = text.rfind(border, start + _WIKITEXT_PART // 2, end)
-            if at >= 0:
-                end = at
-                break
-        yield text[start:end]
-        start = end
-    yield text[start:]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from wirecost import reading
@@ -33,14 +35,26 @@ def parts(sources: Sequence[Source], options: Options, source: int = 0, start: i
 
 def _parts_of(source: Source, number: int, options: Options, start: int) -> Iterator[Part]:
     if source.seekable:
-        for first in range(start, source.size, source.chunk_bytes):
-            end = min(first + source.chunk_bytes, source.size)
-            yield Part(number, first, end, consumed=end, last=end == source.size)
+        for part in _ranges(source, number):
+            if part.start >= start:
+                yield part
         return
     every = _parquet(source, number, options) if source.kind is Kind.PARQUET else _stream(source, number, options)
     for part in every:
         if part.start >= start:
             yield part
+
+
+def _ranges(source: Source, number: int) -> Iterator[Part]:
+    """Yields the parts of a file in which reading can begin anywhere. The last one isn't much smaller than others,
+    so that it contains an end of a line."""
+    first = 0
+    while first < source.size:
+        end = first + source.chunk_bytes
+        if source.size - end < source.chunk_bytes // 2:
+            end = source.size
+        yield Part(number, first, end, consumed=end, last=end == source.size)
+        first = end
 
 
 def sampled(sources: Sequence[Source], options: Options, count: int) -> list[Part]:
@@ -53,11 +67,9 @@ def sampled(sources: Sequence[Source], options: Options, count: int) -> list[Par
         if len(sources) > count and number % (len(sources) // count):
             continue
         if source.seekable:
-            every = list(range(0, source.size, source.chunk_bytes))
+            every = list(_ranges(source, number))
             step = max(1, len(every) // wanted)
-            for first in every[step // 2 :: step][:wanted]:
-                end = min(first + source.chunk_bytes, source.size)
-                chosen.append(Part(number, first, end, consumed=end, last=end == source.size))
+            chosen += every[step // 2 :: step][:wanted]
         else:
             chosen += (part for part, _ in zip(_parts_of(source, number, options, 0), range(wanted), strict=False))
     return chosen
@@ -69,6 +81,7 @@ def _stream(source: Source, number: int, options: Options) -> Iterator[Part]:
     position = consumed = 0
     buffer = b""
     dropping = False
+    held: Part | None = None  # until it is known whether it is the last one
     with reading.open_file(source.path, pipes=False, error=SpecError) as file:
         head = file.read(HEAD_BYTES)
         pieces = decompress(head, file, str(source.path), SpecError)
@@ -81,7 +94,7 @@ def _stream(source: Source, number: int, options: Options) -> Iterator[Part]:
             if piece is None:
                 break
             buffer += piece
-            consumed = file.tell()
+            consumed = os.lseek(file.fileno(), 0, os.SEEK_CUR)
             if len(buffer) < _PART_BYTES:
                 continue
             cut = _last_end(buffer, source, options)
@@ -90,7 +103,9 @@ def _stream(source: Source, number: int, options: Options) -> Iterator[Part]:
                 if dropping:
                     data = data[_first_end(data, source, options) :]
                     dropping = False
-                yield Part(number, position, position + cut, data, consumed=consumed)
+                if held is not None:
+                    yield held
+                held = Part(number, position, position + cut, data, consumed=consumed)
                 position += cut
             elif len(buffer) > MOST_RECORD_BYTES:
                 losses.too_long += not dropping
@@ -99,7 +114,12 @@ def _stream(source: Source, number: int, options: Options) -> Iterator[Part]:
                 buffer = buffer[-_PART_BYTES:]
     if dropping:
         buffer = b""
-    yield Part(number, position, position + len(buffer), buffer, consumed=source.size, last=True, losses=losses)
+    last = Part(number, position, position + len(buffer), buffer, consumed=source.size, last=True, losses=losses)
+    if held is not None and buffer.strip():
+        yield held
+    elif held is not None:
+        last = replace(last, start=held.start, data=(held.data or b"") + buffer)
+    yield last
 
 
 def _ends(source: Source, options: Options) -> tuple[bytes, ...]:
@@ -133,12 +153,11 @@ def _parquet(source: Source, number: int, options: Options) -> Iterator[Part]:
     except ImportError as error:
         raise MissingExtraError("reading Parquet", "data") from error
     try:
-        with reading.open_file(source.path, pipes=False, error=SpecError):
-            file = pq.ParquetFile(
-                source.path, read_dictionary=[options.text_key], pre_buffer=False, buffer_size=1 << 20
-            )
-        with file:
+        with pq.ParquetFile(source.path) as file:
             _check_column(file, source, options)
+        # A text that is repeated is kept once, so that it can't fill the memory.
+        settings = {"read_dictionary": [options.text_key], "pre_buffer": False, "buffer_size": 1 << 20}
+        with pq.ParquetFile(source.path, **settings) as file:
             texts: list[str] = []
             losses = Losses()
             row = start = size = 0

@@ -9,11 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from wirecost import reading
+from wirecost.corpus.blocks import blocks
 from wirecost.decompression import BZIP2, HEAD_BYTES, DamagedError, decompress, is_compressed
 from wirecost.errors import SpecError, shorten
 
 HEAD_TEXT_BYTES = 1 << 20
 """Bytes at the start of a file that tell its kind. The header of a dump is shorter."""
+_MOST_BLOCKS = 100
 _PARQUET = b"PAR1"
 _REFUSED = {
     b"7z\xbc\xaf\x27\x1c": "a 7z archive",
@@ -113,13 +115,20 @@ def inspect(path: Path) -> Source:
         packing = Packing.NONE
         if is_compressed(head):
             packing = Packing.BZIP2 if head.startswith(BZIP2) else Packing.OTHER
-            start = _first_text(decompress(head, file, str(path), SpecError))
+            packed = _whole_blocks(path) if packing is Packing.BZIP2 else decompress(head, file, str(path), SpecError)
+            start = _first_text(packed)
             if not start:
                 raise SpecError(f"{path}: nothing can be decompressed from it")
         else:
             start = head + file.read(HEAD_TEXT_BYTES)
     kind, header = _kind_of(path, start.removeprefix(b"\xef\xbb\xbf"))
     return Source(path, kind, packing, size, header)
+
+
+def _whole_blocks(path: Path) -> Iterator[bytes]:
+    """Yields the text of a bzip2 file without its damaged blocks."""
+    with reading.open_file(path, pipes=False, error=SpecError) as file:
+        yield from (block.data for block, _ in zip(blocks(file, 0), range(_MOST_BLOCKS), strict=False) if block.data)
 
 
 def _first_text(pieces: Iterator[bytes]) -> bytes:

@@ -9,7 +9,7 @@ the number of unclosed tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _HIDDEN_TAGS = (
     "categorytree", "ce", "chem", "gallery", "graph", "hiero", "imagemap", "indicator", "inputbox", "mapframe",
@@ -40,6 +40,7 @@ _ENGLISH_NAMES = ("file", "image", "media", "category")
 """Every wiki accepts these names of namespaces besides its own."""
 _LINK_CHARACTERS = 320
 """Number of characters of a link that show whether it leads to a file."""
+_PARSED_CHARACTERS = 64 << 10
 _HEADING = re.compile(r"^(={1,6})[^\n]*?\1[ \t]*$")
 _MAGIC_WORD = re.compile(r"__[A-Z]{3,30}__")
 _EMPTY_BRACKETS = re.compile(r" ?[(（][\s,;:、，；/–-]{0,20}[)）]")
@@ -73,11 +74,28 @@ def plain_text(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> str:
     prose = _without_empty_sections(remove_markup(wikitext, hidden_namespaces))
     # The parser takes a quadratic time for what is opened and never closed.
     prose = _UNCLOSED_LINK.sub("&#91;", _EXTERNAL_LINK.sub(r"\1", prose)).replace("<", "&lt;")
-    code = mwparserfromhell.parse(prose, skip_style_tags=True)
-    text = str(code.strip_code(normalize=True, collapse=True))
+    # Its time grows faster than the text, and its nodes take up to a kilobyte each.
+    codes = (mwparserfromhell.parse(part, skip_style_tags=True) for part in parts_of(prose, _PARSED_CHARACTERS))
+    text = "\n".join(str(code.strip_code(normalize=True, collapse=True)) for code in codes)
     text = _EMPTY_BRACKETS.sub("", _MAGIC_WORD.sub("", text))
     text = _LINE_BORDERS.sub("\n", _SPACES.sub(" ", text))
     return _BLANK_LINES.sub("\n\n", text).strip()
+
+
+def parts_of(text: str, most: int) -> Iterator[str]:
+    """Yields a text in parts of at most `most` characters. They end with paragraphs or, if there are none, lines or
+    words."""
+    start = 0
+    while len(text) - start > most:
+        end = start + most
+        for border in ("\n\n", "\n", " "):
+            at = text.rfind(border, start + most // 2, end)
+            if at >= 0:
+                end = at
+                break
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def remove_markup(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> str:
