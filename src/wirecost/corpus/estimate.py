@@ -10,7 +10,7 @@ from wirecost.corpus.encoder import Encoder, Vocabulary
 from wirecost.corpus.parts import sampled
 from wirecost.corpus.pool import Pool, Setup
 from wirecost.corpus.request import Estimate, Progress, Request, Silent
-from wirecost.corpus.sources import Source, find_sources
+from wirecost.corpus.sources import Source, check_installed, find_sources
 from wirecost.corpus.vocabularies import find_vocabulary
 
 
@@ -24,6 +24,7 @@ def estimate(request: Request, progress: Progress | None = None) -> Estimate:
     """
     progress = progress or Silent()
     sources = find_sources(request.paths)
+    check_installed(sources)
     vocabulary = find_vocabulary(request.tokenizer)
     if vocabulary is None:
         progress.stage("training a tokenizer")

@@ -36,7 +36,7 @@ from wirecost.corpus.parts import parts
 from wirecost.corpus.pool import Pool
 from wirecost.corpus.prepared import WORD_STARTS
 from wirecost.corpus.request import Progress, Request, Silent
-from wirecost.corpus.sources import Kind, Packing, Source, find_sources
+from wirecost.corpus.sources import Kind, Packing, Source, check_installed, find_sources
 from wirecost.corpus.titles import Titles
 from wirecost.corpus.tokenize import Tokenized, is_one_document
 from wirecost.corpus.vocabularies import find_vocabulary
@@ -65,6 +65,7 @@ def prepare(request: Request, progress: Progress | None = None) -> Manifest:
     """
     progress = progress or Silent()
     sources = find_sources(request.paths)
+    check_installed(sources)
     with ExitStack() as stack:
         earlier = _earlier(request)
         vocabulary = None if earlier is not None else find_vocabulary(request.tokenizer)

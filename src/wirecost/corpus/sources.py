@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from wirecost import reading
 from wirecost.corpus.blocks import blocks
 from wirecost.decompression import BZIP2, HEAD_BYTES, DamagedError, decompress, is_compressed
-from wirecost.errors import SpecError, shorten
+from wirecost.errors import MissingExtraError, SpecError
 
 HEAD_TEXT_BYTES = 1 << 20
 """Bytes at the start of a file that tell its kind. The header of a dump is shorter."""
@@ -96,6 +97,14 @@ def find_sources(paths: Sequence[Path]) -> list[Source]:
     return [inspect(path) for path in files]
 
 
+def check_installed(sources: Sequence[Source]) -> None:
+    """Raises MissingExtraError if a library is missing that reads one of the files."""
+    kinds = {source.kind for source in sources}
+    for kind, packages in ((Kind.WIKI, ("mwxml", "mwparserfromhell")), (Kind.PARQUET, ("pyarrow",))):
+        if kind in kinds and any(importlib.util.find_spec(package) is None for package in packages):
+            raise MissingExtraError(f"reading a {kind}" if kind is Kind.WIKI else "reading Parquet", "data")
+
+
 def inspect(path: Path) -> Source:
     """Returns a file with its kind, which the first bytes tell.
 
@@ -167,7 +176,3 @@ def _kind_of(path: Path, start: bytes) -> tuple[Kind, bytes]:
         raise SpecError(f"{path}: contains no text")
     return Kind.TEXT, b""
 
-
-def shown(path: Path) -> str:
-    """Returns a path for a message."""
-    return shorten(str(path), quoted=False)

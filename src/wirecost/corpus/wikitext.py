@@ -75,8 +75,11 @@ def plain_text(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> str:
     # The parser takes a quadratic time for what is opened and never closed.
     prose = _UNCLOSED_LINK.sub("&#91;", _EXTERNAL_LINK.sub(r"\1", prose)).replace("<", "&lt;")
     # Its time grows faster than the text, and its nodes take up to a kilobyte each.
-    codes = (mwparserfromhell.parse(part, skip_style_tags=True) for part in parts_of(prose, _PARSED_CHARACTERS))
-    text = "\n".join(str(code.strip_code(normalize=True, collapse=True)) for code in codes)
+    text = ""
+    for part in parts_of(prose, _PARSED_CHARACTERS):
+        code = mwparserfromhell.parse(part, skip_style_tags=True)
+        # The library strips line ends.
+        text += part[: len(part) - len(part.lstrip())] + str(code.strip_code(normalize=True, collapse=True))
     text = _EMPTY_BRACKETS.sub("", _MAGIC_WORD.sub("", text))
     text = _LINE_BORDERS.sub("\n", _SPACES.sub(" ", text))
     return _BLANK_LINES.sub("\n\n", text).strip()
