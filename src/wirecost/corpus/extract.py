@@ -237,7 +237,9 @@ def _articles(every: Iterable[bytes], source: Source, options: Options, counts: 
         elif page.redirect or is_redirect(page.text):
             counts.redirects += 1
         else:
-            text = "\n\n".join(filter(None, (plain_text(part, hidden) for part in parts_of(page.text, _WIKITEXT_PART))))
+            text = "\n\n".join(
+                filter(None, (plain_text(part, hidden) for part in parts_of(page.text, _WIKITEXT_PART)))
+            )
             if not text:
                 counts.empty += 1
                 continue

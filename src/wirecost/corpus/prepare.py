@@ -17,7 +17,6 @@ import numpy as np
 
 from wirecost import reading
 from wirecost._version import __version__
-from wirecost.corpus import train_process
 from wirecost.corpus.digests import Digests
 from wirecost.corpus.encoder import Encoder, Vocabulary
 from wirecost.corpus.estimate import estimate_with, setup_of
@@ -39,6 +38,7 @@ from wirecost.corpus.request import Progress, Request, Silent
 from wirecost.corpus.sources import Kind, Packing, Source, check_installed, find_sources
 from wirecost.corpus.titles import Titles
 from wirecost.corpus.tokenize import Tokenized, is_one_document
+from wirecost.corpus.train_process import Training, train
 from wirecost.corpus.vocabularies import find_vocabulary
 from wirecost.corpus.vocabulary_training import SENTINELS
 from wirecost.errors import SpecError
@@ -157,7 +157,8 @@ def _settled_vocabulary(
         return Vocabulary(entry.name, entry.origin, entry.file, content)
     if vocabulary is None:
         progress.stage("training a tokenizer")
-        vocabulary = train_process.train(request.tokenizer, sources, request.options, request.vocab_size)
+        training = Training(request.tokenizer, tuple(sources), request.options, request.vocab_size)
+        vocabulary = train(training, request.record_limit_s)
     encoder = Encoder(vocabulary)
     write_file(request.out / vocabulary.file_name, vocabulary.content)
     write_file(request.out / WORD_STARTS, encoder.word_starts().astype(np.uint8).tobytes())

@@ -124,7 +124,9 @@ def inspect(path: Path) -> Source:
         packing = Packing.NONE
         if is_compressed(head):
             packing = Packing.BZIP2 if head.startswith(BZIP2) else Packing.OTHER
-            packed = _whole_blocks(path) if packing is Packing.BZIP2 else decompress(head, file, str(path), SpecError)
+            packed = (
+                _whole_blocks(path) if packing is Packing.BZIP2 else decompress(head, file, str(path), SpecError)
+            )
             start = _first_text(packed)
             if not start:
                 raise SpecError(f"{path}: nothing can be decompressed from it")
@@ -137,7 +139,9 @@ def inspect(path: Path) -> Source:
 def _whole_blocks(path: Path) -> Iterator[bytes]:
     """Yields the text of a bzip2 file without its damaged blocks."""
     with reading.open_file(path, pipes=False, error=SpecError) as file:
-        yield from (block.data for block, _ in zip(blocks(file, 0), range(_MOST_BLOCKS), strict=False) if block.data)
+        yield from (
+            block.data for block, _ in zip(blocks(file, 0), range(_MOST_BLOCKS), strict=False) if block.data
+        )
 
 
 def _first_text(pieces: Iterator[bytes]) -> bytes:
@@ -175,4 +179,3 @@ def _kind_of(path: Path, start: bytes) -> tuple[Kind, bytes]:
     if not text and len(start) < HEAD_TEXT_BYTES:
         raise SpecError(f"{path}: contains no text")
     return Kind.TEXT, b""
-

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -13,7 +15,7 @@ from wirecost.corpus.encoder import Vocabulary
 from wirecost.corpus.extract import Counts, Options, documents
 from wirecost.corpus.parts import sampled
 from wirecost.corpus.sources import Source
-from wirecost.corpus.vocabulary_training import train_vocabulary
+from wirecost.corpus.vocabulary_training import train_vocabulary, trained_kind
 from wirecost.errors import SpecError, WirecostError
 
 SAMPLE_CHARACTERS = {"bpe": 16 << 20, "wordpiece": 16 << 20, "unigram": 6 << 20}
@@ -21,48 +23,86 @@ SAMPLE_CHARACTERS = {"bpe": 16 << 20, "wordpiece": 16 << 20, "unigram": 6 << 20}
 FEW_CHARACTERS = 1 << 20
 _FEW_SIZE = 2000
 _PARTS = 16
+_MOST_FAILURES = 50
+_CHECK_S = 1.0
 
 
-def train(
-    name: str, sources: Sequence[Source], options: Options, size: int | None, *, few: bool = False
-) -> Vocabulary:
+@dataclass(frozen=True)
+class Training:
+    """What a tokenizer is trained on.
+
+    Attributes:
+        name, size: see `train_vocabulary`.
+        few: whether a small, quickly trained tokenizer is enough.
+    """
+
+    name: str
+    sources: tuple[Source, ...]
+    options: Options
+    size: int | None
+    few: bool = False
+
+
+def train(training: Training, record_limit_s: float) -> Vocabulary:
     """Returns a tokenizer that is trained on a sample, which is spread over the files.
 
     Args:
-        name, size: see `train_vocabulary`.
-        few: whether a small, quickly trained tokenizer is enough.
+        record_limit_s: time that a record may take before it is left out.
 
     Raises:
         SpecError: see `train_vocabulary`, or if the process is killed.
     """
+    skipped: set[tuple[int, int]] = set()
+    while len(skipped) < _MOST_FAILURES:
+        result = _attempt(training, skipped, record_limit_s)
+        if isinstance(result, BaseException):
+            raise result
+        if isinstance(result, Vocabulary):
+            return result
+        if result in skipped or result[0] < 0:
+            raise SpecError("the process that trains the tokenizer was ended: probably memory is short")
+        skipped.add(result)
+    raise SpecError(
+        f"{_MOST_FAILURES} records of the sample can't be read; name a tokenizer that is trained already"
+    )
+
+
+def _attempt(
+    training: Training, skipped: Collection[tuple[int, int]], limit_s: float
+) -> Vocabulary | BaseException | tuple[int, int]:
+    """Returns the tokenizer, an error, or the number of the part and record at which the process hung or ended."""
     context = multiprocessing.get_context("spawn")
+    busy = context.RawArray("d", 3)
+    busy[0] = -1
     mine, other = context.Pipe()
-    process = context.Process(target=_work, args=(other, name, tuple(sources), options, size, few), daemon=True)
+    process = context.Process(target=_work, args=(other, busy, training, frozenset(skipped)), daemon=True)
     process.start()
     other.close()
     try:
-        result = mine.recv()
-    except (EOFError, ConnectionError) as error:
-        raise SpecError("the process that trains the tokenizer was ended: probably memory is short") from error
+        while not mine.poll(_CHECK_S):
+            if busy[0] >= 0 and time.monotonic() - busy[2] > limit_s:
+                return int(busy[0]), int(busy[1])
+        return mine.recv()
+    except (EOFError, ConnectionError):
+        return int(busy[0]), int(busy[1])
     finally:
         process.kill()
         process.join()
         mine.close()
-    if isinstance(result, BaseException):
-        raise result
-    return result
 
 
-def _work(
-    connection: Connection, name: str, sources: Sequence[Source], options: Options, size: int | None, few: bool
-) -> None:
-    from wirecost.corpus.vocabulary_training import trained_kind
-
+def _work(connection: Connection, busy: Any, training: Training, skipped: Collection[tuple[int, int]]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    limit = FEW_CHARACTERS if few else SAMPLE_CHARACTERS[trained_kind(name)]
+
+    def on_record(part: int, record: int) -> None:
+        busy[2] = time.monotonic()
+        busy[1], busy[0] = record, part
+
+    limit = FEW_CHARACTERS if training.few else SAMPLE_CHARACTERS[trained_kind(training.name)]
     result: Any
     try:
-        result = train_vocabulary(name, sample_texts(sources, options, limit), _FEW_SIZE if few else size)
+        texts = sample_texts(training, limit, skipped, on_record)
+        result = train_vocabulary(training.name, texts, _FEW_SIZE if training.few else training.size)
     except WirecostError as error:
         result = SpecError(str(error))
     except OSError as error:
@@ -71,12 +111,30 @@ def _work(
         connection.send(result)
 
 
-def sample_texts(sources: Sequence[Source], options: Options, limit: int) -> Iterator[str]:
-    """Yields texts from all files, up to `limit` characters."""
-    chosen = sampled(sources, options, _PARTS)
+def sample_texts(
+    training: Training,
+    limit: int,
+    skipped: Collection[tuple[int, int]] = (),
+    on_record: Callable[[int, int], object] = lambda *_: None,
+) -> Iterator[str]:
+    """Yields texts from all files, up to `limit` characters.
+
+    Args:
+        skipped: numbers of parts and records that are left out.
+        on_record: called with the numbers of a part and a record before it is read, and with -1 at the end.
+    """
+    chosen = sampled(training.sources, training.options, _PARTS)
     for number, part in enumerate(chosen):
         share = limit // (len(chosen) - number)
-        for document in documents(sources[part.source], part, options, Counts()):
+        leave_out = {record for other, record in skipped if other == number}
+        for document in documents(
+            training.sources[part.source],
+            part,
+            training.options,
+            Counts(),
+            skipped=leave_out,
+            on_record=lambda record, number=number: on_record(number, record),
+        ):
             text = document.text[:share]
             limit -= len(text)
             share -= len(text)
@@ -84,3 +142,4 @@ def sample_texts(sources: Sequence[Source], options: Options, limit: int) -> Ite
             yield from (text[start : start + 10_000] for start in range(0, len(text), 10_000))
             if share <= 0:
                 break
+    on_record(-1, -1)

@@ -86,8 +86,8 @@ def plain_text(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> str:
 
 
 def parts_of(text: str, most: int) -> Iterator[str]:
-    """Yields a text in parts of at most `most` characters. They end with paragraphs or, if there are none, lines or
-    words."""
+    """Yields a text in parts of at most `most` characters. They end with paragraphs or, without these, with lines
+    or words."""
     start = 0
     while len(text) - start > most:
         end = start + most

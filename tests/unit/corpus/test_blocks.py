@@ -43,7 +43,9 @@ def test_parts_of_a_file_together_give_its_text(streams: list[tuple[int, int]], 
 @pytest.mark.parametrize("multistream", [False, True])
 def test_a_damaged_block_costs_only_itself(multistream: bool) -> None:
     texts = [text(100_000, seed) for seed in range(5)]
-    data = bytearray(b"".join(bz2.compress(t, 1) for t in texts) if multistream else bz2.compress(b"".join(texts), 1))
+    data = bytearray(
+        b"".join(bz2.compress(t, 1) for t in texts) if multistream else bz2.compress(b"".join(texts), 1)
+    )
     whole = read(bytes(data))
     assert len(whole) >= 5
     hit = whole[2]

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from wirecost.corpus.indexed import IndexedWriter, read_indexed, token_type
 from wirecost.errors import SpecError
 
-DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 60_000), min_size=1, max_size=6), min_size=1, max_size=4), max_size=6)
+DOCUMENTS = st.lists(
+    st.lists(st.lists(st.integers(0, 60_000), min_size=1, max_size=6), min_size=1, max_size=4), max_size=6
+)
 
 
 def write(prefix: Path, documents: list[list[list[int]]], dtype: np.dtype) -> dict[str, str]:
@@ -47,7 +49,9 @@ def test_each_byte_of_the_index_is_where_megatron_reads_it(tmp_path: Path) -> No
 def test_megatron_reads_ours_and_we_read_megatrons(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="Megatron-Core isn't installed")
+        indexed = pytest.importorskip(
+            "megatron.core.datasets.indexed_dataset", reason="Megatron-Core isn't installed"
+        )
     torch = pytest.importorskip("torch")
     documents = [[[1, 2, 3], [4]], [[60_000, 5]], [[6]]]
     for dtype in (np.uint16, np.int32):

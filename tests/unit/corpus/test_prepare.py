@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import json
 import lzma
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ import zstandard
 
 from support import corpora
 from wirecost import decompression
-from wirecost.corpus import parts, prepare as module, sources
+from wirecost.corpus import parts, sources
+from wirecost.corpus import prepare as module
 from wirecost.corpus.estimate import estimate
 from wirecost.corpus.extract import Counts, Options, Part
 from wirecost.corpus.extract import documents as documents_of
@@ -58,13 +60,16 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequ
 
             for part in parts:
                 source = self.setup.sources[part.source]
-                yield part, tokenize(
-                    source,
+                yield (
                     part,
-                    self.setup.options,
-                    self.encoder,
-                    sentences=self.setup.sentences,
-                    end_documents=self.setup.end_documents,
+                    tokenize(
+                        source,
+                        part,
+                        self.setup.options,
+                        self.encoder,
+                        sentences=self.setup.sentences,
+                        end_documents=self.setup.end_documents,
+                    ),
                 )
 
     monkeypatch.setattr(module, "Pool", Pool)
@@ -78,7 +83,7 @@ def texts(folder: Path) -> list[str]:
     found = []
     for shard in PreparedCorpus(folder).shards:
         borders = np.append(shard.pointers // shard.tokens.itemsize, len(shard.tokens))[shard.documents]
-        for first, last in zip(borders[:-1], borders[1:], strict=True):
+        for first, last in itertools.pairwise(borders):
             ids = shard.tokens[first:last].tolist()
             assert ids[-1] == 256
             found.append(decoder.decode(ids[:-1]))
@@ -219,13 +224,24 @@ def test_a_page_that_is_no_xml_costs_only_itself(tmp_path: Path, tokenizer: str)
     broken = corpora.page("A", "a").replace("<revision>", "<revision")
     control = corpora.page("C", "c\x01d")
     entity = corpora.page("E", "e").replace(">e<", ">&undefined;<")
-    manifest, documents = made(tmp_path, corpora.dump([broken, control, entity, corpora.page("B", "b")]), tokenizer)
+    manifest, documents = made(
+        tmp_path, corpora.dump([broken, control, entity, corpora.page("B", "b")]), tokenizer
+    )
     assert documents == ["C\n\nc d", "B\n\nb"]
     assert manifest.counts["unreadable"] == 2
 
 
 def test_json_lines(tmp_path: Path, tokenizer: str) -> None:
-    rows = ['{"text": "one", "id": 1}', "", '{"text": "zwei ü\\ud83d"}', '{"other": 1}', "{broken", '{"text": 5}', '{"text": ""}', "[1]"]
+    rows = [
+        '{"text": "one", "id": 1}',
+        "",
+        '{"text": "zwei ü\\ud83d"}',
+        '{"other": 1}',
+        "{broken",
+        '{"text": 5}',
+        '{"text": ""}',
+        "[1]",
+    ]
     manifest, documents = made(tmp_path, ("\r\n".join(rows) + '\n{"text": "last"}').encode(), tokenizer)
     assert documents == ["one", "zwei ü?", "last"]
     assert manifest.counts["unreadable"] == 4
@@ -263,7 +279,10 @@ def test_parquet(tmp_path: Path, tokenizer: str) -> None:
     pq.write_table(pa.table({"text": rows, "id": list(range(500))}), path, row_group_size=64)
     _, documents = made(tmp_path, path.read_bytes(), tokenizer)
     assert documents == [row for row in rows if row]
-    for key, message in (("nothing", "has no column 'nothing'; its columns are text, id"), ("id", "contains int64")):
+    for key, message in (
+        ("nothing", "has no column 'nothing'; its columns are text, id"),
+        ("id", "contains int64"),
+    ):
         with pytest.raises(SpecError, match=message):
             made(tmp_path, path.read_bytes(), tokenizer, key, options=Options(text_key=key))
     with pytest.raises(SpecError, match="can't be read as Parquet"):
@@ -282,11 +301,16 @@ def test_parquet(tmp_path: Path, tokenizer: str) -> None:
         (b"<?xml version='1.0'?><rss></rss>", "no MediaWiki dump"),
         (b'[{"text": "a"}]', "is one JSON array"),
         (b"BZh91AY&SY" + bytes(50), "nothing can be decompressed"),
-        (corpora.dump([corpora.page("A", "x", namespace=1)]), "no text was found in it .1 other namespaces, 1 pages."),
+        (
+            corpora.dump([corpora.page("A", "x", namespace=1)]),
+            "no text was found in it .1 other namespaces, 1 pages.",
+        ),
         (b'{"a": 1}\n', "no text was found"),
     ],
 )
-def test_what_is_no_corpus_is_refused_in_one_line(tmp_path: Path, tokenizer: str, content: bytes, message: str) -> None:
+def test_what_is_no_corpus_is_refused_in_one_line(
+    tmp_path: Path, tokenizer: str, content: bytes, message: str
+) -> None:
     with pytest.raises(SpecError, match=message) as error:
         made(tmp_path, content, tokenizer)
     assert "\n" not in str(error.value)
@@ -371,7 +395,9 @@ def test_a_damaged_shard_is_refused(tmp_path: Path, tokenizer: str) -> None:
         PreparedCorpus(tmp_path / "in-out")
 
 
-def test_the_time_is_estimated_from_a_sample(tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_is_estimated_from_a_sample(
+    tmp_path: Path, tokenizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from wirecost.corpus import estimate as estimating
 
     monkeypatch.setattr(estimating, "Pool", module.Pool)

@@ -11,7 +11,9 @@ from wirecost.corpus.records import Losses, Piece, lines, own_lines, pages, para
 XML = st.lists(
     st.sampled_from([b"<page>", b"</page>", b"<page", b">", b"text ", b"<pag", b"\n", b"a<b"]), max_size=30
 ).map(b"".join)
-LINES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n\n", b" ", b"\r\n", "ü".encode()]), max_size=40).map(b"".join)
+LINES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n\n", b" ", b"\r\n", "ü".encode()]), max_size=40).map(
+    b"".join
+)
 
 
 def pieces(data: bytes, start: int, end: int, size: int) -> Iterator[Piece]:
@@ -35,9 +37,7 @@ def test_each_page_is_found_once_whatever_the_parts(data: bytes, part: int, size
     # A page that begins inside another one is no dump; its parts may disagree.
     if b"<page>" in b"".join(p[1:] for p in whole_pages(data)):
         return
-    found = [
-        p for at in range(0, len(data), part) for p in pages(pieces(data, at, at + part, size), Losses())
-    ]
+    found = [p for at in range(0, len(data), part) for p in pages(pieces(data, at, at + part, size), Losses())]
     expected = whole_pages(data)
     assert found[: len(expected)] == expected
 
@@ -72,7 +72,8 @@ def test_each_paragraph_is_found_once_whatever_the_parts(data: bytes, part: int,
 @given(LINES, st.integers(5, 20))
 def test_a_text_is_divided_without_a_loss_and_between_characters(data: bytes, part: int) -> None:
     found = [
-        b"".join(stretch(pieces(data, at, at + part, part), from_start=at == 0)) for at in range(0, len(data), part)
+        b"".join(stretch(pieces(data, at, at + part, part), from_start=at == 0))
+        for at in range(0, len(data), part)
     ]
     assert b"".join(found) == data
     for text in found:
@@ -93,7 +94,11 @@ def test_damage_costs_the_records_that_it_touches() -> None:
 def test_what_is_too_long_is_left_out_and_takes_no_memory(monkeypatch) -> None:
     monkeypatch.setattr(records, "MOST_RECORD_BYTES", 100)
     losses = Losses()
-    long = [Piece(True, b"<page>ok</page><page>"), *[Piece(True, b"x" * 30)] * 50, Piece(True, b"</page><page>1</page>")]
+    long = [
+        Piece(True, b"<page>ok</page><page>"),
+        *[Piece(True, b"x" * 30)] * 50,
+        Piece(True, b"</page><page>1</page>"),
+    ]
     assert list(pages(long, losses)) == [b"<page>ok</page>", b"<page>1</page>"]
     assert losses.too_long == 1
     losses = Losses()

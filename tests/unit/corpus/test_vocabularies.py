@@ -15,7 +15,9 @@ from wirecost.corpus.vocabulary_training import train_vocabulary
 from wirecost.errors import SpecError
 
 tokenizers = pytest.importorskip("tokenizers")
-TEXTS = [f"The wire number {n} costs some time, and more time over slow wires. Naïve, 1 000 €." for n in range(300)]
+TEXTS = [
+    f"The wire number {n} costs some time, and more time over slow wires. Naïve, 1 000 €." for n in range(300)
+]
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "wire", "##s", "cost", "##ed", "."]
 
 

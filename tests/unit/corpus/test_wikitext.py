@@ -29,7 +29,10 @@ pytest.importorskip("mwparserfromhell")
         ("see [http://a.b/c the site] and [http://a.b/d]", "see the site and"),
         ("x<sup>2</sup> &amp; y&nbsp;&lt; z<br/>w", "x2 & y < z\nw"),
         ("born ({{lang|el|x}}; {{b}}) in", "born in"),
-        ("== A ==\ntext\n== Empty ==\n\n== Parent ==\n=== B ===\nmore\n== See also ==\n{{x}}", "A\ntext\n\nParent\nB\nmore"),
+        (
+            "== A ==\ntext\n== Empty ==\n\n== Parent ==\n=== B ===\nmore\n== See also ==\n{{x}}",
+            "A\ntext\n\nParent\nB\nmore",
+        ),
         ("* one\n* two", "one\ntwo"),
         ("__NOTOC__\nwords", "words"),
         ("Ελληνικά, 中文。 العربية, עברית 🙂", "Ελληνικά, 中文。 العربية, עברית 🙂"),
@@ -48,7 +51,22 @@ def test_a_redirect_is_known_by_its_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["{{", "{{a|", "[[", "[[a|b ", "<ref>", "{|\n|a", "[http://a ", "<div>\n* a", "<foo>", "<!--", "''", "== a ", "{{{"]
+    "unit",
+    [
+        "{{",
+        "{{a|",
+        "[[",
+        "[[a|b ",
+        "<ref>",
+        "{|\n|a",
+        "[http://a ",
+        "<div>\n* a",
+        "<foo>",
+        "<!--",
+        "''",
+        "== a ",
+        "{{{",
+    ],
 )
 def test_what_is_never_closed_takes_a_linear_time(unit: str) -> None:
     # With a quadratic time, this would take an hour.
@@ -56,7 +74,43 @@ def test_what_is_never_closed_takes_a_linear_time(unit: str) -> None:
     assert len(plain_text(unit * 20_000)) <= 20_000 * len(unit) + 100
 
 
-@given(st.lists(st.sampled_from("{{ }} [[ ]] {| |} |- | ' '' ''' <ref> </ref> <nowiki> </nowiki> <!-- --> == = * : a b \n http://a.b & < >".split(" ")), max_size=60))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "{{",
+                "}}",
+                "[[",
+                "]]",
+                "{|",
+                "|}",
+                "|-",
+                "|",
+                "'",
+                "''",
+                "'''",
+                "<ref>",
+                "</ref>",
+                "<nowiki>",
+                "</nowiki>",
+                "<!--",
+                "-->",
+                "==",
+                "=",
+                "*",
+                ":",
+                "a",
+                "b",
+                "\n",
+                "http://a.b",
+                "&",
+                "<",
+                ">",
+            ]
+        ),
+        max_size=60,
+    )
+)
 def test_any_markup_is_read(units: list[str]) -> None:
     assert isinstance(plain_text(" ".join(units)), str)
     assert isinstance(plain_text("".join(units)), str)

@@ -52,7 +52,9 @@ def test_pairs_keep_the_text_and_mask_whole_words(length: int, seed: int, data: 
         border = len(second) if batch["order"][n] else len(first)
         assert border in (breaks[n] if len(breaks[n]) else [examples.length // 2])
         # All tokens of a word are chosen or none, except for one word.
-        begins = np.flatnonzero(STARTS[inputs] | np.isin(np.arange(length), [0, 1, len(first) + 1, len(first) + 2]))
+        begins = np.flatnonzero(
+            STARTS[inputs] | np.isin(np.arange(length), [0, 1, len(first) + 1, len(first) + 2])
+        )
         chosen = np.isin(np.arange(length), masked)
         words = [chosen[a:b] for a, b in zip(begins, [*begins[1:], length], strict=True)]
         assert sum(w.any() and not w.all() for w in words) <= 1
