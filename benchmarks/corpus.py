@@ -2,10 +2,9 @@
 
     PYTHONPATH=src python benchmarks/corpus.py DUMP.xml.bz2 --copies 8
 
-The dump is repeated with other titles into one of several bzip2 streams. Libraries: mwxml with mwparserfromhell
-(extraction), and tokenizers with GPT-2's vocabulary (tokenization), each alone in one process with one thread.
-Throughput is in MB of the dump's XML for each second of CPU time, which other programs on the machine change little,
-and in MB for each second that passes.
+Libraries: mwxml with mwparserfromhell (extraction), and tokenizers with GPT-2's vocabulary (tokenization), each alone
+in one process with one thread. Their throughput is in MB of the dump's XML for each second of CPU time. For the whole
+command the dump is repeated, with other titles, into a dump of many bzip2 streams.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from wirecost.corpus.prepare import prepare
 from wirecost.corpus.prepared import load_windows
 from wirecost.corpus.request import Request
 from wirecost.corpus.sources import inspect
+from wirecost.corpus.tokenize import tokenize
 from wirecost.corpus.vocabularies import find_vocabulary
 
 ENWIKI_TEXT_BYTES = 20.4e9
@@ -106,10 +106,6 @@ def library_extraction(xml: bytes) -> list[str]:
     return texts
 
 
-def rate(size: int, result: dict[str, float]) -> str:
-    return f"{size / 1e6 / result['cpu_s']:6.2f} MB per CPU second, {size / 1e6 / result['wall_s']:6.2f} MB/s"
-
-
 def measured(call: Callable[[], object]) -> dict[str, float]:
     result: dict[str, float] = {}
     with timed(result):
@@ -117,24 +113,38 @@ def measured(call: Callable[[], object]) -> dict[str, float]:
     return result
 
 
-def preparation(dump: Path, copies: int, scratch: Path, workers: int) -> Path:
-    """Prints the speed of the libraries alone and of the whole; returns the prepared corpus."""
+def libraries(dump: Path, rounds: int) -> None:
+    """Prints the speed of the libraries alone and of wirecost in one process. They take turns, so that other programs
+    slow all of them down alike."""
     xml = bz2.decompress(dump.read_bytes())
     vocabulary = find_vocabulary("gpt2")
     assert vocabulary is not None
     encoder = Encoder(vocabulary)
-    extraction = measured(lambda: library_extraction(xml))
-    source = inspect(dump)
-    texts: list[str] = []
-    part = Part(0, 0, source.size)
-    own = measured(lambda: texts.extend(d.text for d in documents(source, part, Options(), Counts())))
-    tokenizer = encoder._tokenizer
-    tokenization = measured(lambda: tokenizer.encode_batch(texts, add_special_tokens=False))
-    own_tokenization = measured(lambda: list(encoder.encode(texts)))
-    print(f"mwxml and mwparserfromhell alone      {rate(len(xml), extraction)}")
-    print(f"wirecost's extraction                 {rate(len(xml), own)}")
-    print(f"tokenizers alone, on the text         {rate(len(xml), tokenization)}")
-    print(f"wirecost's tokenization               {rate(len(xml), own_tokenization)}")
+    source, part = inspect(dump), Part(0, 0, dump.stat().st_size, last=True)
+    texts = [document.text for document in documents(source, part, Options(), Counts())]
+    calls: dict[str, Callable[[], object]] = {
+        "mwxml and mwparserfromhell alone": lambda: library_extraction(xml),
+        "wirecost's extraction": lambda: list(documents(source, part, Options(), Counts())),
+        "tokenizers alone": lambda: encoder._tokenizer.encode_batch(texts, add_special_tokens=False),
+        "wirecost's tokenization": lambda: list(encoder.encode(texts)),
+        "wirecost: bzip2 to token ids": lambda: tokenize(
+            source, part, Options(), encoder, sentences=False, end_documents=True
+        ),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            seconds[name].append(measured(call)["cpu_s"])
+    median = {name: float(np.median(values)) for name, values in seconds.items()}
+    for name, value in median.items():
+        print(f"{name:34} {len(xml) / 1e6 / value:6.2f} MB/s")
+    slower = max(median["mwxml and mwparserfromhell alone"], median["tokenizers alone"])
+    print(f"extraction and tokenization, of the slower library alone: "
+          f"{100 * slower / median['wirecost: bzip2 to token ids']:.0f} %")  # fmt: skip
+
+
+def preparation(dump: Path, copies: int, scratch: Path, workers: int) -> Path:
+    """Prints the speed and memory of the whole command; returns the prepared corpus."""
     big, small = scratch / "big.xml.bz2", scratch / "small.xml.bz2"
     size = repeated(dump, copies, big)
     small_size = repeated(dump, max(1, copies // 8), small)
@@ -143,16 +153,14 @@ def preparation(dump: Path, copies: int, scratch: Path, workers: int) -> Path:
     whole: dict[str, float] = {}
     with Memory() as memory, timed(whole):
         manifest = prepare(Request((big,), "gpt2", scratch / "big", workers=workers))
-    print(f"wirecost data prepare, {workers} processes     {rate(size, whole)}")
-    slower = max(extraction["cpu_s"], tokenization["cpu_s"]) / len(xml)
-    print(f"of the slower library alone, for each CPU second: {100 * slower * size / whole['cpu_s']:.0f} %")
-    alone_s = max(extraction["wall_s"], tokenization["wall_s"]) / len(xml)
-    print(f"of the slower library alone, in passed time:      {100 * alone_s * size / whole['wall_s']:.0f} %")
-    print(f"cores used: {whole['cpu_s'] / whole['wall_s']:.2f} of {os.cpu_count()}")
+    print(f"{workers} processes: {size / 1e6 / whole['cpu_s']:.2f} MB for each second of CPU time, "
+          f"{size / 1e6 / whole['wall_s']:.2f} MB/s")  # fmt: skip
+    print(f"cores used: {whole['cpu_s'] / whole['wall_s']:.2f} of {os.cpu_count()}, "
+          f"with a load of {os.getloadavg()[0]:.1f} on the machine")  # fmt: skip
     print(f"memory: {memory.peak_bytes / 1e6:.0f} MB for {size / 1e6:.0f} MB of XML, "
           f"{small_memory.peak_bytes / 1e6:.0f} MB for {small_size / 1e6:.0f} MB")  # fmt: skip
     cpu_s = whole["cpu_s"] / manifest.counts["characters"] * ENWIKI_TEXT_BYTES
-    print(f"the English Wikipedia, 20.4 GB of text: {cpu_s / workers / 3600:.1f} h on {workers} idle cores")
+    print(f"the English Wikipedia, 20.4 GB of text: {cpu_s / workers / 3600:.1f} h on {workers} cores alone")
     return scratch / "big"
 
 
@@ -184,7 +192,11 @@ def reading(folder: Path, family: str, vocab_size: int, length: int) -> None:
         batches = Batches(windows, examples, global_batch=16, micro_batch=16, seed=1)
         count = max(1, min(200, len(windows) // (16 * length)))
         batches.share(0, 0, 1)
-        taken = [measured(lambda n=n: batches.share(n, 0, 1))["wall_s"] for n in range(1, count + 1)]
+        taken = []
+        for number in range(1, count + 1):
+            begun_s = time.perf_counter()
+            batches.share(number, 0, 1)
+            taken.append(time.perf_counter() - begun_s)
         tokens = 16 * examples.length
         print(f"reading for {family:4}, {state}: {tokens * count / sum(taken) / 1e6:6.2f} M tokens/s, "
               f"median {tokens / np.median(taken) / 1e6:6.2f} M tokens/s")  # fmt: skip
@@ -194,11 +206,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dump", type=Path)
     parser.add_argument("--copies", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     single_threaded()
     with tempfile.TemporaryDirectory(prefix="wirecost-corpus-") as name:
         scratch = Path(name)
+        libraries(arguments.dump, arguments.rounds)
         corpus = preparation(arguments.dump, arguments.copies, scratch, arguments.workers)
         reading(corpus, "gpt", 50304, 1024)
         for tokenizer, family, size, length in (("bert", "bert", 30720, 512), ("t5", "t5", 32256, 512)):

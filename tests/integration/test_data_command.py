@@ -190,7 +190,7 @@ workloads:
   - {{name: gpt, layers: 1, hidden: 32, heads: 2, vocab_size: {size}, sequence_length: 32}}
   - {{name: bert, family: bert, layers: 1, hidden: 32, heads: 2, vocab_size: 640, sequence_length: 32}}
   - {{name: t5, family: t5, layers: 1, decoder_layers: 1, hidden: 32, heads: 2, vocab_size: 640, sequence_length: 32,
-     activation: relu}}
+     activation: relu, norm: rmsnorm, positions: relative, biases: false}}
 networks: [loopback]
 plans: [ddp]
 hosts: [1]

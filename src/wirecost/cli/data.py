@@ -157,9 +157,17 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("size", format_size_bytes(manifest.tokens * (2 if manifest.dtype == "uint16" else 4))),
         ("tokenizer", f"{manifest.tokenizer.name}: {manifest.tokenizer.origin}"),
         ("token ids", f"{manifest.tokenizer.size:,}"),
+        ("id at the end of a document", _end(manifest)),
         *((name, f"{counts[key]:,}") for key, name in names.items() if counts.get(key)),
     ]
     return rows if manifest.complete else [("state", "incomplete: go on with --resume"), *rows]
+
+
+def _end(manifest: Manifest) -> str:
+    if not manifest.settings.get("end_documents"):
+        return "none (--no-append-eod)"
+    end = manifest.tokenizer.end
+    return f"{end:,}" if end is not None else "none: the tokenizer has no end token"
 
 
 def _lost(manifest: Manifest) -> list[str]:

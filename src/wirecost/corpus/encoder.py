@@ -18,7 +18,10 @@ from wirecost.errors import MissingExtraError, SpecError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<|eot_id|>", "<eos>", "<|im_end|>", "[SEP]")
+END_TOKENS = (
+    "<|endoftext|>", "</s>", "<|end_of_text|>", "<|eot_id|>", "<eos>", "<|im_end|>", "<EOT>", "<｜end▁of▁sentence｜>",
+    "[SEP]",
+)  # fmt: skip
 """Names of the token that ends a document, the most usual one first."""
 _PIECE_CHARACTERS = 16 << 10
 _BATCH_CHARACTERS = 1 << 20

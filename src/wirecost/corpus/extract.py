@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import io
 import json
@@ -129,7 +130,7 @@ def documents(
             numbered(pages(_pieces(source, part, counts), counts.losses)), source, options, counts
         )
     elif source.kind is Kind.TEXT and options.text_documents == "file":
-        text = b"".join(stretch(_pieces(source, part, counts), from_start=from_start))
+        text = b"".join(stretch(_pieces(source, part, counts), from_start=from_start)).replace(b"\r\n", b"\n")
         yield from _as_documents(numbered([_decode(text, counts)]), counts)
     else:
         every = lines(_pieces(source, part, counts), counts.losses, from_start=from_start)
@@ -186,7 +187,17 @@ def _json_text(line: bytes, key: str, counts: Counts) -> str:
 
 
 def _pieces(source: Source, part: Part, counts: Counts) -> Iterator[Piece]:
-    """Yields the bytes of a part, and then those behind it."""
+    """Yields the bytes of a part, and then those behind it, without a byte order mark."""
+    first = part.start == 0
+    for piece in _raw_pieces(source, part, counts):
+        if first and piece.data is not None:
+            yield Piece(piece.own, piece.data.removeprefix(codecs.BOM_UTF8))
+        else:
+            yield piece
+        first = False
+
+
+def _raw_pieces(source: Source, part: Part, counts: Counts) -> Iterator[Piece]:
     if part.data is not None:
         yield Piece(True, part.data)
         return

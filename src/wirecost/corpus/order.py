@@ -24,7 +24,9 @@ def hashed(*numbers: int) -> int:
     state = 0
     for number in numbers:
         state = (state + _GOLDEN + number) & _MASK
-        state = int(_mixed(np.array([state], np.uint64))[0])
+        state = ((state ^ state >> 30) * int(_FIRST)) & _MASK
+        state = ((state ^ state >> 27) * int(_SECOND)) & _MASK
+        state ^= state >> 31
     return state
 
 

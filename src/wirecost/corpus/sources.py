@@ -158,7 +158,7 @@ def _first_text(pieces: Iterator[bytes]) -> bytes:
 
 def _kind_of(path: Path, start: bytes) -> tuple[Kind, bytes]:
     """Returns the kind of a file and a dump's header, from its first bytes of text."""
-    if start.startswith(_UTF16):
+    if start.startswith((*_UTF16, b"<\0", b"\0<")):
         raise SpecError(f"{path}: is UTF-16 text; write it as UTF-8 first (iconv -f UTF-16 -t UTF-8)")
     if start.startswith(_PARQUET):
         raise SpecError(f"{path}: is compressed Parquet; decompress it first")

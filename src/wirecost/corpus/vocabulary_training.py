@@ -12,6 +12,7 @@ TRAINED_SIZES = {"bpe": 32_000, "wordpiece": 30_522, "unigram": 32_000}
 """Default vocabularies of tokenizers that are trained on the corpus: BERT's and T5's have these sizes."""
 SENTINELS = 100
 _LEAST_TOKENS = 100
+_ORIGIN = "trained on this corpus"
 _UNKNOWN, _BERT_UNKNOWN = "<unk>", "[UNK]"
 
 
@@ -55,7 +56,7 @@ def train_vocabulary(name: str, texts: Iterable[str], size: int | None) -> Vocab
     if kind == "unigram":
         # T5's sentinels count down from the last id.
         tokenizer.add_special_tokens([f"<extra_id_{n}>" for n in reversed(range(SENTINELS))])
-    return Vocabulary(name, f"{kind}, trained on this corpus", "tokenizer.json", tokenizer.to_str().encode())
+    return Vocabulary(name, _ORIGIN, "tokenizer.json", tokenizer.to_str().encode())
 
 
 def _bpe(library: Any, size: int) -> tuple[Any, Any, list[str], int]:
