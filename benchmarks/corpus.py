@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/corpus.py DUMP.xml.bz2 --copies 8
 
-Libraries: mwxml with mwparserfromhell (extraction), and tokenizers with GPT-2's vocabulary (tokenization), each alone
-in one process with one thread. Their throughput is in MB of the dump's XML for each second of CPU time. For the whole
-command the dump is repeated, with other titles, into a dump of many bzip2 streams.
+Libraries: mwxml with mwparserfromhell (extraction), and tokenizers with GPT-2's vocabulary (tokenization), each
+alone in one process with one thread. Their throughput is in MB of the dump's XML for each second of CPU time. For
+the whole command the dump is repeated, with other titles, into a dump of many bzip2 streams.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def measured(call: Callable[[], object]) -> dict[str, float]:
 
 
 def libraries(dump: Path, rounds: int) -> None:
-    """Prints the speed of the libraries alone and of wirecost in one process. They take turns, so that other programs
-    slow all of them down alike."""
+    """Prints the speed of the libraries alone and of wirecost in one process. They take turns, so that other
+    programs slow all of them down alike."""
     xml = bz2.decompress(dump.read_bytes())
     vocabulary = find_vocabulary("gpt2")
     assert vocabulary is not None

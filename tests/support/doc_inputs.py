@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from support import ddp_traces, nccl_tests, tracefiles
+from support import corpora, ddp_traces, nccl_tests, tracefiles
 from support.doc_examples import ROOT
 from support.results import STUDY, invented_store
 from wirecost.trace.example import write_example
@@ -97,6 +97,9 @@ _INPUTS: dict[str, Callable[[Path], object]] = {
     "nccl-tests.log": lambda folder: (folder / "nccl-tests.log").write_text(nccl_tests.table()),
     "my-runs.csv": lambda folder: (folder / "my-runs.csv").write_text(TABLE),
     "measured.csv": lambda folder: (folder / "measured.csv").write_text(TABLE),
+    "excerpt.xml.bz2": lambda folder: (folder / "excerpt.xml.bz2").write_bytes(
+        corpora.multistream(corpora.articles(200))
+    ),
     "wirecost-runs/my-study": lambda folder: invented_store(folder / "wirecost-runs" / "my-study", text=STUDY),
 }
 """What makes an input, by the text in a page's commands that needs it."""

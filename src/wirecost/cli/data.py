@@ -28,7 +28,7 @@ def prepare(
     source: Annotated[
         list[Path],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="Files or folders: a Wikipedia dump (XML), text, JSON lines, Parquet. All but Parquet may be "
             "compressed with bzip2, gzip, zstd or xz.",
         ),
@@ -46,7 +46,9 @@ def prepare(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read a sample, estimate time and size, write nothing.")
     ] = False,
-    workers: Annotated[int, typer.Option(min=0, help="Processes.  [default: one for each core]")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Processes.  [default: one for each core]")
+    ] = None,
     vocab_size: Annotated[
         int | None, typer.Option(min=1, max=10_000_000, help="Tokens of a tokenizer that is trained.")
     ] = None,
@@ -184,7 +186,7 @@ def _lost(manifest: Manifest) -> list[str]:
         if losses.get("records"):
             found.append(f"{losses['records']} incomplete records")
         if losses.get("too_long"):
-            found.append(f"{losses['too_long']} records of more than 64 MiB")
+            found.append(f"{losses['too_long']} records of more than 32 MiB")
         if found:
             lines.append(f"{source.path}: lost: {'; '.join(found)}")
     return lines

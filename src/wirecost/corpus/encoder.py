@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 END_TOKENS = (
-    "<|endoftext|>", "</s>", "<|end_of_text|>", "<|eot_id|>", "<eos>", "<|im_end|>", "<EOT>", "<｜end▁of▁sentence｜>",
-    "[SEP]",
-)  # fmt: skip
+    *("<|endoftext|>", "</s>", "<|end_of_text|>", "<|eot_id|>", "<eos>", "<|im_end|>", "<EOT>"),
+    *("<｜end▁of▁sentence｜>", "[SEP]"),
+)
 """Names of the token that ends a document, the most usual one first."""
 _PIECE_CHARACTERS = 16 << 10
 _BATCH_CHARACTERS = 1 << 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-MOST_RECORD_BYTES = 64 << 20
+MOST_RECORD_BYTES = 32 << 20
 """Longer pages and lines are left out. Wikipedia's longest pages have 2 MB."""
 _CUT_BYTES = 64 << 10
 _PAGE, _PAGE_END = b"<page>", b"</page>"

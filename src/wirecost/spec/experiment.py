@@ -78,8 +78,10 @@ class Data(Spec):
     """The training text and the tokenizer.
 
     Attributes:
-        corpus: `python-docs` (the language reference that every CPython ships) or the path of a text file.
-        tokenizer: `bpe`, a byte-level BPE that is trained on the text with the workload's vocabulary, or `gpt2`.
+        corpus: `python-docs` (the language reference that every CPython ships), the path of a text file, the
+            folder of a corpus that `wirecost data prepare` wrote, or a data set of Megatron's without .bin and .idx.
+        tokenizer: `bpe`, a byte-level BPE that is trained on the text with the workload's vocabulary, or `gpt2`. A
+            prepared corpus has its own.
     """
 
     corpus: str = "python-docs"
