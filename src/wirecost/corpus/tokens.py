@@ -96,21 +96,28 @@ def _is_sound(tokens: Path, most_bytes: int) -> bool:
         return file.read(len(digest)) == digest.encode()
 
 
-def load_tokens(path: Path, length: int) -> Tokens | Windows:
-    """Maps a token file or a prepared corpus into memory. The ranks of one machine share its pages.
+def load_tokens(path: Path, length: int) -> Tokens:
+    """Maps a token file into memory. The ranks of one machine share its pages.
 
     Args:
         length: number of tokens of text that one training sequence is made from.
 
     Returns:
-        The token ids of a token file, (tokens,), or the windows of a prepared corpus.
+        The token ids, (tokens,).
 
     Raises:
-        SpecError: if the corpus has fewer than `length` tokens, or is damaged.
+        SpecError: if the corpus has fewer than `length` tokens.
     """
-    if path.suffix != ".npy":
-        return load_windows(path, length)
     tokens = np.load(path, mmap_mode="r", allow_pickle=False)
     if len(tokens) < length:
         raise SpecError(f"the corpus has {len(tokens)} tokens, fewer than the {length} of one training sequence")
     return tokens
+
+
+def load_text(path: Path, length: int) -> Tokens | Windows:
+    """Returns the tokens of a token file, (tokens,), or the windows of a prepared corpus.
+
+    Raises:
+        SpecError: see `load_tokens` and `load_windows`.
+    """
+    return load_tokens(path, length) if path.suffix == ".npy" else load_windows(path, length)

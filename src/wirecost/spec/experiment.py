@@ -79,7 +79,8 @@ class Data(Spec):
 
     Attributes:
         corpus: `python-docs` (the language reference that every CPython ships), the path of a text file, the
-            folder of a corpus that `wirecost data prepare` wrote, or a data set of Megatron's without .bin and .idx.
+            folder of a corpus that `wirecost data prepare` wrote, or one of Megatron's data sets without .bin and
+            .idx.
         tokenizer: `bpe`, a byte-level BPE that is trained on the text with the workload's vocabulary, or `gpt2`. A
             prepared corpus has its own.
     """

@@ -58,7 +58,7 @@ def run_rank(directory: Path, rank: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from wirecost.corpus import load_tokens
+    from wirecost.corpus import load_text
     from wirecost.spec import Device, Experiment
     from wirecost.train.loop import train
     from wirecost.train.models import examples_for
@@ -66,7 +66,7 @@ def run_rank(directory: Path, rank: int) -> None:
 
     experiment = Experiment.model_validate_json((directory / "experiment.json").read_bytes())
     tokens_path = Path(json.loads((directory / "tokens.json").read_bytes())["path"])
-    tokens = load_tokens(tokens_path, examples_for(experiment.workload).length)
+    tokens = load_text(tokens_path, examples_for(experiment.workload).length)
     timeout = datetime.timedelta(seconds=float(experiment.timeout))
     group: dict[str, Any] = {
         "store": meet(timeout),

@@ -31,6 +31,5 @@ def test_a_place_among_billions_is_computed_at_once() -> None:
 def test_titles_are_new_once(hashes: list[int]) -> None:
     titles = Titles(np.array([7, 9], np.uint64))
     known = {7, 9}
-    for number in hashes:
-        assert titles.add(number) == (number not in known)
-        known.add(number)
+    expected = [number not in known and number not in hashes[:place] for place, number in enumerate(hashes)]
+    assert [titles.add(number) for number in hashes] == expected

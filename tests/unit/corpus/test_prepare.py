@@ -22,7 +22,7 @@ from wirecost.corpus.extract import documents as documents_of
 from wirecost.corpus.manifest import Manifest, load_manifest
 from wirecost.corpus.prepare import prepare
 from wirecost.corpus.prepared import PreparedCorpus
-from wirecost.corpus.request import Request
+from wirecost.corpus.request import Request, Silent
 from wirecost.errors import SpecError, WirecostError
 
 pytest.importorskip("mwxml")
@@ -338,12 +338,10 @@ def test_shards_end_alike_and_an_interrupted_run_is_resumed(
     class Interrupted(Exception):
         pass
 
-    class Interrupting:
+    class Interrupting(Silent):
         calls = 0
 
-        def stage(self, name: str) -> None: ...
-        def estimated(self, estimate: object) -> None: ...
-        def advanced(self, *_: object) -> None:
+        def advanced(self, done: int, total: int, documents: int, tokens: int, left_s: float | None) -> None:
             self.calls += 1
             if self.calls == 7:
                 raise Interrupted

@@ -66,6 +66,7 @@ def test_a_part_of_a_corpus_stays_within_it(corpus: PreparedCorpus) -> None:
 
 def test_reading_ahead_takes_any_stretch(corpus: PreparedCorpus) -> None:
     corpus.read_ahead([0, 295, 990], 10)
+    assert len(corpus._files) == 3
 
 
 def test_what_is_no_corpus(tmp_path: Path) -> None:
