@@ -192,14 +192,18 @@ def reading(folder: Path, family: str, vocab_size: int, length: int) -> None:
         batches = Batches(windows, examples, global_batch=16, micro_batch=16, seed=1)
         count = max(1, min(200, len(windows) // (16 * length)))
         batches.share(0, 0, 1)
-        taken = []
+        taken: list[float] = []
+        cpu_s = time.process_time()
         for number in range(1, count + 1):
             begun_s = time.perf_counter()
             batches.share(number, 0, 1)
             taken.append(time.perf_counter() - begun_s)
+        cpu_s = (time.process_time() - cpu_s) / count
         tokens = 16 * examples.length
-        print(f"reading for {family:4}, {state}: {tokens * count / sum(taken) / 1e6:6.2f} M tokens/s, "
-              f"median {tokens / np.median(taken) / 1e6:6.2f} M tokens/s")  # fmt: skip
+        print(
+            f"reading for {family:4}, {state}: {tokens / np.median(taken) / 1e6:6.2f} M tokens/s (median of {count} "
+            f"batches), {tokens / cpu_s / 1e6:6.2f} M tokens for each second of CPU time"
+        )
 
 
 def main() -> None:

@@ -4,11 +4,5 @@ from wirecost.corpus.prepared import PreparedCorpus, Windows, is_prepared, load_
 from wirecost.corpus.tokens import load_text, load_tokens, prepare_tokens
 
 __all__ = [
-    "PreparedCorpus",
-    "Windows",
-    "is_prepared",
-    "load_text",
-    "load_tokens",
-    "load_windows",
-    "prepare_tokens",
-]
+    "PreparedCorpus", "Windows", "is_prepared", "load_text", "load_tokens", "load_windows", "prepare_tokens",
+]  # fmt: skip
