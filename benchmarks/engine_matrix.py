@@ -79,7 +79,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=Device, choices=list(Device), default=Device.CUDA)
     parser.add_argument("--ranks", type=int, help="most ranks  [default: the number of GPUs]")
-    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--limit", type=int, help="only so many cases for each number of ranks")
     parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one case")
@@ -95,7 +95,7 @@ def main() -> int:
     most = options.ranks or gpus
     rows: list[Row] = []
     for ranks in RANKS:
-        cover = matrix(ranks, DIMENSIONS[options.device])
+        cover = matrix(ranks, DIMENSIONS[options.device], options.device)
         cases = cover.cases[: options.limit]
         if ranks == 1:
             # What the cases of more ranks are compared with is trained here.
@@ -103,7 +103,7 @@ def main() -> int:
                 c
                 for n in RANKS
                 if 1 < n <= most
-                for c in matrix(n, DIMENSIONS[options.device]).cases[: options.limit]
+                for c in matrix(n, DIMENSIONS[options.device], options.device).cases[: options.limit]
             ]
             cases = unique([reference_of(case) for case in cases + more]) + cases
         group = [Row(ranks, case) for case in unique(cases)]
@@ -165,7 +165,7 @@ def launch(
     """
     experiments = [
         experiment_of(row.case, ranks, dimensions=DIMENSIONS[options.device], device=options.device,
-                      iterations=options.iterations).model_dump(mode="json")
+                      iterations=options.iterations - (3 if row.case["graphs"] == "on" else 0)).model_dump(mode="json")
         for row in rows
     ]  # fmt: skip
     (folder / "cases.json").write_text(json.dumps({"compiler": options.compiler, "experiments": experiments}))
