@@ -37,6 +37,7 @@ from support.pairwise import Case
 from wirecost.launch.ports import free_port
 from wirecost.launch.processes import die_with_parent
 from wirecost.spec import Device
+from wirecost.train.graphs import EAGER_ITERATIONS
 
 RANKS = (1, 2, 4)
 DIMENSIONS = {
@@ -163,11 +164,14 @@ def launch(
     Returns:
         The number of cases that are done, and why the next one failed, or an empty text.
     """
-    experiments = [
-        experiment_of(row.case, ranks, dimensions=DIMENSIONS[options.device], device=options.device,
-                      iterations=options.iterations - (3 if row.case["graphs"] == "on" else 0)).model_dump(mode="json")
-        for row in rows
-    ]  # fmt: skip
+    experiments = []
+    for row in rows:
+        # The iterations before a capture are added to those of an experiment.
+        iterations = options.iterations - (EAGER_ITERATIONS + 1 if row.case["graphs"] == "on" else 0)
+        experiment = experiment_of(
+            row.case, ranks, dimensions=DIMENSIONS[options.device], device=options.device, iterations=iterations
+        )
+        experiments.append(experiment.model_dump(mode="json"))
     (folder / "cases.json").write_text(json.dumps({"compiler": options.compiler, "experiments": experiments}))
     environment = {
         **os.environ,
