@@ -49,56 +49,70 @@ class BERTPairs:
         Args:
             breaks: where sentences begin in each row.
         """
-        shape = (len(rows), self.length + 3)
-        inputs = np.full(shape, self.separator, dtype=np.int64)
+        count, length = rows.shape
+        # All random numbers of a sequence come from its own generator, whatever the other sequences are.
+        uniform = np.stack([draw.random(2 + length + 2 * self.masked) for draw in draws])
+        keys, shown = uniform[:, 2 : 2 + length], uniform[:, 2 + length : 2 + length + self.masked]
+        border = np.array(
+            [b[int(u * len(b))] if len(b) else length // 2 for u, b in zip(uniform[:, 0], breaks, strict=True)]
+        )
+        order = (uniform[:, 1] < 0.5).astype(np.int64)
+        first = np.where(order == 1, length - border, border)[:, None]  # number of tokens of the first part
+        place = np.arange(length)
+        text = np.take_along_axis(rows.astype(np.int64), (place + (order * border)[:, None]) % length, axis=1)
+        positions = 1 + place + (place >= first)
+        inputs = np.full((count, length + 3), self.separator, dtype=np.int64)
         inputs[:, 0] = self.classify
-        segments = np.zeros(shape, dtype=np.int64)
-        masked = np.empty((len(rows), self.masked), dtype=np.int64)
-        targets = np.empty_like(masked)
-        order = np.empty(len(rows), dtype=np.int64)
-        for n, (row, draw, borders) in enumerate(zip(rows, draws, breaks, strict=True)):
-            border = int(borders[draw.integers(len(borders))]) if len(borders) else self.length // 2
-            order[n] = draw.integers(2)
-            first, second = (row[border:], row[:border]) if order[n] else (row[:border], row[border:])
-            inputs[n, 1 : 1 + len(first)] = first
-            inputs[n, 2 + len(first) : -1] = second
-            segments[n, 2 + len(first) :] = 1
-            positions = self._choose(first, second, draw)
-            masked[n] = positions
-            targets[n] = inputs[n, positions]
-            random = draw.random(self.masked)
-            inputs[n, positions[random < 0.8]] = self.mask
-            changed = positions[random >= 0.9]
-            inputs[n, changed] = draw.integers(0, self.words, len(changed))
+        np.put_along_axis(inputs, positions, text, axis=1)
+        segments = (np.arange(length + 3) >= first + 2).astype(np.int64)
+        masked = np.take_along_axis(positions, self._choose(text, first, keys), axis=1)
+        targets = np.take_along_axis(inputs, masked, axis=1)
+        other = (uniform[:, 2 + length + self.masked :] * self.words).astype(np.int64)
+        replaced = np.where(shown < 0.8, self.mask, np.where(shown < 0.9, targets, other))
+        np.put_along_axis(inputs, masked, replaced, axis=1)
         arrays = {"inputs": inputs, "segments": segments, "masked": masked, "targets": targets, "order": order}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
-    def _choose(self, first: np.ndarray, second: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-        """Returns the positions of the tokens that are predicted, sorted, (masked,)."""
-        text = np.concatenate([first, second])
-        positions = np.arange(1, 1 + len(text))
-        positions[len(first) :] += 1
-        starts = self.word_starts[text]
-        starts[0] = starts[min(len(first), len(text) - 1)] = True
-        word = np.cumsum(starts) - 1
-        lengths = np.bincount(word)
-        order = draw.permutation(len(lengths))
+    def _choose(self, text: np.ndarray, first: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Returns the tokens of each sequence that are predicted, sorted, (batch, masked).
+
+        Args:
+            text: ids, (batch, length).
+            first: number of tokens of the first part, (batch, 1).
+            keys: random numbers from 0 to 1, (batch, length).
+        """
+        place = np.arange(text.shape[1])
+        starts = self.word_starts[text] | (place == 0) | (place == first)
+        begin = np.maximum.accumulate(np.where(starts, place, 0), axis=1)  # where the word of each token begins
+        keys = np.take_along_axis(keys, begin, axis=1)
         if self.end is not None:
             # The end of a document is chosen last: nothing is learned from it.
-            is_end = text[np.flatnonzero(starts)[order]] == self.end
-            order = np.concatenate([order[~is_end], order[is_end]])
-        total = np.cumsum(lengths[order])
-        count = int(np.searchsorted(total, self.masked, "right"))
-        chosen = np.zeros(len(lengths), dtype=bool)
-        chosen[order[:count]] = True
-        left = self.masked - (int(total[count - 1]) if count else 0)
-        for candidate in order[count:]:
-            if not left:
-                break
-            if lengths[candidate] <= left:
-                chosen[candidate] = True
-                left -= int(lengths[candidate])
-        picked = chosen[word]
-        if left:
-            picked[np.flatnonzero(~picked)[:left]] = True
-        return positions[picked]
+            keys = keys + (np.take_along_axis(text, begin, axis=1) == self.end)
+        chosen = np.argsort(keys, axis=1, kind="stable")  # words in a random order
+        words = np.take_along_axis(begin, chosen, axis=1)
+        if text.shape[1] > self.masked:
+            for n in np.flatnonzero(words[:, self.masked - 1] == words[:, self.masked]):
+                chosen[n] = chosen[n][_fitting(words[n], self.masked)]
+        return np.sort(chosen[:, : self.masked], axis=1)
+
+
+def _fitting(words: np.ndarray, count: int) -> np.ndarray:
+    """Returns an order of tokens in which the first `count` are whole words, if some words fit.
+
+    Args:
+        words: the word of each token; the tokens of a word follow each other.
+    """
+    borders = np.flatnonzero(np.diff(words, prepend=-1, append=-1))
+    begun = int(np.searchsorted(borders, count)) - 1  # the first word that doesn't fit
+    left = count - int(borders[begun])
+    early: list[np.ndarray] = [np.arange(borders[begun])]
+    late: list[np.ndarray] = []
+    for start, end in zip(borders[begun:-1].tolist(), borders[begun + 1 :].tolist(), strict=True):
+        if end - start <= left:
+            early.append(np.arange(start, end))
+            left -= end - start
+        else:
+            late.append(np.arange(start, end))
+        if not left:
+            return np.concatenate([*early, *late, np.arange(end, len(words))])
+    return np.concatenate([*early, *late])
