@@ -201,8 +201,8 @@ def reading(folder: Path, family: str, vocab_size: int, length: int) -> None:
         cpu_s = (time.process_time() - cpu_s) / count
         tokens = 16 * examples.length
         print(
-            f"reading for {family:4}, {length} tokens, {state}: {tokens / np.median(taken) / 1e6:6.2f} M tokens/s, "
-            f"{tokens / cpu_s / 1e6:6.2f} M tokens for each second of CPU time (median of {count} batches)"
+            f"reading for {family:4}, {length} tokens, {state}: {tokens / np.median(taken) / 1e6:.2f} M tokens/s, "
+            f"{tokens / cpu_s / 1e6:6.2f} M tokens for each second of CPU time ({count} batches)"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,22 +35,27 @@ def hashed(*numbers: int) -> int:
 def shuffled(places: npt.ArrayLike, count: int, *key: int) -> npt.NDArray[np.int64]:
     """Returns which items stand at `places` in a random order of `count` items.
 
-    It is a Feistel network over the next even power of two (Luby & Rackoff 1988). A result that is no item is
-    put in again until it is one.
+    It is a Feistel network (Luby & Rackoff 1988) whose halves are the row and the column of a table with hardly
+    more than `count` cells (Black & Rogaway 2002, section 5). A result that is no item is put in again until it is
+    one.
 
     Args:
         places: numbers from 0 to count - 1.
         key: numbers that select the order.
     """
-    half = max(1, ((count - 1).bit_length() + 1) // 2)
-    shift, low = np.uint64(half), np.uint64((1 << half) - 1)
+    rows = math.isqrt(count - 1) + 1
+    columns = -(-count // rows)
+    sizes = np.uint64(rows), np.uint64(columns)
     keys = [np.uint64(hashed(round_, *key)) for round_ in range(_ROUNDS)]
     values = np.array(places, dtype=np.uint64, ndmin=1)
     outside = np.arange(len(values))
     while len(outside):
-        left, right = values[outside] >> shift, values[outside] & low
-        for key_ in keys:
-            left, right = right, left ^ (_mixed(right + key_) & low)
-        values[outside] = left << shift | right
+        row, column = np.divmod(values[outside], sizes[1])
+        for number, key_ in enumerate(keys):
+            if number % 2:
+                column = (column + _mixed(row + key_) % sizes[1]) % sizes[1]
+            else:
+                row = (row + _mixed(column + key_) % sizes[0]) % sizes[0]
+        values[outside] = row * sizes[1] + column
         outside = outside[values[outside] >= count]
     return values.astype(np.int64)
