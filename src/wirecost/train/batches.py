@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from wirecost.corpus.order import hashed
 from wirecost.corpus.prepared import Windows
 from wirecost.corpus.tokens import Tokens
 from wirecost.train.models.bert_pairs import BERTPairs
@@ -48,7 +49,9 @@ class Batches:
         starts = draw.integers(0, len(self.tokens) - length + 1, self.global_batch)
         return [
             self._batch(
-                np.stack([self.tokens[starts[n] : starts[n] + length] for n in numbers]), iteration, numbers, None
+                np.stack([self.tokens[starts[n] : starts[n] + length] for n in numbers]),
+                [np.random.default_rng([self.seed, iteration, int(n)]) for n in numbers],
+                None,
             )
             for numbers in share
         ]
@@ -65,13 +68,14 @@ class Batches:
             breaks = None
             if isinstance(self.examples, BERTPairs):
                 breaks = [windows.corpus.breaks(start, length) for start in here]
-            micro_batches.append(self._batch(windows.rows(here, length), iteration, numbers, breaks))
+            # This generator is made in a third of the time of NumPy's default one.
+            draws = [np.random.Generator(np.random.SFC64(hashed(self.seed, iteration, int(n)))) for n in numbers]
+            micro_batches.append(self._batch(windows.rows(here, length), draws, breaks))
         return micro_batches
 
     def _batch(
-        self, rows: np.ndarray, iteration: int, numbers: np.ndarray, breaks: list[np.ndarray] | None
+        self, rows: np.ndarray, draws: list[np.random.Generator], breaks: list[np.ndarray] | None
     ) -> dict[str, torch.Tensor]:
-        draws = [np.random.default_rng([self.seed, iteration, int(n)]) for n in numbers]
         if isinstance(self.examples, BERTPairs):
             middle = np.empty(0, dtype=np.int64)
             return self.examples.batch(rows, draws, breaks or [middle] * len(rows))
