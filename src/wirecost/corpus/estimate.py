@@ -17,7 +17,7 @@ from wirecost.corpus.vocabularies import find_vocabulary
 def estimate(request: Request, progress: Progress | None = None) -> Estimate:
     """Returns what preparing a corpus would take, and writes nothing.
 
-    A tokenizer that would be trained on the corpus is replaced by a small one.
+    A tokenizer that would be trained on the corpus is replaced by one of its size that is trained on less text.
 
     Raises:
         SpecError, MissingExtraError: see `prepare`.

@@ -21,7 +21,6 @@ from wirecost.errors import SpecError, WirecostError
 SAMPLE_CHARACTERS = {"bpe": 16 << 20, "wordpiece": 16 << 20, "unigram": 6 << 20}
 """Most characters that a tokenizer is trained on. The Unigram trainer takes 60 bytes for each."""
 FEW_CHARACTERS = 1 << 20
-_FEW_SIZE = 2000
 _PARTS = 16
 _MOST_FAILURES = 50
 _CHECK_S = 1.0
@@ -33,7 +32,7 @@ class Training:
 
     Attributes:
         name, size: see `train_vocabulary`.
-        few: whether a small, quickly trained tokenizer is enough.
+        few: whether a small sample is enough, so that the training takes seconds.
     """
 
     name: str
@@ -102,7 +101,7 @@ def _work(connection: Connection, busy: Any, training: Training, skipped: Collec
     result: Any
     try:
         texts = sample_texts(training, limit, skipped, on_record)
-        result = train_vocabulary(training.name, texts, _FEW_SIZE if training.few else training.size)
+        result = train_vocabulary(training.name, texts, training.size)
     except WirecostError as error:
         result = SpecError(str(error))
     except OSError as error:
