@@ -63,6 +63,12 @@ class _Exchange:
     shard: Group  # ranks that share one copy of the state
     once_s: Number  # the all-reduce of shards between nodes, once an iteration
     last: Number  # share of the gradients that leaves only when backward ends
+    owned: Number  # tensors of parameters on the rank
+
+
+TENSORS_OF_LAYER = 7.0
+"""Parameter tensors of a layer that ranks can own: four of attention (or their fusion), two or three of the MLP and
+the norms."""
 
 
 def data_group(layout: Layout, machine: Machine) -> Group:
@@ -125,7 +131,9 @@ def _synchronized(
     if has(layout.bucketed > 0):
         last = _last_bucket(parameters, layout, machine)
     shard, once_s = _sharding_group(gradients, members, layout, machine)
-    exchange = _Exchange(gradients, parameters.total * machine.element_bytes, members, shard, once_s, last)
+    tensors = TENSORS_OF_LAYER * np.maximum(parameters.layers, 1.0)
+    weights = parameters.total * machine.element_bytes
+    exchange = _Exchange(gradients, weights, members, shard, once_s, last, tensors)
     time = _all_reduced(exchange, cover, layout, machine)
     if not has(layout.sharding > 0):
         return time
@@ -176,10 +184,15 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     overlap, contention = costs.overlap, costs.contention
     hide = flag(layout.bucketed > 0)
     message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
+    owned = exchange.owned if costs.owned_tensors else None
+    if owned is not None:
+        message = exchange.gradients / np.minimum(owned, shard.size)
     scatter = gather_s(exchange.gradients, shard, machine, "reduce_scatter", message)
     # Hybrid sharding sums the shards between nodes bucket by bucket, as it scatters them.
     scatter = several * (scatter + costs.gradient_sync_s) + exchange.once_s
     message = _message_bytes(machine.element_bytes, layout, machine)
+    if owned is not None:
+        message = exchange.weights / np.minimum(owned, shard.size)
     gather = several * gather_s(exchange.weights, shard, machine, message_bytes=message)
     grad_once, par_once = scatter, gather
     more: Number = 0.0
