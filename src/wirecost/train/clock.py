@@ -53,6 +53,10 @@ class Clock(Protocol):
         """Makes the host wait until the work has reached a mark."""
         ...
 
+    def join(self) -> None:
+        """Makes the current stream wait for the streams on which the clock marks ends of collectives."""
+        ...
+
     def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
         """Returns the times of an iteration's marks in nanoseconds of the host's monotonic clock.
 
@@ -89,6 +93,9 @@ class HostClock:
     def wait(self, mark: int) -> None:
         pass
 
+    def join(self) -> None:
+        pass
+
     def nanoseconds(self, marks: Sequence[int]) -> list[int]:
         return list(marks)
 
@@ -106,11 +113,15 @@ class DeviceClock:
     The end of a collective is marked on a stream that waits for it. Each group has one such stream, because the
     collectives of a group end in their order. `then` of a future would take another stream of PyTorch's pool
     each time. Streams share a few hardware queues, and a waiting stream delays computation in the same queue.
+
+    Args:
+        replayable: whether marks may be captured in a CUDA graph. Each replay then records them again.
     """
 
     asynchronous = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, replayable: bool = False) -> None:
+        self._replayable = replayable
         torch.cuda.synchronize()
         self._device = torch.device("cuda", torch.cuda.current_device())
         self._anchor = self.now()
@@ -140,18 +151,27 @@ class DeviceClock:
             self._streams[group] = torch.cuda.Stream()
         return self._streams[group]
 
-    def now(self) -> torch.Event:
-        event = torch.Event(self._device, enable_timing=True)
+    def join(self) -> None:
+        """Makes the current stream wait for the streams of the groups. A capture needs that before it ends."""
+        for stream in self._streams.values():
+            torch.cuda.current_stream().wait_stream(stream)
+
+    def now(self) -> Any:
+        if self._replayable:
+            # Only this kind of event becomes a node of a graph. Others order the streams of the capture.
+            event: Any = torch.cuda.Event(enable_timing=True, external=True)
+        else:
+            event = torch.Event(self._device, enable_timing=True)
         event.record()
         return event
 
-    def has_happened(self, mark: torch.Event) -> bool:
+    def has_happened(self, mark: Any) -> bool:
         return mark.query()
 
-    def wait(self, mark: torch.Event) -> None:
+    def wait(self, mark: Any) -> None:
         mark.synchronize()
 
-    def nanoseconds(self, marks: Sequence[torch.Event]) -> list[int]:
+    def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
         start = marks[0]
         self._anchor_ns += round(self._anchor.elapsed_time(start) * 1e6)
         self._anchor = start
@@ -161,6 +181,6 @@ class DeviceClock:
         return [self._anchor_ns + since_start_ns[id(mark)] for mark in marks]
 
 
-def clock_for(device: torch.device) -> Clock:
-    """Returns the clock of a device."""
-    return DeviceClock() if device.type == "cuda" else HostClock()
+def clock_for(device: torch.device, *, replayable: bool = False) -> Clock:
+    """Returns the clock of a device. See `DeviceClock` for `replayable`."""
+    return DeviceClock(replayable=replayable) if device.type == "cuda" else HostClock()

@@ -18,8 +18,9 @@ from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
+from wirecost.train.graphs import EAGER_ITERATIONS, IterationGraphs, side_stream
 from wirecost.train.memory import MemoryMeter
-from wirecost.train.models import examples_for
+from wirecost.train.models import Batch, examples_for
 from wirecost.train.periodic import PeriodicTasks, TrainedEvent, split_tokens
 from wirecost.train.profile import profile_window
 from wirecost.train.recorder import Marks, Sample
@@ -80,11 +81,13 @@ def train(
         NonFiniteLossError: if the loss isn't finite. The message names the iteration.
     """
     started_s = monotonic()
+    if experiment.plan.graphs:
+        side_stream(device)
     engine = build_engine(experiment, device)
     on_engine(engine)
     loop = _Loop(engine, tokens, checkpoints)
     dist.barrier()
-    requested = end = max(loop.first, experiment.warmup + experiment.iterations)
+    requested = end = max(loop.first, loop.warmup + experiment.iterations)
     yield from loop.iterations(loop.first, end)
     while experiment.min_time:
         yield from loop.settle(0)
@@ -138,6 +141,9 @@ class _Loop:
         self.periodic = PeriodicTasks(engine, validation, saved)
         last_saved = saved.load() if saved is not None else None
         self.first = 0 if last_saved is None else last_saved + 1
+        self.graphs = IterationGraphs(engine) if experiment.plan.graphs else None
+        if self.graphs is not None:
+            self.warmup = max(self.warmup, self.first + EAGER_ITERATIONS + 1)
         self.meter = MemoryMeter(engine.device, dist.get_rank())
         self.measured_ns: list[int] = []
         self._in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
@@ -145,8 +151,14 @@ class _Loop:
     def iterations(self, start: int, end: int) -> Iterator[TrainedIteration | TrainedEvent]:
         """Trains the iterations from `start` to `end` - 1, and yields those that are settled meanwhile."""
         for index in range(start, end):
-            if index == max(self.first, self.warmup):
+            if self.graphs is not None and index == self.first + EAGER_ITERATIONS:
+                yield from self.settle(0)
+                self.meter.begin()  # replays use the memory that the capture allocates
+                self.graphs.capture(self._micro_batches(index))
+            elif self.graphs is None and index == max(self.first, self.warmup):
                 self.meter.begin()
+            elif self.graphs is not None:
+                yield from self.settle(len(self.graphs) - 1)
             loss = self._issue(index)
             if loss is not None:
                 # Reading the loss from the device later would wait for all work that was issued since.
@@ -179,8 +191,14 @@ class _Loop:
     def _issue(self, index: int) -> torch.Tensor | None:
         self.recorder.begin()
         with self.recorder.phase(Phase.DATA):
-            micro_batches = self.engine.on_device(self.batches.share(index, *self.engine.groups.batch_share))
+            micro_batches = self._micro_batches(index)
+        if self.graphs is not None and self.graphs:
+            return self.graphs.replay(micro_batches)
         return self.engine.iteration(micro_batches)
+
+    def _micro_batches(self, index: int) -> list[Batch]:
+        """Returns this rank's micro-batches of an iteration on the device."""
+        return self.engine.on_device(self.batches.share(index, *self.engine.groups.batch_share))
 
 
 def _extra_iterations(remaining_s: float, measured_ns: Sequence[int], limit: int) -> int:
