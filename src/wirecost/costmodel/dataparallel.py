@@ -112,6 +112,17 @@ def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, mach
     return _blended(flag((parameters.experts > 0) & (layout.expert > 1)), apart, together)
 
 
+def state_shards(layout: Layout, machine: Machine) -> Number:
+    """Returns the number of ranks that share one copy of what ZeRO shards: all of the data-parallel group, or with
+    hybrid sharding those of it that a node has. Tensor parallelism takes neighbouring ranks first."""
+    shards = layout.data * layout.context
+    if not has(layout.node_sharding > 0):
+        return shards
+    present = np.minimum(machine.gpus_per_node, layout.world)
+    inside = np.minimum(shards, np.maximum(1.0, np.floor(present / layout.data_stride)))
+    return where(layout.node_sharding > 0, inside, shards)
+
+
 def expert_shards(layout: Layout) -> Number:
     """Returns the number of data-parallel ranks that hold the same experts."""
     return np.maximum(layout.data * layout.context / layout.expert, 1.0)
@@ -309,8 +320,11 @@ def compression_s(parameters: Number, layout: Layout, machine: Machine) -> Numbe
 
 def optimizer_s(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
     """Returns the seconds of Adam's reads and writes for the parameters that this rank updates."""
-    shards = layout.data * layout.context
-    sharded = (parameters.total - parameters.experts) / shards + parameters.experts / expert_shards(layout)
+    shards = state_shards(layout, machine)
+    sharded = parameters.total / shards
+    if has(parameters.experts > 0):
+        held = np.maximum(shards / layout.expert, 1.0)
+        sharded = (parameters.total - parameters.experts) / shards + parameters.experts / held
     share = where(layout.sharding >= 1, sharded, parameters.total)
     traffic = machine.stack.iteration.optimizer_bytes
     return share * traffic / (machine.memory_Bps * machine.memory_efficiency)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wirecost.costmodel.dataparallel import state_shards
 from wirecost.costmodel.flops import expert_load
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
@@ -96,8 +97,7 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
     """Returns the memory of the fullest rank that holds `parameters` (before ZeRO divides them), of them
     `experts`."""
     costs = machine.stack.memory
-    shards = where(layout.node_sharding > 0, np.minimum(layout.data, machine.gpus_per_node), layout.data)
-    shards = shards * layout.context
+    shards = state_shards(layout, machine)
     sharded = parameters / shards
     if has(experts > 0):
         sharded = (parameters - experts) / shards + experts / np.maximum(shards / layout.expert, 1.0)

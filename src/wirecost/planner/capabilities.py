@@ -37,19 +37,15 @@ class Capabilities:
     placement: bool = True
     experts_need_sp: bool = False
 
-    def words(self) -> str:
-        """Returns the choices as one line of text."""
-        kinds = {
-            "TP": self.tensor,
-            "PP": self.pipeline,
-            "interleaving": self.interleaved,
-            "CP": self.context,
-            "EP": self.expert,
-            "hybrid sharding": self.hybrid,
-            "order of ranks": self.placement,
-        }
-        stages = "ZeRO " + ", ".join(str(stage) for stage in self.zero)
-        return ", ".join([stages, *(name for name, known in kinds.items() if known)])
+    def both(self, other: Capabilities) -> Capabilities:
+        """Returns the choices that both offer."""
+        kinds = ("hybrid", "tensor", "pipeline", "interleaved", "context", "expert", "placement")
+        return Capabilities(
+            zero=tuple(stage for stage in self.zero if stage in other.zero),
+            zero_with_pipeline=tuple(s for s in self.zero_with_pipeline if s in other.zero_with_pipeline),
+            experts_need_sp=self.experts_need_sp or other.experts_need_sp,
+            **{kind: getattr(self, kind) and getattr(other, kind) for kind in kinds},
+        )
 
 
 _MEGATRON = Capabilities(zero=(0, 1), zero_with_pipeline=(0, 1), placement=False, experts_need_sp=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from wirecost.costmodel.setup import OTHER_SOFTWARE, Setup, setup
 from wirecost.errors import SpecError
+from wirecost.planner.capabilities import Capabilities, capabilities_of
 from wirecost.planner.constraints import Constraint
 from wirecost.spec import Cluster, MatrixPrecision, Plan, Precision, Stack, Workload, stack_named
 
@@ -28,6 +29,8 @@ class Question:
         matrix_precision: precision of the layers' matrix products, if it is lower.
         constraints: what every plan must meet.
         headroom: share of the GPU's memory that a plan leaves free.
+        bucket_bytes: size of a bucket of gradients in bytes, as in a prediction.
+        target: what the framework can do for which plans are written, besides the stacks.
     """
 
     workload: Workload
@@ -40,6 +43,7 @@ class Question:
     constraints: tuple[Constraint, ...] = ()
     headroom: float = 0.0
     bucket_bytes: int = 25 * 2**20
+    target: Capabilities = Capabilities()
 
     @property
     def layers(self) -> int:
@@ -50,6 +54,10 @@ class Question:
     def usable_bytes(self) -> float:
         """Memory in bytes of a GPU that a plan may use."""
         return self.cluster.accelerator.memory_bytes * (1 - self.headroom)
+
+    def capabilities(self, stack: int) -> Capabilities:
+        """Returns the choices of the stack at a place, of those that the target has too."""
+        return capabilities_of(self.stacks[stack]).both(self.target)
 
     def setup(self, plan: Plan, micro_batch: int, stack: Stack) -> Setup:
         """Returns the checked setup of a plan, as a prediction has it.

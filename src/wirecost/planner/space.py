@@ -4,8 +4,9 @@ A plan is a row of degrees and micro-batches (TP, PP, chunks, CP, EP, DP, micro-
 sharding group, overlap, sequence parallelism, recomputation, order of ranks). Legal is what
 `wirecost.costmodel.setup.setup` accepts and the stack can do, with these differences: stages are interleaved only
 where the chunks are equal (or embedding and loss each replace a layer, as in Llama 3), tensor parallelism divides
-heads for keys and values or is a multiple of them, sequence parallelism needs a sequence that divides, and of plans
-that are the same to the formulas one is kept. GPipe is left out: it takes the time of 1F1B and more memory.
+heads for keys and values or is a multiple of them, sequence parallelism needs a sequence that divides, sharding
+inside nodes needs context-parallel ranks inside nodes, and of plans that are the same to the formulas one is kept.
+GPipe is left out: it takes the time of 1F1B and more memory.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from wirecost.costmodel.inputs import (
     RECOMPUTE_SELECTIVE,
     Layout,
 )
-from wirecost.planner.capabilities import Capabilities, capabilities_of
+from wirecost.planner.capabilities import Capabilities
 from wirecost.planner.choices import RECOMPUTES, Choice
-from wirecost.planner.constraints import Constraint, holding
+from wirecost.planner.constraints import holding
 from wirecost.planner.question import Question
-from wirecost.spec import Stack, Workload
+from wirecost.spec import Workload
 
 Columns = dict[str, npt.NDArray[np.float64]]
 """The degrees and batches of all rows, each an array of shape (rows,)."""
@@ -85,12 +86,13 @@ class Space:
         c, question = self.columns, self.question
         per_node = question.cluster.gpus_per_node
         several = c["dp"] * c["cp"] > 1
-        mask = self._offered(mode, capabilities_of(question.stacks[stack]))
+        mask = self._offered(mode, question.capabilities(stack))
         if mode.zero or mode.overlap:
             mask = mask & several
         if mode.node_sharding:
-            # Inside one node both groups are the same.
-            mask = mask & (c["dp"] * c["cp"] * c["tp"] > per_node) & (c["dp"] > 1)
+            inside = np.floor(per_node / (c["pp"] if mode.pp_first else c["tp"]))
+            mask = mask & (inside > 1) & (inside < c["dp"] * c["cp"]) & (c["dp"] > 1) & (inside % c["cp"] == 0)
+            mask = mask & ((c["dp"] * c["cp"]) % np.maximum(inside, 1) == 0)
         if mode.sp:
             length = question.workload.sequence_length
             mask = mask & (c["tp"] > 1) & (length % (c["tp"] * c["cp"]) == 0)
@@ -154,7 +156,7 @@ def space_of(question: Question) -> Space:
     columns = {name: rows[:, place].copy() for place, name in enumerate(names)}
     kept = holding(question.constraints, columns, len(rows))
     columns = {name: values[kept] for name, values in columns.items()}
-    modes = tuple(tuple(_modes(stack, question.constraints)) for stack in question.stacks)
+    modes = tuple(tuple(_modes(question, place)) for place in range(len(question.stacks)))
     return Space(question, columns, modes)
 
 
@@ -202,12 +204,13 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
-def _modes(stack: Stack, constraints: tuple[Constraint, ...]) -> Iterator[Mode]:
+def _modes(question: Question, place: int) -> Iterator[Mode]:
+    """Yields the modes of the stack at a place."""
+    stack, constraints, can = question.stacks[place], question.constraints, question.capabilities(place)
     recomputes = [RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL]
     if stack.attention.kind == "fused" and stack.recomputation.rest <= 0:
         # Fused attention never keeps its scores, so that repeating attention saves and costs nothing.
         recomputes.remove(RECOMPUTE_SELECTIVE)
-    can = capabilities_of(stack)
     groups = (0.0, 1.0) if can.hybrid else (0.0,)
     shardings = [(float(zero), node) for zero in can.zero for node in (groups if zero else (0.0,))]
     orders = (0.0, 1.0) if can.placement else (0.0,)
