@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from wirecost.cli.job_options import assumed_line
 from wirecost.cli.output import console, percent, print_diagnostics, safe, table
 from wirecost.cli.show import seconds
+from wirecost.spec import Recompute
 from wirecost.units import format_duration_s, format_size_bytes
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _plans(answer: Answer) -> Any:
         "VPP": any(r.choice.vpp > 1 for r in ranked),
         "CP": any(r.choice.cp > 1 for r in ranked),
         "EP": any(r.choice.ep > 1 for r in ranked),
-        "stack": len(answer.question.stacks) > 1,
+        "stack": len({r.stack.name for r in ranked}) > 1,
         "$/Gtoken": bool(answer.limits.price),
         "run": answer.limits.tokens is not None,
         "$/run": answer.limits.tokens is not None and bool(answer.limits.price),
@@ -81,12 +82,11 @@ def _cells(answer: Answer, number: int, ranked: Ranked) -> dict[str, str]:
         "EP": str(c.ep),
         "DP": str(c.dp),
         "batch": f"{c.mb} x {p.setup.accumulation}",
-        "ZeRO": f"{c.zero}{' in nodes' if c.node_sharding else ''}",
-        "recompute": c.recompute.value,
+        "ZeRO": f"{c.zero}{' node' if c.node_sharding else ''}",
         "options": " ".join(_options(ranked)) or "-",
         "stack": ranked.stack.name,
         "iteration": seconds(p.total_s),
-        "90 % interval": f"{seconds(low)} to {seconds(high)}",
+        "90 %": f"{low:.3g}-{high:.3g} s",
         "tokens/s": f"{p.tokens_per_s:,.0f}",
         "MFU": percent(p.mfu, 0),
         "comm": percent(p.comm_fraction, 0),
@@ -102,6 +102,8 @@ def _options(ranked: Ranked) -> Iterator[str]:
     c = ranked.choice
     if c.sp:
         yield "SP"
+    if c.recompute is not Recompute.NONE:
+        yield f"recompute-{c.recompute.value}"
     if c.dp * c.cp > 1 and not c.overlap:
         yield "no-overlap"
     if c.pp_first:
@@ -111,6 +113,9 @@ def _options(ranked: Ranked) -> Iterator[str]:
 def _honest_lines(answer: Answer) -> Iterator[str]:
     """Yields what the ranking doesn't say."""
     found = answer.found
+    stacks = {each.stack.name for each in answer.ranked}
+    if len(stacks) == 1:
+        yield f"Stack of all: {stacks.pop()}. Batch: micro-batch x accumulation."
     if answer.alike > 1:
         yield (
             f"This model can't tell {answer.alike:,} plans from the fastest one, even where errors that they share "
