@@ -12,8 +12,8 @@ from wirecost.cli.job_options import WORKLOAD, Job, with_job_options
 from wirecost.cli.output import FORMAT, check_format, print_csv
 
 if TYPE_CHECKING:
-    from wirecost.planner.answer import Answer
-    from wirecost.planner.request import Request
+    from wirecost.planner.answer import Answer, Present
+    from wirecost.planner.request import Request, Wishes
 
 
 @with_job_options
@@ -71,7 +71,7 @@ def plan(
     Example: wirecost plan llama-3-70b --cluster dgx-h100 --gpus 256 --global-batch 512 -c 'tp<=8'
     """
     from wirecost.errors import SpecError
-    from wirecost.planner.request import Wishes, request_of, with_stacks, without_plan
+    from wirecost.planner.request import Wishes
 
     format = check_format(format)
     if emit is not None:
@@ -81,14 +81,7 @@ def plan(
     if out is not None and measure is None:
         raise SpecError("--out is for --measure")
     wishes = Wishes(tuple(constraint or ()), headroom, tokens, deadline, budget, price)
-    if change_one:
-        from wirecost.planner.request import present_choice
-
-        present, setup = present_choice(workload, job.options)
-        options = {**without_plan(job.options), "global_batch": setup.global_batch}
-        request = with_stacks(request_of(workload, options, wishes), (setup.stack,))  # type: ignore[arg-type]
-    else:
-        present, request = None, request_of(workload, job.options, wishes)
+    request, present = _request(job, workload, wishes, change_one=change_one)
     if emit is not None:
         from wirecost.planner.emit import restricted
 
@@ -111,7 +104,19 @@ def plan(
         raise typer.Exit(1)
 
 
-def _searched(request: Request, *, top: int, variants: bool, present: object) -> Answer:
+def _request(job: Job, workload: str, wishes: Wishes, *, change_one: bool) -> tuple[Request, Present | None]:
+    """Returns the request, and with `change_one` the plan that the options describe."""
+    from wirecost.planner.request import present_plan, request_of, with_stacks, without_plan
+
+    if not change_one:
+        return request_of(workload, job.options, wishes), None
+    present = present_plan(workload, job.options)
+    setup = present.prediction.setup
+    options = without_plan({**job.options, "global_batch": setup.global_batch})
+    return with_stacks(request_of(workload, options, wishes), (setup.stack,)), present
+
+
+def _searched(request: Request, *, top: int, variants: bool, present: Present | None) -> Answer:
     """Returns the answer, with a progress bar on a terminal."""
     from wirecost.cli.progress import progress_bar
     from wirecost.planner.answer import answer
@@ -123,7 +128,7 @@ def _searched(request: Request, *, top: int, variants: bool, present: object) ->
             bar.update(task, completed=done, total=total, count=f"{done:,} of {total:,}")
 
         return answer(
-            request.question, request.limits, top=top, variants=variants, present=present, tell=tell  # type: ignore[arg-type]
+            request.question, request.limits, top=top, variants=variants, present=present, tell=tell
         )
 
 

@@ -29,7 +29,8 @@ def show(answer: Answer, assumed: dict[str, str], format: str = "text") -> None:
         f"{question.global_batch} x {question.workload.sequence_length} tokens"
     )
     out.print(f"[bold]{safe(title)}[/bold] (predicted)", soft_wrap=True)
-    out.print(f"  {len(found):,} of {found.legal:,} legal plans fit in memory.", soft_wrap=True)
+    for line in _head_lines(answer):
+        out.print(f"  {safe(line)}", soft_wrap=True)
     if not answer.ranked:
         _show_nothing(answer, out)
         out.print(safe(assumed_line(assumed)), soft_wrap=True)
@@ -47,6 +48,17 @@ def show(answer: Answer, assumed: dict[str, str], format: str = "text") -> None:
     if format == "text":
         print_diagnostics(out, _diagnostics(answer))
     out.print(safe(assumed_line(assumed)), soft_wrap=True)
+
+
+def _head_lines(answer: Answer) -> Iterator[str]:
+    found, present = answer.found, answer.present
+    if present is None:
+        yield f"{len(found):,} of {found.legal:,} legal plans fit in memory and meet the constraints."
+        return
+    size = format_size_bytes(float(present.prediction.memory.total), 3)
+    fits = "fits" if present.prediction.fits else "does not fit"
+    yield f"Your plan, {present.choice.label}: {seconds(present.prediction.total_s)}, {size}, {fits}."
+    yield f"{len(found):,} plans that differ from it in at most one choice fit in memory and meet the constraints."
 
 
 def _plans(answer: Answer) -> Any:

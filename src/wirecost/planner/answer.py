@@ -57,6 +57,19 @@ class Ranked:
         return self.prediction.setup.stack
 
 
+@dataclass(frozen=True)
+class Present:
+    """The plan that a user has.
+
+    Attributes:
+        choice: the plan.
+        prediction: its prediction.
+    """
+
+    choice: Choice
+    prediction: Prediction
+
+
 @dataclass
 class Answer:
     """The answer of a search.
@@ -71,6 +84,7 @@ class Answer:
         pareto: places of plans that no other beats in both time and memory.
         rules: rules of thumb.
         cases: what becomes of the ranked plans on slower and faster machines.
+        present: the plan that is kept but for one choice. None without one.
         meets: whether the fastest plan meets deadline and budget. None without limits.
         changes: where nothing fits, or the limits aren't met: what would.
     """
@@ -86,6 +100,7 @@ class Answer:
     rules: list[Rule] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
     meets: bool | None = None
+    present: Present | None = None
     changes: list[Change] = field(default_factory=list)
 
     @property
@@ -159,7 +174,7 @@ def answer(
     *,
     top: int = TOP,
     variants: bool = False,
-    present: Choice | None = None,
+    present: Present | None = None,
     tell: Tell | None = None,
 ) -> Answer:
     """Searches the plans of a question.
@@ -176,8 +191,8 @@ def answer(
     check_question(question)
     found = search(question, tell)
     if present is not None:
-        found = with_one_change(found, present)
-    result = Answer(question, limits, found)
+        found = with_one_change(found, present.choice)
+    result = Answer(question, limits, found, present=present)
     if not found.legal:
         raise SpecError(_why_none(question))
     if not len(found):

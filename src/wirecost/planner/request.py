@@ -12,11 +12,13 @@ from pydantic import Field
 from wirecost.costmodel.setup import SHARDING, Setup
 from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError, shorten
+from wirecost.planner.answer import Present
 from wirecost.planner.choices import Choice
 from wirecost.planner.constraints import Constraint, parse_constraint, parse_constraints
 from wirecost.planner.limits import Limits, check_limits, parse_dollars, parse_long_time_s, parse_tokens
 from wirecost.planner.question import Question, usual_global_batch, usual_stacks
 from wirecost.prediction.job import JobOptions, setup_of
+from wirecost.prediction.predict import predict
 from wirecost.spec import DataParallel, Plan, RankOrder, Stack, Workload, load_spec, read_yaml, validate
 from wirecost.spec.base import Spec
 
@@ -125,8 +127,8 @@ def request_of(workload: str | Path | Workload, options: JobOptions, wishes: Wis
     return Request(question, _limits(wishes, base), assumed)
 
 
-def present_choice(workload: str | Path | Workload, options: JobOptions) -> tuple[Choice, Setup]:
-    """Returns the plan that options describe, as a choice, and its setup.
+def present_plan(workload: str | Path | Workload, options: JobOptions) -> Present:
+    """Returns the plan that options describe.
 
     Raises:
         SpecError: see `wirecost.prediction.job.setup_of`.
@@ -150,7 +152,7 @@ def present_choice(workload: str | Path | Workload, options: JobOptions) -> tupl
         recompute=plan.recompute,
         pp_first=plan.rank_order is RankOrder.PIPELINE_FIRST,
     )
-    return choice, setup
+    return Present(choice, predict(setup))
 
 
 def without_plan(options: JobOptions) -> JobOptions:
