@@ -47,7 +47,9 @@ CHOICES = (
 LEAST_PLANS_OF_A_RANK = 3
 
 
-def question_of(model: str, cluster: str, gpus: int, batch: int, length: int | None, stacks: str | None) -> Question:
+def question_of(
+    model: str, cluster: str, gpus: int, batch: int, length: int | None, stacks: str | None
+) -> Question:
     """Returns the question of a search. `stacks` None is the usual ones."""
     place = with_nodes(load_spec("cluster", cluster), gpus)
     chosen = usual_stacks(place) if stacks is None else (stack_named(stacks),)
@@ -56,7 +58,8 @@ def question_of(model: str, cluster: str, gpus: int, batch: int, length: int | N
 
 def speed() -> None:
     """Prints the speed of the three searches, with the usual stacks and with every choice there is."""
-    print(f"{'search':34s} {'legal':>10s} {'fit':>10s} {'search':>9s} {'answer':>9s} {'wanted':>8s} {'a second':>11s}")
+    head = f"{'search':34s} {'legal':>10s} {'fit':>10s} {'search':>9s} {'answer':>9s}"
+    print(f"{head} {'wanted':>8s} {'a second':>11s}")
     for model, cluster, gpus, batch, length, wanted_s in SEARCHES:
         for stacks in (None, "generic"):
             question = question_of(model, cluster, gpus, batch, length, stacks)
@@ -88,7 +91,9 @@ def sets_of(path: Path) -> list[list[TableRow]]:
     for row in with_choices(iteration_rows(table).rows, {}):
         shape, layout = row.shape, row.layout
         batch = float(layout.data * layout.micro_batch * layout.accumulation)
-        model = tuple(float(getattr(shape, n)) for n in ("layers", "hidden", "heads", "sequence", "vocab", "experts"))
+        model = tuple(
+            float(getattr(shape, n)) for n in ("layers", "hidden", "heads", "sequence", "vocab", "experts")
+        )
         key = (row.key.gpu, row.key.inter, row.key.stack, float(layout.world), *model, batch)
         sets[(*key, row.parameters["precision"], row.source)].append(row)
     return [rows for rows in sets.values() if len({choices_of(row) for row in rows}) > 1]
@@ -123,9 +128,8 @@ def ranks(values: np.ndarray) -> np.ndarray:
 def regret(reference: Path) -> None:
     """Prints regret, rank correlation and the coverage of intervals for each table."""
     print()
-    print(
-        f"{'table':22s} {'sets':>5s} {'rows':>5s} {'regret':>8s} {'worst':>8s} {'rank corr.':>10s} {'pairs inside':>13s}"
-    )
+    head = f"{'table':22s} {'sets':>5s} {'rows':>5s} {'regret':>8s} {'worst':>8s}"
+    print(f"{head} {'rank corr.':>10s} {'pairs inside':>13s}")
     means, worsts = [], []
     for path in sorted((reference / "measured").glob("*.csv")):
         try:
@@ -149,12 +153,12 @@ def regret(reference: Path) -> None:
         worsts.append(max(regrets))
         correlation = f"{np.mean(correlations):10.2f}" if correlations else f"{'-':>10s}"
         print(
-            f"{path.stem:22s} {len(sets):5d} {sum(map(len, sets)):5d} {100 * means[-1]:6.1f} % {100 * worsts[-1]:6.1f} % "
-            f"{correlation} {100 * np.mean(inside):11.0f} %"
+            f"{path.stem:22s} {len(sets):5d} {sum(map(len, sets)):5d} {100 * means[-1]:6.1f} % "
+            f"{100 * worsts[-1]:6.1f} % {correlation} {100 * np.mean(inside):11.0f} %"
         )
     print(
-        f"mean over {len(means)} tables: {100 * np.mean(means):.1f} % (wanted 2 %), worst {100 * max(worsts):.1f} % "
-        "(wanted 10 %)"
+        f"mean over {len(means)} tables: {100 * np.mean(means):.1f} % (wanted 2 %), "
+        f"worst {100 * max(worsts):.1f} % (wanted 10 %)"
     )
 
 
@@ -168,7 +172,13 @@ def evidence(reference: Path) -> None:
             continue
         for row in iteration_rows(table).rows:
             layout = row.layout
-            degrees = (("tp", "tensor"), ("pp", "pipeline"), ("vpp", "virtual"), ("cp", "context"), ("ep", "expert"))
+            degrees = (
+                ("tp", "tensor"),
+                ("pp", "pipeline"),
+                ("vpp", "virtual"),
+                ("cp", "context"),
+                ("ep", "expert"),
+            )
             present = [short for short, name in degrees if float(getattr(layout, name)) > 1]
             present += ["sp"] if float(layout.sequence_parallel) else []
             present += [f"zero{int(float(layout.sharding))}"]

@@ -119,7 +119,9 @@ class PlanView(ResultView):
             for place in places
         ]
         return (
-            alt.Chart(alt.InlineData(values=rows), title=f"Plans of {self.answer.question.workload.name} (predicted)")
+            alt.Chart(
+                alt.InlineData(values=rows), title=f"Plans of {self.answer.question.workload.name} (predicted)"
+            )
             .mark_point(size=8)
             .encode(
                 x=alt.X("iteration_s:Q", scale=alt.Scale(type="log"), title="iteration in s"),

@@ -22,7 +22,7 @@ def plan(
     workload: Annotated[str, WORKLOAD],
     constraint: Annotated[
         list[str] | None,
-        typer.Option("--constraint", "-c", metavar="CONDITION|FILE", help="As 'tp<=8', or a YAML file of them."),
+        typer.Option("--constraint", metavar="CONDITION|FILE", help="As 'tp<=8', or a YAML file of them."),
     ] = None,
     headroom: Annotated[
         str | None, typer.Option("--headroom", help="Share of the GPU's memory to leave free, as '10 %'.")
@@ -65,10 +65,10 @@ def plan(
 ) -> None:
     """Find the parallelism for a model on a cluster.
 
-    Searches every combination of TP, PP, interleaving, DP, ZeRO, CP, EP, micro-batch and recomputation that is legal,
-    and lists the fastest that fit. Options of a plan, as --tp 8, fix what they name.
+    Searches every legal combination of TP, PP, interleaving, DP, ZeRO, CP, EP, micro-batch and recomputation, and
+    lists the fastest that fit. Options of a plan, as --tp 8, fix what they name.
 
-    Example: wirecost plan llama-3-70b --cluster dgx-h100 --gpus 256 --global-batch 512 -c 'tp<=8'
+    Example: wirecost plan llama-3-70b --cluster dgx-h100 --gpus 256 --global-batch 512 --constraint 'tp<=8'
     """
     from wirecost.errors import SpecError
     from wirecost.planner.request import Wishes
@@ -127,9 +127,7 @@ def _searched(request: Request, *, top: int, variants: bool, present: Present | 
         def tell(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, count=f"{done:,} of {total:,}")
 
-        return answer(
-            request.question, request.limits, top=top, variants=variants, present=present, tell=tell
-        )
+        return answer(request.question, request.limits, top=top, variants=variants, present=present, tell=tell)
 
 
 def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, format: str) -> None:

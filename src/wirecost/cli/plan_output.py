@@ -23,9 +23,10 @@ _SMALL = 1e-9
 def show(answer: Answer, assumed: dict[str, str], format: str = "text") -> None:
     """Prints an answer: the best plans, their parts, what can be said of them, and what can't."""
     out = console(format)
-    question, found = answer.question, answer.found
+    question = answer.question
+    several = "s" * (question.gpus != 1)
     title = (
-        f"{question.workload.name} on {question.gpus} GPUs of {question.cluster.name}, global batch "
+        f"{question.workload.name} on {question.gpus} GPU{several} of {question.cluster.name}, global batch "
         f"{question.global_batch} x {question.workload.sequence_length} tokens"
     )
     out.print(f"[bold]{safe(title)}[/bold] (predicted)", soft_wrap=True)
@@ -98,7 +99,7 @@ def _cells(answer: Answer, number: int, ranked: Ranked) -> dict[str, str]:
         "options": " ".join(_options(ranked)) or "-",
         "stack": ranked.stack.name,
         "iteration": seconds(p.total_s),
-        "90 %": f"{low:.3g}-{high:.3g} s",
+        "90 %": f"{_short(low)}-{_short(high)} s",
         "tokens/s": f"{p.tokens_per_s:,.0f}",
         "MFU": percent(p.mfu, 0),
         "comm": percent(p.comm_fraction, 0),
@@ -108,6 +109,11 @@ def _cells(answer: Answer, number: int, ranked: Ranked) -> dict[str, str]:
         "run": "-" if ranked.run_s is None else format_duration_s(ranked.run_s),
         "$/run": "-" if ranked.run_dollars is None else f"{ranked.run_dollars:,.0f}",
     }
+
+
+def _short(value: float) -> str:
+    """Returns a number with three digits or more, without an exponent where it is large."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _options(ranked: Ranked) -> Iterator[str]:
@@ -130,8 +136,8 @@ def _honest_lines(answer: Answer) -> Iterator[str]:
         yield f"Stack of all: {stacks.pop()}. Batch: micro-batch x accumulation."
     if answer.alike > 1:
         yield (
-            f"This model can't tell {answer.alike:,} plans from the fastest one, even where errors that they share "
-            "cancel. Plans of one group are level."
+            f"This model can't tell {answer.alike:,} plans from the fastest one, even where errors that they "
+            "share cancel. Plans of one group are level."
         )
         labels = "; ".join(found.choice(place).label for place in answer.to_measure)
         yield f"Measure these, which differ most: {labels}"
@@ -227,12 +233,14 @@ def _show_nothing(answer: Answer, out: Any) -> None:
         choice, size = smallest
         usable = answer.question.usable_bytes
         if size <= usable:
-            out.print(f"  A constraint on time or memory excludes every plan; the smallest is {safe(choice.label)}.")
+            out.print(
+                f"  A constraint on time or memory excludes every plan; the smallest is {safe(choice.label)}."
+            )
         else:
             over = format_size_bytes(size - usable, 3)
             out.print(
-                f"  The smallest plan needs {format_size_bytes(size, 4)} of {format_size_bytes(usable, 4)}, {over} too "
-                f"much: {safe(choice.label)}",
+                f"  The smallest plan needs {format_size_bytes(size, 4)} of {format_size_bytes(usable, 4)}, "
+                f"{over} too much: {safe(choice.label)}",
                 soft_wrap=True,
             )
     for line in _change_lines(answer):
@@ -292,6 +300,8 @@ def show_measured(result: Any, format: str = "text") -> None:
         ]
         for row in result.rows()
     ]
-    out.print(table("Plans predicted and measured", ["plan", "choices", "predicted", "measured", "error", ""], body))
+    out.print(
+        table("Plans predicted and measured", ["plan", "choices", "predicted", "measured", "error", ""], body)
+    )
     for line in result.lines():
         out.print(f"  {safe(line)}", soft_wrap=True)

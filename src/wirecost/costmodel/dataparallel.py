@@ -67,7 +67,7 @@ class _Exchange:
 
 
 TENSORS_OF_LAYER = 7.0
-"""Parameter tensors of a layer that ranks can own: four of attention (or their fusion), two or three of the MLP and
+"""Parameter tensors of a layer that ranks can own: four of attention, or their fusion, and those of the MLP and
 the norms."""
 
 

@@ -156,7 +156,11 @@ class Answer:
 def matching(found: Found, constraints: tuple[Constraint, ...]) -> np.ndarray:
     """Returns which plans of a search meet constraints, of shape (plans,)."""
     names = {each.key for each in constraints}
-    values = {name: found.column(name) for name in names if name in found.space.columns or name in WORDS or name == "zero"}
+    values = {
+        name: found.column(name)
+        for name in names
+        if name in found.space.columns or name in WORDS or name == "zero"
+    }
     values |= {"memory": found.memory_bytes, "time": found.total_s}
     return holding(constraints, values, len(found))
 

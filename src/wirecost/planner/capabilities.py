@@ -1,9 +1,10 @@
 """What training frameworks can do: the plans among which a search chooses for a stack.
 
-The entries are those of the frameworks' documentation: Megatron-Core's distributed optimizer shards optimizer states
-(ZeRO-1) over all replicas or over instances of them, and expert parallelism with tensor parallelism needs sequence
-parallelism; PyTorch's FSDP shards gradients or parameters as well, over all ranks or inside nodes; DeepSpeed's
-pipelines exclude ZeRO-2 and ZeRO-3. A stack without an entry, as one of a user's own, can do everything.
+The entries are those of the frameworks' documentation: Megatron-Core's distributed optimizer shards optimizer
+states (ZeRO-1) over all replicas or over instances of them, and expert parallelism with tensor parallelism needs
+sequence parallelism; PyTorch's FSDP shards gradients or parameters as well, over all ranks or inside nodes;
+DeepSpeed's pipelines exclude ZeRO-2 and ZeRO-3. A stack without an entry, as one of a user's own, can do
+everything.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Capabilities:
         )
 
 
+ANY = Capabilities()
+"""Every choice."""
 _MEGATRON = Capabilities(zero=(0, 1), zero_with_pipeline=(0, 1), placement=False, experts_need_sp=True)
 _FSDP = Capabilities(
     zero=(0, 2, 3), zero_with_pipeline=(), tensor=False, pipeline=False, interleaved=False, context=False,
@@ -92,4 +95,4 @@ OF_STACKS = {
 
 def capabilities_of(stack: Stack) -> Capabilities:
     """Returns the choices of a stack."""
-    return OF_STACKS.get(stack.name, Capabilities())
+    return OF_STACKS.get(stack.name, ANY)

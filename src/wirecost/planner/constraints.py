@@ -118,9 +118,7 @@ def parse_constraints(texts: list[str] | tuple[str, ...]) -> tuple[Constraint, .
     return tuple(parse_constraint(part.strip()) for part in parts)
 
 
-def holding(
-    constraints: tuple[Constraint, ...], values: Mapping[str, Any], count: int
-) -> npt.NDArray[np.bool_]:
+def holding(constraints: tuple[Constraint, ...], values: Mapping[str, Any], count: int) -> npt.NDArray[np.bool_]:
     """Returns which of `count` plans meet the constraints on the quantities that `values` has."""
     mask = np.ones(count, dtype=bool)
     for each in constraints:

@@ -1,9 +1,9 @@
 """Whether two plans can be told apart: the interval of the ratio of their times.
 
-Both plans run the same model on the same GPUs, so that the errors of parts which they share cancel. What is left is
-the error of the parts in which they differ, each a share of the difference in seconds, and an error that any other
-set of degrees has. The shares are such that intervals of 90 % hold about nine in ten pairs of measured plans of one
-model, GPUs and batch (benchmarks/planner.py).
+Both plans run the same model on the same GPUs, so that the errors of parts which they share cancel. What is left
+is the error of the parts in which they differ, each a share of the difference in seconds, and an error that any
+other set of degrees has. The shares are such that intervals of 90 % hold about nine in ten pairs of measured plans
+of one model, GPUs and batch (benchmarks/planner.py).
 """
 
 from __future__ import annotations

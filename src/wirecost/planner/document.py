@@ -101,7 +101,12 @@ def document(answer: Answer, assumed: dict[str, str]) -> dict[str, Any]:
         ],
         "rules": [rule_row(rule) for rule in answer.rules],
         "robustness": [
-            {"case": case.name, "best": case.best.label, "iteration_s": case.total_s, "regrets": list(case.regrets)}
+            {
+                "case": case.name,
+                "best": case.best.label,
+                "iteration_s": case.total_s,
+                "regrets": list(case.regrets),
+            }
             for case in answer.cases
         ],
         "smallest": None if smallest is None else {"label": smallest[0].label, "memory_bytes": smallest[1]},
@@ -152,5 +157,3 @@ def explanation_row(explanation: Explanation) -> dict[str, Any]:
             {"part": p.name, "first_bytes": p.first, "second_bytes": p.second} for p in explanation.memory
         ],
     }
-
-

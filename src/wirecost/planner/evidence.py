@@ -10,8 +10,8 @@ from wirecost.spec import Recompute, Stack, Workload
 
 ROWS: dict[str, dict[str, int]] = {
     "megatron-core": {
-        "tp": 156, "pp": 163, "vpp": 158, "cp": 81, "ep": 31, "sp": 156, "zero1": 262, "zero3": 11, "recompute none": 269,
-        "recompute selective": 4, "experts": 31,
+        "tp": 156, "pp": 163, "vpp": 158, "cp": 81, "ep": 31, "sp": 156, "zero1": 262, "zero3": 11,
+        "recompute none": 269, "recompute selective": 4, "experts": 31,
     },
     "megatron-lm-2021": {
         "tp": 49, "pp": 38, "vpp": 4, "sp": 4, "zero0": 56, "recompute selective": 4, "recompute full": 52,
@@ -49,8 +49,6 @@ NAMES = {
     "zero3": "ZeRO-3",
     "experts": "experts",
 }
-FEW = 5
-"""Rows of a kind below which the fit hardly knows it."""
 
 
 def kinds_of(choice: Choice, workload: Workload, gpus_per_node: int) -> list[str]:
@@ -75,6 +73,4 @@ def never_fitted(choice: Choice, workload: Workload, gpus_per_node: int, stack: 
     rows = ROWS.get(stack.name)
     if rows is None:
         return None
-    return [
-        NAMES.get(kind, kind) for kind in kinds_of(choice, workload, gpus_per_node) if not rows.get(kind)
-    ]
+    return [NAMES.get(kind, kind) for kind in kinds_of(choice, workload, gpus_per_node) if not rows.get(kind)]

@@ -60,9 +60,7 @@ class Explanation:
     half_width: float
 
 
-def explain(
-    first: tuple[Choice, Prediction], second: tuple[Choice, Prediction], half_width: float
-) -> Explanation:
+def explain(first: tuple[Choice, Prediction], second: tuple[Choice, Prediction], half_width: float) -> Explanation:
     """Returns where two plans differ."""
     (a, before), (b, after) = first, second
     times = [

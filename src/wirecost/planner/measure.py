@@ -89,7 +89,9 @@ class MeasuredPlans:
         best = self.best
         lines = [] if best is None else [f"Fastest measured: {best.label}"]
         if self.left:
-            lines.append(f"{self.left} further plans were not run: they can't be faster than the fastest measured.")
+            lines.append(
+                f"{self.left} further plans were not run: they can't be faster than the fastest measured."
+            )
         lines += self.notes
         lines.append(f"Results: {self.out}; `wirecost calibrate` takes the folders in it.")
         return lines
@@ -137,8 +139,8 @@ def _device(ranks: int) -> Device:
         return Device.CUDA
     if ranks > MOST_RANKS_ON_CPU:
         raise UnsupportedError(
-            f"--measure: {ranks} ranks are more than this machine's {gpus} GPUs, and than the {MOST_RANKS_ON_CPU} that "
-            "run on its CPUs; run the job on the cluster, with the output of --emit"
+            f"--measure: {ranks} ranks are more than this machine's {gpus} GPUs, and than the "
+            f"{MOST_RANKS_ON_CPU} that run on its CPUs; run the job on the cluster, with the output of --emit"
         )
     return Device.CPU
 
@@ -197,9 +199,7 @@ def study_of(answer: Answer, place: int, device: Device) -> Study:
         "networks": [_network(answer, nodes, device).model_dump(mode="json", exclude_none=True)],
         "plans": [Plan.model_validate(plan.model_dump()).model_dump(mode="json", exclude_none=True)],
         "hosts": [f"{nodes}x{question.gpus // nodes}"],
-        "scaling": [
-            {"kind": "strong", "global_batch": question.global_batch, "micro_batch": setup.micro_batch}
-        ],
+        "scaling": [{"kind": "strong", "global_batch": question.global_batch, "micro_batch": setup.micro_batch}],
         "iterations": ITERATIONS,
         "warmup": WARMUP,
         "device": device.value,
@@ -231,7 +231,8 @@ def _notes(answer: Answer, device: Device) -> list[str]:
     cluster = answer.question.cluster
     if device is Device.CPU and cluster.shared_cores is None:
         return [
-            f"The ranks ran on this machine's CPUs, and the predictions are those of {cluster.name}: the order of the "
-            "plans may differ, and errors say nothing. A cluster from `wirecost calibrate` describes this machine."
+            f"The ranks ran on this machine's CPUs, and the predictions are those of {cluster.name}: the order of "
+            "the plans may differ, and errors say nothing. A cluster from `wirecost calibrate` describes this "
+            "machine."
         ]
     return []

@@ -78,7 +78,11 @@ def changes_to_meet(question: Question, limits: Limits) -> list[Change]:
         gpus = question.gpus
         for _ in range(MOST_DOUBLINGS):
             gpus = step(gpus)
-            if gpus < 1 or gpus > min(MOST_GPUS, question.global_batch * 1024) or (gpus > per_node and gpus % per_node):
+            if (
+                gpus < 1
+                or gpus > min(MOST_GPUS, question.global_batch * 1024)
+                or (gpus > per_node and gpus % per_node)
+            ):
                 break
             other = replace(question, gpus=gpus, cluster=with_nodes(question.cluster, gpus))
             change = _best(f"on {gpus} GPUs", other)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from wirecost.costmodel.setup import OTHER_SOFTWARE, Setup, setup
 from wirecost.errors import SpecError
-from wirecost.planner.capabilities import Capabilities, capabilities_of
+from wirecost.planner.capabilities import ANY, Capabilities, capabilities_of
 from wirecost.planner.constraints import Constraint
 from wirecost.spec import Cluster, MatrixPrecision, Plan, Precision, Stack, Workload, stack_named
 
@@ -43,7 +43,7 @@ class Question:
     constraints: tuple[Constraint, ...] = ()
     headroom: float = 0.0
     bucket_bytes: int = 25 * 2**20
-    target: Capabilities = Capabilities()
+    target: Capabilities = ANY
 
     @property
     def layers(self) -> int:
@@ -76,6 +76,7 @@ class Question:
         )
 
 
+LARGEST_BATCH = 10**9
 USUAL_STACKS = ("megatron-core", "fsdp-flash")
 """The stacks of a search that names none."""
 
@@ -114,5 +115,7 @@ def check_question(question: Question) -> None:
         )
     if question.global_batch < 1:
         raise SpecError(f"global_batch: {question.global_batch} is no batch; at least 1")
+    if question.global_batch > LARGEST_BATCH:
+        raise SpecError(f"global_batch: {question.global_batch} sequences are more than any job trains on")
     if not 0 <= question.headroom < 1:
         raise SpecError(f"headroom: {question.headroom} is no share of memory; 0 or more and below 1")

@@ -65,6 +65,4 @@ def cases(found: Found, places: Sequence[int]) -> list[Case]:
 
 def with_bandwidth_times(machine: Machine, factor: float) -> Machine:
     """Returns the machine with links of `factor` times the rate. Measured collectives don't count for it."""
-    return replace(
-        machine, intra_Bps=machine.intra_Bps * factor, node_Bps=machine.node_Bps * factor, curves=()
-    )
+    return replace(machine, intra_Bps=machine.intra_Bps * factor, node_Bps=machine.node_Bps * factor, curves=())

@@ -197,9 +197,7 @@ class _Work:
         )
 
 
-def _by_machine(
-    space: Space, rows: Indices, stack: int, machines: Machines
-) -> Iterator[tuple[Indices, Machine]]:
+def _by_machine(space: Space, rows: Indices, stack: int, machines: Machines) -> Iterator[tuple[Indices, Machine]]:
     """Yields places in `rows` of plans that share a machine, with it. The machine depends on the micro-batch only
     where runs of a workload corrected the stack."""
     if not space.question.stacks[stack].accuracy.workload_corrections:

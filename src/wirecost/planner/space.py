@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,15 @@ from wirecost.costmodel.inputs import (
     RECOMPUTE_SELECTIVE,
     Layout,
 )
+from wirecost.errors import SpecError
 from wirecost.planner.capabilities import Capabilities
 from wirecost.planner.choices import RECOMPUTES, Choice
 from wirecost.planner.constraints import holding
 from wirecost.planner.question import Question
 from wirecost.spec import Workload
 
+MOST_ROWS = 2_000_000
+"""Most sets of degrees and micro-batches of a search, for its memory and time."""
 Columns = dict[str, npt.NDArray[np.float64]]
 """The degrees and batches of all rows, each an array of shape (rows,)."""
 _WORD_OF = {value: word for word, value in RECOMPUTES.items()}
@@ -151,7 +154,13 @@ class Space:
 
 def space_of(question: Question) -> Space:
     """Returns the legal plans of a question that meet its constraints on choices."""
-    rows = np.array(list(_rows(question)), dtype=np.float64).reshape(-1, 8)
+    listed = list(islice(_rows(question), MOST_ROWS + 1))
+    if len(listed) > MOST_ROWS:
+        raise SpecError(
+            f"more than {MOST_ROWS:,} sets of degrees and micro-batches are legal; fix some, as with "
+            "--constraint 'tp<=8' 'cp=1', or choose a batch with fewer divisors"
+        )
+    rows = np.array(listed, dtype=np.float64).reshape(-1, 8)
     names = ("tp", "pp", "vpp", "cp", "ep", "dp", "mb", "accumulation")
     columns = {name: rows[:, place].copy() for place, name in enumerate(names)}
     kept = holding(question.constraints, columns, len(rows))

@@ -69,7 +69,9 @@ NEMO_KEYS = {
 PLAIN = Choice(tp=2, pp=4, vpp=2, dp=8, mb=2, zero=1, overlap=True, sp=True)
 
 
-def job(choice: Choice = PLAIN, workload: str = "llama-3-70b", gpus: int = 64, stack: str = "generic") -> EmittedJob:
+def job(
+    choice: Choice = PLAIN, workload: str = "llama-3-70b", gpus: int = 64, stack: str = "generic"
+) -> EmittedJob:
     asked = question(workload, "dgx-h100", gpus, 512, stacks=(stack,))
     return EmittedJob(choice, setup_of_choice(asked, choice, asked.stacks[0]))
 
@@ -120,7 +122,11 @@ def test_torchtitan_gets_options_that_it_has_and_degrees_that_make_up_the_gpus(c
     *options, checkpointing = arguments
     values = {option[0]: option[1:] for option in options}
     assert set(values) <= TORCHTITAN_OPTIONS
-    assert checkpointing[0] in ("activation_checkpoint:none", "activation_checkpoint:selective", "activation_checkpoint:full")
+    assert checkpointing[0] in (
+        "activation_checkpoint:none",
+        "activation_checkpoint:selective",
+        "activation_checkpoint:full",
+    )
     degrees = 1
     for name in ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "context_parallel"):
         degrees *= int(values[f"--parallelism.{name}_degree"][0])
@@ -177,7 +183,7 @@ def test_megatron_cores_own_configuration_takes_the_keys() -> None:
 
 def test_torchruns_own_parser_takes_its_line() -> None:
     run = pytest.importorskip("torch.distributed.run")
-    line = [line for line in torchrun.write(job()).splitlines() if not line.startswith("#")][0]
+    line = next(line for line in torchrun.write(job()).splitlines() if not line.startswith("#"))
     parsed = run.get_args_parser().parse_args(shlex.split(line)[1:])
     assert (parsed.nnodes, parsed.nproc_per_node) == ("8", "8")
     assert parsed.training_script == "train.py"

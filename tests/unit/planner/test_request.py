@@ -13,8 +13,13 @@ from wirecost.planner.request import Wishes, present_plan, request_of, with_stac
 JOB: Any = {"cluster": "dgx-h100", "gpus": 16, "global_batch": 64}
 
 
+def job(**options: Any) -> Any:
+    """Returns the options of the job with more."""
+    return {**JOB, **options}
+
+
 def test_options_of_a_plan_fix_what_they_name() -> None:
-    request = request_of("llama-3-8b", {**JOB, "tensor_parallel": 2, "data_parallel": "zero1", "recompute": "full"})
+    request = request_of("llama-3-8b", job(tensor_parallel=2, data_parallel="zero1", recompute="full"))
     found = answer(request.question).found
     assert set(found.column("tp")) == {2}
     assert set(found.column("zero")) <= {1}
@@ -29,7 +34,9 @@ def test_what_was_not_said_is_assumed_and_named() -> None:
 
 
 def test_a_file_of_constraints_holds_limits_too(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("constraints: [tp<=2, mb=1]\nheadroom: 10 %\ntokens: 1B\ndeadline: 3 days\nprice: 2.5\n")
+    (tmp_path / "c.yaml").write_text(
+        "constraints: [tp<=2, mb=1]\nheadroom: 10 %\ntokens: 1B\ndeadline: 3 days\nprice: 2.5\n"
+    )
     request = request_of("llama-3-8b", JOB, Wishes((str(tmp_path / "c.yaml"), "pp=1"), tokens="2B"))
     assert [c.text for c in request.question.constraints] == ["tp<=2", "mb=1", "pp=1"]
     assert request.question.headroom == pytest.approx(0.1)
@@ -82,15 +89,15 @@ def test_a_headroom_that_is_no_share_is_refused(text: str) -> None:
 
 
 def test_several_stacks_are_searched_together() -> None:
-    request = request_of("llama-3-8b", {**JOB, "stack": "megatron-core,torchtitan"})
+    request = request_of("llama-3-8b", job(stack="megatron-core,torchtitan"))
     assert [stack.name for stack in request.question.stacks] == ["megatron-core", "torchtitan"]
     with pytest.raises(SpecError, match="unknown stack"):
-        request_of("llama-3-8b", {**JOB, "stack": "megatron-core,nope"})
+        request_of("llama-3-8b", job(stack="megatron-core,nope"))
 
 
 def test_a_complete_plan_is_not_searched() -> None:
     with pytest.raises(SpecError, match="is complete"):
-        request_of("llama-3-8b", {**JOB, "plan": "zero3-bf16"})
+        request_of("llama-3-8b", job(plan="zero3-bf16"))
 
 
 def test_one_change_keeps_the_rest() -> None:

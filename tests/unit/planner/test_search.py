@@ -26,7 +26,9 @@ def brute_force(asked: Question, fixed: dict[str, object]) -> tuple[float, int]:
     gpus, workload = asked.gpus, asked.workload
     degrees = [d for d in range(1, gpus + 1) if gpus % d == 0]
     experts = [1, 2, 4] if workload.mixture_of_experts else [1]
-    sharded = [(d, g) for d in (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3) for g in ("all", "node")]
+    sharded = [
+        (d, g) for d in (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3) for g in ("all", "node")
+    ]
     kinds = [(DataParallel.ALL_REDUCE, "all"), (DataParallel.DDP, "all"), *sharded]
     for tp, pp, cp, ep, (kind, group), sp, vpp in product(
         degrees, degrees, degrees, experts, kinds, (False, True), (1, 2, 4)
@@ -39,10 +41,18 @@ def brute_force(asked: Question, fixed: dict[str, object]) -> tuple[float, int]:
             continue
         plan = Plan.model_validate(
             {
-                "name": "p", "tensor_parallel": tp, "pipeline_parallel": pp, "context_parallel": cp,
-                "expert_parallel": ep, "data_parallel": kind, "sharding_group": group, "sequence_parallel": sp,
-                "virtual_stages": vpp, "precision": "bf16", **fixed,
-            }  # fmt: skip
+                "name": "p",
+                "tensor_parallel": tp,
+                "pipeline_parallel": pp,
+                "context_parallel": cp,
+                "expert_parallel": ep,
+                "data_parallel": kind,
+                "sharding_group": group,
+                "sequence_parallel": sp,
+                "virtual_stages": vpp,
+                "precision": "bf16",
+                **fixed,
+            }
         )
         for mb in range(1, asked.global_batch + 1):
             try:
@@ -92,7 +102,9 @@ def test_every_plan_of_a_search_is_predicted_the_same_alone(data: st.DataObject)
     experts = data.draw(st.booleans())
     workload = small_model(mixture_of_experts=MOE if experts else None)
     gpus = data.draw(st.sampled_from([1, 4, 8, 16]))
-    asked = question(workload, TWO_NODES, gpus, data.draw(st.sampled_from([8, 24])), stacks=("generic", "torchtitan"))
+    asked = question(
+        workload, TWO_NODES, gpus, data.draw(st.sampled_from([8, 24])), stacks=("generic", "torchtitan")
+    )
     found = search(asked)
     for place in data.draw(st.lists(st.integers(0, len(found) - 1), min_size=5, max_size=5)):
         stack = asked.stacks[found.modes[int(found.mode[place])][1]]

@@ -16,8 +16,8 @@ def write(job: EmittedJob) -> str:
     """Returns the YAML of overrides for a recipe of the model."""
     text: str = yaml.safe_dump(config(job), sort_keys=False)
     return (
-        f"# {job.choice.label}\n# Overrides of a recipe of Megatron-Bridge; {job.nodes} nodes of {job.gpus_of_node} GPUs\n"
-        + text
+        f"# {job.choice.label}\n"
+        f"# Overrides of a recipe of Megatron-Bridge; {job.nodes} nodes of {job.gpus_of_node} GPUs\n{text}"
     )
 
 

@@ -65,7 +65,8 @@ def _lines(answer: Answer, assumed: dict[str, str]) -> list[str]:
     return [
         f"Global batch {question.global_batch} x {question.workload.sequence_length} tokens. {len(found):,} of "
         f"{found.legal:,} legal plans fit in memory. All times are predicted.",
-        f"The model can't tell {answer.alike:,} plans from the fastest one, even where errors that they share cancel.",
+        f"The model can't tell {answer.alike:,} plans from the fastest one, even where errors that they share "
+        "cancel.",
         f"Assumed: {words}." if words else "",
     ]
 
