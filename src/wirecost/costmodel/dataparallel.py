@@ -22,6 +22,7 @@ from wirecost.costmodel.collectives import (
 from wirecost.costmodel.inputs import Layout, Machine
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.overlap import exposed_s
+from wirecost.spec import Stack
 
 
 @dataclass(slots=True)
@@ -69,6 +70,14 @@ class _Exchange:
 TENSORS_OF_LAYER = 7.0
 """Parameter tensors of a layer that ranks can own: four of attention, or their fusion, and those of the MLP and
 the norms."""
+
+
+def usual_bucket_bytes(stack: Stack, data: Number, stated: float) -> Number:
+    """Returns the size in bytes of a bucket where a plan doesn't choose one: `stated`, or with Megatron-Core the
+    larger of 40 million parameters and a million for each rank (its DistributedDataParallelConfig)."""
+    if stack.data_parallel.buckets == "plan":
+        return stated
+    return np.maximum(40e6, 1e6 * data) * stack.data_parallel.gradient_bytes
 
 
 def data_group(layout: Layout, machine: Machine) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wirecost.costmodel.dataparallel import usual_bucket_bytes
 from wirecost.costmodel.gradient_traffic import wire
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.errors import SpecError
@@ -203,6 +204,9 @@ def layout_of(checked: Setup) -> Layout:
         Recompute.FULL: RECOMPUTE_FULL,
     }
     held = plan.tensor_parallel * plan.pipeline_parallel
+    bucket_bytes = float(plan.bucket_bytes)
+    if "bucket_bytes" not in plan.model_fields_set:
+        bucket_bytes = float(usual_bucket_bytes(checked.stack, float(checked.data_parallel), bucket_bytes))
     sent = wire(plan.gradient_traffic, checked.workload, plan.powersgd_rank, checked.data_parallel, held)
     return Layout(
         tensor=float(plan.tensor_parallel),
@@ -223,6 +227,6 @@ def layout_of(checked: Setup) -> Layout:
         exchanged=float(sent.exchanged),
         factored=float(sent.factored),
         compression_bytes=sent.memory_bytes,
-        bucket_bytes=float(plan.bucket_bytes),
+        bucket_bytes=bucket_bytes,
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
     )

@@ -168,7 +168,7 @@ def matching(found: Found, constraints: tuple[Constraint, ...]) -> np.ndarray:
 def setup_of_choice(question: Question, choice: Choice, stack: Stack) -> Setup:
     """Returns the checked setup of a plan."""
     matrix = question.matrix_precision.value if question.matrix_precision else None
-    plan = plan_of(choice, question.precision.value, matrix, question.bucket_bytes)
+    plan = plan_of(choice, question.precision.value, matrix)
     return question.setup(plan, choice.mb, stack)
 
 

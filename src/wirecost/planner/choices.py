@@ -68,7 +68,7 @@ class Choice:
         return (DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.ZERO3)[self.zero - 1]
 
 
-def plan_of(choice: Choice, precision: str, matrix_precision: str | None, bucket_bytes: int) -> Plan:
+def plan_of(choice: Choice, precision: str, matrix_precision: str | None) -> Plan:
     """Returns the plan of a choice."""
     schedule = PipelineSchedule.INTERLEAVED if choice.vpp > 1 else PipelineSchedule.ONE_F_ONE_B
     return Plan.model_validate(
@@ -87,7 +87,6 @@ def plan_of(choice: Choice, precision: str, matrix_precision: str | None, bucket
             "matrix_precision": matrix_precision,
             "recompute": choice.recompute,
             "overlap": choice.overlap,
-            "bucket_bytes": bucket_bytes,
             "rank_order": RankOrder.PIPELINE_FIRST if choice.pp_first else RankOrder.TENSOR_FIRST,
         }
     )

@@ -29,7 +29,6 @@ class Question:
         matrix_precision: precision of the layers' matrix products, if it is lower.
         constraints: what every plan must meet.
         headroom: share of the GPU's memory that a plan leaves free.
-        bucket_bytes: size of a bucket of gradients in bytes, as in a prediction.
         target: what the framework can do for which plans are written, besides the stacks.
     """
 
@@ -42,7 +41,6 @@ class Question:
     matrix_precision: MatrixPrecision | None = None
     constraints: tuple[Constraint, ...] = ()
     headroom: float = 0.0
-    bucket_bytes: int = 25 * 2**20
     target: Capabilities = ANY
 
     @property

@@ -77,7 +77,10 @@ class Found:
             own = places[self.mode[places] == number]
             for chosen, machine in _by_machine(self.space, self.row[own], stack, machines):
                 with np.errstate(all="ignore"):
-                    yield own[chosen], iterate(self.shape, self.space.layout(self.row[own[chosen]], mode), machine)
+                    yield (
+                        own[chosen],
+                        iterate(self.shape, self.space.layout(self.row[own[chosen]], mode, stack), machine),
+                    )
 
 
 def machines_of(question: Question) -> Machines:
@@ -152,7 +155,7 @@ class _Work:
         sizes = np.empty(len(rows))
         with np.errstate(all="ignore"):
             for start in range(0, len(rows), CHUNK):
-                layout = self.space.layout(rows[start : start + CHUNK], mode)
+                layout = self.space.layout(rows[start : start + CHUNK], mode, stack)
                 sizes[start : start + CHUNK] = iterate_memory(self.shape, layout, machine).total
         return sizes
 
@@ -163,10 +166,11 @@ class _Work:
 
     def _time(self, rows: Indices, memory: Floats, mode: Mode, machine: Machine) -> None:
         number = len(self.modes) - 1
+        stack = self.modes[number][1]
         with np.errstate(all="ignore"):
             for start in range(0, len(rows), CHUNK):
                 own = rows[start : start + CHUNK]
-                times = iterate(self.shape, self.space.layout(own, mode), machine)
+                times = iterate(self.shape, self.space.layout(own, mode, stack), machine)
                 total = np.broadcast_to(np.asarray(times.total_s, dtype=np.float64), (len(own),))
                 share = np.broadcast_to(np.asarray(times.comm_fraction, dtype=np.float64), (len(own),))
                 kept = np.isfinite(total) & (total > 0)

@@ -18,6 +18,7 @@ from itertools import islice, product
 import numpy as np
 import numpy.typing as npt
 
+from wirecost.costmodel.dataparallel import usual_bucket_bytes
 from wirecost.costmodel.inputs import (
     RECOMPUTE_FULL,
     RECOMPUTE_NONE,
@@ -29,8 +30,9 @@ from wirecost.planner.capabilities import Capabilities
 from wirecost.planner.choices import RECOMPUTES, Choice
 from wirecost.planner.constraints import holding
 from wirecost.planner.question import Question
-from wirecost.spec import Workload
+from wirecost.spec import Plan, Workload
 
+DDP_BUCKET_BYTES = float(Plan.model_fields["bucket_bytes"].default)
 MOST_ROWS = 2_000_000
 """Most sets of degrees and micro-batches of a search, for its memory and time."""
 Columns = dict[str, npt.NDArray[np.float64]]
@@ -117,8 +119,8 @@ class Space:
             mask &= c["tp"] == 1
         return mask
 
-    def layout(self, rows: npt.NDArray[np.int64], mode: Mode) -> Layout:
-        """Returns rows in a mode as the formulas read them."""
+    def layout(self, rows: npt.NDArray[np.int64], mode: Mode, stack: int) -> Layout:
+        """Returns rows in a mode of a stack as the formulas read them."""
         c = self.columns
         return Layout(
             tensor=c["tp"][rows],
@@ -134,7 +136,7 @@ class Space:
             node_sharding=mode.node_sharding,
             sequence_parallel=mode.sp,
             recompute=mode.recompute,
-            bucket_bytes=float(self.question.bucket_bytes),
+            bucket_bytes=usual_bucket_bytes(self.question.stacks[stack], c["dp"][rows], DDP_BUCKET_BYTES),
             pipeline_first=mode.pp_first,
         )
 

@@ -165,7 +165,9 @@ def _workload(given: str | Path | Workload, sequence_length: int | None) -> Work
 def _plan(given: str | Path | Plan | None, degrees: dict[str, Any]) -> Plan:
     """Returns the given plan with `degrees`, or the plan that the degrees alone define."""
     if isinstance(given, Plan):
-        return validate(Plan, {**given.model_dump(mode="json"), **degrees}, f"plan {given.name}")
+        return validate(
+            Plan, {**given.model_dump(mode="json", exclude_unset=True), **degrees}, f"plan {given.name}"
+        )
     if given is not None:
         loaded: Plan = load_spec("plan", str(given), **degrees)
         return loaded

@@ -184,6 +184,6 @@ def test_the_answer_has_one_plan_of_each_set_of_degrees() -> None:
 
 def test_a_plan_of_a_choice_has_its_keys() -> None:
     choice = answered().ranked[0].choice
-    plan = plan_of(choice, "bf16", None, 25 * 2**20)
+    plan = plan_of(choice, "bf16", None)
     assert (plan.tensor_parallel, plan.pipeline_parallel) == (choice.tp, choice.pp)
     assert plan.data_parallel is choice.data_parallel
