@@ -53,6 +53,10 @@ class Clock(Protocol):
         """Makes the host wait until the work has reached a mark."""
         ...
 
+    def make_replayable(self) -> None:
+        """Records further marks such that a CUDA graph can capture them."""
+        ...
+
     def join(self) -> None:
         """Makes the current stream wait for the streams on which the clock marks ends of collectives."""
         ...
@@ -93,6 +97,9 @@ class HostClock:
     def wait(self, mark: int) -> None:
         pass
 
+    def make_replayable(self) -> None:
+        pass
+
     def join(self) -> None:
         pass
 
@@ -113,21 +120,31 @@ class DeviceClock:
     The end of a collective is marked on a stream that waits for it. Each group has one such stream, because the
     collectives of a group end in their order. `then` of a future would take another stream of PyTorch's pool
     each time. Streams share a few hardware queues, and a waiting stream delays computation in the same queue.
-
-    Args:
-        replayable: whether marks may be captured in a CUDA graph. Each replay then records them again.
     """
 
     asynchronous = True
 
-    def __init__(self, *, replayable: bool = False) -> None:
-        self._replayable = replayable
-        torch.cuda.synchronize()
+    def __init__(self) -> None:
         self._device = torch.device("cuda", torch.cuda.current_device())
+        self._streams: dict[str, torch.cuda.Stream] = {}
+        self._replayable = False
+        self._captured: list[Any] = []  # a graph records its events as long as it exists
+        self._align()
+
+    def _align(self) -> None:
+        """Aligns the device's events with the host's clock."""
+        torch.cuda.synchronize()
         self._anchor = self.now()
         torch.cuda.synchronize()
         self._anchor_ns = perf_counter_ns()
-        self._streams: dict[str, torch.cuda.Stream] = {}
+
+    def make_replayable(self) -> None:
+        """Records further marks such that a CUDA graph can capture them. Each replay then records them again.
+
+        All earlier marks must have been read.
+        """
+        self._replayable = True
+        self._align()
 
     def after(self, work: Any, group: str, record_end: Callable[[], None]) -> None:
         with use_stream(self._stream(group)):
@@ -158,8 +175,11 @@ class DeviceClock:
 
     def now(self) -> Any:
         if self._replayable:
-            # Only this kind of event becomes a node of a graph. Others order the streams of the capture.
+            # Only this kind of event becomes a node of a graph. Others order the streams of the capture. It can't
+            # be compared with the native kind.
             event: Any = torch.cuda.Event(enable_timing=True, external=True)
+            if torch.cuda.is_current_stream_capturing():
+                self._captured.append(event)
         else:
             event = torch.Event(self._device, enable_timing=True)
         event.record()
@@ -181,6 +201,6 @@ class DeviceClock:
         return [self._anchor_ns + since_start_ns[id(mark)] for mark in marks]
 
 
-def clock_for(device: torch.device, *, replayable: bool = False) -> Clock:
-    """Returns the clock of a device. See `DeviceClock` for `replayable`."""
-    return DeviceClock(replayable=replayable) if device.type == "cuda" else HostClock()
+def clock_for(device: torch.device) -> Clock:
+    """Returns the clock of a device."""
+    return DeviceClock() if device.type == "cuda" else HostClock()

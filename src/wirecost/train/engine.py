@@ -102,7 +102,7 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     if problem := check_plan(plan) or check_combination(workload, plan) or check_experiment(experiment):
         raise SpecError(problem)
     groups = Groups(experiment, dist.get_rank())
-    recorder = Recorder(clock_for(device, replayable=plan.graphs))
+    recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
     with drawing_device(workload, device):
         full_model = build_model(workload)

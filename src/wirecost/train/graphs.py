@@ -12,12 +12,17 @@ from typing import Any
 
 import torch
 
+from wirecost.spec import Experiment
+from wirecost.train.checks.graphs import obstacle_to_graphs
 from wirecost.train.engine import Engine
 from wirecost.train.models import Batch
-from wirecost.train.recorder import Marks
+from wirecost.train.parallel.ddp import OverlappedDDP
+from wirecost.train.recorder import Marks, Sample
 
 EAGER_ITERATIONS = 2
 """Iterations before the capture. They compile, connect ranks and choose algorithms, which can't be captured."""
+LAUNCH_BOUND = 0.9
+"""Share of an iteration that the host takes to issue it from which on the engine uses graphs."""
 NUMBER_OF_GRAPHS = 2
 """One graph's events can be read while the other one runs."""
 
@@ -35,7 +40,7 @@ class IterationGraphs:
     """Captures the iterations of an engine, and replays the graphs in turn.
 
     All iterations have micro-batches of the same shapes. The engine's work is issued on one stream that isn't the
-    default stream (`side_stream`), because nothing may be captured there.
+    default stream (`use_side_stream`), because nothing may be captured there.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -55,6 +60,7 @@ class IterationGraphs:
             micro_batches: an iteration's micro-batches on the device.
         """
         engine, recorder = self.engine, self.engine.recorder
+        recorder.clock.make_replayable()
         self._inputs = [{name: tensor.clone() for name, tensor in batch.items()} for batch in micro_batches]
         pool: Any = torch.cuda.graph_pool_handle()
         for _ in range(NUMBER_OF_GRAPHS):
@@ -90,6 +96,30 @@ class IterationGraphs:
         return captured.loss
 
 
-def side_stream(device: torch.device) -> None:
+def graphs_for(engine: Engine) -> IterationGraphs | None:
+    """Returns the graphs of an engine, or None if its experiment can't have any or its plan wants none.
+
+    PyTorch's DistributedDataParallel is captured only if the plan has graphs: then the engine's own takes its
+    place.
+    """
+    experiment = engine.groups.experiment
+    wanted = experiment.plan.graphs
+    if wanted is None:
+        wanted = may_capture(experiment) and not isinstance(engine.strategy, OverlappedDDP)
+    return IterationGraphs(engine) if wanted else None
+
+
+def may_capture(experiment: Experiment) -> bool:
+    """Returns whether the iterations of an experiment may be captured."""
+    return experiment.plan.graphs is not False and obstacle_to_graphs(experiment) is None
+
+
+def use_side_stream(device: torch.device) -> None:
     """Makes a new stream the current one of this thread for all further work on a GPU."""
     torch.cuda.set_stream(torch.cuda.Stream(device))
+
+
+def is_launch_bound(sample: Sample) -> bool:
+    """Returns whether the device waited for the host over most of an iteration."""
+    issue_ns = sample.host_issue_ns or 0
+    return bool(sample.kept_pace) and issue_ns >= LAUNCH_BOUND * (sample.end_ns - sample.start_ns)

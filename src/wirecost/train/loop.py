@@ -18,7 +18,7 @@ from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
-from wirecost.train.graphs import EAGER_ITERATIONS, IterationGraphs, side_stream
+from wirecost.train.graphs import EAGER_ITERATIONS, graphs_for, is_launch_bound, may_capture, use_side_stream
 from wirecost.train.memory import MemoryMeter
 from wirecost.train.models import Batch, examples_for
 from wirecost.train.periodic import PeriodicTasks, TrainedEvent, split_tokens
@@ -81,14 +81,19 @@ def train(
         NonFiniteLossError: if the loss isn't finite. The message names the iteration.
     """
     started_s = monotonic()
-    if experiment.plan.graphs:
-        side_stream(device)
+    if may_capture(experiment):
+        use_side_stream(device)
     engine = build_engine(experiment, device)
     on_engine(engine)
     loop = _Loop(engine, tokens, checkpoints)
     dist.barrier()
     requested = end = max(loop.first, loop.warmup + experiment.iterations)
     yield from loop.iterations(loop.first, end)
+    if loop.warmup + experiment.iterations > end:
+        # A capture of graphs took one more iteration to warm up.
+        requested = loop.warmup + experiment.iterations
+        yield from loop.iterations(end, requested)
+        end = requested
     while experiment.min_time:
         yield from loop.settle(0)
         remaining_s = TIMEOUT_FRACTION * experiment.timeout - (monotonic() - started_s)
@@ -113,6 +118,7 @@ class _Loop:
 
     Attributes:
         first: index of the first iteration. It isn't 0 if a checkpoint was loaded.
+        graphs: the graphs that may be captured, or None.
         measured_ns: durations of the settled iterations after warm-up.
     """
 
@@ -141,9 +147,10 @@ class _Loop:
         self.periodic = PeriodicTasks(engine, validation, saved)
         last_saved = saved.load() if saved is not None else None
         self.first = 0 if last_saved is None else last_saved + 1
-        self.graphs = IterationGraphs(engine) if experiment.plan.graphs else None
-        if self.graphs is not None:
+        self.graphs = graphs_for(engine)
+        if experiment.plan.graphs:
             self.warmup = max(self.warmup, self.first + EAGER_ITERATIONS + 1)
+        self._last: Sample | None = None
         self.meter = MemoryMeter(engine.device, dist.get_rank())
         self.measured_ns: list[int] = []
         self._in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
@@ -153,12 +160,11 @@ class _Loop:
         for index in range(start, end):
             if self.graphs is not None and index == self.first + EAGER_ITERATIONS:
                 yield from self.settle(0)
-                self.meter.begin()  # replays use the memory that the capture allocates
-                self.graphs.capture(self._micro_batches(index))
-            elif self.graphs is None and index == max(self.first, self.warmup):
-                self.meter.begin()
-            elif self.graphs is not None:
+                self._capture_if_held_up(index)
+            if self.graphs:
                 yield from self.settle(len(self.graphs) - 1)
+            elif index == max(self.first, self.warmup):
+                self.meter.begin()
             loss = self._issue(index)
             if loss is not None:
                 # Reading the loss from the device later would wait for all work that was issued since.
@@ -178,7 +184,7 @@ class _Loop:
                 raise NonFiniteLossError(
                     f"the loss is {value} at iteration {index}; lower optimizer.learning_rate or use fp32"
                 )
-            sample = self.recorder.resolve(marks)
+            sample = self._last = self.recorder.resolve(marks)
             if index >= self.warmup:
                 self.measured_ns.append(sample.end_ns - sample.start_ns)
             yield TrainedIteration(index, index < self.warmup, value, sample)
@@ -192,9 +198,20 @@ class _Loop:
         self.recorder.begin()
         with self.recorder.phase(Phase.DATA):
             micro_batches = self._micro_batches(index)
-        if self.graphs is not None and self.graphs:
+        if self.graphs:
             return self.graphs.replay(micro_batches)
         return self.engine.iteration(micro_batches)
+
+    def _capture_if_held_up(self, index: int) -> None:
+        """Captures graphs if the plan has them, or if the host holds up the device of any rank."""
+        assert self.graphs is not None
+        held_up = self._last is not None and is_launch_bound(self._last)
+        if self.engine.groups.experiment.plan.graphs or _any(held_up, self.engine.device):
+            self.warmup = max(self.warmup, index + 1)
+            self.meter.begin()  # replays use the memory that the capture allocates
+            self.graphs.capture(self._micro_batches(index))
+        else:
+            self.graphs = None
 
     def _micro_batches(self, index: int) -> list[Batch]:
         """Returns this rank's micro-batches of an iteration on the device."""
@@ -206,6 +223,13 @@ def _extra_iterations(remaining_s: float, measured_ns: Sequence[int], limit: int
     if remaining_s <= 0 or not measured_ns:
         return min(limit, int(remaining_s > 0))
     return min(limit, math.ceil(remaining_s * 1e9 / statistics.mean(measured_ns)))
+
+
+def _any(truth: bool, device: torch.device) -> bool:
+    """Returns whether `truth` holds on any rank."""
+    count = torch.tensor([int(truth)], device=device)
+    dist.all_reduce(count)
+    return bool(count.item())
 
 
 def _agreed(number: int, device: torch.device) -> int:

@@ -63,6 +63,7 @@ class Sample:
         expert_rows: number of copies of tokens that this rank's experts computed in forward, of all layers and
             micro-batches. None without expert parallelism.
         expert_copies: number of copies of this rank's tokens that it sent to experts on all ranks.
+        replayed: whether the device replayed the iteration from a CUDA graph.
     """
 
     start_ns: int
@@ -74,6 +75,7 @@ class Sample:
     kept_pace: bool | None = None
     expert_rows: int | None = None
     expert_copies: int = 0
+    replayed: bool = False
 
     @property
     def expert_load(self) -> float | None:
@@ -292,4 +294,5 @@ class Recorder:
             marks.kept_pace,
             marks.expert_rows,
             marks.expert_copies,
+            marks.replayed,
         )

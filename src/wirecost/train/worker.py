@@ -112,6 +112,7 @@ def run_rank(directory: Path, rank: int) -> None:
                 "host_issue_ns": sample.host_issue_ns,
                 "kept_pace": sample.kept_pace,
                 "expert_load": sample.expert_load,
+                "replayed": sample.replayed,
                 "communications": [vars(c) for c in sample.communications],
             }
             samples.write(json.dumps(line))

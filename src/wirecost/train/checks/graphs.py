@@ -9,10 +9,13 @@ CAPTURED_TRAFFIC = (GradientTraffic.NATIVE, GradientTraffic.FP16, GradientTraffi
 
 
 def check_graphs(experiment: Experiment) -> str | None:
-    """Returns why an experiment can't replay its iterations from CUDA graphs, or None if it can or doesn't."""
+    """Returns why an experiment can't have the CUDA graphs of its plan, or None if it can or has none."""
+    return obstacle_to_graphs(experiment) if experiment.plan.graphs else None
+
+
+def obstacle_to_graphs(experiment: Experiment) -> str | None:
+    """Returns why the iterations of an experiment can't be replayed from CUDA graphs, or None if they can."""
     plan, workload = experiment.plan, experiment.workload
-    if not plan.graphs:
-        return None
     if experiment.device is not Device.CUDA:
         return f"plan '{plan.name}': graphs are CUDA graphs, which need device cuda, not {experiment.device}"
     for name, degree in (
