@@ -25,7 +25,7 @@ import numpy as np
 from wirecost.calibration.inputs.evaluate import machine_of_row, with_choices
 from wirecost.calibration.inputs.rows import TableRow, iteration_rows
 from wirecost.calibration.inputs.table import TableKind, kind_of, read_table
-from wirecost.costmodel.iteration import iterate
+from wirecost.costmodel.iteration import iterate, iterate_memory
 from wirecost.errors import WirecostError
 from wirecost.planner.answer import answer
 from wirecost.planner.distinct import OTHER_DEGREES, PART_ERRORS
@@ -162,6 +162,25 @@ def regret(reference: Path) -> None:
     )
 
 
+def memory(reference: Path) -> None:
+    """Prints how many rows of each table, all of which ran, are predicted to need more memory than their GPU has."""
+    print()
+    print(f"{'table':22s} {'rows':>5s} {'predicted not to fit':>21s} {'largest need':>13s}")
+    for path in sorted((reference / "measured").glob("*.csv")):
+        table = read_table(path)
+        if kind_of(table) is not TableKind.ITERATIONS:
+            continue
+        shares = []
+        for row in iteration_rows(table).rows:
+            if not row.choose:
+                machine = machine_of_row(row, {})
+                need = float(iterate_memory(row.shape, row.layout, machine).total)
+                shares.append(need / machine.memory_bytes)
+        if shares:
+            over = sum(share > 1 for share in shares)
+            print(f"{path.stem:22s} {len(shares):5d} {over:21d} {max(shares):11.2f} x")
+
+
 def evidence(reference: Path) -> None:
     """Prints how many rows with each kind of parallelism the tables have for each stack: the figures of
     wirecost.planner.evidence."""
@@ -196,6 +215,7 @@ def main() -> None:
     speed()
     if len(sys.argv) > 1:
         regret(Path(sys.argv[1]))
+        memory(Path(sys.argv[1]))
         evidence(Path(sys.argv[1]))
 
 

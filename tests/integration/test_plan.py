@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import subprocess
 import sys
@@ -70,46 +68,6 @@ def test_a_prediction_that_does_not_fit_points_to_the_search() -> None:
     run = wirecost("predict", "llama-3-70b", "--cluster", "dgx-h100", "--gpus", "16", "--tp", "2")
     assert "does not fit" in run.stdout
     assert "`wirecost plan` finds the plans that fit" in run.stdout
-
-
-@pytest.mark.parametrize("format", ["text", "csv", "markdown", "latex"])
-def test_every_format_prints_the_plans(format: str) -> None:
-    run = wirecost(*JOB, "--format", format)
-    assert run.returncode == 0, run.stderr
-    if format == "csv":
-        rows = list(csv.DictReader(io.StringIO(run.stdout)))
-        assert [row["plan"] for row in rows] == [str(number) for number in range(1, 11)]
-    else:
-        assert "iteration" in run.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--constraint", "tp<=x"), "tp is a whole number"),
-        (("--constraint", "none.yaml"), "none.yaml: no such file"),
-        (("--constraint", "tp=3"), "meets the constraints tp=3"),
-        (("--emit", "keras"), "unknown framework 'keras'"),
-        (("--explain", "1", "77"), "the list has plans 1 to 10"),
-        (("--choose", "99", "--emit", "megatron"), "the list has plans 1 to 10"),
-        (("--deadline", "3 days"), "needs the tokens of the run"),
-        (("--tokens", "1B", "--budget", "10k"), "needs the price of a GPU"),
-        (("--headroom", "200 %"), "no share of memory"),
-        (("--out", "x"), "--out is for --measure"),
-        (("--plan", "zero3-bf16"), "is complete"),
-        (("--gpus", "12"), "does not fill whole nodes of 8"),
-        (("--stack", "nope"), "unknown stack 'nope'"),
-        (("--ep", "2"), "meets the constraints ep=2"),
-        (("--html", "."), "no regular file"),
-        (("--measure", "2", "--gpus", "1024", "-B", "1024"), "run the job on the cluster"),
-    ],
-)
-def test_a_mistake_is_refused_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    run = wirecost(*JOB, *arguments, cwd=tmp_path)
-    assert run.returncode == 2, run.stdout
-    assert message in run.stderr
-    assert run.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
 
 
 def test_where_nothing_fits_the_exit_code_says_so() -> None:

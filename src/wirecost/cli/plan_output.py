@@ -146,6 +146,10 @@ def _honest_lines(answer: Answer) -> Iterator[str]:
     simple = answer.simplest
     if simple is not None and simple != 0:
         yield f"Simplest plan of group 1: {found.choice(simple).label}, {seconds(float(found.total_s[simple]))}"
+    near = found.near_miss
+    if near is not None and near.total_s < 0.99 * float(found.total_s[0]):
+        size = format_size_bytes(near.memory_bytes, 3)
+        yield f"Just too large, by this model: {near.choice.label}, {seconds(near.total_s)} with {size}"
     unfitted = {kind for each in answer.ranked for kind in each.unfitted or ()}
     if unfitted:
         plans = ", ".join(str(n) for n, each in enumerate(answer.ranked, 1) if each.unfitted)

@@ -109,6 +109,13 @@ def document(answer: Answer, assumed: dict[str, str]) -> dict[str, Any]:
             }
             for case in answer.cases
         ],
+        "near_miss": None
+        if found.near_miss is None
+        else {
+            "label": found.near_miss.choice.label,
+            "iteration_s": found.near_miss.total_s,
+            "memory_bytes": found.near_miss.memory_bytes,
+        },
         "smallest": None if smallest is None else {"label": smallest[0].label, "memory_bytes": smallest[1]},
         "meets_limits": answer.meets,
         "changes": [change_row(change) for change in answer.changes],

@@ -74,10 +74,10 @@ def _rule(found: Found, name: str, obeys: npt.NDArray[np.bool_] | None) -> Rule:
 
 def _largest_micro_batch(found: Found, mb: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_] | None:
     """Returns which plans have the largest micro-batch that fits with their other choices."""
-    names = ("tp", "pp", "vpp", "cp", "ep")
-    keys = np.stack([found.column(name) for name in names] + [found.mode.astype(float)])
-    _, group = np.unique(keys, axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    largest = np.zeros(int(group.max()) + 1 if len(group) else 0)
-    np.maximum.at(largest, group, mb)
-    return mb == largest[group]
+    columns = found.space.columns
+    degrees = np.stack([columns[name] for name in ("tp", "pp", "vpp", "cp", "ep")])
+    _, group = np.unique(degrees, axis=1, return_inverse=True)
+    key = group.reshape(-1)[found.row] * len(found.modes) + found.mode
+    largest = np.zeros(int(key.max()) + 1 if len(key) else 0)
+    np.maximum.at(largest, key, mb)
+    return mb == largest[key]

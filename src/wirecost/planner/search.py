@@ -20,12 +20,30 @@ from wirecost.planner.space import Mode, Space, space_of
 
 CHUNK = 16384
 """Plans that are evaluated at once: their arrays stay in the processor's caches."""
+MARGIN = 0.1
+"""Share by which a plan may exceed the memory to be named as a near miss: predictions of dense models that did run
+lie up to 16 % above the memory of their GPUs."""
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Machines = Callable[[int, int], Machine]
 """Returns the machine under a stack (its place in the question) and for a micro-batch."""
 Tell = Callable[[int, int], None]
 """Receiver of the progress: plans evaluated, and plans in all."""
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A plan that needs a little more memory than there is.
+
+    Attributes:
+        choice: the plan.
+        total_s: its iteration time in seconds.
+        memory_bytes: its memory.
+    """
+
+    choice: Choice
+    total_s: float
+    memory_bytes: float
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class Found:
         memory_bytes: memory of the fullest rank.
         comm_fraction: exposed communication over the iteration time.
         legal: number of legal plans.
-        timed: number of plans that fit and whose time was predicted.
+        near_miss: the fastest plan that needs up to MARGIN more memory than there is. None without any.
         smallest: the legal plan of the least memory, and its memory in bytes. None without legal plans.
     """
 
@@ -54,7 +72,7 @@ class Found:
     memory_bytes: Floats
     comm_fraction: Floats
     legal: int
-    timed: int
+    near_miss: NearMiss | None
     smallest: tuple[Choice, float] | None
 
     def __len__(self) -> int:
@@ -124,7 +142,6 @@ class _Work:
     machines: Machines
     usable: float
     legal: int = 0
-    timed: int = 0
     smallest: tuple[Choice, float] | None = None
     modes: list[tuple[Mode, int]] = field(default_factory=list)
     parts: list[tuple[Indices, Indices, Floats, Floats, Floats]] = field(default_factory=list)
@@ -145,7 +162,7 @@ class _Work:
                 continue
             self._keep_smallest(own, memory, mode)
             limits = holding(space.question.constraints, {"memory": memory[own]}, len(own))
-            own = own[(memory[own] <= self.usable) & limits]
+            own = own[(memory[own] <= self.usable * (1 + MARGIN)) & limits]
             self.modes.append((mode, stack))
             for chosen, machine in _by_machine(space, own, stack, self.machines):
                 self._time(own[chosen], memory, mode, machine)
@@ -177,7 +194,6 @@ class _Work:
                 kept &= holding(self.space.question.constraints, {"time": total}, len(own))
                 places = np.full(int(kept.sum()), number)
                 self.parts.append((own[kept], places, total[kept], memory[own[kept]], share[kept]))
-        self.timed += len(rows)
 
     def found(self) -> Found:
         """Returns the plans that fit, from the fastest on."""
@@ -186,6 +202,13 @@ class _Work:
         row, mode, total, memory, share = (np.concatenate(column) for column in zip(*listed, strict=True))
         # Of plans that take the same time the one with less memory comes first.
         order = np.lexsort((memory, total))
+        over = memory[order] > self.usable
+        near = None
+        if over.any():
+            place = order[int(np.argmax(over))]
+            choice = self.space.choice(int(row[place]), self.modes[int(mode[place])][0])
+            near = NearMiss(choice, float(total[place]), float(memory[place]))
+        order = order[~over]
         return Found(
             space=self.space,
             shape=self.shape,
@@ -196,7 +219,7 @@ class _Work:
             memory_bytes=memory[order],
             comm_fraction=share[order],
             legal=self.legal,
-            timed=self.timed,
+            near_miss=near,
             smallest=self.smallest,
         )
 
