@@ -39,8 +39,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "data_parallel": (str, typer.Option("--data-parallel", help="all_reduce, ddp, zero1, zero2 or zero3.")),
     "sharding_group": (
         str,
-        typer.Option("--sharding-group", help="all, or node: shards inside nodes, replicas between them."),
+        typer.Option(
+            "--sharding-group",
+            help="all; node: shards inside nodes, replicas between; hpz: a second copy in each node (ZeRO++).",
+        ),
     ),
+    "lora_rank": (int, typer.Option("--lora-rank", help="Train adapters of this rank, not the parameters.")),
     "tensor_parallel": (int, typer.Option("--tensor-parallel", "--tp", help="Tensor-parallel degree.")),
     "sequence_parallel": (
         bool,

@@ -146,7 +146,7 @@ def _synchronized(
     parameters: HeldParameters, cover: Cover, members: Group, layout: Layout, machine: Machine
 ) -> DataParallelTime:
     costs = machine.stack.data_parallel
-    gradients = parameters.total * gradient_bytes(layout, machine)
+    gradients = parameters.total * layout.trained * gradient_bytes(layout, machine)
     last: Number = 0.0
     if has(layout.bucketed > 0):
         last = _last_bucket(parameters, layout, machine)
@@ -211,9 +211,10 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     # Hybrid sharding sums the shards between nodes bucket by bucket, as it scatters them.
     scatter = several * (scatter + costs.gradient_sync_s) + exchange.once_s
     message = _message_bytes(machine.element_bytes, layout, machine)
+    weights = exchange.weights * layout.trained  # those that the optimizer changed
     if owned is not None:
-        message = exchange.weights / np.minimum(owned, shard.size)
-    gather = several * gather_s(exchange.weights, shard, machine, message_bytes=message)
+        message = weights / np.minimum(owned, shard.size)
+    gather = several * gather_s(weights, shard, machine, message_bytes=message)
     grad_once, par_once = scatter, gather
     more: Number = 0.0
     further: Number = 0.0
@@ -227,7 +228,7 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     if has(layout.bucketed > 0):
         # What leaves last is gathered first: forward begins with the embedding.
         tail = several * gather_s(exchange.last * exchange.gradients, shard, machine, "reduce_scatter")
-        head = several * gather_s(exchange.last * exchange.weights, shard, machine)
+        head = several * gather_s(exchange.last * weights, shard, machine)
         hidden = exposed_s(scatter, cover.backward_s, overlap, contention)
         grad_once = blend(hide, np.maximum(hidden, tail), scatter)
         hidden = exposed_s(gather, cover.forward_s, overlap, contention)
@@ -257,6 +258,12 @@ def _fully_sharded(
     gather = units * gather_s(weights / units, shard, machine)
     scatter = units * gather_s(gradients / units, shard, machine, "reduce_scatter") + root_scatter
     again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
+    if has(layout.secondary > 0):
+        # Backward gathers from the node's own copy (hpZ).
+        members = exchange.members
+        inside = placed(members.per_node, members.per_node, members.rings, machine)
+        near = units * gather_s(weights / units, inside, machine)
+        again = where(layout.secondary > 0, np.minimum(near, again), again)
     hide = flag(layout.bucketed > 0)
     overlap, contention = costs.shard_overlap * hide, costs.shard_contention
 
@@ -324,7 +331,8 @@ def compression_s(parameters: Number, layout: Layout, machine: Machine) -> Numbe
     if not has(layout.compression_bytes > 0):
         return parameters * 0.0
     several = flag(layout.data * layout.context > 1)
-    return several * parameters * layout.compression_bytes / (machine.memory_Bps * machine.memory_efficiency)
+    traffic = layout.trained * layout.compression_bytes
+    return several * parameters * traffic / (machine.memory_Bps * machine.memory_efficiency)
 
 
 def optimizer_s(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
@@ -335,5 +343,5 @@ def optimizer_s(parameters: HeldParameters, layout: Layout, machine: Machine) ->
         held = np.maximum(shards / layout.expert, 1.0)
         sharded = (parameters.total - parameters.experts) / shards + parameters.experts / held
     share = where(layout.sharding >= 1, sharded, parameters.total)
-    traffic = machine.stack.iteration.optimizer_bytes
+    traffic = machine.stack.iteration.optimizer_bytes * layout.trained
     return share * traffic / (machine.memory_Bps * machine.memory_efficiency)

@@ -71,6 +71,8 @@ class Layout:
     sharding: Number = 0.0  # ZeRO stage, 0 to 3
     bucketed: Number = 0.0  # gradients leave while backward goes on
     node_sharding: Number = 0.0  # hybrid: shards inside a node, replicas between nodes
+    secondary: Number = 0.0  # hpZ: backward gathers from a copy inside the node
+    trained: Number = 1.0  # parameters with gradients over all parameters; below 1 with LoRA
     sequence_parallel: Number = 0.0
     recompute: Number = RECOMPUTE_NONE
     gpipe: Number = 0.0

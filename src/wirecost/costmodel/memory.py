@@ -102,8 +102,12 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
     if has(experts > 0):
         sharded = (parameters - experts) / shards + experts / np.maximum(shards / layout.expert, 1.0)
     weights = costs.weight_bytes * where(layout.sharding >= 3, sharded, parameters)
-    gradients = costs.gradient_state_bytes * where(layout.sharding >= 2, sharded, parameters)
-    optimizer = costs.optimizer_state_bytes * where(layout.sharding >= 1, sharded, parameters)
+    if has(layout.secondary > 0):
+        # hpZ: a second copy, divided over the ranks of the node.
+        inside = np.minimum(layout.data * layout.context, np.minimum(machine.gpus_per_node, layout.world))
+        weights = weights + where(layout.secondary > 0, machine.element_bytes * parameters / inside, 0.0)
+    gradients = costs.gradient_state_bytes * where(layout.sharding >= 2, sharded, parameters) * layout.trained
+    optimizer = costs.optimizer_state_bytes * where(layout.sharding >= 1, sharded, parameters) * layout.trained
     stage_layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
     decoders = stage_layers * shape.decoder_layers / (shape.layers + shape.decoder_layers)
     encoders = stage_layers - decoders

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from wirecost.costmodel.dataparallel import usual_bucket_bytes
 from wirecost.costmodel.gradient_traffic import wire
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
+from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError
 from wirecost.spec import (
     Cluster,
@@ -178,6 +179,11 @@ def check_plan(workload: Workload, plan: Plan, ranks: int) -> None:
         )
     if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
         raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")
+    if plan.sharding_group == "hpz" and plan.data_parallel is not DataParallel.ZERO3:
+        raise SpecError(
+            f"plan.sharding_group: hpz keeps a second copy of what zero3 shards, not {plan.data_parallel}; use "
+            "data_parallel zero3"
+        )
     if plan.expert_parallel > 1:
         _check_experts(workload, plan, ranks)
 
@@ -193,6 +199,22 @@ def _check_experts(workload: Workload, plan: Plan, ranks: int) -> None:
             f"plan.expert_parallel: {plan.expert_parallel} does not divide the {ranks} data-parallel ranks that "
             "it shares"
         )
+
+
+def trained_share(workload: Workload, plan: Plan) -> float:
+    """Returns the number of parameters with gradients over the number of parameters: 1, or with LoRA that of the
+    adapters. An adapter of rank r on a linear of n inputs and m outputs has r (n + m) parameters (Hu et al. 2021,
+    arXiv:2106.09685, section 4.1)."""
+    if plan.lora_rank is None:
+        return 1.0
+    shape = shape_of(workload)
+    attention = 4 * shape.hidden + 2 * shape.query + 2 * shape.key_value
+    mlp = shape.mlp_matrices * (shape.hidden + (shape.dense_ffn if shape.moe_share else shape.ffn))
+    experts = shape.experts + shape.shared_experts
+    expert_mlp = experts * shape.mlp_matrices * (shape.hidden + shape.ffn)
+    mlp = (1 - shape.moe_share) * mlp + shape.moe_share * expert_mlp
+    layers = shape.layers * (attention + mlp) + shape.decoder_layers * (2 * attention + mlp)
+    return min(1.0, float(plan.lora_rank * layers / shape.parameters))
 
 
 def layout_of(checked: Setup) -> Layout:
@@ -220,6 +242,8 @@ def layout_of(checked: Setup) -> Layout:
         sharding=SHARDING[plan.data_parallel],
         bucketed=float(plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap),
         node_sharding=float(plan.sharding_group == "node"),
+        secondary=float(plan.sharding_group == "hpz"),
+        trained=trained_share(checked.workload, plan),
         sequence_parallel=float(plan.sequence_parallel),
         recompute=recompute[plan.recompute],
         gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),

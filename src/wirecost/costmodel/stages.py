@@ -124,7 +124,7 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
     """Returns the time of all layers on one micro-batch."""
     sequence = shape.sequence
     tokens = layout.micro_batch * sequence / layout.context
-    device = layer_device(layer_work(shape, layout, sequence=sequence), shape, machine)
+    device = layer_device(layer_work(shape, layout, sequence=sequence), shape, layout, machine)
     members = tensor_group(layout, machine)
     tensor = forward_tensor(tokens, members, shape, layout, machine)
     tensor_s = tensor.layer_s(ENCODER_COLLECTIVES)
@@ -160,7 +160,7 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
         tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape), DECODER_COLLECTIVES
     )
     host = with_decoder_layers(machine.host)
-    device = layer_device(work, shape, machine)
+    device = layer_device(work, shape, layout, machine)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(
         count=encoder.count + decoders,

@@ -44,6 +44,8 @@ def unmeasured_strategies(plan: Plan) -> list[str]:
     strategies = {
         "context_parallel": plan.context_parallel > 1,
         f"gradient_traffic {plan.gradient_traffic}": plan.gradient_traffic is not GradientTraffic.NATIVE,
+        "hpZ": plan.sharding_group == "hpz",
+        "LoRA": plan.lora_rank is not None,
     }
     return [name for name, used in strategies.items() if used]
 

@@ -32,7 +32,9 @@ class Degrees(TypedDict, total=False):
 
     Attributes:
         data_parallel: `all_reduce`, `ddp`, `zero1`, `zero2` or `zero3`.
-        sharding_group: `all`, or `node` for shards inside nodes and replicas between them.
+        sharding_group: `all`, `node` for shards inside nodes and replicas between them, or `hpz` for a second copy
+            of the parameters in each node.
+        lora_rank: rank of the adapters that are trained instead of the parameters.
         tensor_parallel, pipeline_parallel, context_parallel, expert_parallel: degrees in ranks.
         virtual_stages: number of chunks of each pipeline stage.
         pipeline_schedule: `gpipe`, `1f1b` or `interleaved`.
@@ -44,6 +46,7 @@ class Degrees(TypedDict, total=False):
 
     data_parallel: str | None
     sharding_group: str | None
+    lora_rank: int | None
     tensor_parallel: int | None
     pipeline_parallel: int | None
     context_parallel: int | None

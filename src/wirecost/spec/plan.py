@@ -105,6 +105,10 @@ class Plan(Spec):
         name: name of the plan in tables and directories.
         data_parallel: how replicas of the model are kept equal, and what is sharded over them.
         sharding_group: ranks over which ZeRO shards: `all` of the data-parallel group, or those of one `node`.
+            With `hpz`, ZeRO-3 shards over all of them, and each node has a second copy of the parameters for
+            backward (hpZ of ZeRO++, Wang et al. 2023, arXiv:2306.10209, section 3.2).
+        lora_rank: rank of the adapters that are trained instead of the parameters (LoRA, Hu et al. 2021,
+            arXiv:2106.09685), on every linear of the layers. None trains the parameters.
         tensor_parallel: number of ranks over which each layer is split.
         sequence_parallel: whether activations between the split parts of a layer are split by sequence as well.
         pipeline_parallel: number of pipeline stages.
@@ -127,7 +131,8 @@ class Plan(Spec):
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     data_parallel: DataParallel = DataParallel.ALL_REDUCE
-    sharding_group: Literal["all", "node"] = "all"
+    sharding_group: Literal["all", "node", "hpz"] = "all"
+    lora_rank: PositiveInt | None = None
     tensor_parallel: PositiveInt = 1
     sequence_parallel: bool = False
     pipeline_parallel: PositiveInt = 1
