@@ -126,9 +126,8 @@ def main() -> None:
     began = time.process_time()
     sources = read_sources(options.reference)
     everything = fit_sources(sources, fitted_rows(sources))
-    print(
-        f"{len(sources.rows)} rows, {int(fitted_rows(sources).sum())} fitted, {len(everything.levels)} levels, {time.process_time() - began:.0f} s of CPU"
-    )
+    fitted, spent_s = int(fitted_rows(sources).sum()), time.process_time() - began
+    print(f"{len(sources.rows)} rows, {fitted} fitted, {len(everything.levels)} levels, {spent_s:.0f} s of CPU")
     print(f"{'source':22s} {'rows':>5s} {'fitted':>8s} {'left out':>9s} {'bias':>8s} {'inside':>7s}", flush=True)
     judged: list[Judged] = []
     for group in left_out_together([str(name) for name in np.unique(sources.labels)]):

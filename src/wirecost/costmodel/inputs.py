@@ -76,6 +76,9 @@ class Layout:
     sequence_parallel: Number = 0.0
     recompute: Number = RECOMPUTE_NONE
     gpipe: Number = 0.0
+    zero_bubble: Number = 0.0  # 1: ZB-H1, 2: ZB-H2
+    dualpipe: Number = 0.0
+    exchanged_context: Number = 0.0  # context parallelism by all-to-all (Ulysses)
     gradient_bytes: Number = 0.0  # 0: the stack's
     exchanged: Number = 0.0  # gradients are summed by an all-to-all and an all-gather (8 bits)
     factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)

@@ -123,6 +123,14 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
     p, v = layout.pipeline, layout.virtual
     in_flight = np.minimum(p, layout.accumulation) * where(v > 1, 1 + (p - 1) / (p * v), 1.0)
     in_flight = where(layout.gpipe > 0, layout.accumulation, in_flight)
+    if has(layout.zero_bubble > 1):
+        twice = np.minimum(2 * p - 1, layout.accumulation)
+        in_flight = where(layout.zero_bubble > 1, twice, in_flight)
+    if has(layout.dualpipe > 0):
+        # Two copies of a stage's parameters, and one micro-batch more in flight (arXiv:2412.19437, table 2).
+        in_flight = where(layout.dualpipe > 0, np.minimum(p + 1, layout.accumulation), in_flight)
+        copies = 1 + flag(layout.dualpipe > 0)
+        weights, gradients = copies * weights, copies * gradients
     activations = per_micro_batch * in_flight + transient
     tokens = where(shape.decoder_layers > 0, shape.decoder_sequence, shape.sequence) * layout.micro_batch
     logits = tokens / layout.context * shape.vocab / layout.tensor * costs.logit_state_bytes

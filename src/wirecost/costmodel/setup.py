@@ -22,6 +22,7 @@ from wirecost.spec import (
 )
 from wirecost.spec.workload import nearest_multiples
 
+ZERO_BUBBLE = {PipelineSchedule.ZB_H1: 1.0, PipelineSchedule.ZB_H2: 2.0}
 SHARDING = {
     DataParallel.ALL_REDUCE: 0.0,
     DataParallel.DDP: 0.0,
@@ -177,6 +178,15 @@ def check_plan(workload: Workload, plan: Plan, ranks: int) -> None:
             f"plan.context_parallel: {plan.context_parallel} x 2 chunks don't divide sequence_length "
             f"{workload.sequence_length}"
         )
+    if plan.context_communication == "a2a" and workload.heads % (tensor * plan.context_parallel):
+        raise SpecError(
+            f"plan.context_communication: a2a divides the workload's {workload.heads} heads over "
+            f"{tensor * plan.context_parallel} tensor and context ranks, which doesn't divide them; use p2p"
+        )
+    if plan.pipeline_schedule is PipelineSchedule.DUALPIPE and plan.pipeline_parallel % 2:
+        raise SpecError(
+            f"plan.pipeline_schedule: dualpipe needs an even pipeline_parallel, not {plan.pipeline_parallel}"
+        )
     if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
         raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")
     if plan.sharding_group == "hpz" and plan.data_parallel is not DataParallel.ZERO3:
@@ -247,6 +257,9 @@ def layout_of(checked: Setup) -> Layout:
         sequence_parallel=float(plan.sequence_parallel),
         recompute=recompute[plan.recompute],
         gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
+        zero_bubble=ZERO_BUBBLE.get(plan.pipeline_schedule, 0.0),
+        dualpipe=float(plan.pipeline_schedule is PipelineSchedule.DUALPIPE),
+        exchanged_context=float(plan.context_parallel > 1 and plan.context_communication == "a2a"),
         gradient_bytes=sent.bytes,
         exchanged=float(sent.exchanged),
         factored=float(sent.factored),

@@ -37,7 +37,8 @@ class Degrees(TypedDict, total=False):
         lora_rank: rank of the adapters that are trained instead of the parameters.
         tensor_parallel, pipeline_parallel, context_parallel, expert_parallel: degrees in ranks.
         virtual_stages: number of chunks of each pipeline stage.
-        pipeline_schedule: `gpipe`, `1f1b` or `interleaved`.
+        pipeline_schedule: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2` or `dualpipe`.
+        context_communication: `p2p` (a ring) or `a2a` (Ulysses).
         sequence_parallel: whether activations between tensor-parallel regions are split over their ranks.
         recompute: `none`, `selective` or `full`.
         precision: `fp32`, `bf16` or `fp16`.
@@ -53,6 +54,7 @@ class Degrees(TypedDict, total=False):
     expert_parallel: int | None
     virtual_stages: int | None
     pipeline_schedule: str | None
+    context_communication: str | None
     sequence_parallel: bool | None
     recompute: str | None
     precision: str | None

@@ -139,7 +139,7 @@ class Periodic(Spec):
     validation_batches: PositiveInt = 4
 
 
-ADDED_PLAN_KEYS = ("graphs", "lora_rank")
+ADDED_PLAN_KEYS = ("graphs", "lora_rank", "context_communication")
 """Keys of plans that earlier results don't have. Results without them keep their digest."""
 
 
@@ -240,7 +240,7 @@ class Experiment(Spec):
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
         for key in ADDED_PLAN_KEYS:
-            if content["plan"][key] is None:
+            if getattr(self.plan, key) == Plan.model_fields[key].default:
                 del content["plan"][key]
         for key in ADDED_WORKLOAD_KEYS:
             if getattr(self.workload, key) == Workload.model_fields[key].default:

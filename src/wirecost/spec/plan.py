@@ -76,6 +76,9 @@ class PipelineSchedule(StrEnum):
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
     INTERLEAVED = "interleaved"
+    ZB_H1 = "zb-h1"  # gradients of weights fill the bubble, with 1F1B's memory (Qi et al. 2024, arXiv:2401.10241)
+    ZB_H2 = "zb-h2"  # the same with twice the activations
+    DUALPIPE = "dualpipe"  # micro-batches enter at both ends (DeepSeek-V3, arXiv:2412.19437, section 3.2.1)
 
 
 class GradientTraffic(StrEnum):
@@ -115,6 +118,9 @@ class Plan(Spec):
         pipeline_schedule: order of forward and backward passes in the pipeline.
         virtual_stages: number of chunks of layers on each rank with the schedule `interleaved`.
         context_parallel: number of ranks over which each sequence is split.
+        context_communication: how attention gets the rest of the sequence with context parallelism: `p2p`, a ring
+            of keys and values, or `a2a`, an exchange of sequence for heads (DeepSpeed-Ulysses, Jacobs et al. 2023,
+            arXiv:2309.14509).
         expert_parallel: number of ranks over which the experts of a layer are distributed.
         precision: precision of parameters, gradients and activations.
         matrix_precision: precision of the layers' matrix products, if it is lower than `precision`.
@@ -139,6 +145,7 @@ class Plan(Spec):
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     virtual_stages: PositiveInt = 1
     context_parallel: PositiveInt = 1
+    context_communication: Literal["p2p", "a2a"] = "p2p"
     expert_parallel: PositiveInt = 1
     precision: Precision = Precision.FP32
     matrix_precision: MatrixPrecision | None = None
