@@ -154,6 +154,15 @@ def present_plan(workload: str | Path | Workload, options: JobOptions) -> Presen
     return Present(choice, predict(setup))
 
 
+def request_around(
+    workload: str | Path | Workload, options: JobOptions, wishes: Wishes, present: Present
+) -> Request:
+    """Returns the question of the plans around the one that options describe: with its batch and its stack."""
+    setup = present.prediction.setup
+    rest = without_plan({**options, "global_batch": setup.global_batch})
+    return with_stacks(request_of(workload, rest, wishes), (setup.stack,))
+
+
 def without_plan(options: JobOptions) -> JobOptions:
     """Returns the options that describe no part of a plan."""
     return {key: value for key, value in options.items() if key in (*_JOB, "stack", "global_batch")}  # type: ignore[return-value]

@@ -115,6 +115,7 @@ def test_an_explanation_sums_to_the_difference() -> None:
 
 def test_a_label_leads_back_to_its_plan() -> None:
     result = answered("llama-3-8b", "dgx-h100", 32, 128)
+    assert len(result.ranked) == 10
     for ranked in result.ranked:
         assert result.found.choice(result.place_of(ranked.choice.label)).label == ranked.choice.label
 

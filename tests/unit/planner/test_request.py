@@ -8,7 +8,7 @@ import pytest
 from wirecost.errors import SpecError
 from wirecost.planner.answer import answer
 from wirecost.planner.one_change import differing
-from wirecost.planner.request import Wishes, present_plan, request_of, with_stacks, without_plan
+from wirecost.planner.request import Wishes, present_plan, request_around, request_of
 
 JOB: Any = {"cluster": "dgx-h100", "gpus": 16, "global_batch": 64}
 
@@ -103,7 +103,7 @@ def test_a_complete_plan_is_not_searched() -> None:
 def test_one_change_keeps_the_rest() -> None:
     options: Any = {**JOB, "tensor_parallel": 2, "pipeline_parallel": 2, "micro_batch": 1}
     present = present_plan("llama-3-8b", options)
-    request = with_stacks(request_of("llama-3-8b", without_plan(options)), (present.prediction.setup.stack,))
+    request = request_around("llama-3-8b", options, Wishes(), present)
     result = answer(request.question, present=present)
     assert result.ranked
     assert set(differing(result.found, present.choice)) == {0, 1}
