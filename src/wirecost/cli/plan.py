@@ -129,7 +129,8 @@ def _searched(request: Request, *, top: int, variants: bool, present: Present | 
 
 
 def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, format: str) -> None:
-    from wirecost.cli.plan_output import show, show_explanation
+    from wirecost.cli.plan_details import show_explanation
+    from wirecost.cli.plan_output import show
     from wirecost.planner.document import document, explanation_row, plan_row
 
     explanation = answered.explain(*explain) if explain and answered.ranked else None
@@ -149,7 +150,7 @@ def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, 
 
 
 def _measured(answered: Answer, count: int, out: Path | None, format: str) -> None:
-    from wirecost.cli.plan_output import show_measured
+    from wirecost.cli.plan_details import show_measured
     from wirecost.cli.progress import StudyProgress
     from wirecost.planner.measure import measure
 

@@ -7,9 +7,10 @@ import pytest
 
 from support.planning import answered, question, small_model
 from wirecost.errors import SpecError
-from wirecost.planner.answer import answer, pareto
+from wirecost.planner.answer import answer
 from wirecost.planner.distinct import OTHER_DEGREES, Distances
 from wirecost.planner.limits import Limits
+from wirecost.planner.listing import pareto
 from wirecost.planner.parts import parts_of
 from wirecost.planner.robust import with_bandwidth_times
 from wirecost.planner.search import machines_of, search
