@@ -200,6 +200,8 @@ def _fixed(options: JobOptions) -> list[Constraint]:
             raise SpecError(f"data_parallel: {shorten(data)} is none; all_reduce, ddp, zero1, zero2 or zero3")
         texts.append(f"zero={int(SHARDING[kind])}")
         texts += ["overlap=off"] * (kind is DataParallel.ALL_REDUCE) + ["overlap=on"] * (kind is DataParallel.DDP)
+    if (schedule := options.get("pipeline_schedule")) is not None:
+        texts.append(_schedule(schedule))
     if (group := options.get("sharding_group")) is not None:
         texts.append(f"sharding_group={group}")
     if (split := options.get("sequence_parallel")) is not None:
@@ -207,6 +209,17 @@ def _fixed(options: JobOptions) -> list[Constraint]:
     if (again := options.get("recompute")) is not None:
         texts.append(f"recompute={again}")
     return [parse_constraint(text) for text in texts]
+
+
+def _schedule(name: str) -> str:
+    """Returns the constraint that a pipeline schedule makes."""
+    known = {"1f1b": "vpp=1", "interleaved": "vpp>1"}
+    if name not in known:
+        raise SpecError(
+            f"pipeline_schedule: {shorten(name)} isn't searched, but {' and '.join(known)} are; GPipe takes as long "
+            "as 1f1b and more memory"
+        )
+    return known[name]
 
 
 def _with_files(wishes: Wishes) -> Wishes:

@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 
-from wirecost.spec import Experiment
-from wirecost.train.checks.graphs import obstacle_to_graphs
+from wirecost.spec.graphs import may_replay
 from wirecost.train.engine import Engine
 from wirecost.train.models import Batch
-from wirecost.train.parallel.ddp import OverlappedDDP
 from wirecost.train.recorder import Marks, Sample
 
 EAGER_ITERATIONS = 2
@@ -97,21 +95,8 @@ class IterationGraphs:
 
 
 def graphs_for(engine: Engine) -> IterationGraphs | None:
-    """Returns the graphs of an engine, or None if its experiment can't have any or its plan wants none.
-
-    PyTorch's DistributedDataParallel is captured only if the plan has graphs: then the engine's own takes its
-    place.
-    """
-    experiment = engine.groups.experiment
-    wanted = experiment.plan.graphs
-    if wanted is None:
-        wanted = may_capture(experiment) and not isinstance(engine.strategy, OverlappedDDP)
-    return IterationGraphs(engine) if wanted else None
-
-
-def may_capture(experiment: Experiment) -> bool:
-    """Returns whether the iterations of an experiment may be captured."""
-    return experiment.plan.graphs is not False and obstacle_to_graphs(experiment) is None
+    """Returns the graphs that an engine may capture, or None if there are none."""
+    return IterationGraphs(engine) if may_replay(engine.groups.experiment) else None
 
 
 def use_side_stream(device: torch.device) -> None:

@@ -16,9 +16,10 @@ import torch.distributed as dist
 from wirecost.breakdown import PeakMemory, Phase
 from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
+from wirecost.spec.graphs import may_replay
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
-from wirecost.train.graphs import EAGER_ITERATIONS, graphs_for, is_launch_bound, may_capture, use_side_stream
+from wirecost.train.graphs import EAGER_ITERATIONS, graphs_for, is_launch_bound, use_side_stream
 from wirecost.train.memory import MemoryMeter
 from wirecost.train.models import Batch, examples_for
 from wirecost.train.periodic import PeriodicTasks, TrainedEvent, split_tokens
@@ -81,7 +82,7 @@ def train(
         NonFiniteLossError: if the loss isn't finite. The message names the iteration.
     """
     started_s = monotonic()
-    if may_capture(experiment):
+    if may_replay(experiment):
         use_side_stream(device)
     engine = build_engine(experiment, device)
     on_engine(engine)
@@ -148,8 +149,10 @@ class _Loop:
         last_saved = saved.load() if saved is not None else None
         self.first = 0 if last_saved is None else last_saved + 1
         self.graphs = graphs_for(engine)
-        if experiment.plan.graphs:
-            self.warmup = max(self.warmup, self.first + EAGER_ITERATIONS + 1)
+        if self.graphs is not None:
+            # Measured iterations are all replayed, or none is.
+            eager = EAGER_ITERATIONS + (1 if experiment.plan.graphs else 0)
+            self.warmup = max(self.warmup, self.first + eager)
         self._last: Sample | None = None
         self.meter = MemoryMeter(engine.device, dist.get_rank())
         self.measured_ns: list[int] = []

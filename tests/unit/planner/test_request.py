@@ -95,6 +95,14 @@ def test_several_stacks_are_searched_together() -> None:
         request_of("llama-3-8b", job(stack="megatron-core,nope"))
 
 
+def test_a_schedule_fixes_the_chunks() -> None:
+    assert request_of("llama-3-8b", job(pipeline_schedule="1f1b")).question.constraints[0].text == "vpp=1"
+    found = answer(request_of("llama-3-8b", job(pipeline_schedule="interleaved")).question).found
+    assert len(found) and found.column("vpp").min() > 1
+    with pytest.raises(SpecError, match="isn't searched"):
+        request_of("llama-3-8b", job(pipeline_schedule="gpipe"))
+
+
 def test_a_complete_plan_is_not_searched() -> None:
     with pytest.raises(SpecError, match="is complete"):
         request_of("llama-3-8b", job(plan="zero3-bf16"))
