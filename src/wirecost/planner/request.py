@@ -216,8 +216,8 @@ def _schedule(name: str) -> str:
     known = {"1f1b": "vpp=1", "interleaved": "vpp>1"}
     if name not in known:
         raise SpecError(
-            f"pipeline_schedule: {shorten(name)} isn't searched, but {' and '.join(known)} are; GPipe takes as long "
-            "as 1f1b and more memory"
+            f"pipeline_schedule: {shorten(name)} isn't searched, but {' and '.join(known)} are; "
+            "GPipe takes as long as 1f1b and more memory"
         )
     return known[name]
 
