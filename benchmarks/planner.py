@@ -163,7 +163,7 @@ def regret(reference: Path) -> None:
 
 
 def memory(reference: Path) -> None:
-    """Prints how many rows of each table are predicted not to fit in memory, though all of them ran."""
+    """Prints how many rows of each table, which all ran, are predicted to need too much memory."""
     print()
     print(f"{'table':22s} {'rows':>5s} {'predicted not to fit':>21s} {'largest need':>13s}")
     for path in sorted((reference / "measured").glob("*.csv")):

@@ -13,7 +13,7 @@ from support.planning import answered, small_model
 from wirecost.errors import UnsupportedError
 from wirecost.planner.measure import measure, study_of
 from wirecost.spec import Device
-from wirecost.study.store import read_result
+from wirecost.study.result import read_result
 
 JOB = ("plan", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "16", "-B", "64")
 ONE_HOST = "{gpu: A100-PCIe-40GB, gpus_per_node: 2, nodes: 1, intra_node: pcie4, inter_node: tcp-1g}"

@@ -11,7 +11,7 @@ from wirecost.api.view import ResultView, Rows
 from wirecost.planner.answer import TOP, Answer, answer
 from wirecost.planner.document import document, plan_row
 from wirecost.planner.explain import Explanation
-from wirecost.planner.request import Request, Wishes, request_of
+from wirecost.planner.request import Request, Wishes, present_plan, request_around, request_of
 from wirecost.prediction.job import JobOptions
 from wirecost.prediction.predict import iteration_parts
 from wirecost.spec import Workload
@@ -151,6 +151,7 @@ def plan(
     budget: str | float | None = None,
     price: float | None = None,
     top: int = TOP,
+    change_one: bool = False,
     **job: Unpack[JobOptions],
 ) -> PlanView:
     """Searches the parallelism with which a model is trained fastest on a cluster.
@@ -166,11 +167,16 @@ def plan(
         budget: largest price of the run in US dollars.
         price: price of one GPU for an hour in US dollars. The default is the cluster's.
         top: number of plans that are listed.
+        change_one: search plans that differ in one choice from the one that `job` describes.
         job: see `wirecost.JobOptions`. Options of a plan fix what they name, and the rest is searched.
 
     Raises:
         WirecostError: if a name is unknown, or no plan is legal.
     """
     texts = [None if value is None else str(value) for value in (headroom, tokens, deadline, budget, price)]
-    request = request_of(workload, job, Wishes(tuple(constraints), *texts))
-    return PlanView(answer(request.question, request.limits, top=top), request)
+    wishes = Wishes(tuple(constraints), *texts)
+    present = present_plan(workload, job) if change_one else None
+    request = (
+        request_of(workload, job, wishes) if present is None else request_around(workload, job, wishes, present)
+    )
+    return PlanView(answer(request.question, request.limits, top=top, present=present), request)

@@ -106,14 +106,12 @@ def plan(
 
 def _request(job: Job, workload: str, wishes: Wishes, *, change_one: bool) -> tuple[Request, Present | None]:
     """Returns the request, and with `change_one` the plan that the options describe."""
-    from wirecost.planner.request import present_plan, request_of, with_stacks, without_plan
+    from wirecost.planner.request import present_plan, request_around, request_of
 
     if not change_one:
         return request_of(workload, job.options, wishes), None
     present = present_plan(workload, job.options)
-    setup = present.prediction.setup
-    options = without_plan({**job.options, "global_batch": setup.global_batch})
-    return with_stacks(request_of(workload, options, wishes), (setup.stack,)), present
+    return request_around(workload, job.options, wishes, present), present
 
 
 def _searched(request: Request, *, top: int, variants: bool, present: Present | None) -> Answer:
@@ -131,7 +129,8 @@ def _searched(request: Request, *, top: int, variants: bool, present: Present | 
 
 
 def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, format: str) -> None:
-    from wirecost.cli.plan_output import show, show_explanation
+    from wirecost.cli.plan_details import show_explanation
+    from wirecost.cli.plan_output import show
     from wirecost.planner.document import document, explanation_row, plan_row
 
     explanation = answered.explain(*explain) if explain and answered.ranked else None
@@ -151,7 +150,7 @@ def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, 
 
 
 def _measured(answered: Answer, count: int, out: Path | None, format: str) -> None:
-    from wirecost.cli.plan_output import show_measured
+    from wirecost.cli.plan_details import show_measured
     from wirecost.cli.progress import StudyProgress
     from wirecost.planner.measure import measure
 

@@ -37,8 +37,8 @@ OTHER_DEGREES = 0.13
 OTHER_STACK = 0.2
 """Half width that plans under another stack have besides: the spread of a fitted stack."""
 UNFITTED = 0.28
-"""Half width that a kind of parallelism adds of which the other plan has none, where it was never compared with
-measurements."""
+"""Half width that context parallelism adds where the other plan has none: no table holds plans of one job that
+differ in it."""
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep", "mb")
 MOST = 50_000
 """Most plans that are compared with one."""

@@ -10,8 +10,8 @@ from wirecost.spec import Recompute, Stack, Workload
 
 ROWS: dict[str, dict[str, int]] = {
     "megatron-core": {
-        "tp": 156, "pp": 163, "vpp": 158, "cp": 81, "ep": 31, "sp": 156, "zero1": 262, "zero3": 11,
-        "recompute none": 269, "recompute selective": 4, "experts": 31,
+        "cp": 81, "ep": 84, "experts": 84, "pp": 189, "recompute none": 320, "recompute selective": 4,
+        "sp": 157, "tp": 157, "vpp": 175, "zero1": 313, "zero3": 11,
     },
     "megatron-lm-2021": {
         "tp": 49, "pp": 38, "vpp": 4, "sp": 4, "zero0": 56, "recompute selective": 4, "recompute full": 52,

@@ -16,14 +16,17 @@ from typing import Any
 from wirecost.errors import SpecError, UnsupportedError
 from wirecost.planner.answer import Answer
 from wirecost.planner.distinct import Distances
+from wirecost.planner.measured_table import measured_table
 from wirecost.spec import Device, Network, Plan, Study, validate
 from wirecost.spec.plan import PipelineSchedule
+from wirecost.storage import write_file
 from wirecost.study.runnable import gpus_here
 from wirecost.study.runner import Progress, run_study
 from wirecost.study.store import Status
 from wirecost.train.checks import check_combination, check_plan, check_workload
 from wirecost.units import format_rate_bps
 
+TABLE = "measured.csv"
 ITERATIONS, WARMUP = 6, 2
 MOST_RANKS_ON_CPU = 64
 _SEARCHED = 5000
@@ -57,9 +60,12 @@ class MeasuredPlans:
         left: number of further plans that could not be the fastest, and were not run.
         out: where the results are.
         notes: what limits the comparison.
+        table: the measured times as a table for `wirecost calibrate`. None where the ranks ran on CPUs, which no
+            table describes.
     """
 
     out: Path
+    table: Path | None = None
     measured: list[Measured] = field(default_factory=list)
     left: int = 0
     notes: list[str] = field(default_factory=list)
@@ -93,7 +99,9 @@ class MeasuredPlans:
                 f"{self.left} further plans were not run: they can't be faster than the fastest measured."
             )
         lines += self.notes
-        lines.append(f"Results: {self.out}; `wirecost calibrate` takes the folders in it.")
+        lines.append(f"Results: {self.out}, a study for each plan")
+        if self.table is not None:
+            lines.append(f"Predictions learn from them: wirecost calibrate {self.table} --save mine.yaml")
         return lines
 
     def document(self) -> dict[str, Any]:
@@ -104,6 +112,7 @@ class MeasuredPlans:
             "best": None if best is None else best.label,
             "not_run": self.left,
             "out": str(self.out),
+            "table": None if self.table is None else str(self.table),
             "notes": self.notes,
         }
 
@@ -129,7 +138,24 @@ def measure(answer: Answer, count: int, out: Path | None, progress: Progress | N
         kept = [other for other in waiting if _can_win(answer, result, distances, other)]
         result.left += len(waiting) - len(kept)
         waiting = kept
+    if device is Device.CUDA and result.best is not None:
+        result.table = folder / TABLE
+        write_table(answer, result.measured, result.table)
     return result
+
+
+def write_table(answer: Answer, measured: list[Measured], path: Path) -> None:
+    """Writes measured plans as a table of iteration times.
+
+    Raises:
+        OSError: if it can't be written.
+    """
+    done = [
+        (answer.found.choice(each.place), answer.setup_at(each.place), each.measured_s)
+        for each in measured
+        if each.measured_s is not None
+    ]
+    write_file(path, measured_table(done))
 
 
 def _device(ranks: int) -> Device:

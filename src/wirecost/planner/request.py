@@ -154,6 +154,15 @@ def present_plan(workload: str | Path | Workload, options: JobOptions) -> Presen
     return Present(choice, predict(setup))
 
 
+def request_around(
+    workload: str | Path | Workload, options: JobOptions, wishes: Wishes, present: Present
+) -> Request:
+    """Returns the question of the plans around the one that options describe: with its batch and its stack."""
+    setup = present.prediction.setup
+    rest = without_plan({**options, "global_batch": setup.global_batch})
+    return with_stacks(request_of(workload, rest, wishes), (setup.stack,))
+
+
 def without_plan(options: JobOptions) -> JobOptions:
     """Returns the options that describe no part of a plan."""
     return {key: value for key, value in options.items() if key in (*_JOB, "stack", "global_batch")}  # type: ignore[return-value]
@@ -191,6 +200,8 @@ def _fixed(options: JobOptions) -> list[Constraint]:
             raise SpecError(f"data_parallel: {shorten(data)} is none; all_reduce, ddp, zero1, zero2 or zero3")
         texts.append(f"zero={int(SHARDING[kind])}")
         texts += ["overlap=off"] * (kind is DataParallel.ALL_REDUCE) + ["overlap=on"] * (kind is DataParallel.DDP)
+    if (schedule := options.get("pipeline_schedule")) is not None:
+        texts.append(_schedule(schedule))
     if (group := options.get("sharding_group")) is not None:
         texts.append(f"sharding_group={group}")
     if (split := options.get("sequence_parallel")) is not None:
@@ -198,6 +209,17 @@ def _fixed(options: JobOptions) -> list[Constraint]:
     if (again := options.get("recompute")) is not None:
         texts.append(f"recompute={again}")
     return [parse_constraint(text) for text in texts]
+
+
+def _schedule(name: str) -> str:
+    """Returns the constraint that a pipeline schedule makes."""
+    known = {"1f1b": "vpp=1", "interleaved": "vpp>1"}
+    if name not in known:
+        raise SpecError(
+            f"pipeline_schedule: {shorten(name)} isn't searched, but {' and '.join(known)} are; "
+            "GPipe takes as long as 1f1b and more memory"
+        )
+    return known[name]
 
 
 def _with_files(wishes: Wishes) -> Wishes:

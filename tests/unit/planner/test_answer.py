@@ -7,9 +7,10 @@ import pytest
 
 from support.planning import answered, question, small_model
 from wirecost.errors import SpecError
-from wirecost.planner.answer import answer, pareto
+from wirecost.planner.answer import answer
 from wirecost.planner.distinct import OTHER_DEGREES, Distances
 from wirecost.planner.limits import Limits
+from wirecost.planner.listing import pareto
 from wirecost.planner.parts import parts_of
 from wirecost.planner.robust import with_bandwidth_times
 from wirecost.planner.search import machines_of, search
@@ -115,6 +116,7 @@ def test_an_explanation_sums_to_the_difference() -> None:
 
 def test_a_label_leads_back_to_its_plan() -> None:
     result = answered("llama-3-8b", "dgx-h100", 32, 128)
+    assert len(result.ranked) == 10
     for ranked in result.ranked:
         assert result.found.choice(result.place_of(ranked.choice.label)).label == ranked.choice.label
 

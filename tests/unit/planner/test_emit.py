@@ -176,9 +176,10 @@ def test_megatron_cores_own_configuration_takes_the_keys() -> None:
     module = pytest.importorskip("megatron.core.transformer.transformer_config")
     torch = pytest.importorskip("torch")
     keys = {k: v for k, v in nemo.config(job())["model"].items() if k != "seq_length"}
-    module.TransformerConfig(
+    built = module.TransformerConfig(
         num_layers=80, hidden_size=8192, num_attention_heads=64, pipeline_dtype=torch.bfloat16, **keys
     )
+    assert built.tensor_model_parallel_size == PLAIN.tp
 
 
 def test_torchruns_own_parser_takes_its_line() -> None:

@@ -50,7 +50,11 @@ def test_a_page_replaces_no_link_and_no_directory(tmp_path: Path) -> None:
     for name in ("link", "."):
         with pytest.raises(WirecostError, match="no regular file"):
             write_page(result, {}, tmp_path / name)
-    write_page(result, {}, tmp_path / "page.html")
+    (tmp_path / "cluster.yaml").write_text("gpu: H100-SXM-80GB\n")
+    with pytest.raises(WirecostError, match="is no page"):
+        write_page(result, {}, tmp_path / "cluster.yaml")
+    for _ in range(2):
+        write_page(result, {}, tmp_path / "page.html")
     assert re.search(r"<canvas", (tmp_path / "page.html").read_text())
 
 

@@ -8,7 +8,7 @@ import pytest
 from wirecost.errors import SpecError
 from wirecost.planner.answer import answer
 from wirecost.planner.one_change import differing
-from wirecost.planner.request import Wishes, present_plan, request_of, with_stacks, without_plan
+from wirecost.planner.request import Wishes, present_plan, request_around, request_of
 
 JOB: Any = {"cluster": "dgx-h100", "gpus": 16, "global_batch": 64}
 
@@ -95,6 +95,14 @@ def test_several_stacks_are_searched_together() -> None:
         request_of("llama-3-8b", job(stack="megatron-core,nope"))
 
 
+def test_a_schedule_fixes_the_chunks() -> None:
+    assert request_of("llama-3-8b", job(pipeline_schedule="1f1b")).question.constraints[0].text == "vpp=1"
+    found = answer(request_of("llama-3-8b", job(pipeline_schedule="interleaved")).question).found
+    assert len(found) and found.column("vpp").min() > 1
+    with pytest.raises(SpecError, match="isn't searched"):
+        request_of("llama-3-8b", job(pipeline_schedule="gpipe"))
+
+
 def test_a_complete_plan_is_not_searched() -> None:
     with pytest.raises(SpecError, match="is complete"):
         request_of("llama-3-8b", job(plan="zero3-bf16"))
@@ -103,7 +111,7 @@ def test_a_complete_plan_is_not_searched() -> None:
 def test_one_change_keeps_the_rest() -> None:
     options: Any = {**JOB, "tensor_parallel": 2, "pipeline_parallel": 2, "micro_batch": 1}
     present = present_plan("llama-3-8b", options)
-    request = with_stacks(request_of("llama-3-8b", without_plan(options)), (present.prediction.setup.stack,))
+    request = request_around("llama-3-8b", options, Wishes(), present)
     result = answer(request.question, present=present)
     assert result.ranked
     assert set(differing(result.found, present.choice)) == {0, 1}

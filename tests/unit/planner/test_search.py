@@ -106,6 +106,7 @@ def test_every_plan_of_a_search_is_predicted_the_same_alone(data: st.DataObject)
         workload, TWO_NODES, gpus, data.draw(st.sampled_from([8, 24])), stacks=("generic", "torchtitan")
     )
     found = search(asked)
+    assert len(found)
     for place in data.draw(st.lists(st.integers(0, len(found) - 1), min_size=5, max_size=5)):
         stack = asked.stacks[found.modes[int(found.mode[place])][1]]
         prediction = predict(setup_of_choice(asked, found.choice(place), stack))

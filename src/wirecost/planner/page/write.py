@@ -14,6 +14,9 @@ from wirecost.planner.document import plan_row, rule_row
 from wirecost.planner.page.data import page_data
 from wirecost.units import format_ns, format_size_bytes
 
+_START = b"<!doctype html>"
+"""The first bytes of a page. A file that begins otherwise is not replaced."""
+
 
 def write_page(answer: Answer, assumed: dict[str, str], path: Path) -> None:
     """Writes the page.
@@ -26,6 +29,8 @@ def write_page(answer: Answer, assumed: dict[str, str], path: Path) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise WirecostError(f"{path}: is no regular file; choose another name")
     try:
+        if path.exists() and not path.read_bytes()[: len(_START)].startswith(_START):
+            raise WirecostError(f"{path}: exists and is no page; choose another name")
         path.write_text(render_page(answer, assumed), encoding="utf-8")
     except OSError as error:
         raise WirecostError(f"{path}: can't be written: {error.strerror or error}") from error
