@@ -34,7 +34,8 @@ def show(answer: Answer, assumed: dict[str, str], format: str = "text") -> None:
         out.print(safe(assumed_line(assumed)), soft_wrap=True)
         return
     out.print()
-    out.print(_plans(answer))
+    for each in _plans(answer):
+        out.print(each)
     for line in _honest_lines(answer):
         out.print(f"  {safe(line)}", soft_wrap=True)
     out.print()
@@ -59,7 +60,14 @@ def _head_lines(answer: Answer) -> Iterator[str]:
     yield f"{len(found):,} plans that differ from it in at most one choice fit in memory and meet the constraints."
 
 
-def _plans(answer: Answer) -> Any:
+_CHOSEN = (
+    "plan", "group", "TP", "PP", "VPP", "CP", "EP", "DP", "batch", "ZeRO", "options", "stack", "iteration", "90 %",
+)  # fmt: skip
+_REACHED = ("plan", "tokens/s", "MFU", "comm fraction", "memory", "worst", "$/Gtoken", "run", "$/run")
+
+
+def _plans(answer: Answer) -> list[Any]:
+    """Returns the table of the plans' choices and times, and that of what they reach."""
     ranked = answer.ranked
     optional = {
         "VPP": any(r.choice.vpp > 1 for r in ranked),
@@ -71,8 +79,11 @@ def _plans(answer: Answer) -> Any:
         "$/run": answer.limits.tokens is not None and bool(answer.limits.price),
     }
     rows = [_cells(answer, number, each) for number, each in enumerate(ranked, 1)]
-    names = [name for name in rows[0] if optional.get(name, True)]
-    return table("Fastest plans", names, [[row[name] for name in names] for row in rows])
+    tables = []
+    for title, columns in (("Fastest plans", _CHOSEN), ("What they reach", _REACHED)):
+        names = [name for name in columns if optional.get(name, True)]
+        tables.append(table(title, names, [[row[name] for name in names] for row in rows]))
+    return tables
 
 
 def _cells(answer: Answer, number: int, ranked: Ranked) -> dict[str, str]:
@@ -99,13 +110,27 @@ def _cells(answer: Answer, number: int, ranked: Ranked) -> dict[str, str]:
         "90 %": f"{_short(low)}-{_short(high)} s",
         "tokens/s": f"{p.tokens_per_s:,.0f}",
         "MFU": percent(p.mfu, 0),
-        "comm": percent(p.comm_fraction, 0),
+        "comm fraction": percent(p.comm_fraction, 0),
         "memory": format_size_bytes(float(p.memory.total), 3),
         "worst": percent(ranked.regret, sign=True),
         "$/Gtoken": "-" if dollars is None else f"{dollars:,.2f}",
-        "run": "-" if ranked.run_s is None else format_duration_s(ranked.run_s),
+        "run": "-" if ranked.run_s is None else _long(ranked.run_s),
         "$/run": "-" if ranked.run_dollars is None else f"{ranked.run_dollars:,.0f}",
     }
+
+
+def _long(time_s: float) -> str:
+    """Returns a time as text, in days from two days on."""
+    days = time_s / 86400
+    return f"{days:,.1f} days" if days >= 2 else format_duration_s(time_s)
+
+
+def format_count(count: float | None) -> str:
+    """Returns a number of tokens as text, as 300B."""
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if count is not None and count >= size:
+            return f"{count / size:.4g}{unit}"
+    return "-" if count is None else f"{count:.0f}"
 
 
 def _short(value: float) -> str:
@@ -208,10 +233,10 @@ def _limit_lines(answer: Answer) -> Iterator[str]:
     if answer.meets is None:
         return
     best, limits = answer.ranked[0], answer.limits
-    run = format_duration_s(best.run_s) if best.run_s is not None else "unknown"
+    run = _long(best.run_s) if best.run_s is not None else "unknown"
     cost = "" if best.run_dollars is None else f" and ${best.run_dollars:,.0f}"
     if answer.meets:
-        yield f"Plan 1 meets the limits: {run}{cost} for {limits.tokens:,.0f} tokens."
+        yield f"Plan 1 meets the limits: {run}{cost} for {format_count(limits.tokens)} tokens."
         return
     longest = limits.longest_iteration_s(answer.tokens, answer.question.gpus)
     over = best.prediction.total_s / longest
@@ -220,8 +245,10 @@ def _limit_lines(answer: Answer) -> Iterator[str]:
 
 
 def _change_lines(answer: Answer) -> Iterator[str]:
-    if not answer.changes:
-        yield "None of the changes that were tried helps: other numbers of GPUs, constraints, shorter sequences."
+    if not answer.changes and answer.meets is False:
+        yield "No other number of GPUs, doubled or halved, meets them either."
+    elif not answer.changes:
+        yield "None of the changes that were tried helps: more GPUs, fewer constraints, shorter sequences."
     for change in answer.changes:
         size = format_size_bytes(change.memory_bytes, 3)
         yield f"It would {change.what}: {seconds(change.total_s)}, {size}, {change.label}"
