@@ -29,7 +29,16 @@ def settings(plan: object, micro_batches: int = 2, **workload: object) -> str:
 
 def losses(plan: object, **workload: object) -> list[float]:
     """Returns the losses of three iterations on two ranks."""
-    launcher = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     command = [*launcher, str(JOB), settings(plan, **workload), "3"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=environment)

@@ -11,8 +11,12 @@ from importlib.util import find_spec
 def main() -> int:
     """Trains until the run has been measured, or for a number of iterations if nobody measures it."""
     parser = argparse.ArgumentParser(prog="python -m wirecost.megatron", description=__doc__)
-    parser.add_argument("settings", metavar="SETTINGS", help='JSON: {"workload": ..., "plan": ..., "micro_batch": N}')
-    parser.add_argument("--iterations", type=int, help="number of iterations  [default: 30, endless when measured]")
+    parser.add_argument(
+        "settings", metavar="SETTINGS", help='JSON: {"workload": ..., "plan": ..., "micro_batch": N}'
+    )
+    parser.add_argument(
+        "--iterations", type=int, help="number of iterations  [default: 30, endless when measured]"
+    )
     options = parser.parse_args()
     from wirecost.spec.megatron import settings_from
 

@@ -146,7 +146,9 @@ class Batch:
                 "decoder_input_ids": tokens(short),
                 "encoder_attn_mask": torch.zeros((size, 1, length, length), dtype=torch.bool, device=device),
                 "decoder_attn_mask": causal(short),
-                "encoder_decoder_attn_mask": torch.zeros((size, 1, short, length), dtype=torch.bool, device=device),
+                "encoder_decoder_attn_mask": torch.zeros(
+                    (size, 1, short, length), dtype=torch.bool, device=device
+                ),
                 "lm_labels": tokens(short),
             }
         elif workload.family is Family.BERT:

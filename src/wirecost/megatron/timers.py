@@ -1,4 +1,4 @@
-"""Megatron-Core's own timers over some warm-up iterations. They synchronize the GPU, so measured ones have none."""
+"""Megatron-Core's own timers over some warm-up iterations. They synchronize the GPU: measured ones have none."""
 
 # pyright: reportMissingImports=false
 from __future__ import annotations

@@ -70,7 +70,10 @@ def train(settings: MegatronJob, iterations: int | None, backend: str = "nccl") 
             log.write(number, timers)
         torch.cuda.synchronize()
         ended_s = time.perf_counter()
-        if losses and parallel_state.get_data_parallel_rank() == 0 == parallel_state.get_tensor_model_parallel_rank():
+        if (
+            losses
+            and parallel_state.get_data_parallel_rank() == 0 == parallel_state.get_tensor_model_parallel_rank()
+        ):
             loss = float(losses[-1]["loss"])
             sys.stdout.write(f"iteration {number}: {1e3 * (ended_s - begun_s):.3f} ms, loss {loss:.4f}\n")
             sys.stdout.flush()

@@ -54,8 +54,8 @@ def _validate_store(root: Path, options: Options) -> StudyValidation:
     study = store.study()
     if not study.models:
         raise SpecError(
-            f"{root}: every workload is a command, whose model is unknown, so that nothing predicts it and nothing "
-            "can be validated; `wirecost compare` compares its runs, `wirecost whatif` asks their traces"
+            f"{root}: every workload is a command, whose model is unknown, so that nothing predicts it; "
+            "`wirecost compare` compares its runs, and `wirecost whatif` predicts from traces of a job"
         )
     if (options.predictions is None) == (options.calibration is None):
         raise SpecError(

@@ -121,8 +121,8 @@ WorkloadEntry = Annotated[
     | Annotated[Job, BeforeValidator(job_of), Tag("function-job")],
     Discriminator(_kind_of_workload),
 ]
-"""A model that wirecost trains, a command that is started unchanged, or a model for Megatron-Core, which becomes its
-command."""
+"""A model that wirecost trains, a command that is started unchanged, or a model for Megatron-Core, which becomes
+its command."""
 NetworkEntry = Annotated[Network, BeforeValidator(lambda v: named("network", v))]
 PlanEntry = Annotated[Plan, BeforeValidator(lambda v: named("plan", v))]
 
