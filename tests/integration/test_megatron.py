@@ -1,4 +1,4 @@
-"""Megatron-Core as an engine, with its calls to CUDA replaced by those to a CPU, and its refusal without GPUs."""
+"""Megatron-Core as an engine, with its calls to CUDA replaced by those to a CPU, and its refusals."""
 
 import importlib.util
 import json
@@ -21,8 +21,8 @@ JOB = Path(__file__).parents[1] / "support" / "jobs" / "megatron_on_cpu.py"
 SMALL = {"name": "small", "layers": 2, "hidden": 32, "heads": 2, "vocab_size": 1000, "sequence_length": 16}
 
 
-def settings(plan: object, micro_batches: int = 2, **workload: object) -> str:
-    data = {"workload": {**SMALL, **workload}, "plan": plan, "micro_batch": 2, "micro_batches": micro_batches}
+def settings(plan: object, **workload: object) -> str:
+    data = {"workload": {**SMALL, **workload}, "plan": plan, "micro_batch": 2, "micro_batches": 2}
     MegatronJob.model_validate({"name": "m", **data})  # what is tested can be written in a study
     return json.dumps(data)
 

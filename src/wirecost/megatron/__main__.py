@@ -14,15 +14,14 @@ def main() -> int:
     parser.add_argument(
         "settings", metavar="SETTINGS", help='JSON: {"workload": ..., "plan": ..., "micro_batch": N}'
     )
-    parser.add_argument(
-        "--iterations", type=int, help="number of iterations  [default: 30, endless when measured]"
-    )
+    parser.add_argument("--iterations", type=int, help="default: 30, or without end when measured")
     options = parser.parse_args()
+    from wirecost.errors import SpecError
     from wirecost.spec.megatron import settings_from
 
     try:
         settings = settings_from(options.settings)
-    except ValueError as error:
+    except SpecError as error:
         return _refuse(str(error))
     if find_spec("megatron") is None or find_spec("megatron.core") is None:
         return _refuse("Megatron-Core is missing: pip install 'wirecost[megatron]'")
@@ -37,7 +36,7 @@ def main() -> int:
 
 
 def _refuse(reason: str) -> int:
-    print(f"wirecost: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+    print(f"wirecost: {reason}", file=sys.stderr, flush=True)
     return 2
 
 

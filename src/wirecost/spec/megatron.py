@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
+from wirecost.errors import SpecError
 from wirecost.spec.base import Spec
 from wirecost.spec.job import Job
 from wirecost.spec.plan import (
@@ -19,6 +20,7 @@ from wirecost.spec.plan import (
 )
 from wirecost.spec.presets import named
 from wirecost.spec.workload import Family, Workload
+from wirecost.spec.yaml import validate
 
 MODULE = "wirecost.megatron"
 """Module that trains in each rank."""
@@ -87,7 +89,7 @@ def settings_of(job: Job) -> MegatronJob | None:
     """Returns what Megatron-Core trains if a job is its command, or None.
 
     Raises:
-        ValueError: if the settings can't be trained.
+        SpecError: if the settings can't be trained.
     """
     if job.arguments[1:3] != ("-m", MODULE) or len(job.arguments) != 4:
         return None
@@ -98,9 +100,15 @@ def settings_from(text: str, name: str = "megatron") -> MegatronJob:
     """Returns the settings in a command's argument, which is JSON.
 
     Raises:
-        ValueError: if it can't be read, or can't be trained.
+        SpecError: if it can't be read, or can't be trained.
     """
-    return MegatronJob.model_validate({**json.loads(text), "name": name})
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise SpecError(f"settings of Megatron-Core: is no JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise SpecError("settings of Megatron-Core: must be keys and values, as in a study")
+    return validate(MegatronJob, {**data, "name": name}, "settings of Megatron-Core")
 
 
 def _refused_workload(workload: Workload) -> str | None:

@@ -108,10 +108,7 @@ def _check_gpus(study: Study) -> None:
 def _check_megatron(study: Study) -> None:
     """Refuses models for Megatron-Core where it isn't installed, or has too few GPUs."""
     for experiment in study.job_experiments():
-        try:
-            settings = settings_of(experiment.job)
-        except ValueError as error:
-            raise SpecError(f"{study.name}: workload '{experiment.job.name}': {error}") from error
+        settings = settings_of(experiment.job)
         if settings is None:
             continue
         if importlib.util.find_spec("megatron") is None or importlib.util.find_spec("megatron.core") is None:

@@ -59,8 +59,10 @@ def test_what_megatron_cannot_train_is_refused(entry: dict[str, object], reason:
 
 
 def test_settings_that_are_no_json_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expecting value"):
+    with pytest.raises(SpecError, match="is no JSON: Expecting value"):
         settings_from("no json")
-    with pytest.raises(ValueError, match="micro_batch"):
+    with pytest.raises(SpecError, match="keys and values"):
+        settings_from("[]")
+    with pytest.raises(SpecError, match="micro_batch"):
         settings_from(json.dumps({"workload": "gpt-tiny", "plan": "ddp"}))
     assert isinstance(settings_from('{"workload": "gpt-tiny", "plan": "ddp", "micro_batch": 1}'), MegatronJob)
