@@ -19,3 +19,4 @@ def test_a_straggler_is_named_within_twenty_iterations() -> None:
     reports = [line for line in lines if "exposed communication" in line]
     assert [line.split(":")[1] for line in reports] == [f" iteration {n}" for n in (40, 80, 120)]
     assert all("waiting for rank 1" in line for line in reports[1:])
+    assert not any("unknown" in line for line in reports)

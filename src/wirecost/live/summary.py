@@ -19,11 +19,12 @@ class RankTimes:
 
     @staticmethod
     def of(times: Sequence[IterationTimes]) -> RankTimes | None:
-        """Returns the medians of iterations, or None without any."""
+        """Returns the medians of iterations, or None without any. The tail is known if it is in most of them."""
         if not times:
             return None
         tails = [t.tail_s for t in times if t.tail_s is not None]
-        tail_s = statistics.median(tails) if len(tails) == len(times) else None
+        # The first iterations of a watch have none.
+        tail_s = statistics.median(tails) if 2 * len(tails) > len(times) else None
         return RankTimes(statistics.median(t.iteration_s for t in times), tail_s)
 
 

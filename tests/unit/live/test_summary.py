@@ -37,7 +37,9 @@ def test_small_differences_name_nobody_and_unknown_stays_unknown() -> None:
     assert summarise([]) is None
     assert window_of(iterations(0.05)).wait == 0.0
     assert RankTimes.of([]) is None
-    assert RankTimes.of([IterationTimes(1.0, None), IterationTimes(1.0, 0.1)]) == RankTimes(1.0, None)
+    known, unknown_tail = IterationTimes(1.0, 0.1), IterationTimes(1.0, None)
+    assert RankTimes.of([unknown_tail, known]) == RankTimes(1.0, None)
+    assert RankTimes.of([unknown_tail, known, known]) == RankTimes(1.0, 0.1)
 
 
 def test_scalars_reach_their_sinks() -> None:
