@@ -235,6 +235,8 @@ class Experiment(Spec):
         if not self.profile_iterations:
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
+        if self.plan.graphs is None:
+            del content["plan"]["graphs"]
         for key in ADDED_WORKLOAD_KEYS:
             if getattr(self.workload, key) == Workload.model_fields[key].default:
                 del content["workload"][key]
