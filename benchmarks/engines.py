@@ -4,7 +4,10 @@
     PYTHONPATH=src python benchmarks/engines.py --list
 
 The stacks are those of the study `engines`: wirecost's own engine, Megatron-Core, Hugging Face with FSDP2, and
-torchtitan. A stack that isn't installed is left out, with the reason. It prints each stack's iteration over each
+torchtitan 0.2. A stack that isn't installed is left out, with the reason. Beside wirecost and PyTorch they need
+megatron-core and triton; transformers, tokenizers, safetensors, huggingface_hub, regex, PyYAML; torchtitan,
+torchdata, datasets, dill, xxhash, multiprocess, fsspec, tyro, docstring_parser, einops, tomli, tensorboard,
+protobuf, absl-py. It prints each stack's iteration over each
 network, the share of exposed communication, and the ratio to NVLink. Experiments that the time doesn't suffice for
 are left to another call with the same DIR.
 """
@@ -17,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from wirecost.breakdown import ratio_of_medians
+from wirecost.errors import WirecostError
 from wirecost.spec import Study, plan_name, validate, workload_name
 from wirecost.spec.presets import named
 from wirecost.study import Again, Result, Status, run_study
@@ -87,7 +91,13 @@ def main() -> int:
             print(experiment.slug)
         return 0
     resume = (options.out / "study.yaml").exists()
-    results = run_study(study, options.out, resume=resume, again=Again(failed=resume), budget_s=options.seconds)
+    try:
+        results = run_study(
+            study, options.out, resume=resume, again=Again(failed=resume), budget_s=options.seconds
+        )
+    except WirecostError as error:
+        print(f"engines: {error}", file=sys.stderr)
+        return 2
     show(results)
     return 0 if results and all(r.outcome.status is Status.DONE for r in results) else 1
 

@@ -64,7 +64,7 @@ def test_the_handler_keeps_each_window_and_prints_its_breakdown(tmp_path: Path) 
     schedule = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
     handler = wirecost.trace_handler(folder, print_line=lines.append)
     activities = [torch.profiler.ProfilerActivity.CPU]
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
         with torch.profiler.profile(activities=activities, schedule=schedule, on_trace_ready=handler) as profiler:

@@ -80,11 +80,6 @@ def is_megatron(value: Any) -> bool:
     return isinstance(value, dict) and "engine" in value
 
 
-def job_of(value: Any) -> Any:
-    """Returns the job of an entry that names Megatron-Core as its engine, and any other value unchanged."""
-    return MegatronJob.model_validate(value).as_job() if is_megatron(value) else value
-
-
 def settings_of(job: Job) -> MegatronJob | None:
     """Returns what Megatron-Core trains if a job is its command, or None.
 
