@@ -324,7 +324,7 @@ def report() -> dict[str, Any]:
     """Returns the schema of `wirecost report --format json`."""
     cell = _keys(
         workload="string", plan="string", scaling="string", ranks="integer", global_batch="integer",
-        accumulation="integer",
+        accumulation="integer", disturbed="string",
     )  # fmt: skip
     speed_up = _keys(
         fast="string", slow="string", speed_up="number", low="number?", high="number?", n_fast="integer",

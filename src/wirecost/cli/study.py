@@ -206,11 +206,12 @@ def _tell_of_part(results: Sequence[Result]) -> None:
 def _dry_run(study: Study) -> None:
     """Prints the experiments, and on standard error how many they are, how long they take, and what can't run."""
     from wirecost.study.estimate import TimeLeft
+    from wirecost.study.order import in_run_order
     from wirecost.study.runnable import limits_here
     from wirecost.units import format_duration_s
 
     limits = limits_here(study)
-    experiments = study.experiments()
+    experiments = in_run_order(study, study.experiments())
     for experiment in experiments:
         typer.echo(experiment.slug)
     duration = format_duration_s(TimeLeft().total(experiments))

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from wirecost.diagnostics import lines_of
 from wirecost.report import terminal_tables as tables
+from wirecost.report.cells import DISTURBED
 from wirecost.report.compression import compressions
 from wirecost.report.memory import peak_rows
 from wirecost.report.profiled import profiled
@@ -22,6 +23,7 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
     most = MOST_ROWS if short else None
     if short:
         print_overview(report, console)
+        _print_marks(report, console)
     else:
         _print_iterations(report, console)
     _print_links(report, console, most)
@@ -63,7 +65,16 @@ def _print_iterations(report: StudyReport, console: Console) -> None:
         console.print()
     for table in tables.iteration_times(report, console.width):
         console.print(table)
+    _print_marks(report, console)
     console.print()
+
+
+def _print_marks(report: StudyReport, console: Console) -> None:
+    """Explains the mark of disturbed experiments, if any is disturbed."""
+    if report.disturbed:
+        disturbed = sum(1 for cell in report.cells if cell.disturbed)
+        text = f"{DISTURBED} disturbed: {disturbed} of {len(report.cells)} ({', '.join(report.disturbed)})"
+        console.print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def _print_links(report: StudyReport, console: Console, most: int | None) -> None:

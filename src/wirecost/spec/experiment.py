@@ -60,6 +60,11 @@ ADDED_WORKLOAD_KEYS = (
 """Keys of a workload that results from before did not have. With its default, a key is not part of a digest."""
 
 
+def with_repeat(name: str, repeat: int) -> str:
+    """Returns the name of a repeat of an experiment. The first one has the experiment's own name."""
+    return name if repeat == 1 else f"{name}_r{repeat}"
+
+
 class Scaling(StrEnum):
     """How the batch depends on the number of ranks."""
 
@@ -161,6 +166,7 @@ class Experiment(Spec):
         periodic: checkpoints and validation between iterations.
         profile_iterations: number of iterations under torch.profiler after the measured ones.
         timeout: longest time that the experiment may take.
+        repeat: number of this run of the experiment, from 1.
     """
 
     former_keys = {"fabric": "network"}
@@ -183,6 +189,7 @@ class Experiment(Spec):
     periodic: Periodic = Periodic()
     profile_iterations: ProfileIterations = 0
     timeout: Timeout = Seconds(600)
+    repeat: PositiveInt = 1
 
     @model_validator(mode="after")
     def _fits(self) -> Experiment:
@@ -227,9 +234,9 @@ class Experiment(Spec):
     def digest(self) -> str:
         """The first 10 hexadecimal digits of the SHA-256 of the experiment's canonical JSON.
 
-        It identifies the experiment. The measuring time `min_time` isn't part of it.
+        It identifies the experiment. The measuring time `min_time` and the number of the repeat aren't part of it.
         """
-        content = self.model_dump(mode="json", exclude={"min_time"})
+        content = self.model_dump(mode="json", exclude={"min_time", "repeat"})
         # Results from before the key was renamed keep their digest.
         content["fabric"] = content.pop("network")
         if not self.profile_iterations:
@@ -245,7 +252,12 @@ class Experiment(Spec):
 
     @property
     def slug(self) -> str:
-        """A readable directory name that is unique to the experiment."""
+        """A readable directory name that is unique to this run of the experiment."""
+        return with_repeat(self.common_slug, self.repeat)
+
+    @property
+    def common_slug(self) -> str:
+        """A readable name that all repeats of the experiment share."""
         readable = "_".join(
             [
                 self.workload.name,

@@ -150,6 +150,8 @@ class Study(Spec):
         profile_iterations: number of iterations under torch.profiler after the measured ones. None is 0, and 3 for
             commands.
         timeout: longest time that one experiment may take.
+        repeats: number of times that each experiment is run, each time in fresh processes. With several, the order
+            of the experiments is random within each repeat, and statistics are over the repeats.
         benchmark: whether each network is benchmarked before models are trained over it.
     """
 
@@ -173,6 +175,7 @@ class Study(Spec):
     periodic: Periodic = Periodic()
     profile_iterations: ProfileIterations | None = None
     timeout: Timeout = Seconds(600)
+    repeats: PositiveInt = 1
     benchmark: bool = True
 
     @model_serializer(mode="wrap")
@@ -191,9 +194,8 @@ class Study(Spec):
             if self.models and not getattr(self, key):
                 raise ValueError(f"{key}: is missing, and '{self.models[0].name}' is a model, which needs it")
         rules = sum(len(rule.hosts or self.hosts) for rule in self.scaling)
-        count = len(self.networks) * (
-            len(self.models) * len(self.plans) * rules + len(self.jobs) * len(self.hosts)
-        )
+        count = len(self.networks) * self.repeats
+        count *= len(self.models) * len(self.plans) * rules + len(self.jobs) * len(self.hosts)
         if count > MAX_EXPERIMENTS:
             raise ValueError(f"the matrix has {count} experiments; at most {MAX_EXPERIMENTS} make a study")
         self.experiments()
@@ -210,16 +212,22 @@ class Study(Spec):
         return tuple(w for w in self.workloads if isinstance(w, Job))
 
     def experiments(self) -> list[Experiment | JobExperiment]:
-        """Returns the distinct experiments of the matrix in the study's order, those of models first.
+        """Returns the distinct experiments of the matrix in the study's order, those of models first. Repeats of
+        an experiment follow each other.
 
         Raises:
             ValueError: if an experiment is invalid, for example because a batch does not divide. The message
                 names the key.
         """
-        return [*self.model_experiments(), *self.job_experiments()]
+        return [
+            each.model_copy(update={"repeat": repeat}) if repeat > 1 else each
+            for each in (*self.model_experiments(), *self.job_experiments())
+            for repeat in range(1, self.repeats + 1)
+        ]
 
     def job_experiments(self) -> list[JobExperiment]:
-        """Returns the distinct experiments of commands: each over every network, on every number of hosts.
+        """Returns the distinct experiments of commands, without repeats: each over every network, on every
+        number of hosts.
 
         Raises:
             ValueError: see `experiments`.
@@ -254,7 +262,7 @@ class Study(Spec):
             raise ValueError(f"workload '{job.name}': {message}") from error
 
     def model_experiments(self) -> list[Experiment]:
-        """Returns the distinct experiments of models.
+        """Returns the distinct experiments of models, without repeats.
 
         Raises:
             ValueError: see `experiments`.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -32,13 +31,13 @@ from wirecost.launch.step import CONTAINER_IMAGE, StepRanks
 from wirecost.spec import Device, Experiment, JobExperiment
 from wirecost.storage import exit_code_of, write_file
 from wirecost.study.allocation import STEP
+from wirecost.study.busy import OthersWatch, busy_fraction
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
 from wirecost.train.worker import preload as preload_rank
 from wirecost.train.worker import run_here
 
 STEP_RANK = ("-m", "wirecost.study.step_rank")
-BUSY_SAMPLE_S = 0.3
 THREADS_BESIDE_A_GPU = 4
 """Number of threads of a rank that computes on a GPU. One thread launches kernels; more would disturb other ranks.
 """
@@ -50,8 +49,17 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
     Args:
         worker: another command for a rank, called with the directory.
     """
+    machine = {"busy_fraction_before": busy_fraction()}
+    others = OthersWatch()
+    outcome = _run(directory, worker)
+    if not (directory / STEP).exists():  # tasks of a step are no children of this process
+        machine["others_fraction_during"] = others.fraction()
+    write_file(directory / "machine.json", json.dumps(machine))
+    return outcome
+
+
+def _run(directory: Path, worker: Sequence[str]) -> Outcome:
     experiment = _read_experiment(directory)
-    (directory / "machine.json").write_text(json.dumps({"busy_fraction_before": _busy_fraction()}))
     with ExitStack() as stack:
         try:
             running = stack.enter_context(open_network(experiment.network, experiment.hosts))
@@ -118,25 +126,6 @@ def outcome_of_job(result: JobResult) -> Outcome:
         log_tail=result.log_tail,
         memory=result.memory,
     )
-
-
-def _busy_fraction() -> float | None:
-    """Returns the share of all cores that other programs use before the run starts; None if the kernel doesn't
-    report it.
-    """
-
-    def read() -> tuple[int, int]:
-        # user nice system idle iowait irq softirq steal (proc_stat(5))
-        times = [int(t) for t in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return sum(times), times[3] + times[4]
-
-    try:
-        total, idle = read()
-        time.sleep(BUSY_SAMPLE_S)
-        later_total, later_idle = read()
-    except (OSError, ValueError, IndexError):
-        return None
-    return 1 - (later_idle - idle) / (later_total - total) if later_total > total else None
 
 
 def _step(directory: Path, experiment: Experiment) -> StepRanks:

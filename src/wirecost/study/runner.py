@@ -24,6 +24,7 @@ from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.judge import judge
 from wirecost.study.networks import Site, benchmark, sites, why_not
+from wirecost.study.order import in_run_order
 from wirecost.study.run_record import recorded_run
 from wirecost.study.runnable import check_installed, check_runnable, gpus_here, too_few_gpus
 from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreError
@@ -101,7 +102,7 @@ def run_study(
     """
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
-    experiments = study.experiments()
+    experiments = in_run_order(study, study.experiments())
     if allocation is None:
         check_runnable(study)
     else:

@@ -15,6 +15,7 @@ from wirecost.launch.ranks import count_lines
 from wirecost.spec import AnyExperiment
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.manifest import CheckedFiles, DamageError
+from wirecost.study.order import in_run_order
 from wirecost.study.result import STATUS, Outcome, Status
 from wirecost.study.run_record import RunRecord, runs_of
 from wirecost.study.store import PARTIAL, Store
@@ -95,7 +96,8 @@ def read_state(root: Path) -> StudyState:
     runs = runs_of(root)
     names = _names(store.experiments)
     time_left = TimeLeft()
-    states = [_state(store, experiment, names, bool(runs)) for experiment in study.experiments()]
+    experiments = in_run_order(study, study.experiments())
+    states = [_state(store, experiment, names, bool(runs)) for experiment in experiments]
     for each in states:
         if each.state is State.DONE and each.seconds is not None:
             time_left.learn(each.experiment, each.seconds)

@@ -7,7 +7,7 @@
         experiment.yaml              everything needed to run it again
         environment.json             versions, hardware, commit
         link.json                    the links' rates, measured after shaping
-        machine.json                 how busy the machine was before
+        machine.json                 how much other programs used it, before and during the run
         samples/rank-R.jsonl         every iteration of every rank, raw
         memory/rank-R.json           its peak of memory
         counters.jsonl               what every host sent and received over time
