@@ -51,7 +51,7 @@ STUDY: Columns = {
     "workload": ("text", "Name of the workload."),
     "network": ("text", "Name of the network."),
     "plan": ("text", "Name of the plan."),
-    "scaling": ("text", "`strong` or `weak`."),
+    "scaling": ("text", "`strong`, `weak` or `max-batch`."),
     "ranks": ("ranks", "Number of ranks."),
     "global_batch": ("sequences", "Batch of all ranks together."),
     "micro_batch": ("sequences", "Batch that a rank computes at once."),

@@ -98,7 +98,7 @@ def run(
     from wirecost.errors import SpecError
     from wirecost.report import read_report
     from wirecost.report.terminal import print_report
-    from wirecost.study import Again, Status, run_study
+    from wirecost.study import Again, Status, Store, run_study
     from wirecost.study.loading import load_study
     from wirecost.study.runner import default_out
     from wirecost.study.slurm import SlurmOptions
@@ -140,7 +140,7 @@ def run(
     if allocation is not None:
         _tell_of_part(results)
         return
-    planned = len(loaded.experiments())
+    planned = len(Store(folder).planned(loaded))
     if remaining := planned - len(results) - len(progress.left_out):
         typer.echo(
             f"{remaining} of {planned} experiments did not fit into {budget}: go on with --resume", err=True
@@ -205,6 +205,7 @@ def _tell_of_part(results: Sequence[Result]) -> None:
 
 def _dry_run(study: Study) -> None:
     """Prints the experiments, and on standard error how many they are, how long they take, and what can't run."""
+    from wirecost.spec import MOST_TRIALS
     from wirecost.study.estimate import TimeLeft
     from wirecost.study.order import in_run_order
     from wirecost.study.runnable import limits_here
@@ -214,8 +215,14 @@ def _dry_run(study: Study) -> None:
     experiments = in_run_order(study, study.experiments())
     for experiment in experiments:
         typer.echo(experiment.slug)
-    duration = format_duration_s(TimeLeft().total(experiments))
+    searches = study.batch_searches()
+    for search in searches:
+        typer.echo(f"{search.at(1).common_slug.rpartition('_b')[0]}: at most {MOST_TRIALS} trials")
     count = f"{len(experiments)} experiment{'s' * (len(experiments) != 1)}"
+    if searches:
+        count += f" and {len(searches)} search{'es' * (len(searches) != 1)} for the largest batch"
+    trials = (search.at(1) for search in searches for _ in range(MOST_TRIALS))
+    duration = format_duration_s(TimeLeft().total([*experiments, *trials]))
     guess = f"roughly {duration} (a guess: nothing has been measured yet)"
     typer.echo(f"{count}, {guess}; nothing was started", err=True)
     for limit in limits:

@@ -11,6 +11,7 @@ from wirecost.csv_text import rows_to_csv
 from wirecost.diagnostics import legacy_warnings
 from wirecost.report.cells import Cell, Scale
 from wirecost.report.compression import Compression, compressions
+from wirecost.report.largest_batch import LargestBatch, largest_batches
 from wirecost.report.memory import peak_of
 from wirecost.report.records import Benchmarked, Expectation, SpeedUp
 from wirecost.report.study_report import StudyReport
@@ -143,6 +144,7 @@ def to_json(report: StudyReport) -> str:
         "speed_ups": [_speed_up(each) for each in report.speed_ups()],
         "expected_from_bytes_and_rate": [_expectation(each) for each in report.expectations()],
         "gradient_traffic": [_gradient_traffic(each) for each in compressions(report)],
+        "largest_batches": [_largest_batch(each) for each in largest_batches(report)],
         "networks": [_benchmark(each) for each in report.benchmarks],
         "diagnostics": [row.diagnostic.as_json() | {"experiments": row.experiments} for row in diagnostics],
         "warnings": [
@@ -186,6 +188,18 @@ def _gradient_traffic(c: Compression) -> dict[str, Any]:
         "sent_bytes": c.sent_bytes,
         "saved": c.saved,
         "losses": c.losses,
+    }
+
+
+def _largest_batch(row: LargestBatch) -> dict[str, Any]:
+    return {
+        "workload": row.workload,
+        "plan": row.plan,
+        "ranks": row.ranks,
+        "micro_batch": row.largest,
+        "smallest_oom_micro_batch": row.smallest_oom,
+        "trials": row.trials,
+        "memory_bytes": row.memory_bytes,
     }
 
 

@@ -9,6 +9,7 @@ from wirecost.diagnostics import lines_of
 from wirecost.report import terminal_tables as tables
 from wirecost.report.cells import DISTURBED
 from wirecost.report.compression import compressions
+from wirecost.report.largest_batch import largest_batches
 from wirecost.report.memory import peak_rows
 from wirecost.report.profiled import profiled
 from wirecost.report.study_report import StudyReport
@@ -41,6 +42,9 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
         console.print(tables.profiled_windows(report, most))
         for reason in list(dict.fromkeys(p.profile.reason for p in profiled(report) if p.profile.reason))[:most]:
             console.print(Text(f"Profiled window {printable(reason)}", style="yellow"), soft_wrap=True)
+    if largest_batches(report):
+        console.print()
+        console.print(tables.largest_batch(report, most))
     if peak_rows(report):
         console.print()
         console.print(tables.peak_memory(report, most))

@@ -14,6 +14,7 @@ from wirecost.report import overview
 from wirecost.report.cells import DISTURBED, Cell, Scale
 from wirecost.report.compression import compressions
 from wirecost.report.fractions import fraction_tables
+from wirecost.report.largest_batch import largest_batches
 from wirecost.report.memory import peak_rows
 from wirecost.report.profiled import profiled
 from wirecost.report.records import EXPECTATION_TOLERANCE, SpeedUp
@@ -289,6 +290,26 @@ def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
             p.overlapped,
             f"{p.exposed}{p.cell.mark}",
             p.overlap,
+        )
+    return table
+
+
+def largest_batch(report: StudyReport, most: int | None = None) -> Table:
+    """Returns the table of the largest micro-batches that fit into memory."""
+    table = make_table("Largest micro-batch that fits into memory")
+    for name in ("workload", "plan"):
+        table.add_column(name)
+    for name in ("ranks", "memory", "fits", "runs out", "trials"):
+        table.add_column(name, justify="right")
+    for row in _first(largest_batches(report), most, table):
+        table.add_row(
+            Text(row.workload),
+            Text(row.plan),
+            str(row.ranks),
+            format_size_bytes(row.memory_bytes) if row.memory_bytes is not None else "of the device",
+            str(row.largest) if row.largest is not None else "none",
+            str(row.smallest_oom) if row.smallest_oom is not None else "not reached",
+            str(row.trials),
         )
     return table
 

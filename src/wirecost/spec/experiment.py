@@ -14,7 +14,7 @@ from wirecost.spec.base import Spec
 from wirecost.spec.network import Network
 from wirecost.spec.plan import Plan
 from wirecost.spec.workload import Workload, nearest_multiples
-from wirecost.units import Seconds, TimeS
+from wirecost.units import Seconds, SizeBytes, TimeS
 
 MAX_EMULATED_HOSTS = 64
 """Largest number of hosts that a bridge and a machine's memory support in practice. Each host runs at least one
@@ -48,6 +48,19 @@ MinTime = Annotated[TimeS, AfterValidator(_min_time)]
 """Minimum measuring time. Iterations are added to `iterations` until it is reached."""
 
 
+LEAST_MEMORY_BYTES = 64 << 20
+"""Smallest memory of a rank. Less doesn't hold the libraries of one."""
+
+
+def _memory(value: int) -> int:
+    if value < LEAST_MEMORY_BYTES:
+        raise ValueError(f"a rank needs at least {LEAST_MEMORY_BYTES >> 20} MiB, not {value} B")
+    return value
+
+
+Memory = Annotated[SizeBytes, AfterValidator(_memory)]
+"""Memory of a rank: of its GPU, or of its process."""
+
 ADDED_WORKLOAD_KEYS = (
     "latent_attention",
     "parallel_block",
@@ -70,6 +83,7 @@ class Scaling(StrEnum):
 
     STRONG = "strong"  # the global batch is constant, and each rank's share shrinks
     WEAK = "weak"  # the micro-batch is constant, and the global batch grows
+    MAX_BATCH = "max-batch"  # the micro-batch is the largest one that fits into memory
 
 
 class Device(StrEnum):
@@ -167,6 +181,7 @@ class Experiment(Spec):
         profile_iterations: number of iterations under torch.profiler after the measured ones.
         timeout: longest time that the experiment may take.
         repeat: number of this run of the experiment, from 1.
+        memory: memory that a rank may use. None is what there is.
     """
 
     former_keys = {"fabric": "network"}
@@ -190,6 +205,7 @@ class Experiment(Spec):
     profile_iterations: ProfileIterations = 0
     timeout: Timeout = Seconds(600)
     repeat: PositiveInt = 1
+    memory: Memory | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Experiment:
@@ -242,6 +258,8 @@ class Experiment(Spec):
         if not self.profile_iterations:
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
+        if self.memory is None:
+            del content["memory"]  # the same holds here
         for key in ADDED_WORKLOAD_KEYS:
             if getattr(self.workload, key) == Workload.model_fields[key].default:
                 del content["workload"][key]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from wirecost.diagnostics import Diagnostic, diagnostic
-from wirecost.spec import Study
+from wirecost.spec import AnyExperiment, Study
 from wirecost.study.manifest import MANIFEST, DamageError
 from wirecost.study.result import EXPERIMENT, STATUS, Damaged, Result, ResultSummary
 
@@ -40,18 +40,19 @@ class Contents(Generic[R]):
 
 
 def read_all(
-    experiments: Path, study: Study | None, read: Callable[[Path, str], R]
+    experiments: Path, planned: Sequence[AnyExperiment], read: Callable[[Path, str], R]
 ) -> tuple[tuple[R, ...], tuple[Damaged, ...]]:
     """Returns the results in a store's directory of experiments, and the entries in place of results that can't be
-    used. Both are in the study's order, then by name.
+    used. Both are in the order of `planned`, then by name.
 
     Args:
+        planned: the study's experiments.
         read: reads the result in a directory, given its name, or raises DamageError.
 
     Raises:
         OSError: if the directory can't be read.
     """
-    order = {e.slug: n for n, e in enumerate(study.experiments())} if study else {}
+    order = {e.slug: n for n, e in enumerate(planned)}
     places = sorted(_places(experiments, order), key=lambda p: (order.get(p.name, len(order)), p.name))
     results: list[R] = []
     damaged: list[Damaged] = []

@@ -12,7 +12,7 @@ from functools import partial
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
-from wirecost.spec import Device, Job, Study
+from wirecost.spec import Device, Experiment, Job, Study
 
 
 def check_runnable(study: Study) -> None:
@@ -45,7 +45,7 @@ def limits_here(study: Study) -> list[str]:
             limits.append(str(error))
     if study.device is Device.CUDA and not limits:
         have = gpus_here()
-        if more := sum(e.ranks > have for e in study.model_experiments()):
+        if more := sum(e.ranks > have for e in all_models(study)):
             limits.append(f"{more} experiments need more than the {have} GPUs that PyTorch finds here")
     return limits
 
@@ -72,7 +72,7 @@ def check_study(study: Study) -> None:
         for plan in study.plans:
             if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
-    for experiment in study.model_experiments():
+    for experiment in all_models(study):
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     for job in study.jobs:
@@ -87,9 +87,16 @@ def check_study(study: Study) -> None:
     read_text(study.data.corpus)
 
 
+def all_models(study: Study) -> list[Experiment]:
+    """Returns the experiments of models, with the smallest one of each search for the largest batch."""
+    return [*study.model_experiments(), *(e for search in study.batch_searches() for e in search.smallest)]
+
+
 def _check_networks(study: Study) -> None:
     for number, network in enumerate(study.networks):
-        if network.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.network == network):
+        if network.emulate is None and any(
+            e.hosts > 1 for e in (*study.job_experiments(), *all_models(study)) if e.network == network
+        ):
             raise SpecError(
                 f"{study.name}: networks[{number}]: '{network.name}' is a native network, which this machine "
                 "alone has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
@@ -99,7 +106,7 @@ def _check_networks(study: Study) -> None:
 def _check_gpus(study: Study) -> None:
     if study.device is not Device.CUDA:
         return
-    have, least = gpus_here(), min((e.ranks for e in study.model_experiments()), default=0)
+    have, least = gpus_here(), min((e.ranks for e in all_models(study)), default=0)
     if have < least:
         raise UnsupportedError(f"{study.name}: {too_few_gpus(least, have)}; use fewer hosts, or device: cpu")
 
@@ -113,14 +120,26 @@ def too_few_gpus(ranks: int, gpus: int) -> str:
 
 def gpus_here() -> int:
     """Returns the number of GPUs, counted in another process because this one must not open a GPU."""
+    text = _printed_by_torch("len(devices)")
+    return int(text) if text.isdigit() else 0
+
+
+def gpu_memory_bytes() -> int | None:
+    """Returns the memory of this machine's smallest GPU, read in another process; None without a GPU."""
+    text = _printed_by_torch("min(torch.cuda.get_device_properties(n).total_memory for n in devices)")
+    return int(text) if text.isdigit() else None
+
+
+def _printed_by_torch(expression: str) -> str:
+    """Returns what an expression over PyTorch and its `devices` gives, as text. It is empty if it fails."""
     run = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
+        [sys.executable, "-c", f"import torch; devices = range(torch.cuda.device_count()); print({expression})"],
         capture_output=True,
         text=True,
         check=False,
         preexec_fn=partial(die_with_parent, os.getpid()),
     )
-    return int(run.stdout) if run.returncode == 0 and run.stdout.strip().isdigit() else 0
+    return run.stdout.strip() if run.returncode == 0 else ""
 
 
 def _check_isolation(study: Study) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -26,7 +27,7 @@ from wirecost.study.judge import judge
 from wirecost.study.networks import Site, benchmark, sites, why_not
 from wirecost.study.order import in_run_order
 from wirecost.study.run_record import recorded_run
-from wirecost.study.runnable import check_installed, check_runnable, gpus_here, too_few_gpus
+from wirecost.study.runnable import check_installed, check_runnable, gpu_memory_bytes, gpus_here, too_few_gpus
 from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
@@ -43,6 +44,7 @@ class Progress(Protocol):
     def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
+    def experiments_added(self, more: int) -> None: ...
     def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
     def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
@@ -54,6 +56,7 @@ class Silent:
     def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
+    def experiments_added(self, more: int) -> None: ...
     def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
     def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
@@ -102,14 +105,18 @@ def run_study(
     """
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
-    experiments = in_run_order(study, study.experiments())
     if allocation is None:
         check_runnable(study)
     else:
         check_installed(study)
-        experiments = allocation.fitting(experiments)
         deadline = allocation.deadline() if deadline is None else deadline
     store = Store(out)
+    memory_bytes = lru_cache(gpu_memory_bytes if study.device is Device.CUDA else lambda: None)
+
+    def known() -> list[AnyExperiment]:
+        experiments = in_run_order(study, store.planned(study, memory_bytes))
+        return experiments if allocation is None else allocation.fitting(experiments)
+
     if not resume and store.is_used():
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
     store.check_study_file(study)
@@ -119,6 +126,7 @@ def run_study(
         if allocation is None:
             store.sweep()
         store.save_study(study)
+        experiments = known()
         planned = {e.slug for e in experiments}
         finished, damaged = _kept(store, planned, again, progress)
         todo = [e for e in experiments if e.slug not in finished | damaged]
@@ -132,6 +140,12 @@ def run_study(
         cells = stack.enter_context(_Cells(out, worker))
         queue = _Queue(store, cells, tokens, gpus, allocation, progress, time_left)
         queue.run(todo, len(planned & finished), deadline)
+        # A trial for the largest batch may be followed by another one.
+        while more := [e for e in known() if e.slug not in planned]:
+            before = len(planned)
+            planned |= {e.slug for e in more}
+            progress.experiments_added(len(more))
+            queue.run(more, before, deadline)
         return [r for r in store.contents().results if r.directory.name in planned - damaged]
 
 

@@ -107,7 +107,7 @@ def submit(study: Study, out: Path, options: SlurmOptions, run_options: Sequence
             raise StoreError(f"{out}: jobs of an earlier run wait or run ({names}); wirecost study cancel {out}")
         store.save_study(study)
         again = bool(run_options)
-        todo = [e for e in study.experiments() if again or not store.is_finished(e)]
+        todo = [e for e in store.planned(study) if again or not store.is_finished(e)]
         folder = out.resolve() / FOLDER
         folder.mkdir(exist_ok=True)
         jobs = []

@@ -96,7 +96,7 @@ def read_state(root: Path) -> StudyState:
     runs = runs_of(root)
     names = _names(store.experiments)
     time_left = TimeLeft()
-    experiments = in_run_order(study, study.experiments())
+    experiments = in_run_order(study, store.planned(study))
     states = [_state(store, experiment, names, bool(runs)) for experiment in experiments]
     for each in states:
         if each.state is State.DONE and each.seconds is not None:

@@ -54,6 +54,7 @@ from wirecost.study.result import (
     SummaryReader,
     read_result,
 )
+from wirecost.study.schedule import scheduled
 
 PARTIAL = ".partial-"
 CLAIMS = ".claims"
@@ -222,6 +223,10 @@ class Store:
     def _has_study(self) -> bool:
         return os.path.lexists(self.root / "study.yaml")
 
+    def planned(self, study: Study, memory_bytes: Callable[[], int | None] = lambda: None) -> list[AnyExperiment]:
+        """Returns the experiments of a study that are known now (see `scheduled`)."""
+        return scheduled(study, self.experiments, memory_bytes)
+
     def is_finished(self, experiment: AnyExperiment) -> bool:
         return (self.experiments / experiment.slug / STATUS).exists()
 
@@ -319,7 +324,7 @@ class Store:
         except (SpecError, StoreError) as error:
             problem = str(error)
         try:
-            results, damaged = read_all(self.experiments, study, read)
+            results, damaged = read_all(self.experiments, self.planned(study) if study else (), read)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreError(
                 f"{self.root}: no study was run here (there is no 'experiments' directory)"
