@@ -141,13 +141,23 @@ def _notable(shown: list[ExperimentState]) -> list[ExperimentState]:
     return [each for each in shown if each.state not in quiet][:MOST_ROWS]
 
 
-def check(store: Annotated[Path | None, STORE] = None) -> None:
+def check(
+    store: Annotated[Path | None, STORE] = None,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="Record the SHA-256 of results of versions that didn't."),
+    ] = False,
+) -> None:
     """Check every file of a study's results against its recorded SHA-256."""
     from wirecost.study.store import Store
 
     folder = folder_of(store)
-    contents = Store(folder).contents(every_byte=True)
+    contents = Store(folder).check()
     typer.echo(f"{folder}: {len(contents.results)} results are whole, {len(contents.damaged)} damaged")
+    if upgrade:
+        with Store(folder).locked():
+            count = Store(folder).upgrade(contents.results)
+        typer.echo(f"{count} of them had no record of their files and have one now")
     for damaged in contents.damaged:
         typer.echo(f"damaged: {printable(damaged.name)}: {printable(damaged.reason)}")
     if contents.study_problem:

@@ -288,7 +288,7 @@ def read_report(
     not_shown = 0
     if contents.study is not None:
         # Results of a study that was edited and run again must not mix with those from before.
-        planned = {e.slug: e for e in store.planned(contents.study)}
+        planned = {e.slug: e for e in contents.planned}
         results = [r for r in contents.results if r.directory.name in planned]
         ran = {r.directory.name for r in results}
         not_shown = len(contents.results) - len(results)

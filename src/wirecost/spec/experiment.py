@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
@@ -246,7 +247,7 @@ class Experiment(Spec):
         """Number of tokens in the global batch."""
         return self.global_batch * self.workload.sequence_length
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The first 10 hexadecimal digits of the SHA-256 of the experiment's canonical JSON.
 
@@ -273,7 +274,7 @@ class Experiment(Spec):
         """A readable directory name that is unique to this run of the experiment."""
         return with_repeat(self.common_slug, self.repeat)
 
-    @property
+    @cached_property
     def common_slug(self) -> str:
         """A readable name that all repeats of the experiment share."""
         readable = "_".join(

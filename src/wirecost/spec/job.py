@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shlex
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
@@ -113,7 +114,7 @@ class JobExperiment(Spec):
         """Number of processes that are started on all hosts together. A job may start further ranks itself."""
         return self.hosts * self.ranks_per_host
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The first 10 hexadecimal digits of the SHA-256 of the experiment's canonical JSON."""
         content: Any = self.model_dump(mode="json", exclude={"repeat"})
@@ -125,7 +126,7 @@ class JobExperiment(Spec):
         """A readable directory name that is unique to this run of the experiment."""
         return with_repeat(self.common_slug, self.repeat)
 
-    @property
+    @cached_property
     def common_slug(self) -> str:
         """A readable name that all repeats of the experiment share."""
         readable = "_".join([self.job.name, self.network.name, f"{self.hosts}x{self.ranks_per_host}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import (
@@ -320,6 +321,10 @@ class Study(Spec):
         Raises:
             ValueError: see `experiments`.
         """
+        return list(self._model_experiments)
+
+    @cached_property
+    def _model_experiments(self) -> tuple[Experiment, ...]:
         experiments: dict[str, Experiment] = {}
         for number, rule in enumerate(self.scaling):
             if rule.kind is Scaling.MAX_BATCH:
@@ -333,7 +338,7 @@ class Study(Spec):
                                 where, rule, hosts, workload=workload, plan=plan, network=network
                             )
                             experiments.setdefault(experiment.digest, experiment)
-        return list(experiments.values())
+        return tuple(experiments.values())
 
     def batch_searches(self) -> list[BatchSearch]:
         """Returns the searches for the largest micro-batch, one for each workload, plan and number of hosts.

@@ -146,6 +146,7 @@ def run_study(
             planned |= {e.slug for e in more}
             progress.experiments_added(len(more))
             queue.run(more, before, deadline)
+        store.summaries()  # completes the index, so that the first report is quick
         return [r for r in store.contents().results if r.directory.name in planned - damaged]
 
 

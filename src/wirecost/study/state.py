@@ -14,6 +14,7 @@ from pathlib import Path
 from wirecost.launch.ranks import count_lines
 from wirecost.spec import AnyExperiment
 from wirecost.study.estimate import TimeLeft
+from wirecost.study.index import Entry, Index, stamp_of
 from wirecost.study.manifest import CheckedFiles, DamageError
 from wirecost.study.order import in_run_order
 from wirecost.study.result import STATUS, Outcome, Status
@@ -85,7 +86,8 @@ class StudyState:
 def read_state(root: Path) -> StudyState:
     """Returns the state of every experiment of the study in a store.
 
-    Only the small file with each result's status is read, so that it is quick for thousands of experiments.
+    Of results that the store's index doesn't have, the small file with the status is read. The index is completed,
+    so that this is quick for thousands of experiments.
     `wirecost study check` reads everything.
 
     Raises:
@@ -96,8 +98,10 @@ def read_state(root: Path) -> StudyState:
     runs = runs_of(root)
     names = _names(store.experiments)
     time_left = TimeLeft()
+    index = Index(root)
     experiments = in_run_order(study, store.planned(study))
-    states = [_state(store, experiment, names, bool(runs)) for experiment in experiments]
+    states = [_state(store, experiment, names, index, runs=bool(runs)) for experiment in experiments]
+    index.save()
     for each in states:
         if each.state is State.DONE and each.seconds is not None:
             time_left.learn(each.experiment, each.seconds)
@@ -111,7 +115,9 @@ def _names(directory: Path) -> frozenset[str]:
     return frozenset()
 
 
-def _state(store: Store, experiment: AnyExperiment, names: frozenset[str], runs: bool) -> ExperimentState:
+def _state(
+    store: Store, experiment: AnyExperiment, names: frozenset[str], index: Index, *, runs: bool
+) -> ExperimentState:
     partial = f"{PARTIAL}{experiment.slug}"
     if partial in names:
         if not runs:
@@ -119,10 +125,16 @@ def _state(store: Store, experiment: AnyExperiment, names: frozenset[str], runs:
         return _running(store.experiments / partial, experiment)
     if experiment.slug not in names:
         return ExperimentState(experiment, State.WAITING)
-    try:
-        outcome = CheckedFiles(store.experiments / experiment.slug, experiment.slug).parse(STATUS, Outcome)
-    except DamageError as error:
-        return ExperimentState(experiment, State.DAMAGED, reason=str(error))
+    directory = store.experiments / experiment.slug
+    stamp = stamp_of(directory)
+    if (entry := index.find(experiment.slug, stamp)) is not None:
+        outcome = entry.outcome
+    else:
+        try:
+            outcome = CheckedFiles(directory, experiment.slug).parse(STATUS, Outcome)
+        except DamageError as error:
+            return ExperimentState(experiment, State.DAMAGED, reason=str(error))
+        index.add(Entry(experiment.slug, stamp, outcome))
     finished = {status: State(status.value) for status in Status}
     return ExperimentState(experiment, finished[outcome.status], outcome.seconds, reason=outcome.reason)
 
