@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RUNS = Path("wirecost-runs")
 STORE = typer.Argument(help="Directory of a study's results.  [default: the newest in wirecost-runs]")
-COLUMNS = ("state", "experiment", "iterations", "time", "reason")
+COLUMNS = ("state", "experiment", "iterations", "time", "left", "reason")
 MOST_ROWS = 200
 """Rows of the table of `status`; of a larger study it shows what runs and what failed."""
 
@@ -79,6 +79,7 @@ def _row(each: ExperimentState) -> dict[str, Any]:
         "iterations": each.iterations,
         "planned_iterations": each.planned_iterations,
         "seconds": each.seconds,
+        "left_s": each.left_s,
         "reason": each.reason,
     }
 
@@ -118,7 +119,8 @@ def _print_text(folder: Path, read: StudyState, shown: list[ExperimentState], fo
         done = "" if each.iterations is None else f"{each.iterations}/{each.planned_iterations}"
         took = "" if each.seconds is None else format_duration_s(each.seconds)
         reason = next(iter((each.reason or "").splitlines()), "")
-        body.append((str(each.state), each.experiment.slug, done, took, reason))
+        left = "" if each.left_s is None else format_duration_s(each.left_s)
+        body.append((str(each.state), each.experiment.slug, done, took, left, reason))
     if body:
         out.print(table("", COLUMNS, body))
     if len(rows) < len(shown):

@@ -25,12 +25,13 @@ from wirecost.errors import WirecostError
 from wirecost.jobs.environment import visible_gpus
 from wirecost.jobs.start import start_job
 from wirecost.jobs.watch import watch_job
+from wirecost.launch.machines import MachineRanks, Machines
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.step import CONTAINER_IMAGE, StepRanks
 from wirecost.spec import Device, Experiment, JobExperiment
 from wirecost.storage import exit_code_of, write_file
-from wirecost.study.allocation import STEP
+from wirecost.study.allocation import MACHINES, STEP
 from wirecost.study.busy import OthersWatch, busy_fraction
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
@@ -52,7 +53,7 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
     machine = {"busy_fraction_before": busy_fraction()}
     others = OthersWatch()
     outcome = _run(directory, worker)
-    if not (directory / STEP).exists():  # tasks of a step are no children of this process
+    if not _is_elsewhere(directory):  # such ranks are no children of this process
         machine["others_fraction_during"] = others.fraction()
     write_file(directory / "machine.json", json.dumps(machine))
     return outcome
@@ -75,7 +76,7 @@ def _run(directory: Path, worker: Sequence[str]) -> Outcome:
             ranks = stack.enter_context(start_job(experiment, directory, running.hosts))
         else:
             counters = stack.enter_context(recorded_counters(directory, experiment.device, running.hosts))
-            if (directory / STEP).exists():
+            if _is_elsewhere(directory):
                 step = stack.enter_context(_step(directory, experiment))
                 counters.start()
                 result = step.watch(float(experiment.timeout), partial(_samples, directory))
@@ -128,8 +129,24 @@ def outcome_of_job(result: JobResult) -> Outcome:
     )
 
 
-def _step(directory: Path, experiment: Experiment) -> StepRanks:
-    """Starts the ranks as a step of srun on the nodes of this job's allocation."""
+def _is_elsewhere(directory: Path) -> bool:
+    """Returns whether another launcher starts the ranks, perhaps on other machines."""
+    return (directory / STEP).exists() or (directory / MACHINES).exists()
+
+
+def _step(directory: Path, experiment: Experiment) -> StepRanks | MachineRanks:
+    """Starts the ranks as a step of srun on the nodes of this job's allocation, or by torchrun on the machines
+    that the user named.
+    """
+    if (directory / MACHINES).exists():
+        return MachineRanks(
+            [STEP_RANK[1], str(directory.resolve())],
+            directory.resolve(),
+            Machines.from_json((directory / MACHINES).read_bytes()),
+            experiment.ranks,
+            per_host=experiment.ranks_per_host,
+            network=experiment.network,
+        )
     return StepRanks(
         # A container has its own Python.
         ["python3" if CONTAINER_IMAGE in os.environ else sys.executable, *STEP_RANK, str(directory.resolve())],

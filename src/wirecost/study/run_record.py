@@ -45,6 +45,12 @@ class RunRecord(BaseModel):
         return self.host == socket.gethostname()
 
     @property
+    def slurm_job(self) -> str | None:
+        """The number of the job of Slurm that it runs in; None outside of one."""
+        system, _, number = (self.job or "").partition(" ")
+        return number if system == "slurm" and number.isdigit() else None
+
+    @property
     def lives(self) -> bool | None:
         """Whether its process exists. None if it runs on another machine, where this can't be seen."""
         return process_start(self.pid) == self.started_ticks if self.is_here else None

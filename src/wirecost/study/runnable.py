@@ -13,6 +13,7 @@ from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
 from wirecost.spec import Device, Experiment, Job, Study
+from wirecost.study.allocation import Allocation
 
 
 def check_runnable(study: Study) -> None:
@@ -27,6 +28,26 @@ def check_installed(study: Study) -> None:
     """Raises MissingExtraError or SpecError if this installation, or any machine, can't train the study."""
     _check_training_installed(study)
     check_study(study)
+
+
+def check_on_machines(study: Study, machines: int, allocation: Allocation | None) -> None:
+    """Raises MissingExtraError, SpecError or UnsupportedError if a study can't run on a number of machines.
+
+    Args:
+        allocation: the shape of the experiments that run. None is all of them.
+    """
+    _check_training_installed(study)
+    check_study(study)
+    if study.jobs:
+        raise SpecError(
+            f"--launcher hosts: '{study.jobs[0].name}' is a command; start it by torchrun on each host, as "
+            "torchrun ... -m wirecost run --networks native -- COMMAND"
+        )
+    native = [e.hosts for e in all_models(study) if e.network.emulate is None]
+    most = max(native, default=0) if allocation is None else allocation.nodes
+    if most > machines:
+        raise SpecError(f"{study.name}: hosts: {most}, and --on names {machines}")
+    _check_isolation(study)
 
 
 def limits_here(study: Study) -> list[str]:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from wirecost.study.index import Entry, Index, stamp_of
 from wirecost.study.manifest import CheckedFiles, DamageError
 from wirecost.study.order import in_run_order
 from wirecost.study.result import STATUS, Outcome, Status
-from wirecost.study.run_record import RunRecord, runs_of
+from wirecost.study.run_record import RunRecord
+from wirecost.study.slurm import live_runs
 from wirecost.study.store import PARTIAL, Store
 
 
@@ -48,6 +49,7 @@ class ExperimentState:
         iterations: iterations that its first rank has finished, if it runs.
         planned_iterations: iterations that it has with those of the warm-up. `min_time` may add some.
         reason: why it failed, was skipped, ran out of memory or can't be used.
+        left_s: estimated time in seconds until it is finished, from its start if it waits. None if it is finished.
     """
 
     experiment: AnyExperiment
@@ -55,6 +57,7 @@ class ExperimentState:
     seconds: float | None = None
     iterations: int | None = None
     reason: str | None = None
+    left_s: float | None = None
 
     @property
     def planned_iterations(self) -> int:
@@ -92,10 +95,11 @@ def read_state(root: Path) -> StudyState:
 
     Raises:
         SpecError, StoreError: if no study was run here, or it can't be read.
+        WirecostError: if Slurm doesn't answer.
     """
     store = Store(root)
     study = store.study()
-    runs = runs_of(root)
+    runs = live_runs(root)
     names = _names(store.experiments)
     time_left = TimeLeft()
     index = Index(root)
@@ -105,8 +109,10 @@ def read_state(root: Path) -> StudyState:
     for each in states:
         if each.state is State.DONE and each.seconds is not None:
             time_left.learn(each.experiment, each.seconds)
-    left_s = sum(_left_s(each, time_left) for each in states if each.state in UNFINISHED)
-    return StudyState(study.name, tuple(states), tuple(runs), left_s)
+    states = [
+        replace(each, left_s=_left_s(each, time_left)) if each.state in UNFINISHED else each for each in states
+    ]
+    return StudyState(study.name, tuple(states), tuple(runs), sum(each.left_s or 0.0 for each in states))
 
 
 def _names(directory: Path) -> frozenset[str]:
@@ -151,6 +157,9 @@ def _running(directory: Path, experiment: AnyExperiment) -> ExperimentState:
 
 def _left_s(each: ExperimentState, time_left: TimeLeft) -> float:
     whole = time_left.seconds(each.experiment)
+    if each.state is State.RUNNING and each.iterations and each.seconds is not None:
+        # Its own pace says more than that of other experiments. `min_time` may add iterations.
+        whole = max(whole, each.seconds * each.planned_iterations / each.iterations)
     return max(whole - each.seconds, 0.0) if each.state is State.RUNNING and each.seconds is not None else whole
 
 
