@@ -37,6 +37,7 @@ from support.pairwise import Case
 from wirecost.launch.ports import free_port
 from wirecost.launch.processes import die_with_parent
 from wirecost.spec import Device
+from wirecost.train.graphs import EAGER_ITERATIONS
 
 RANKS = (1, 2, 4)
 DIMENSIONS = {
@@ -79,7 +80,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=Device, choices=list(Device), default=Device.CUDA)
     parser.add_argument("--ranks", type=int, help="most ranks  [default: the number of GPUs]")
-    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--limit", type=int, help="only so many cases for each number of ranks")
     parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one case")
@@ -95,7 +96,7 @@ def main() -> int:
     most = options.ranks or gpus
     rows: list[Row] = []
     for ranks in RANKS:
-        cover = matrix(ranks, DIMENSIONS[options.device])
+        cover = matrix(ranks, DIMENSIONS[options.device], options.device)
         cases = cover.cases[: options.limit]
         if ranks == 1:
             # What the cases of more ranks are compared with is trained here.
@@ -103,7 +104,7 @@ def main() -> int:
                 c
                 for n in RANKS
                 if 1 < n <= most
-                for c in matrix(n, DIMENSIONS[options.device]).cases[: options.limit]
+                for c in matrix(n, DIMENSIONS[options.device], options.device).cases[: options.limit]
             ]
             cases = unique([reference_of(case) for case in cases + more]) + cases
         group = [Row(ranks, case) for case in unique(cases)]
@@ -163,11 +164,14 @@ def launch(
     Returns:
         The number of cases that are done, and why the next one failed, or an empty text.
     """
-    experiments = [
-        experiment_of(row.case, ranks, dimensions=DIMENSIONS[options.device], device=options.device,
-                      iterations=options.iterations).model_dump(mode="json")
-        for row in rows
-    ]  # fmt: skip
+    experiments = []
+    for row in rows:
+        # The iterations before a capture are added to those of an experiment.
+        iterations = options.iterations - (EAGER_ITERATIONS + 1 if row.case["graphs"] == "on" else 0)
+        experiment = experiment_of(
+            row.case, ranks, dimensions=DIMENSIONS[options.device], device=options.device, iterations=iterations
+        )
+        experiments.append(experiment.model_dump(mode="json"))
     (folder / "cases.json").write_text(json.dumps({"compiler": options.compiler, "experiments": experiments}))
     environment = {
         **os.environ,

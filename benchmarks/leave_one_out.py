@@ -24,7 +24,7 @@ from wirecost.calibration.inputs.rows import TableRow, iteration_rows
 from wirecost.calibration.inputs.table import TableKind, kind_of, read_table
 from wirecost.prediction.interval import row_spread
 
-OWN = Path(__file__).resolve().parent / "data"
+OWN = Path(__file__).resolve().parent / "data" / "h100_one_gpu.csv"
 NOT_JUDGED = ("h100_one_gpu",)
 """Tables that are fitted to but not judged: one GPU, measured with the model in mind."""
 SIBLINGS = (
@@ -59,10 +59,10 @@ class Judged:
 
 
 def read_sources(reference: Path) -> Sources:
-    """Returns the rows of all tables of iteration times of a folder, and of the benchmarks' own."""
+    """Returns the rows of all tables of iteration times of a folder, and the benchmarks' own."""
     rows: list[TableRow] = []
     labels: list[str] = []
-    for path in (*sorted((reference / "measured").glob("*.csv")), *sorted(OWN.glob("*.csv"))):
+    for path in (*sorted((reference / "measured").glob("*.csv")), OWN):
         table = read_table(path)
         if kind_of(table) is not TableKind.ITERATIONS:
             continue

@@ -73,7 +73,7 @@ CLIPPED_TO = 0.5
 """Smaller than the norm of the first gradients of these models, so that clipping changes them."""
 
 
-def factors(ranks: int) -> dict[str, list[str]]:
+def factors(ranks: int, device: Device = Device.CPU) -> dict[str, list[str]]:
     """Returns the values of every factor on a number of ranks."""
     several = ranks > 1
     return {
@@ -88,6 +88,7 @@ def factors(ranks: int) -> dict[str, list[str]]:
         "recompute": list(map(str, Recompute)),
         "clipping": SWITCH,
         "rank_order": ["tp-cp-dp-pp", "pp-dp-cp-tp"] if ranks > 2 else ["tp-cp-dp-pp"],
+        "graphs": SWITCH if device is Device.CUDA else ["off"],
     }
 
 
@@ -110,7 +111,7 @@ def experiment_of(
         WirecostError, ValueError: if it is impossible.
     """
     keys = ("data_parallel", "precision", "gradient_traffic", "sharding_group", "recompute", "rank_order")
-    switches = ("compile", "overlap")
+    switches = ("compile", "overlap", "graphs")
     plan = Plan.model_validate(
         {
             "name": case["split"],
@@ -147,10 +148,12 @@ def _network() -> Network:
     return validate(Network, named("network", "loopback"), "network")
 
 
-def refusal(case: Mapping[str, str], ranks: int, dimensions: Mapping[str, int] = TINY) -> str | None:
+def refusal(
+    case: Mapping[str, str], ranks: int, dimensions: Mapping[str, int] = TINY, device: Device = Device.CPU
+) -> str | None:
     """Returns the line with which the engine refuses a case before anything starts, or None if it trains it."""
     try:
-        experiment = experiment_of(case, ranks, dimensions=dimensions)
+        experiment = experiment_of(case, ranks, dimensions=dimensions, device=device)
     except (WirecostError, ValueError) as error:
         return str(error)
     workload, plan = experiment.workload, experiment.plan
@@ -162,9 +165,9 @@ def refusal(case: Mapping[str, str], ranks: int, dimensions: Mapping[str, int] =
     )
 
 
-def matrix(ranks: int, dimensions: Mapping[str, int] = TINY) -> Cover:
+def matrix(ranks: int, dimensions: Mapping[str, int] = TINY, device: Device = Device.CPU) -> Cover:
     """Returns cases that contain every possible pair of settings on a number of ranks."""
-    return cover_pairs(factors(ranks), lambda case: refusal(case, ranks, dimensions))
+    return cover_pairs(factors(ranks, device), lambda case: refusal(case, ranks, dimensions, device))
 
 
 REFERENCE_KEYS = ("model", "precision", "clipping")

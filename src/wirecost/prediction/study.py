@@ -25,6 +25,8 @@ from wirecost.errors import SpecError, WirecostError
 from wirecost.prediction.predict import Prediction, predict
 from wirecost.reading import read_result
 from wirecost.spec import Cluster, Experiment, Link, Network, Provenance, Stack, Study, to_yaml
+from wirecost.spec.graphs import may_replay
+from wirecost.spec.stack_costs import LAUNCH_TIMES
 from wirecost.units import BitsPerSecond, format_rate_bps
 
 FORMAT_VERSION = 1
@@ -97,6 +99,10 @@ def _setup(experiment: Experiment, cluster: Cluster, stack: Stack | None) -> Set
     placed: dict[str, Any] = {"gpus_per_node": experiment.ranks_per_host, "nodes": experiment.hosts}
     if experiment.network.emulate is not None:
         placed["nics_per_node"] = 1
+    if stack is not None and may_replay(experiment):
+        # The host launches a graph in place of every kernel.
+        none: dict[str, float] = dict.fromkeys(LAUNCH_TIMES, 0.0)
+        stack = stack.model_copy(update={"host": stack.host.model_copy(update=none)})
     return setup(
         experiment.workload,
         experiment.plan,

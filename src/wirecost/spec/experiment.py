@@ -260,7 +260,9 @@ class Experiment(Spec):
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
         if self.memory is None:
-            del content["memory"]  # the same holds here
+            del content["memory"]
+        if self.plan.graphs is None:
+            del content["plan"]["graphs"]
         for key in ADDED_WORKLOAD_KEYS:
             if getattr(self.workload, key) == Workload.model_fields[key].default:
                 del content["workload"][key]

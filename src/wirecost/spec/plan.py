@@ -121,6 +121,8 @@ class Plan(Spec):
         powersgd_rank: rank of the factors with `gradient_traffic: powersgd`.
         rank_order: order of the parallel dimensions over neighbouring ranks.
         compile: whether layers are compiled with torch.compile.
+        graphs: whether a GPU replays iterations from CUDA graphs, so that the host launches a graph instead of
+            every kernel and collective. By default it does where the host would hold it up and it can.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
@@ -142,6 +144,7 @@ class Plan(Spec):
     powersgd_rank: PositiveInt = 4
     rank_order: RankOrder = RankOrder.TENSOR_FIRST
     compile: bool = False
+    graphs: bool | None = None
 
     @property
     def model_parallel(self) -> int:

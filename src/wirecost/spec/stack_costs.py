@@ -98,6 +98,19 @@ class HostCosts(Costs):
     """Exponent of the smooth maximum of the host's and the device's time."""
 
 
+LAUNCH_TIMES: tuple[str, ...] = (
+    "forward_s",
+    "backward_s",
+    "collective_s",
+    "softmax_fallback_s",
+    "vocabulary_s",
+    "issue_s",
+    "issue_once_s",
+    "shard_s",
+)
+"""The times of `HostCosts`."""
+
+
 class VocabularyKernels(Costs):
     """The vocabulary layer and the embedding. `bytes` is memory traffic for each logit, both passes together."""
 

@@ -28,6 +28,7 @@ from wirecost.emulation.probe import LinkMeasurement
 from wirecost.emulation.segments import Segments
 from wirecost.ncclog import not_as_asked, read_logs
 from wirecost.spec import Device, Experiment
+from wirecost.spec.graphs import may_replay
 from wirecost.study.launches import launch_bound
 from wirecost.study.over_time import LinkUse, read_over_time
 from wirecost.study.profiled import read_profile
@@ -53,8 +54,8 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
     """
     by_rank = [_read_samples(directory / "samples" / f"rank-{r}.jsonl") for r in range(experiment.ranks)]
     expected = experiment.warmup + experiment.iterations
-    if experiment.min_time:
-        expected = max(expected, *map(len, by_rank), 0)  # the ranks agreed on the number of additional iterations
+    if experiment.min_time or may_replay(experiment):
+        expected = max(expected, *map(len, by_rank), 0)  # the ranks agreed on additional iterations
     for rank, samples in enumerate(by_rank):
         if len(samples) != expected:
             raise IncompleteSamplesError(f"rank {rank} left {len(samples)} of {expected} iterations")
@@ -96,6 +97,7 @@ def collect(experiment: Experiment, directory: Path, cores: int) -> Breakdown:
         profile=read_profile(experiment, directory),
         peak_memory=tuple(_peak_memory(experiment, directory)),
         tokens_per_iteration=experiment.tokens_per_iteration,
+        details={"cuda_graphs": True} if any(s.get("replayed") for s in measured[0]) else {},
         diagnostics=(
             *_diagnostics(experiment, cores, collectives, link),
             *mismatch,

@@ -53,6 +53,14 @@ class Clock(Protocol):
         """Makes the host wait until the work has reached a mark."""
         ...
 
+    def make_replayable(self) -> None:
+        """Records further marks such that a CUDA graph can capture them."""
+        ...
+
+    def join(self) -> None:
+        """Makes the current stream wait for the streams on which the clock marks ends of collectives."""
+        ...
+
     def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
         """Returns the times of an iteration's marks in nanoseconds of the host's monotonic clock.
 
@@ -89,6 +97,12 @@ class HostClock:
     def wait(self, mark: int) -> None:
         pass
 
+    def make_replayable(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
     def nanoseconds(self, marks: Sequence[int]) -> list[int]:
         return list(marks)
 
@@ -111,12 +125,26 @@ class DeviceClock:
     asynchronous = True
 
     def __init__(self) -> None:
-        torch.cuda.synchronize()
         self._device = torch.device("cuda", torch.cuda.current_device())
+        self._streams: dict[str, torch.cuda.Stream] = {}
+        self._replayable = False
+        self._captured: list[Any] = []  # a graph records its events as long as it exists
+        self._align()
+
+    def _align(self) -> None:
+        """Aligns the device's events with the host's clock."""
+        torch.cuda.synchronize()
         self._anchor = self.now()
         torch.cuda.synchronize()
         self._anchor_ns = perf_counter_ns()
-        self._streams: dict[str, torch.cuda.Stream] = {}
+
+    def make_replayable(self) -> None:
+        """Records further marks such that a CUDA graph can capture them. Each replay then records them again.
+
+        All earlier marks must have been read.
+        """
+        self._replayable = True
+        self._align()
 
     def after(self, work: Any, group: str, record_end: Callable[[], None]) -> None:
         with use_stream(self._stream(group)):
@@ -140,18 +168,30 @@ class DeviceClock:
             self._streams[group] = torch.cuda.Stream()
         return self._streams[group]
 
-    def now(self) -> torch.Event:
-        event = torch.Event(self._device, enable_timing=True)
+    def join(self) -> None:
+        """Makes the current stream wait for the streams of the groups. A capture needs that before it ends."""
+        for stream in self._streams.values():
+            torch.cuda.current_stream().wait_stream(stream)
+
+    def now(self) -> Any:
+        if self._replayable:
+            # Only this kind of event becomes a node of a graph. Others order the streams of the capture. It can't
+            # be compared with the native kind.
+            event: Any = torch.cuda.Event(enable_timing=True, external=True)
+            if torch.cuda.is_current_stream_capturing():
+                self._captured.append(event)
+        else:
+            event = torch.Event(self._device, enable_timing=True)
         event.record()
         return event
 
-    def has_happened(self, mark: torch.Event) -> bool:
+    def has_happened(self, mark: Any) -> bool:
         return mark.query()
 
-    def wait(self, mark: torch.Event) -> None:
+    def wait(self, mark: Any) -> None:
         mark.synchronize()
 
-    def nanoseconds(self, marks: Sequence[torch.Event]) -> list[int]:
+    def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
         start = marks[0]
         self._anchor_ns += round(self._anchor.elapsed_time(start) * 1e6)
         self._anchor = start

@@ -71,6 +71,12 @@ class Engine:
 
     def iteration(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
         """Trains on the micro-batches, and returns their mean loss (see `Execution.run`)."""
+        loss = self.until_step(micro_batches)
+        self.strategy.after_step()
+        return loss
+
+    def until_step(self, micro_batches: Sequence[Batch]) -> torch.Tensor | None:
+        """Does an iteration up to the optimizer's step, which `iteration` completes."""
         self.strategy.zero_grad()
         factor = self.stepper.loss_factor(1 / (len(micro_batches) * self.groups.data.size))
         loss = self.execution.run(micro_batches, factor)
@@ -79,7 +85,6 @@ class Engine:
         if self.tied is not None:
             self.tied.all_reduce(self.strategy)
         self.stepper.step()
-        self.strategy.after_step()
         return loss
 
 

@@ -16,10 +16,12 @@ import torch.distributed as dist
 from wirecost.breakdown import PeakMemory, Phase
 from wirecost.corpus.tokens import Tokens
 from wirecost.spec import Experiment
+from wirecost.spec.graphs import may_replay
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
+from wirecost.train.graphs import EAGER_ITERATIONS, graphs_for, is_launch_bound, use_side_stream
 from wirecost.train.memory import MemoryMeter
-from wirecost.train.models import examples_for
+from wirecost.train.models import Batch, examples_for
 from wirecost.train.periodic import PeriodicTasks, TrainedEvent, split_tokens
 from wirecost.train.profile import profile_window
 from wirecost.train.recorder import Marks, Sample
@@ -80,12 +82,19 @@ def train(
         NonFiniteLossError: if the loss isn't finite. The message names the iteration.
     """
     started_s = monotonic()
+    if may_replay(experiment):
+        use_side_stream(device)
     engine = build_engine(experiment, device)
     on_engine(engine)
     loop = _Loop(engine, tokens, checkpoints)
     dist.barrier()
-    requested = end = max(loop.first, experiment.warmup + experiment.iterations)
+    requested = end = max(loop.first, loop.warmup + experiment.iterations)
     yield from loop.iterations(loop.first, end)
+    if loop.warmup + experiment.iterations > end:
+        # A capture of graphs took one more iteration to warm up.
+        requested = loop.warmup + experiment.iterations
+        yield from loop.iterations(end, requested)
+        end = requested
     while experiment.min_time:
         yield from loop.settle(0)
         remaining_s = TIMEOUT_FRACTION * experiment.timeout - (monotonic() - started_s)
@@ -110,6 +119,7 @@ class _Loop:
 
     Attributes:
         first: index of the first iteration. It isn't 0 if a checkpoint was loaded.
+        graphs: the graphs that may be captured, or None.
         measured_ns: durations of the settled iterations after warm-up.
     """
 
@@ -138,6 +148,12 @@ class _Loop:
         self.periodic = PeriodicTasks(engine, validation, saved)
         last_saved = saved.load() if saved is not None else None
         self.first = 0 if last_saved is None else last_saved + 1
+        self.graphs = graphs_for(engine)
+        if self.graphs is not None:
+            # Measured iterations are all replayed, or none is.
+            eager = EAGER_ITERATIONS + (1 if experiment.plan.graphs else 0)
+            self.warmup = max(self.warmup, self.first + eager)
+        self._last: Sample | None = None
         self.meter = MemoryMeter(engine.device, dist.get_rank())
         self.measured_ns: list[int] = []
         self._in_flight: deque[tuple[int, Marks, torch.Tensor | None]] = deque()
@@ -145,7 +161,12 @@ class _Loop:
     def iterations(self, start: int, end: int) -> Iterator[TrainedIteration | TrainedEvent]:
         """Trains the iterations from `start` to `end` - 1, and yields those that are settled meanwhile."""
         for index in range(start, end):
-            if index == max(self.first, self.warmup):
+            if self.graphs is not None and index == self.first + EAGER_ITERATIONS:
+                yield from self.settle(0)
+                self._capture_if_held_up(index)
+            if self.graphs:
+                yield from self.settle(len(self.graphs) - 1)
+            elif index == max(self.first, self.warmup):
                 self.meter.begin()
             loss = self._issue(index)
             if loss is not None:
@@ -166,7 +187,7 @@ class _Loop:
                 raise NonFiniteLossError(
                     f"the loss is {value} at iteration {index}; lower optimizer.learning_rate or use fp32"
                 )
-            sample = self.recorder.resolve(marks)
+            sample = self._last = self.recorder.resolve(marks)
             if index >= self.warmup:
                 self.measured_ns.append(sample.end_ns - sample.start_ns)
             yield TrainedIteration(index, index < self.warmup, value, sample)
@@ -179,8 +200,25 @@ class _Loop:
     def _issue(self, index: int) -> torch.Tensor | None:
         self.recorder.begin()
         with self.recorder.phase(Phase.DATA):
-            micro_batches = self.engine.on_device(self.batches.share(index, *self.engine.groups.batch_share))
+            micro_batches = self._micro_batches(index)
+        if self.graphs:
+            return self.graphs.replay(micro_batches)
         return self.engine.iteration(micro_batches)
+
+    def _capture_if_held_up(self, index: int) -> None:
+        """Captures graphs if the plan has them, or if the host holds up the device of any rank."""
+        assert self.graphs is not None
+        held_up = self._last is not None and is_launch_bound(self._last)
+        if self.engine.groups.experiment.plan.graphs or _any(held_up, self.engine.device):
+            self.warmup = max(self.warmup, index + 1)
+            self.meter.begin()  # replays use the memory that the capture allocates
+            self.graphs.capture(self._micro_batches(index))
+        else:
+            self.graphs = None
+
+    def _micro_batches(self, index: int) -> list[Batch]:
+        """Returns this rank's micro-batches of an iteration on the device."""
+        return self.engine.on_device(self.batches.share(index, *self.engine.groups.batch_share))
 
 
 def _extra_iterations(remaining_s: float, measured_ns: Sequence[int], limit: int) -> int:
@@ -188,6 +226,13 @@ def _extra_iterations(remaining_s: float, measured_ns: Sequence[int], limit: int
     if remaining_s <= 0 or not measured_ns:
         return min(limit, int(remaining_s > 0))
     return min(limit, math.ceil(remaining_s * 1e9 / statistics.mean(measured_ns)))
+
+
+def _any(truth: bool, device: torch.device) -> bool:
+    """Returns whether `truth` holds on any rank."""
+    count = torch.tensor([int(truth)], device=device)
+    dist.all_reduce(count)
+    return bool(count.item())
 
 
 def _agreed(number: int, device: torch.device) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
@@ -62,6 +63,7 @@ class Sample:
         expert_rows: number of copies of tokens that this rank's experts computed in forward, of all layers and
             micro-batches. None without expert parallelism.
         expert_copies: number of copies of this rank's tokens that it sent to experts on all ranks.
+        replayed: whether the device replayed the iteration from a CUDA graph.
     """
 
     start_ns: int
@@ -73,6 +75,7 @@ class Sample:
     kept_pace: bool | None = None
     expert_rows: int | None = None
     expert_copies: int = 0
+    replayed: bool = False
 
     @property
     def expert_load(self) -> float | None:
@@ -103,6 +106,7 @@ class Marks:
     kept_pace: bool | None = None
     expert_rows: int | None = None
     expert_copies: int = 0
+    replayed: bool = False  # whether a CUDA graph did the iteration
 
 
 class _Timed(AbstractContextManager["Span | None"]):
@@ -144,6 +148,33 @@ class Recorder:
         """Starts an iteration."""
         self._current = Marks(self.clock.now())
         self._open.clear()
+
+    @contextmanager
+    def capturing(self) -> Iterator[Marks]:
+        """Gives marks of their own to the work that a CUDA graph captures in the context.
+
+        Raises:
+            RuntimeError: if a collective has not ended, because the strategy returned too early.
+        """
+        outside = self._current, self._open
+        marks = Marks(None)
+        self._current, self._open = marks, []
+        try:
+            yield marks
+            self._check_ended(marks)
+        finally:
+            self._current, self._open = outside
+
+    def replayed(self, captured: Marks) -> None:
+        """Adds the marks of a graph that has been replayed to the current iteration.
+
+        The next replay of the graph records the marks again. The iteration must be resolved before.
+        """
+        spans = self.current.phases
+        first = len(spans)
+        spans += [s if s.outer is None else replace(s, outer=s.outer + first) for s in captured.phases]
+        self.current.calls += captured.calls
+        self.current.replayed = True
 
     def phase(self, phase: Phase) -> AbstractContextManager[Span | None]:
         """Returns a context whose time counts for `phase`. It gives the span, or None outside an iteration."""
@@ -213,15 +244,20 @@ class Recorder:
         """
         marks = self.current
         marks.end = self.clock.now()
-        open_calls = [c.op for c in marks.calls if c.end is None]
-        if open_calls:
-            raise RuntimeError(f"iteration ended with unfinished collectives: {', '.join(open_calls)}")
+        self._check_ended(marks)
         self._current = None
         if self.clock.asynchronous:
             marks.host_issue_ns = perf_counter_ns() - marks.issue_start_ns
             steps = [span.start for span in marks.phases if span.phase is Phase.OPTIMIZER]
-            marks.kept_pace = self.clock.has_happened(steps[-1]) if steps else None
+            # The marks of a graph have happened in its last replay.
+            marks.kept_pace = self.clock.has_happened(steps[-1]) if steps and not marks.replayed else None
         return marks
+
+    @staticmethod
+    def _check_ended(marks: Marks) -> None:
+        open_calls = [c.op for c in marks.calls if c.end is None]
+        if open_calls:
+            raise RuntimeError(f"iteration ended with unfinished collectives: {', '.join(open_calls)}")
 
     def resolve(self, marks: Marks) -> Sample:
         """Computes the times of an iteration that the device has done. Iterations must be resolved in their
@@ -258,4 +294,5 @@ class Recorder:
             marks.kept_pace,
             marks.expert_rows,
             marks.expert_copies,
+            marks.replayed,
         )

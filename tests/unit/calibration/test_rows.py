@@ -53,11 +53,23 @@ def test_any_other_column_may_be_empty(empty: set[str]) -> None:
         ({"n_gpus": "15"}, "does not divide"),
         ({"mbs": "", "gbs": ""}, "mbs and gbs are empty"),
         ({"hidden": "nan"}, "can't be"),
+        ({"n_layers": "", "hidden": "", "model": ""}, "model names no workload preset"),
+        ({"n_layers": "", "hidden": "", "model": "DeepSek V3"}, "did you mean 'deepseek-v3'"),
+        ({"n_layers": "", "hidden": "", "model": "Nemotron_3_Nano"}, "state-space layers"),
+        ({"notes": "phase=LoRA Performance"}, "names LoRA"),
     ],
 )
 def test_what_cannot_be_expressed_says_why(change: dict[str, str], reason: str) -> None:
     with pytest.raises(CannotExpressError, match=reason):
         iteration_row({**ROW, **change}, 1)
+
+
+@pytest.mark.parametrize("model", ["DeepSeekV3", "deepseek-v3", "DeepSeek V3"])
+def test_a_row_with_nothing_but_a_models_name_means_its_preset(model: str) -> None:
+    row = {**ROW, "model": model, "n_layers": "", "hidden": "", "heads": "", "ffn": "", "vocab": "", "tp": "1"}
+    one = iteration_row(row, 1)
+    assert one.assumed["model"] == "deepseek-v3"
+    assert one.shape.parameters == pytest.approx(671e9, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_a_host_that_takes_as_long_as_the_device_is_named_with_both_times() -> N
         "1 of 2 ranks: on rank 1 the host takes 9.6 ms (9.0 to 19.0) to issue an iteration of 10.0 ms"
         in warning.message
     )
-    assert "larger micro_batch, compile: true or CUDA graphs" in (warning.remedy or "")
+    assert "larger micro_batch or, in a plan, graphs: true" in (warning.remedy or "")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
 from wirecost.spec import Family, Workload
 from wirecost.spec.parameters import count
-from wirecost.spec.presets import named, names
+from wirecost.spec.presets import named, names, preset_name, unknown_preset
 
 GATED = (
     "llama",
@@ -93,10 +93,60 @@ def head_share_of(row: Mapping[str, str | None], workload: Workload) -> float:
     return MASKED if workload.family is Family.BERT and "megatron" not in framework else 1.0
 
 
+HYBRIDS = ("nemotron3", "nemotronh", "nemotronnano", "mamba", "jamba", "zamba", "bamba", "falconh1", "granite4")
+"""Models that mix attention with state-space layers, for which there are no formulas, in plain spelling."""
+
+
+def refuse_adapters(row: Mapping[str, str | None]) -> None:
+    """Refuses rows of fine-tuning that trains adapters instead of the model's parameters.
+
+    Raises:
+        CannotExpressError: if the row's model, framework or notes name LoRA.
+    """
+    for column in ("model", "framework", "sharding", "notes"):
+        if re.search(r"\bq?lora\b", (row.get(column) or "").lower()):
+            raise CannotExpressError(f"{column} names LoRA: the formulas are those of training all parameters")
+
+
+def _named_workload(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
+    """Returns the preset that a row without dimensions names, with the row's sequence length.
+
+    Raises:
+        CannotExpressError: if no preset has the name.
+    """
+    model = (row.get("model") or "").strip()
+    spelled = re.sub(r"[^a-z0-9]+", "", model.lower())
+    if not model:
+        raise CannotExpressError("n_layers is empty, and model names no workload preset")
+    if any(name in spelled for name in HYBRIDS):
+        raise CannotExpressError(
+            f"{model} mixes attention with state-space layers, for which there are no formulas"
+        )
+    name = preset_name("workload", model)
+    if name is None:
+        raise CannotExpressError(f"n_layers is empty, and {unknown_preset('workload', model)}")
+    data = named("workload", name)
+    sequence = whole(row, "seq", 0)
+    assumed["model"] = name
+    if not sequence:
+        assumed["seq"] = data["sequence_length"]
+    mixture = data.get("mixture_of_experts")
+    # Published throughputs of mixtures of experts are measured with equal loads.
+    balanced = {"mixture_of_experts": {**mixture, "routing": "balanced"}} if mixture else {}
+    return Workload.model_validate({**data, "sequence_length": sequence or data["sequence_length"], **balanced})
+
+
 def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
     """Returns the row's transformer. Empty columns come from a preset of the same dimensions, else from the usual
-    rules."""
+    rules. A row that has only the model's name means the preset of that name.
+
+    Raises:
+        CannotExpressError: with the reason, if the row can't be expressed.
+    """
+    refuse_adapters(row)
     layers, hidden = whole(row, "n_layers", 0), whole(row, "hidden", 0)
+    if not layers and not hidden:
+        return _named_workload(row, assumed)
     if not layers or not hidden:
         missing = "n_layers" if not layers else "hidden"
         raise CannotExpressError(f"{missing} is empty")

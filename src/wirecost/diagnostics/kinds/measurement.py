@@ -28,7 +28,7 @@ KINDS = (
         Severity.WARNING,
         "The device waited for the host to launch its kernels over most of an iteration. The iteration time is "
         "that of the host.",
-        "a larger micro_batch, compile: true or CUDA graphs keep the device busy",
+        "a larger micro_batch or, in a plan, graphs: true keep the device busy",
     ),
     _kind(
         "measured_short",

@@ -6,6 +6,7 @@ from wirecost.spec import DataParallel, Experiment, GradientTraffic, PipelineSch
 from wirecost.spec.workload import nearest_multiples
 from wirecost.train.checks.context import check_context_parallel
 from wirecost.train.checks.experts import check_balance, check_expert_ranks, check_experts
+from wirecost.train.checks.graphs import check_graphs
 from wirecost.train.checks.sharding import check_sharding_group
 from wirecost.train.checks.tensor import check_tensor_parallel
 
@@ -100,7 +101,10 @@ def check_experiment(experiment: Experiment) -> str | None:
     The experiment's workload and plan pass `check_combination`.
     """
     if problem := (
-        check_sharding_group(experiment) or check_expert_ranks(experiment) or check_balance(experiment)
+        check_graphs(experiment)
+        or check_sharding_group(experiment)
+        or check_expert_ranks(experiment)
+        or check_balance(experiment)
     ):
         return problem
     plan = experiment.plan

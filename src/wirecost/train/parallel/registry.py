@@ -53,6 +53,7 @@ def _strategy(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) 
         or not plan.overlap
         or plan.gradient_traffic is not GradientTraffic.NATIVE
         or plan.compile
+        or plan.graphs
         or plan.expert_parallel > 1
     ):
         return BucketedAllReduce(model, plan, groups, recorder)
