@@ -12,16 +12,27 @@ from functools import partial
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
+from wirecost.process_limits import raise_open_files
 from wirecost.spec import Device, Experiment, Job, Study
 from wirecost.study.allocation import Allocation
+
+WANTED_FILES = 4096
+"""Number of open files up to which a run raises its own limit."""
+FILES, FILES_OF_A_RANK = 64, 8
+"""Open files that a process needs at least, and further ones for each rank, to which it may be connected."""
 
 
 def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
     _check_training_installed(study)
     check_study(study)
-    for check in (_check_gpus, _check_networks, _check_isolation):
+    for check in (_check_gpus, _check_networks, _check_open_files, _check_isolation):
         check(study)
+
+
+def _check_open_files(study: Study) -> None:
+    ranks = max((e.ranks for e in (*study.job_experiments(), *all_models(study))), default=1)
+    raise_open_files(WANTED_FILES, FILES + FILES_OF_A_RANK * ranks)
 
 
 def check_installed(study: Study) -> None:

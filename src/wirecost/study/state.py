@@ -148,7 +148,8 @@ def _state(
 def _running(directory: Path, experiment: AnyExperiment) -> ExperimentState:
     samples = directory / "samples" / "rank-0.jsonl"
     try:
-        seconds = time.time() - (directory / "experiment.yaml").stat().st_mtime
+        # The clock may have been set back meanwhile.
+        seconds = max(0.0, time.time() - (directory / "experiment.yaml").stat().st_mtime)
     except OSError:
         seconds = None
     iterations = count_lines(samples) if samples.exists() else 0
