@@ -7,25 +7,19 @@ The study is in /wirecost/study.yaml. Each pod serves commands to the others. Th
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from wirecost.launch.machines import Machines
 from wirecost.launch.pods import PORT, end, serve
 
 STUDY = Path("/wirecost/study.yaml")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs this pod, and returns its exit code.
-
-    Raises:
-        WirecostError: if the study can't be run.
-    """
-    from wirecost.__main__ import main as wirecost
-
+    """Runs this pod, and returns its exit code."""
     shape, names, out = arguments
     hosts = names.split(",")
     server = serve()
@@ -34,17 +28,13 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     threading.Thread(target=server.serve_forever, daemon=True).start()
     remote = f"{sys.executable} -m wirecost.launch.pods at {{host}}"
-    Machines.parse(names, remote)
-    sys.argv = [
-        "wirecost", "study", "run", str(STUDY), "--out", out, "--resume", "--launcher", "hosts", "--shape", shape,
-        "--on", names, "--remote", remote,
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "wirecost", "study", "run", str(STUDY), "--out", out, "--resume"]
+    command += ["--launcher", "hosts", "--shape", shape, "--on", names, "--remote", remote]
     try:
-        wirecost()
+        return subprocess.run(command, check=False).returncode
     finally:
         for host in hosts[1:]:
             end(host, PORT)
-    return 0
 
 
 if __name__ == "__main__":
