@@ -18,7 +18,7 @@ POLL_S = 0.1
 def cancel_runs(root: Path) -> list[str]:
     """Ends the runs on a store, and returns a line for each of them. Finished experiments are kept.
 
-    A run on this machine is interrupted as by Ctrl-C; a job of Slurm is cancelled with `scancel`.
+    A run on this machine is ended as by SIGTERM; a job of Slurm is cancelled with `scancel`.
 
     Raises:
         StoreError: if no study was run here.

@@ -56,11 +56,14 @@ class RunRecord(BaseModel):
         return process_start(self.pid) == self.started_ticks if self.is_here else None
 
     def interrupt(self) -> bool:
-        """Asks a run on this machine to end, as Ctrl-C does. Returns whether its process existed."""
+        """Asks a run on this machine to end. Returns whether its process existed.
+
+        Ctrl-C's signal wouldn't do: a run in the background of a script ignores it.
+        """
         if self.lives is not True:
             return False
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGINT)
+            os.kill(self.pid, signal.SIGTERM)
         return True
 
 
