@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from leave_one_out import read_sources
+from leave_one_out import fitted_rows, read_sources
 
 from wirecost.calibration.fit import leave_out
 from wirecost.calibration.hierarchy import Sources, fit_sources, predict, refined, values_of
@@ -117,7 +117,7 @@ around."""
 def sources_fitted(reference: Path, write: bool) -> None:
     """Fits all tables of iteration times together, and writes the presets of stacks, GPUs and links."""
     sources = read_sources(reference)
-    posterior = fit_sources(sources)
+    posterior = fit_sources(sources, fitted_rows(sources))
     for name, tables in REFINED.items():
         posterior = refined(sources, posterior, name, np.isin(sources.labels, tables))
     errors, _ = predict(sources, posterior, np.ones(len(sources.rows), dtype=bool))

@@ -110,6 +110,12 @@ class NoClock:
     def now(self) -> None:
         return None
 
+    def make_replayable(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
     def has_happened(self, mark: object) -> bool:
         return True
 

@@ -72,6 +72,11 @@ def read_sources(reference: Path) -> Sources:
     return Sources(rows, labels)
 
 
+def fitted_rows(sources: Sources) -> np.ndarray:
+    """Returns which rows are fitted: not those that only name their model, which don't say what they recompute."""
+    return np.array(["model" not in row.assumed for row in sources.rows])
+
+
 def left_out_together(names: list[str]) -> list[tuple[str, ...]]:
     """Returns the tables in the groups in which they are left out."""
     groups: list[tuple[str, ...]] = []
@@ -85,7 +90,7 @@ def left_out_together(names: list[str]) -> list[tuple[str, ...]]:
 def judge(sources: Sources, everything: Posterior, group: tuple[str, ...]) -> list[Judged]:
     """Returns the errors of the tables of a group under a fit without them."""
     mask = np.isin(sources.labels, group)
-    posterior = fit_sources(sources, ~mask, everything.x, ROUNDS)
+    posterior = fit_sources(sources, ~mask & fitted_rows(sources), everything.x, ROUNDS)
     logs, _ = predict(sources, posterior, mask)
     fitted, _ = predict(sources, everything, mask)
     own = sources.labels[mask]
@@ -120,8 +125,9 @@ def main() -> None:
     options = parser.parse_args()
     began = time.process_time()
     sources = read_sources(options.reference)
-    everything = fit_sources(sources)
-    print(f"{len(sources.rows)} rows, {len(everything.levels)} levels, {time.process_time() - began:.0f} s of CPU")
+    everything = fit_sources(sources, fitted_rows(sources))
+    fitted, spent_s = int(fitted_rows(sources).sum()), time.process_time() - began
+    print(f"{len(sources.rows)} rows, {fitted} fitted, {len(everything.levels)} levels, {spent_s:.0f} s of CPU")
     print(f"{'source':22s} {'rows':>5s} {'fitted':>8s} {'left out':>9s} {'bias':>8s} {'inside':>7s}", flush=True)
     judged: list[Judged] = []
     for group in left_out_together([str(name) for name in np.unique(sources.labels)]):

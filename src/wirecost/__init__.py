@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from wirecost.api.benchmarks import BenchResults, bench
     from wirecost.api.breakdowns import BreakdownView, ComparisonView, compare, load
     from wirecost.api.logs import TransportView, read_logs
+    from wirecost.api.planner import PlanView, plan
     from wirecost.api.predictions import (
         NeedView,
         PredictionView,
@@ -46,6 +47,7 @@ __all__ = [
     "NeedView",
     "Network",
     "Plan",
+    "PlanView",
     "PredictionView",
     "ResultView",
     "StragglersView",
@@ -64,6 +66,7 @@ __all__ = [
     "compare",
     "load",
     "need",
+    "plan",
     "predict",
     "read_logs",
     "read_study",
@@ -81,6 +84,7 @@ _MODULES = {
     "wirecost.api.benchmarks": ("BenchResults", "bench"),
     "wirecost.api.breakdowns": ("BreakdownView", "ComparisonView", "compare", "load"),
     "wirecost.api.logs": ("TransportView", "read_logs"),
+    "wirecost.api.planner": ("PlanView", "plan"),
     "wirecost.api.predictions": (
         "NeedView", "PredictionView", "SweepView", "ValidationView", "need", "predict", "sweep", "validate",
     ),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from support.planning import answered
 from support.results import invented_store
+from wirecost.planner.page import render_page
 from wirecost.report import read_report
 from wirecost.report.page import write_page
 from wirecost.study import Status
@@ -43,3 +45,27 @@ def test_the_page_shows_its_tables_and_charts_offline(tmp_path: Path) -> None:
     assert "gradient sync" in dom
     assert dom.count('class="n heat"') == 15
     assert "&lt;script&gt;document.title" in dom
+
+
+@pytest.mark.needs_chromium
+def test_the_page_of_plans_explains_two_that_are_picked(tmp_path: Path) -> None:
+    result = answered("llama-3-8b", "dgx-h100", 16, 64)
+    text = render_page(result, {}).replace("filters();\napply();", "filters();\napply();\npick(0);\npick(1);")
+    (tmp_path / "page.html").write_text(text)
+    run = subprocess.run(
+        [
+            *CHROMIUM,
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=3000",
+            "--dump-dom",
+            (tmp_path / "page.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert f"{len(result.found)} of {len(result.found)} plans are shown." in run.stdout
+    assert "times as long, 90 % interval" in run.stdout
+    assert run.stdout.count("<select>") >= 8
+    assert "tensor parallel" in run.stdout

@@ -9,18 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from wirecost.cli import application
+from wirecost.errors import SpecError
 from wirecost.spec import JobExperiment, Study
 from wirecost.study import Result, Status, Store, run_study
 
 pytestmark = pytest.mark.needs_root
 JOBS = Path(__file__).parents[1] / "support" / "jobs"
 NETWORK = {"name": "quick", "emulate": {"rate": "500 Mb/s"}}
+NATIVE = {"name": "native", "native": {}, "inside": True}
+"""This machine as it is. It takes less time where the network doesn't matter."""
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
@@ -87,13 +91,58 @@ def check_measured(result: Result, ranks: int = 2) -> None:
         assert sums == parts[comm.rank, comm.name]
 
 
-def test_plain_ddp_is_measured_unchanged_and_nothing_is_left(tmp_path: Path) -> None:
-    result = measure(tmp_path, python("ddp.py", "--accumulate", "2", "--catch-sigterm"))
-    check_measured(result)
-    assert isinstance(result.experiment, JobExperiment)
+@dataclass(frozen=True)
+class Kept:
+    """A job that `wirecost run --out` has measured: the folder, its arguments, and what was printed."""
+
+    out: Path
+    arguments: list[str]
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """Plain DDP with accumulation, a forked data loader, two optimizers, and a handler of SIGTERM."""
+    out = tmp_path_factory.mktemp("run") / "kept"
+    arguments = ["--networks", "emulated-300m,native", "--steps", "4", "--warmup", "2", "--profile", "2"]
+    job = python("ddp.py", "--accumulate", "2", "--catch-sigterm", "--two-optimizers", "--workers", "1")
+    arguments += ["--out", str(out), "--format", "json", "--", *shlex.split(job), "--iterations", "40"]
+    printed = CliRunner().invoke(application(), ["run", *arguments])
+    assert printed.exit_code == 0, printed.output
     assert not processes_of(str(JOBS / "ddp.py"))
-    (again,) = Store(tmp_path / "out").contents(every_byte=True).results
-    assert again.experiment == result.experiment and again.breakdown == result.breakdown
+    return Kept(out, arguments, printed.stdout)
+
+
+def test_plain_ddp_is_measured_unchanged(kept: Kept) -> None:
+    results = Store(kept.out).contents(every_byte=True).results
+    assert {r.experiment.network.name for r in results} == {"emulated-300m", "native"}
+    for result in results:
+        assert isinstance(result.experiment, JobExperiment)
+        check_measured(result)
+
+
+def test_the_command_prints_a_table(kept: Kept) -> None:
+    document = json.loads(kept.printed)
+    assert {row["network"] for row in document["rows"]} == {"emulated-300m", "native"}
+    assert {row["transport"] for row in document["rows"]} == {"tcp"}
+
+
+def test_commands_for_studies_read_what_a_run_has_kept(kept: Kept) -> None:
+    runner = CliRunner()
+    report = runner.invoke(application(), ["report", str(kept.out)])
+    assert report.exit_code == 0 and "emulated-300m" in report.output and "None" not in report.output
+    compared = runner.invoke(application(), ["compare", str(kept.out), str(kept.out)])
+    assert compared.exit_code == 0, compared.output
+    resumed = runner.invoke(application(), ["run", "--resume", *kept.arguments])
+    assert resumed.exit_code == 0, resumed.output
+    assert json.loads(resumed.stdout)["rows"] == json.loads(kept.printed)["rows"]
+
+
+@pytest.mark.parametrize("options", [[], ["--predictions", "nowhere"], ["--calibration", "nowhere"]])
+def test_a_study_of_commands_cannot_be_validated(kept: Kept, options: list[str]) -> None:
+    validated = CliRunner().invoke(application(), ["validate", str(kept.out), *options])
+    assert isinstance(validated.exception, SpecError)
+    assert "every workload is a command, whose model is unknown" in str(validated.exception)
 
 
 def test_fsdp2_is_measured(tmp_path: Path) -> None:
@@ -138,16 +187,10 @@ def test_accelerate_launch_gets_its_ranks(tmp_path: Path) -> None:
     check_measured(measure(tmp_path, f"accelerate launch --cpu --num_processes 2 {JOBS / 'ddp.py'}"))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_data_loaders_are_no_ranks(tmp_path: Path, method: str) -> None:
-    arguments = ("--workers", "1", "--start-method", method, "--iterations", "20")
+def test_spawned_data_loaders_are_no_ranks(tmp_path: Path) -> None:
+    arguments = ("--workers", "1", "--start-method", "spawn", "--iterations", "20")
     check_measured(measure(tmp_path, python("ddp.py", *arguments)))
     assert not processes_of(str(JOBS / "ddp.py"))
-
-
-def test_several_optimizers_are_one_iteration(tmp_path: Path) -> None:
-    result = measure(tmp_path, python("ddp.py", "--two-optimizers"))
-    check_measured(result)
 
 
 def test_a_crash_names_the_rank_and_its_error(tmp_path: Path) -> None:
@@ -174,13 +217,14 @@ def test_a_job_that_ends_early_is_measured_as_far_as_it_went(tmp_path: Path) -> 
 
 
 def test_a_job_without_output_and_iterations_says_what_to_do(tmp_path: Path) -> None:
-    outcome = measure(tmp_path, f"{sys.executable} -c 'import time; time.sleep(0.1)'").outcome
+    command = f"{sys.executable} -c 'import time; time.sleep(0.1)'"
+    outcome = measure(tmp_path, command, networks=[NATIVE]).outcome
     assert outcome.status is Status.FAILED
     assert outcome.reason is not None and "--iteration-regex" in outcome.reason
 
 
 def test_a_job_that_fails_without_output_says_so(tmp_path: Path) -> None:
-    outcome = measure(tmp_path, f"{sys.executable} -c 'raise SystemExit(7)'").outcome
+    outcome = measure(tmp_path, f"{sys.executable} -c 'raise SystemExit(7)'", networks=[NATIVE]).outcome
     assert (outcome.status, outcome.reason) == (
         Status.FAILED,
         "rank 0 ended with exit code 7 and wrote no output",
@@ -198,7 +242,7 @@ def test_hosts_that_train_apart_are_no_measurement(tmp_path: Path) -> None:
 
 def test_lines_of_output_end_iterations_of_other_programs(tmp_path: Path) -> None:
     command = "bash -c 'for i in $(seq 12); do echo step $i; sleep 0.05; done'"
-    result = measure(tmp_path, command, job={"iteration_regex": r"^step \d+"})
+    result = measure(tmp_path, command, job={"iteration_regex": r"^step \d+"}, networks=[NATIVE])
     assert result.outcome.status is Status.DONE, result.outcome
     assert result.breakdown is not None and result.breakdown.profile is None
     times_ns = result.breakdown.iteration_times_ns()
@@ -237,21 +281,3 @@ def test_ranks_under_torchrun_are_measured_in_place(tmp_path: Path) -> None:
     (result,) = Store(out).contents(every_byte=True).results
     check_measured(result)
     assert not processes_of(str(JOBS / "ddp.py"))
-
-
-def test_the_command_prints_a_table_and_keeps_a_study(tmp_path: Path) -> None:
-    out = tmp_path / "kept"
-    runner = CliRunner()
-    arguments = ["run", "--networks", "emulated-300m,native", "--steps", "3", "--warmup", "1", "--profile", "1"]
-    arguments += ["--out", str(out), "--format", "json", "--", *shlex.split(python("ddp.py"))]
-    printed = runner.invoke(application(), arguments)
-    assert printed.exit_code == 0, printed.output
-    document = json.loads(printed.stdout)
-    assert {row["network"] for row in document["rows"]} == {"emulated-300m", "native"}
-    assert {row["transport"] for row in document["rows"]} == {"tcp"}
-    report = runner.invoke(application(), ["report", str(out)])
-    assert report.exit_code == 0 and "emulated-300m" in report.output
-    compared = runner.invoke(application(), ["compare", str(out), str(out)])
-    assert compared.exit_code == 0, compared.output
-    resumed = runner.invoke(application(), [arguments[0], "--resume", *arguments[1:]])
-    assert resumed.exit_code == 0, resumed.output

@@ -34,8 +34,8 @@ from wirecost.storage import StorageError, fault_of, path_of
 from wirecost.text import printable
 
 COMMANDS = (
-    "demo", "run", "study", "report", "trace", "whatif", "bench", "predict", "project", "need", "calibrate",
-    "validate", "transport", "monitor", "doctor", "compare", "presets",
+    "demo", "run", "study", "report", "trace", "whatif", "bench", "predict", "plan", "project", "need",
+    "calibrate", "validate", "transport", "monitor", "doctor", "compare", "presets",
 )  # fmt: skip
 """The commands in the order of the help. A command's module has its name and contains a function of that name or a
 group.

@@ -39,8 +39,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "data_parallel": (str, typer.Option("--data-parallel", help="all_reduce, ddp, zero1, zero2 or zero3.")),
     "sharding_group": (
         str,
-        typer.Option("--sharding-group", help="all, or node: shards inside nodes, replicas between them."),
+        typer.Option(
+            "--sharding-group",
+            help="all; node: shards inside nodes, replicas between; hpz: a second copy in each node (ZeRO++).",
+        ),
     ),
+    "lora_rank": (int, typer.Option("--lora-rank", help="Train adapters of this rank, not the parameters.")),
     "tensor_parallel": (int, typer.Option("--tensor-parallel", "--tp", help="Tensor-parallel degree.")),
     "sequence_parallel": (
         bool,
@@ -52,9 +56,15 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "virtual_stages": (int, typer.Option("--virtual-stages", "--vpp", help="Chunks of each stage.")),
     "pipeline_schedule": (
         str,
-        typer.Option("--pipeline-schedule", help="gpipe, 1f1b or interleaved (with --vpp)."),
+        typer.Option(
+            "--pipeline-schedule", help="gpipe, 1f1b, interleaved (with --vpp), zb-h1, zb-h2 or dualpipe."
+        ),
     ),
     "context_parallel": (int, typer.Option("--context-parallel", "--cp", help="Context-parallel degree.")),
+    "context_communication": (
+        str,
+        typer.Option("--context-communication", help="p2p: a ring of keys and values; a2a: Ulysses."),
+    ),
     "expert_parallel": (int, typer.Option("--expert-parallel", "--ep", help="Expert-parallel degree.")),
     "recompute": (str, typer.Option("--recompute", help="none, selective or full.")),
     "precision": (str, typer.Option("--precision", help="fp32, bf16 or fp16.")),

@@ -43,7 +43,7 @@ def matrix_s(flops: Number, elements: Number, machine: Machine) -> Number:
     return flops / rate + elements * traffic
 
 
-def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
+def layer_device(work: LayerWork, shape: Shape, layout: Layout, machine: Machine) -> DeviceTime:
     """Returns the device time of one layer without its communication."""
     attention, layer = machine.stack.attention, machine.stack.layer
     memory = machine.memory_Bps * machine.memory_efficiency
@@ -64,7 +64,9 @@ def layer_device(work: LayerWork, shape: Shape, machine: Machine) -> DeviceTime:
     # Backward of fused attention does 5 products where forward does 2 (arXiv:2205.14135, section 3.1).
     factor = 2.5 if attention.kind == "fused" else 2.0
     back = factor * products_s + work.scores * attention.bytes_backward / memory
-    return DeviceTime(products + core + elementwise, 2 * products + back + 2 * elementwise, core)
+    # Without gradients of the weights, backward has one product where it otherwise has two.
+    weights = layout.trained
+    return DeviceTime(products + core + elementwise, (1 + weights) * products + back + 2 * elementwise, core)
 
 
 CAUSAL_TILES, FULL_TILES = 512.0, 170.0
@@ -162,7 +164,8 @@ def vocabulary_time(tokens: Number, shape: Shape, layout: Layout, machine: Machi
             rate = where(unaligned, rate * kernels.unaligned_efficiency, rate)
     memory = machine.memory_Bps * machine.memory_efficiency
     traffic = machine.matrix_traffic * machine.element_bytes * elements / memory
-    products = 6 * logits * shape.hidden / rate + 3 * traffic
+    passes = 2 + flag(layout.trained >= 1)  # forward, gradients of the inputs and of the weights
+    products = passes * (2 * logits * shape.hidden / rate + traffic)
     return smooth_maximum(
         products + logits * kernels.bytes / memory, machine.host.vocabulary_s, machine.stack.host.sharpness
     )

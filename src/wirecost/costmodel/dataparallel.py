@@ -22,6 +22,7 @@ from wirecost.costmodel.collectives import (
 from wirecost.costmodel.inputs import Layout, Machine
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.overlap import exposed_s
+from wirecost.spec import Stack
 
 
 @dataclass(slots=True)
@@ -63,6 +64,20 @@ class _Exchange:
     shard: Group  # ranks that share one copy of the state
     once_s: Number  # the all-reduce of shards between nodes, once an iteration
     last: Number  # share of the gradients that leaves only when backward ends
+    owned: Number  # tensors of parameters on the rank
+
+
+TENSORS_OF_LAYER = 7.0
+"""Parameter tensors of a layer that ranks can own: four of attention, or their fusion, and those of the MLP and
+the norms."""
+
+
+def usual_bucket_bytes(stack: Stack, data: Number, stated: float) -> Number:
+    """Returns the size in bytes of a bucket where a plan doesn't choose one: `stated`, or with Megatron-Core the
+    larger of 40 million parameters and a million for each rank (its DistributedDataParallelConfig)."""
+    if stack.data_parallel.buckets == "plan":
+        return stated
+    return np.maximum(40e6, 1e6 * data) * stack.data_parallel.gradient_bytes
 
 
 def data_group(layout: Layout, machine: Machine) -> Group:
@@ -106,6 +121,17 @@ def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, mach
     return _blended(flag((parameters.experts > 0) & (layout.expert > 1)), apart, together)
 
 
+def state_shards(layout: Layout, machine: Machine) -> Number:
+    """Returns the number of ranks that share one copy of what ZeRO shards: all of the data-parallel group, or with
+    hybrid sharding those of it that a node has. Tensor parallelism takes neighbouring ranks first."""
+    shards = layout.data * layout.context
+    if not has(layout.node_sharding > 0):
+        return shards
+    present = np.minimum(machine.gpus_per_node, layout.world)
+    inside = np.minimum(shards, np.maximum(1.0, np.floor(present / layout.data_stride)))
+    return where(layout.node_sharding > 0, inside, shards)
+
+
 def expert_shards(layout: Layout) -> Number:
     """Returns the number of data-parallel ranks that hold the same experts."""
     return np.maximum(layout.data * layout.context / layout.expert, 1.0)
@@ -120,12 +146,14 @@ def _synchronized(
     parameters: HeldParameters, cover: Cover, members: Group, layout: Layout, machine: Machine
 ) -> DataParallelTime:
     costs = machine.stack.data_parallel
-    gradients = parameters.total * gradient_bytes(layout, machine)
+    gradients = parameters.total * layout.trained * gradient_bytes(layout, machine)
     last: Number = 0.0
     if has(layout.bucketed > 0):
         last = _last_bucket(parameters, layout, machine)
     shard, once_s = _sharding_group(gradients, members, layout, machine)
-    exchange = _Exchange(gradients, parameters.total * machine.element_bytes, members, shard, once_s, last)
+    tensors = TENSORS_OF_LAYER * np.maximum(parameters.layers, 1.0)
+    weights = parameters.total * machine.element_bytes
+    exchange = _Exchange(gradients, weights, members, shard, once_s, last, tensors)
     time = _all_reduced(exchange, cover, layout, machine)
     if not has(layout.sharding > 0):
         return time
@@ -176,11 +204,17 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     overlap, contention = costs.overlap, costs.contention
     hide = flag(layout.bucketed > 0)
     message = _message_bytes(gradient_bytes(layout, machine), layout, machine)
+    owned = exchange.owned if costs.owned_tensors else None
+    if owned is not None:
+        message = exchange.gradients / np.minimum(owned, shard.size)
     scatter = gather_s(exchange.gradients, shard, machine, "reduce_scatter", message)
     # Hybrid sharding sums the shards between nodes bucket by bucket, as it scatters them.
     scatter = several * (scatter + costs.gradient_sync_s) + exchange.once_s
     message = _message_bytes(machine.element_bytes, layout, machine)
-    gather = several * gather_s(exchange.weights, shard, machine, message_bytes=message)
+    weights = exchange.weights * layout.trained  # those that the optimizer changed
+    if owned is not None:
+        message = weights / np.minimum(owned, shard.size)
+    gather = several * gather_s(weights, shard, machine, message_bytes=message)
     grad_once, par_once = scatter, gather
     more: Number = 0.0
     further: Number = 0.0
@@ -194,7 +228,7 @@ def _partly_sharded(exchange: _Exchange, cover: Cover, layout: Layout, machine: 
     if has(layout.bucketed > 0):
         # What leaves last is gathered first: forward begins with the embedding.
         tail = several * gather_s(exchange.last * exchange.gradients, shard, machine, "reduce_scatter")
-        head = several * gather_s(exchange.last * exchange.weights, shard, machine)
+        head = several * gather_s(exchange.last * weights, shard, machine)
         hidden = exposed_s(scatter, cover.backward_s, overlap, contention)
         grad_once = blend(hide, np.maximum(hidden, tail), scatter)
         hidden = exposed_s(gather, cover.forward_s, overlap, contention)
@@ -224,6 +258,12 @@ def _fully_sharded(
     gather = units * gather_s(weights / units, shard, machine)
     scatter = units * gather_s(gradients / units, shard, machine, "reduce_scatter") + root_scatter
     again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
+    if has(layout.secondary > 0):
+        # Backward gathers from the node's own copy (hpZ).
+        members = exchange.members
+        inside = placed(members.per_node, members.per_node, members.rings, machine)
+        near = units * gather_s(weights / units, inside, machine)
+        again = where(layout.secondary > 0, np.minimum(near, again), again)
     hide = flag(layout.bucketed > 0)
     overlap, contention = costs.shard_overlap * hide, costs.shard_contention
 
@@ -291,13 +331,17 @@ def compression_s(parameters: Number, layout: Layout, machine: Machine) -> Numbe
     if not has(layout.compression_bytes > 0):
         return parameters * 0.0
     several = flag(layout.data * layout.context > 1)
-    return several * parameters * layout.compression_bytes / (machine.memory_Bps * machine.memory_efficiency)
+    traffic = layout.trained * layout.compression_bytes
+    return several * parameters * traffic / (machine.memory_Bps * machine.memory_efficiency)
 
 
 def optimizer_s(parameters: HeldParameters, layout: Layout, machine: Machine) -> Number:
     """Returns the seconds of Adam's reads and writes for the parameters that this rank updates."""
-    shards = layout.data * layout.context
-    sharded = (parameters.total - parameters.experts) / shards + parameters.experts / expert_shards(layout)
+    shards = state_shards(layout, machine)
+    sharded = parameters.total / shards
+    if has(parameters.experts > 0):
+        held = np.maximum(shards / layout.expert, 1.0)
+        sharded = (parameters.total - parameters.experts) / shards + parameters.experts / held
     share = where(layout.sharding >= 1, sharded, parameters.total)
-    traffic = machine.stack.iteration.optimizer_bytes
+    traffic = machine.stack.iteration.optimizer_bytes * layout.trained
     return share * traffic / (machine.memory_Bps * machine.memory_efficiency)

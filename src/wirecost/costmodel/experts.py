@@ -1,4 +1,4 @@
-"""Communication of context parallelism (ring attention) and expert parallelism (token exchange)."""
+"""Communication of context parallelism (ring attention, Ulysses) and expert parallelism (token exchange)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from wirecost.costmodel.numbers import Number, flag, has, where
 def context_forward_s(
     attention_s: Number, sequence: Number, shape: Shape, layout: Layout, machine: Machine
 ) -> Number:
-    """Returns the exposed seconds of keys and values that go round the ring in cp - 1 steps, each hidden under
-    its part of attention (arXiv:2310.01889, section 3: hidden where the block is large enough)."""
+    """Returns the exposed seconds of a layer's context parallelism in forward.
+
+    Keys and values go round the ring in cp - 1 steps, each hidden under its part of attention (arXiv:2310.01889,
+    section 3: hidden where the block is large enough). With Ulysses an all-to-all of queries, keys and values
+    comes before attention and one of its output after it (arXiv:2309.14509, section 3.2).
+    """
     if not has(layout.context > 1):
         return layout.context * 0.0
     local = layout.micro_batch * sequence / layout.context
@@ -21,7 +25,14 @@ def context_forward_s(
     crossing = flag(layout.tensor * layout.context > machine.gpus_per_node)
     step = send_s(size, crossing, machine)
     hidden = attention_s / layout.context
-    return (layout.context - 1) * np.maximum(step - hidden, 0.0)
+    ring = (layout.context - 1) * np.maximum(step - hidden, 0.0)
+    if not has(layout.exchanged_context > 0):
+        return ring
+    members = group(layout.context, layout.tensor, layout.world, machine)
+    per_width = local / layout.tensor * machine.element_bytes
+    exchange = all_to_all_s(per_width * (shape.query + 2 * shape.key_value), members, machine)
+    exchange = exchange + all_to_all_s(per_width * shape.query, members, machine)
+    return where(layout.exchanged_context > 0, exchange, ring)
 
 
 def expert_group(layout: Layout, machine: Machine) -> Group:

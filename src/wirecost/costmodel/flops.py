@@ -116,21 +116,27 @@ def expert_load(shape: Shape, layout: Layout) -> Number:
     return where(shape.capacity > 0, shape.capacity, uneven)
 
 
-def model_flops(shape: Shape, *, batch: Number) -> Number:
+def model_flops(shape: Shape, *, batch: Number, trained: Number = 1.0) -> Number:
     """Returns the operations of one iteration without recomputation: what MFU counts (arXiv:2204.02311, appendix
-    B)."""
+    B). Forward counts once, backward once for the gradients of activations, and once for those of the weights.
+
+    Args:
+        trained: parameters with gradients over all parameters. Below 1, weights have no gradients but this share.
+    """
     tokens = batch * shape.sequence
     h = shape.hidden
     used = shape.ffn + shape.moe_share * ((shape.top_k + shape.shared_experts - 1) * shape.ffn)
     used = used + where(shape.moe_share > 0, (1 - shape.moe_share) * (shape.dense_ffn - shape.ffn), 0.0)
-    layer = 2 * h * (2 * shape.query + 2 * shape.key_value + shape.mlp_matrices * used)
-    layer = layer + 4 * shape.sequence * shape.query
+    passes = 2 + trained
+    layer = passes * 2 * h * (2 * shape.query + 2 * shape.key_value + shape.mlp_matrices * used)
+    layer = layer + 3 * 4 * shape.sequence * shape.query
     total = shape.layers * tokens * layer
     out = batch * shape.decoder_sequence
-    decoder = 2 * h * (4 * shape.query + 2 * shape.key_value + shape.mlp_matrices * shape.ffn)
-    decoder = decoder + 4 * (shape.decoder_sequence + shape.sequence) * shape.query
-    total = total + shape.decoder_layers * (out * decoder + 4 * tokens * h * shape.key_value)
-    return 3 * (total + 2 * tokens_of_head(shape, batch) * h * shape.vocab)
+    decoder = passes * 2 * h * (4 * shape.query + 2 * shape.key_value + shape.mlp_matrices * shape.ffn)
+    decoder = decoder + 3 * 4 * (shape.decoder_sequence + shape.sequence) * shape.query
+    total = total + shape.decoder_layers * (out * decoder + passes * 4 * tokens * h * shape.key_value)
+    head = 2 + flag(trained >= 1)
+    return total + head * 2 * tokens_of_head(shape, batch) * h * shape.vocab
 
 
 def tokens_of_head(shape: Shape, batch: Number) -> Number:

@@ -71,9 +71,14 @@ class Layout:
     sharding: Number = 0.0  # ZeRO stage, 0 to 3
     bucketed: Number = 0.0  # gradients leave while backward goes on
     node_sharding: Number = 0.0  # hybrid: shards inside a node, replicas between nodes
+    secondary: Number = 0.0  # hpZ: backward gathers from a copy inside the node
+    trained: Number = 1.0  # parameters with gradients over all parameters; below 1 with LoRA
     sequence_parallel: Number = 0.0
     recompute: Number = RECOMPUTE_NONE
     gpipe: Number = 0.0
+    zero_bubble: Number = 0.0  # 1: ZB-H1, 2: ZB-H2
+    dualpipe: Number = 0.0
+    exchanged_context: Number = 0.0  # context parallelism by all-to-all (Ulysses)
     gradient_bytes: Number = 0.0  # 0: the stack's
     exchanged: Number = 0.0  # gradients are summed by an all-to-all and an all-gather (8 bits)
     factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)

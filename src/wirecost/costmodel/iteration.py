@@ -132,6 +132,8 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
         first_s=ends.first_s,
         last_s=ends.last_s,
         tokens=layers.tokens,
+        forward_share=layers.forward_s / (layers.forward_s + layers.backward_s),
+        weight_share=layers.weight_s / (layers.forward_s + layers.backward_s),
     )
     pipeline = schedule(work, shape, layout, machine)
     if turns is not None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wirecost.costmodel.dataparallel import state_shards
 from wirecost.costmodel.flops import expert_load
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
@@ -96,14 +97,17 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
     """Returns the memory of the fullest rank that holds `parameters` (before ZeRO divides them), of them
     `experts`."""
     costs = machine.stack.memory
-    shards = where(layout.node_sharding > 0, np.minimum(layout.data, machine.gpus_per_node), layout.data)
-    shards = shards * layout.context
+    shards = state_shards(layout, machine)
     sharded = parameters / shards
     if has(experts > 0):
         sharded = (parameters - experts) / shards + experts / np.maximum(shards / layout.expert, 1.0)
     weights = costs.weight_bytes * where(layout.sharding >= 3, sharded, parameters)
-    gradients = costs.gradient_state_bytes * where(layout.sharding >= 2, sharded, parameters)
-    optimizer = costs.optimizer_state_bytes * where(layout.sharding >= 1, sharded, parameters)
+    if has(layout.secondary > 0):
+        # hpZ: a second copy, divided over the ranks of the node.
+        inside = np.minimum(layout.data * layout.context, np.minimum(machine.gpus_per_node, layout.world))
+        weights = weights + where(layout.secondary > 0, machine.element_bytes * parameters / inside, 0.0)
+    gradients = costs.gradient_state_bytes * where(layout.sharding >= 2, sharded, parameters) * layout.trained
+    optimizer = costs.optimizer_state_bytes * where(layout.sharding >= 1, sharded, parameters) * layout.trained
     stage_layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
     decoders = stage_layers * shape.decoder_layers / (shape.layers + shape.decoder_layers)
     encoders = stage_layers - decoders
@@ -119,6 +123,14 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
     p, v = layout.pipeline, layout.virtual
     in_flight = np.minimum(p, layout.accumulation) * where(v > 1, 1 + (p - 1) / (p * v), 1.0)
     in_flight = where(layout.gpipe > 0, layout.accumulation, in_flight)
+    if has(layout.zero_bubble > 1):
+        twice = np.minimum(2 * p - 1, layout.accumulation)
+        in_flight = where(layout.zero_bubble > 1, twice, in_flight)
+    if has(layout.dualpipe > 0):
+        # Two copies of a stage's parameters, and one micro-batch more in flight (arXiv:2412.19437, table 2).
+        in_flight = where(layout.dualpipe > 0, np.minimum(p + 1, layout.accumulation), in_flight)
+        copies = 1 + flag(layout.dualpipe > 0)
+        weights, gradients = copies * weights, copies * gradients
     activations = per_micro_batch * in_flight + transient
     tokens = where(shape.decoder_layers > 0, shape.decoder_sequence, shape.sequence) * layout.micro_batch
     logits = tokens / layout.context * shape.vocab / layout.tensor * costs.logit_state_bytes

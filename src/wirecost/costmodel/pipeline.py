@@ -1,7 +1,9 @@
 """Pipeline schedules: bubble, uneven stages, and transfers between stages.
 
 GPipe (arXiv:1811.06965) and 1F1B (arXiv:1806.03377) fill and drain p - 1 stages; interleaving v chunks divides
-that by v (arXiv:2104.04473, section 2.2). GPipe differs in memory, not in time.
+that by v (arXiv:2104.04473, section 2.2). GPipe differs in memory, not in time. Zero-bubble schedules fill the
+bubble with the gradients of weights (arXiv:2401.10241, table 2), and DualPipe with micro-batches from both ends
+(arXiv:2412.19437, table 2).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from wirecost.costmodel.numbers import Flag, Number, blend, flag, has, where
 @dataclass(slots=True)
 class PipelineWork:
     """The work of the stages for one micro-batch in seconds: forward and backward of one layer, and the additional
-    work of the first and last stage; `tokens` are sent from stage to stage.
+    work of the first and last stage; `tokens` are sent from stage to stage. `forward_share` and `weight_share` are
+    the parts of a layer's seconds that forward and the gradients of weights take.
     """
 
     layer_s: Number
@@ -26,6 +29,8 @@ class PipelineWork:
     first_s: Number
     last_s: Number
     tokens: Number
+    forward_share: Number = 1 / 3
+    weight_share: Number = 1 / 3
 
 
 @dataclass(slots=True)
@@ -105,7 +110,7 @@ def schedule(work: PipelineWork, shape: Shape, layout: Layout, machine: Machine)
         ends = blend(shorter, np.maximum(ends - work.layer_s, 0.0), ends)
     # One stage has both ends: it is the whole, and nothing is left to wait for.
     stage = np.minimum(blend(flag(single), whole, layers * work.layer_s + ends), whole)
-    bubble = (whole - stage) / v
+    bubble = (whole - stage) / v * _filled(work, layout)
     if not has(p > 1):
         return PipelineTime(m * stage, bubble, stage * 0.0, stage * 0.0, layers)
     hop = transfer_s(work.tokens, shape, layout, machine)
@@ -115,6 +120,25 @@ def schedule(work: PipelineWork, shape: Shape, layout: Layout, machine: Machine)
         exposed = machine.stack.pipeline.exposed * 2 * v * m + 2 * (p - 1)
     uneven = m * np.maximum(stage - whole / np.maximum(p, 1.0), 0.0)
     return PipelineTime(m * stage, bubble, uneven, (1 - flag(single)) * exposed * hop, layers)
+
+
+def _filled(work: PipelineWork, layout: Layout) -> Number:
+    """Returns the bubble of a schedule over that of 1F1B, which is (p - 1) (F + B + W): forward, and backward for
+    activations and for weights.
+
+    ZB-H1 has (p - 1) (F + B - W) and ZB-H2 (p - 1) (F + B - 2 W) (arXiv:2401.10241, table 2). DualPipe has
+    (p/2 - 1) (F + 2 (B + W) - 3 W) (arXiv:2412.19437, table 2).
+    """
+    share: Number = 1.0
+    if has(layout.zero_bubble > 0):
+        left = 1 - (1 + layout.zero_bubble) * work.weight_share
+        share = where(layout.zero_bubble > 0, np.maximum(left, 0.0), share)
+    if has(layout.dualpipe > 0):
+        p = layout.pipeline
+        both = 1 + (1 - work.forward_share) - 3 * work.weight_share
+        ends = np.maximum(p / 2 - 1, 0.0) / np.maximum(p - 1, 1.0)
+        share = where(layout.dualpipe > 0, ends * np.maximum(both, 0.0), share)
+    return share
 
 
 def tied_embedding_s(parameters: Number, layout: Layout, gradient_bytes: Number, machine: Machine) -> Number:

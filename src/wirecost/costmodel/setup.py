@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wirecost.costmodel.dataparallel import usual_bucket_bytes
 from wirecost.costmodel.gradient_traffic import wire
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
+from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError
 from wirecost.spec import (
     Cluster,
@@ -20,6 +22,7 @@ from wirecost.spec import (
 )
 from wirecost.spec.workload import nearest_multiples
 
+ZERO_BUBBLE = {PipelineSchedule.ZB_H1: 1.0, PipelineSchedule.ZB_H2: 2.0}
 SHARDING = {
     DataParallel.ALL_REDUCE: 0.0,
     DataParallel.DDP: 0.0,
@@ -175,8 +178,22 @@ def check_plan(workload: Workload, plan: Plan, ranks: int) -> None:
             f"plan.context_parallel: {plan.context_parallel} x 2 chunks don't divide sequence_length "
             f"{workload.sequence_length}"
         )
+    if plan.context_communication == "a2a" and workload.heads % (tensor * plan.context_parallel):
+        raise SpecError(
+            f"plan.context_communication: a2a divides the workload's {workload.heads} heads over "
+            f"{tensor * plan.context_parallel} tensor and context ranks, which doesn't divide them; use p2p"
+        )
+    if plan.pipeline_schedule is PipelineSchedule.DUALPIPE and plan.pipeline_parallel % 2:
+        raise SpecError(
+            f"plan.pipeline_schedule: dualpipe needs an even pipeline_parallel, not {plan.pipeline_parallel}"
+        )
     if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
         raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")
+    if plan.sharding_group == "hpz" and plan.data_parallel is not DataParallel.ZERO3:
+        raise SpecError(
+            f"plan.sharding_group: hpz keeps a second copy of what zero3 shards, not {plan.data_parallel}; use "
+            "data_parallel zero3"
+        )
     if plan.expert_parallel > 1:
         _check_experts(workload, plan, ranks)
 
@@ -194,6 +211,22 @@ def _check_experts(workload: Workload, plan: Plan, ranks: int) -> None:
         )
 
 
+def trained_share(workload: Workload, plan: Plan) -> float:
+    """Returns the number of parameters with gradients over the number of parameters: 1, or with LoRA that of the
+    adapters. An adapter of rank r on a linear of n inputs and m outputs has r (n + m) parameters (Hu et al. 2021,
+    arXiv:2106.09685, section 4.1)."""
+    if plan.lora_rank is None:
+        return 1.0
+    shape = shape_of(workload)
+    attention = 4 * shape.hidden + 2 * shape.query + 2 * shape.key_value
+    mlp = shape.mlp_matrices * (shape.hidden + (shape.dense_ffn if shape.moe_share else shape.ffn))
+    experts = shape.experts + shape.shared_experts
+    expert_mlp = experts * shape.mlp_matrices * (shape.hidden + shape.ffn)
+    mlp = (1 - shape.moe_share) * mlp + shape.moe_share * expert_mlp
+    layers = shape.layers * (attention + mlp) + shape.decoder_layers * (2 * attention + mlp)
+    return min(1.0, float(plan.lora_rank * layers / shape.parameters))
+
+
 def layout_of(checked: Setup) -> Layout:
     """Returns the plan and batches as the formulas read them."""
     plan = checked.plan
@@ -203,6 +236,9 @@ def layout_of(checked: Setup) -> Layout:
         Recompute.FULL: RECOMPUTE_FULL,
     }
     held = plan.tensor_parallel * plan.pipeline_parallel
+    bucket_bytes = float(plan.bucket_bytes)
+    if "bucket_bytes" not in plan.model_fields_set:
+        bucket_bytes = float(usual_bucket_bytes(checked.stack, float(checked.data_parallel), bucket_bytes))
     sent = wire(plan.gradient_traffic, checked.workload, plan.powersgd_rank, checked.data_parallel, held)
     return Layout(
         tensor=float(plan.tensor_parallel),
@@ -216,13 +252,18 @@ def layout_of(checked: Setup) -> Layout:
         sharding=SHARDING[plan.data_parallel],
         bucketed=float(plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap),
         node_sharding=float(plan.sharding_group == "node"),
+        secondary=float(plan.sharding_group == "hpz"),
+        trained=trained_share(checked.workload, plan),
         sequence_parallel=float(plan.sequence_parallel),
         recompute=recompute[plan.recompute],
         gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
+        zero_bubble=ZERO_BUBBLE.get(plan.pipeline_schedule, 0.0),
+        dualpipe=float(plan.pipeline_schedule is PipelineSchedule.DUALPIPE),
+        exchanged_context=float(plan.context_parallel > 1 and plan.context_communication == "a2a"),
         gradient_bytes=sent.bytes,
         exchanged=float(sent.exchanged),
         factored=float(sent.factored),
         compression_bytes=sent.memory_bytes,
-        bucket_bytes=float(plan.bucket_bytes),
+        bucket_bytes=bucket_bytes,
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
     )

@@ -61,6 +61,7 @@ class LayersTime:
     tokens: Number  # on one rank
     head_tokens: Number
     head_activation_s: Number
+    weight_s: Number = 0.0  # the part of backward for the gradients of weights
 
 
 @dataclass(slots=True)
@@ -124,12 +125,17 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
     """Returns the time of all layers on one micro-batch."""
     sequence = shape.sequence
     tokens = layout.micro_batch * sequence / layout.context
-    device = layer_device(layer_work(shape, layout, sequence=sequence), shape, machine)
+    device = layer_device(layer_work(shape, layout, sequence=sequence), shape, layout, machine)
     members = tensor_group(layout, machine)
     tensor = forward_tensor(tokens, members, shape, layout, machine)
     tensor_s = tensor.layer_s(ENCODER_COLLECTIVES)
     context_expert = context_forward_s(device.attention_core_s, sequence, shape, layout, machine)
-    context_expert = context_expert + expert_forward_s(tokens, shape, layout, machine)
+    exchange = expert_forward_s(tokens, shape, layout, machine)
+    if has(layout.dualpipe > 0):
+        # Another micro-batch computes meanwhile.
+        exposed = np.maximum(exchange - device.forward_s, 0.0)
+        exchange = where(layout.dualpipe > 0, exposed, exchange)
+    context_expert = context_expert + exchange
     both = tensor_s + context_expert
     again = tensor.again_s(ENCODER_COLLECTIVES, shape)
     communication = LayerCommunication(both, again, ENCODER_COLLECTIVES)
@@ -146,6 +152,8 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         tokens=tokens,
         head_tokens=tokens * shape.head_share,
         head_activation_s=tensor.activation_s + tensor.gathered_again_s,
+        # Attention itself has no weights.
+        weight_s=shape.layers * layout.trained * (device.forward_s - device.attention_core_s),
     )
     return _with_decoder(encoder, shape, layout, machine) if has(shape.decoder_layers > 0) else encoder
 
@@ -160,7 +168,7 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
         tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape), DECODER_COLLECTIVES
     )
     host = with_decoder_layers(machine.host)
-    device = layer_device(work, shape, machine)
+    device = layer_device(work, shape, layout, machine)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(
         count=encoder.count + decoders,
@@ -170,6 +178,7 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
         device_s=encoder.device_s + decoders * layer.device_s,
         communication_s=encoder.communication_s + decoders * layer.communication_s,
         context_expert_share=encoder.context_expert_share,
+        weight_s=encoder.weight_s + decoders * (device.forward_s - device.attention_core_s),
         activation_s=encoder.activation_s,
         tokens=encoder.tokens,
         head_tokens=where(decoders > 0, tokens, encoder.head_tokens),

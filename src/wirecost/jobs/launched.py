@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 _WAYS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"),
+    # A batch script has a rank and a number of tasks as well, but it is no task of a step.
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_JOB_ID"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE"),
 )
 """Environment variables of launchers: rank, number of ranks, rank on the host, the launch's own name."""

@@ -6,10 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wirecost.live.late import Iteration, late_rank
 from wirecost.live.marks import IterationTimes
-
-LATE_SHARE = 0.1
-"""Share of an iteration that the other ranks must wait for a rank before it counts as late."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +19,12 @@ class RankTimes:
 
     @staticmethod
     def of(times: Sequence[IterationTimes]) -> RankTimes | None:
-        """Returns the medians of iterations, or None without any."""
+        """Returns the medians of iterations, or None without any. The tail is known if it is in most of them."""
         if not times:
             return None
         tails = [t.tail_s for t in times if t.tail_s is not None]
-        tail_s = statistics.median(tails) if len(tails) == len(times) else None
+        # The first iterations of a watch have none.
+        tail_s = statistics.median(tails) if 2 * len(tails) > len(times) else None
         return RankTimes(statistics.median(t.iteration_s for t in times), tail_s)
 
 
@@ -37,7 +36,7 @@ class Window:
         iteration_s: the slowest rank's iteration.
         exposed: share of exposed communication, the mean over ranks. None if unknown.
         wait: share in which the ranks wait for the last one, the mean over ranks. None if unknown.
-        late_rank: the rank that the others wait for, or None if none is late, or it is unknown.
+        late_rank: the rank that the others wait for, or None if none is proven to be late.
         device, use_bps: the busiest network interface of the first rank's host and its rate in bits per second.
     """
 
@@ -76,12 +75,15 @@ class Window:
         return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def summarise(ranks: Sequence[RankTimes]) -> Window:
-    """Returns the window of all ranks.
+def summarise(iterations: Sequence[Iteration]) -> Window | None:
+    """Returns the window of some iterations of all ranks, or None without iterations.
 
     Ranks leave a collective together. So the rank that waits least after its last gradient came last, and what
     another one waits longer is its wait for that rank.
     """
+    ranks = [times for rank in zip(*iterations, strict=True) if (times := RankTimes.of(rank)) is not None]
+    if not ranks:
+        return None
     iteration_s = max(r.iteration_s for r in ranks)
     tails = [r.tail_s for r in ranks if r.tail_s is not None]
     if len(tails) != len(ranks) or iteration_s <= 0:
@@ -89,9 +91,7 @@ def summarise(ranks: Sequence[RankTimes]) -> Window:
     least = min(tails)
     exposed = statistics.fmean(tails) / iteration_s
     wait = statistics.fmean(tail - least for tail in tails) / iteration_s
-    longest = max(tails) - least
-    late = tails.index(least) if len(ranks) > 1 and longest > LATE_SHARE * iteration_s else None
-    return Window(iteration_s, exposed, wait if len(ranks) > 1 else 0.0, late)
+    return Window(iteration_s, exposed, wait, late_rank(iterations))
 
 
 def _rate(bps: float) -> str:

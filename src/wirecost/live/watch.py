@@ -11,12 +11,17 @@ from typing import Any
 
 from wirecost.counters.ethernet import EthernetSource
 from wirecost.errors import WirecostError
+from wirecost.live.late import LEAST_S, LENGTHS, is_still_late, latest_late_rank
 from wirecost.live.marks import IterationTimes, Marks
 from wirecost.live.sinks import Sink, to_active_runs, to_prometheus, to_tensorboard
-from wirecost.live.summary import RankTimes, Window, summarise
+from wirecost.live.summary import Window, summarise
 
-EXCHANGE_EVERY = 20
+EXCHANGE_EVERY = 10
 """Number of iterations after which the ranks exchange their times, so that a late one is named soon."""
+SENT = 2 * EXCHANGE_EVERY
+"""Number of the latest iterations that an exchange sends. A GPU may finish an iteration long after its host."""
+MOST_KEPT = 1000
+"""Number of the latest iterations that a line describes at most, so that memory stays bounded."""
 
 
 class Watch:
@@ -31,7 +36,10 @@ class Watch:
         self._print = print_line
         self._sinks = list(sinks)
         self._group: Any = None
-        self._times: list[IterationTimes] = []
+        self._own: dict[int, IterationTimes] = {}
+        self._taken = 0
+        self._iterations: dict[int, list[IterationTimes]] = {}
+        self._reported = 0
         self._late: int | None = None
         self._interfaces: EthernetSource | None = None
         self._counted: tuple[float, dict[str, tuple[int, int]]] | None = None
@@ -57,51 +65,87 @@ class Watch:
         report = number > 0 and number % self._every == 0
         if not report and (number == 0 or number % EXCHANGE_EVERY):
             return
-        self._times += self._marks.take()
-        ranks = self._exchanged(RankTimes.of(self._times[-EXCHANGE_EVERY:]))
+        for times in self._marks.take():
+            self._taken += 1
+            self._own[self._taken] = times
+        numbers = range(max(1, number - SENT + 1), number + 1)
+        self._own = {n: times for n, times in self._own.items() if n in numbers}
+        ranks = self._exchanged(numbers)
         if ranks is None:
             return
-        window = summarise(ranks)
-        if window.late_rank is not None and window.late_rank != self._late:
-            wait = f"{window.wait:.0%}" if window.wait is not None else "a part"
-            self._print(
-                f"wirecost: iteration {number}: rank {window.late_rank} is late, the ranks wait {wait} of an "
-                "iteration for it"
-            )
-        self._late = window.late_rank
+        for n in numbers:
+            times = [rank[n] for rank in ranks if n in rank]
+            if n not in self._iterations and len(times) == len(ranks):
+                self._iterations[n] = times
+        self._name_late(number)
         if report:
-            self._report(window, number)
-            self._times = []
+            self._report(number)
+        self._forget()
 
-    def _report(self, window: Window, number: int) -> None:
+    def _name_late(self, number: int) -> None:
+        """Prints the rank that has become late."""
+        iterations = list(self._iterations.values())
+        late = latest_late_rank(iterations)
+        if late is not None and late != self._late:
+            window = summarise(iterations[-LENGTHS[0] :])
+            wait = f"{window.wait:.0%}" if window is not None and window.wait is not None else "a part"
+            self._print(
+                f"wirecost: iteration {number}: rank {late} is late, the ranks wait {wait} of an iteration for it"
+            )
+        # Without this, a rank that is late in most iterations would be named again and again.
+        if late is not None or (self._late is not None and not is_still_late(iterations, self._late)):
+            self._late = late
+
+    def _report(self, number: int) -> None:
+        window = summarise([times for n, times in self._iterations.items() if n > self._reported])
+        if window is None:
+            return
+        self._reported = max(self._iterations)
         device, use_bps = self._use()
         self.latest = replace(window, device=device, use_bps=use_bps)
         self._print(f"wirecost: iteration {number}: {self.latest.line}")
         for sink in self._sinks:
             sink(self.latest.scalars(), number)
 
-    def _exchanged(self, own: RankTimes | None) -> list[RankTimes] | None:
-        """Returns the times of all ranks on rank 0, and None on the others, and while a rank has none."""
+    def _forget(self) -> None:
+        """Forgets iterations that neither the next line nor the search for a late rank needs."""
+        span_s = 0.0
+        needed = 0
+        for n in sorted(self._iterations, reverse=True):
+            new = n > self._reported or needed < LENGTHS[-1] or span_s < LEAST_S
+            if not new or needed >= MOST_KEPT:
+                del self._iterations[n]
+                continue
+            needed += 1
+            span_s += max(times.iteration_s for times in self._iterations[n])
+
+    def _exchanged(self, numbers: range) -> list[dict[int, IterationTimes]] | None:
+        """Returns the times of all ranks by the iterations' numbers on rank 0, and None on the others."""
         import torch
         import torch.distributed as dist
 
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-            return None if own is None else [own]
+            return [self._own]
         if self._group is None:
             # The job's own collectives must not wait behind this one.
             self._group = dist.new_group(backend="gloo")
-        tail_s = own.tail_s if own is not None and own.tail_s is not None else math.nan
-        sent = torch.tensor([own.iteration_s if own else math.nan, tail_s], dtype=torch.float64)
+        sent = torch.full((len(numbers), 2), math.nan, dtype=torch.float64)
+        for place, n in enumerate(numbers):
+            if (times := self._own.get(n)) is not None:
+                sent[place, 0] = times.iteration_s
+                sent[place, 1] = math.nan if times.tail_s is None else times.tail_s
         received = [torch.empty_like(sent) for _ in range(dist.get_world_size())]
         dist.all_gather(received, sent, group=self._group)
         if dist.get_rank() != 0:
             return None
-        ranks = []
-        for iteration_s, tail in (r.tolist() for r in received):
-            if math.isnan(iteration_s):
-                return None
-            ranks.append(RankTimes(iteration_s, None if math.isnan(tail) else tail))
-        return ranks
+        return [
+            {
+                n: IterationTimes(iteration_s, None if math.isnan(tail_s) else tail_s)
+                for n, (iteration_s, tail_s) in zip(numbers, rank.tolist(), strict=True)
+                if not math.isnan(iteration_s)
+            }
+            for rank in received
+        ]
 
     def _use(self) -> tuple[str | None, float | None]:
         """Returns the busiest network interface since the last call and its rate in bits per second."""

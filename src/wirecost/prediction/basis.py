@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wirecost.spec import GradientTraffic, Plan, Provenance
+from wirecost.spec import GradientTraffic, PipelineSchedule, Plan, Provenance
 from wirecost.spec.provenance import Sourced
 
 if TYPE_CHECKING:
@@ -39,11 +39,17 @@ NAMES = {
 """Names of the parts for people."""
 
 
+NEVER_MEASURED_SCHEDULES = (PipelineSchedule.ZB_H1, PipelineSchedule.ZB_H2, PipelineSchedule.DUALPIPE)
+
+
 def unmeasured_strategies(plan: Plan) -> list[str]:
     """Returns the strategies of a plan whose formulas were never compared with measurements of jobs."""
     strategies = {
         "context_parallel": plan.context_parallel > 1,
         f"gradient_traffic {plan.gradient_traffic}": plan.gradient_traffic is not GradientTraffic.NATIVE,
+        f"pipeline_schedule {plan.pipeline_schedule}": plan.pipeline_schedule in NEVER_MEASURED_SCHEDULES,
+        "hpZ": plan.sharding_group == "hpz",
+        "LoRA": plan.lora_rank is not None,
     }
     return [name for name, used in strategies.items() if used]
 

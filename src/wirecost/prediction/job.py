@@ -32,10 +32,13 @@ class Degrees(TypedDict, total=False):
 
     Attributes:
         data_parallel: `all_reduce`, `ddp`, `zero1`, `zero2` or `zero3`.
-        sharding_group: `all`, or `node` for shards inside nodes and replicas between them.
+        sharding_group: `all`, `node` for shards inside nodes and replicas between them, or `hpz` for a second copy
+            of the parameters in each node.
+        lora_rank: rank of the adapters that are trained instead of the parameters.
         tensor_parallel, pipeline_parallel, context_parallel, expert_parallel: degrees in ranks.
         virtual_stages: number of chunks of each pipeline stage.
-        pipeline_schedule: `gpipe`, `1f1b` or `interleaved`.
+        pipeline_schedule: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2` or `dualpipe`.
+        context_communication: `p2p` (a ring) or `a2a` (Ulysses).
         sequence_parallel: whether activations between tensor-parallel regions are split over their ranks.
         recompute: `none`, `selective` or `full`.
         precision: `fp32`, `bf16` or `fp16`.
@@ -44,12 +47,14 @@ class Degrees(TypedDict, total=False):
 
     data_parallel: str | None
     sharding_group: str | None
+    lora_rank: int | None
     tensor_parallel: int | None
     pipeline_parallel: int | None
     context_parallel: int | None
     expert_parallel: int | None
     virtual_stages: int | None
     pipeline_schedule: str | None
+    context_communication: str | None
     sequence_parallel: bool | None
     recompute: str | None
     precision: str | None
@@ -165,7 +170,9 @@ def _workload(given: str | Path | Workload, sequence_length: int | None) -> Work
 def _plan(given: str | Path | Plan | None, degrees: dict[str, Any]) -> Plan:
     """Returns the given plan with `degrees`, or the plan that the degrees alone define."""
     if isinstance(given, Plan):
-        return validate(Plan, {**given.model_dump(mode="json"), **degrees}, f"plan {given.name}")
+        return validate(
+            Plan, {**given.model_dump(mode="json", exclude_unset=True), **degrees}, f"plan {given.name}"
+        )
     if given is not None:
         loaded: Plan = load_spec("plan", str(given), **degrees)
         return loaded

@@ -13,7 +13,7 @@ from wirecost.costmodel.inputs import Layout, Machine, Shape
 from wirecost.costmodel.iteration import Iteration, iterate, iterate_memory
 from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.memory import Memory
-from wirecost.costmodel.setup import Setup, layout_of
+from wirecost.costmodel.setup import Setup, layout_of, trained_share
 from wirecost.costmodel.shape import shape_of
 from wirecost.costmodel.workload_correction import corrected
 from wirecost.errors import SpecError
@@ -55,7 +55,8 @@ class Prediction:
     @property
     def mfu(self) -> float:
         """Returns model FLOPs utilization without recomputation (arXiv:2204.02311, appendix B)."""
-        flops = float(model_flops(self.shape, batch=self.setup.global_batch))
+        trained = trained_share(self.setup.workload, self.setup.plan)
+        flops = float(model_flops(self.shape, batch=self.setup.global_batch, trained=trained))
         return flops / (self.total_s * self.setup.gpus * float(self.machine.attention_peak_flops))
 
     @property

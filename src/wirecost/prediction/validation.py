@@ -50,18 +50,24 @@ def validate(measured: Path, options: Options | None = None) -> TableValidation 
 def _validate_store(root: Path, options: Options) -> StudyValidation:
     from wirecost.study import Store
 
+    store = Store(root)
+    study = store.study()
+    if not study.models:
+        raise SpecError(
+            f"{root}: every workload is a command, whose model is unknown, so that nothing predicts it; "
+            "`wirecost compare` compares its runs, and `wirecost whatif` predicts from traces of a job"
+        )
     if (options.predictions is None) == (options.calibration is None):
         raise SpecError(
             "a study is validated against --predictions DIR (`wirecost predict --study`), or --calibration DIR"
         )
-    store = Store(root)
     contents = store.contents()
     predictions: Mapping[str, Breakdown]
     if options.predictions is not None:
         predictions = read_predictions(options.predictions)
     else:
         assert options.calibration is not None
-        predicted = predict_study(store.study(), read(options.calibration))
+        predicted = predict_study(study, read(options.calibration))
         predictions = {p.experiment.slug: p.prediction.breakdown for p in predicted if p.prediction}
     damaged = {d.name: d.reason for d in contents.damaged}
     return replace(validate_study(contents.results, predictions, damaged), unusable=tuple(contents.diagnostics()))

@@ -85,7 +85,7 @@ def iteration_times(report: StudyReport, width: int) -> list[Table]:
         for name in ("workload", "network", "plan"):
             table.add_column(name)
         for scale in group:
-            table.add_column(Text(f"{scale.scaling}\n{scale}"), justify="right")
+            table.add_column(Text(f"{scale.scaling or ''}\n{scale}"), justify="right")
         for names in order:
             if not rows[names].keys().isdisjoint(group):
                 table.add_row(*map(Text, names), *(Text(rows[names].get(scale, "-")) for scale in group))

@@ -159,6 +159,10 @@ class Periodic(Spec):
     validation_batches: PositiveInt = 4
 
 
+ADDED_PLAN_KEYS = ("graphs", "lora_rank", "context_communication")
+"""Keys of plans that earlier results don't have. Results without them keep their digest."""
+
+
 class Experiment(Spec):
     """A workload with a plan, on hosts that a network connects. A rank is one process. Batches count sequences.
 
@@ -261,8 +265,9 @@ class Experiment(Spec):
             del content["profile_iterations"]
         if self.memory is None:
             del content["memory"]
-        if self.plan.graphs is None:
-            del content["plan"]["graphs"]
+        for key in ADDED_PLAN_KEYS:
+            if getattr(self.plan, key) == Plan.model_fields[key].default:
+                del content["plan"][key]
         for key in ADDED_WORKLOAD_KEYS:
             if getattr(self.workload, key) == Workload.model_fields[key].default:
                 del content["workload"][key]

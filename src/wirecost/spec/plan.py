@@ -76,6 +76,9 @@ class PipelineSchedule(StrEnum):
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
     INTERLEAVED = "interleaved"
+    ZB_H1 = "zb-h1"  # gradients of weights fill the bubble, with 1F1B's memory (Qi et al. 2024, arXiv:2401.10241)
+    ZB_H2 = "zb-h2"  # the same with twice the activations
+    DUALPIPE = "dualpipe"  # micro-batches enter at both ends (DeepSeek-V3, arXiv:2412.19437, section 3.2.1)
 
 
 class GradientTraffic(StrEnum):
@@ -105,12 +108,19 @@ class Plan(Spec):
         name: name of the plan in tables and directories.
         data_parallel: how replicas of the model are kept equal, and what is sharded over them.
         sharding_group: ranks over which ZeRO shards: `all` of the data-parallel group, or those of one `node`.
+            With `hpz`, ZeRO-3 shards over all of them, and each node has a second copy of the parameters for
+            backward (hpZ of ZeRO++, Wang et al. 2023, arXiv:2306.10209, section 3.2).
+        lora_rank: rank of the adapters that are trained instead of the parameters (LoRA, Hu et al. 2021,
+            arXiv:2106.09685), on every linear of the layers. None trains the parameters.
         tensor_parallel: number of ranks over which each layer is split.
         sequence_parallel: whether activations between the split parts of a layer are split by sequence as well.
         pipeline_parallel: number of pipeline stages.
         pipeline_schedule: order of forward and backward passes in the pipeline.
         virtual_stages: number of chunks of layers on each rank with the schedule `interleaved`.
         context_parallel: number of ranks over which each sequence is split.
+        context_communication: how attention gets the rest of the sequence with context parallelism: `p2p`, a ring
+            of keys and values, or `a2a`, an exchange of sequence for heads (DeepSpeed-Ulysses, Jacobs et al. 2023,
+            arXiv:2309.14509).
         expert_parallel: number of ranks over which the experts of a layer are distributed.
         precision: precision of parameters, gradients and activations.
         matrix_precision: precision of the layers' matrix products, if it is lower than `precision`.
@@ -127,13 +137,15 @@ class Plan(Spec):
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")
     data_parallel: DataParallel = DataParallel.ALL_REDUCE
-    sharding_group: Literal["all", "node"] = "all"
+    sharding_group: Literal["all", "node", "hpz"] = "all"
+    lora_rank: PositiveInt | None = None
     tensor_parallel: PositiveInt = 1
     sequence_parallel: bool = False
     pipeline_parallel: PositiveInt = 1
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     virtual_stages: PositiveInt = 1
     context_parallel: PositiveInt = 1
+    context_communication: Literal["p2p", "a2a"] = "p2p"
     expert_parallel: PositiveInt = 1
     precision: Precision = Precision.FP32
     matrix_precision: MatrixPrecision | None = None

@@ -160,6 +160,12 @@ class DataParallelCosts(Costs):
     """Whether gradients are synchronised in each micro-batch instead of once."""
     zero2_gathers: Literal["micro_batch", "iteration"] = "micro_batch"
     """When ZeRO-2 gathers parameters: in each micro-batch as FSDP does, or once as ZeRO-1 does."""
+    owned_tensors: bool = False
+    """Whether ZeRO-1 gives whole tensors to ranks: each owner's gradients are reduced to it, and its parameters
+    are broadcast, so that there are as many messages as owners."""
+    buckets: Literal["plan", "megatron"] = "plan"
+    """Size of a bucket of gradients where a plan doesn't state it: DDP's, or Megatron-Core's, which grows with the
+    ranks."""
     root_gathered_once: bool = False
     """Whether the unit of a tied embedding stays gathered from forward to backward in ZeRO-3."""
     overlap: float = Field(default=0.0, ge=0, le=1, alias="data_parallel_overlap")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -35,6 +36,7 @@ from wirecost.spec.experiment import (
 )
 from wirecost.spec.job import JOB_ITERATIONS, JOB_PROFILE_ITERATIONS, JOB_WARMUP, Job, JobExperiment
 from wirecost.spec.launcher import ranks_per_host_of
+from wirecost.spec.megatron import MegatronJob, is_megatron
 from wirecost.spec.network import Network
 from wirecost.spec.plan import Plan
 from wirecost.spec.presets import named
@@ -152,19 +154,21 @@ Named = Annotated[str, Field(min_length=1)]
 def _kind_of_workload(value: Any) -> str:
     """Returns the tag of a workload's kind. The steps of a place that begin with `function-` aren't shown to
     users."""
-    return (
-        "function-job"
-        if isinstance(value, Job) or (isinstance(value, dict) and "command" in value)
-        else "function-model"
-    )
+    if isinstance(value, MegatronJob) or is_megatron(value):
+        return "function-megatron"
+    if isinstance(value, Job) or (isinstance(value, dict) and "command" in value):
+        return "function-job"
+    return "function-model"
 
 
 WorkloadEntry = Annotated[
     Annotated[Workload, BeforeValidator(lambda v: named("workload", v)), Tag("function-model")]
-    | Annotated[Job, Tag("function-job")],
+    | Annotated[Job, Tag("function-job")]
+    | Annotated[MegatronJob, AfterValidator(MegatronJob.as_job), Tag("function-megatron")],
     Discriminator(_kind_of_workload),
 ]
-"""A model that wirecost trains, or a command that is started unchanged."""
+"""A model that wirecost trains, a command that is started unchanged, or a model for Megatron-Core, which becomes
+its command."""
 NetworkEntry = Annotated[Network, BeforeValidator(lambda v: named("network", v))]
 PlanEntry = Annotated[Plan, BeforeValidator(lambda v: named("plan", v))]
 
@@ -176,7 +180,8 @@ class Study(Spec):
         name: name of the study and of its directory of results.
         description: free text for reports.
         workloads: models to train: names of presets, dimensions, or paths of Hugging Face `config.json` files. An
-            entry with a `command` is a training command that is started unchanged.
+            entry with a `command` is a training command that is started unchanged, and one with `engine: megatron`
+            is a model that Megatron-Core trains on GPUs with a plan of its own.
         networks: networks to train over: names of presets, or networks written out.
         plans: parallelism and precision to train models with: names of presets, or plans written out.
             Commands have none.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from wirecost.breakdown import (
     Breakdown,
@@ -82,6 +84,7 @@ def collect_job(experiment: JobExperiment, directory: Path, cores: int) -> Break
             tcp_retransmitted=retransmitted,
         ),
         profile=_profile(experiment, directory, recordings, world_size),
+        details=_timers(directory),
         diagnostics=(
             *_diagnostics(experiment, cores, count, world_size),
             *mismatch,
@@ -107,6 +110,21 @@ def _transport(
     backends = {r.backend for r in recordings}
     gloo = all(b is not None and "gloo" in b and "nccl" not in b for b in backends)
     return "tcp" if gloo else None, []
+
+
+def _timers(directory: Path) -> dict[str, Any]:
+    """Returns the medians of Megatron-Core's timers in seconds by timer and rank, over its timed iterations."""
+    by_rank: dict[int, dict[str, list[float]]] = {}
+    for path in (directory / "timers").glob("rank-*.jsonl"):
+        times = by_rank.setdefault(int(path.stem.rpartition("-")[2]), {})
+        for line in path.read_text().splitlines():
+            for name, time_s in json.loads(line)["times_s"].items():
+                times.setdefault(name, []).append(time_s)
+    medians = {
+        str(rank): {name: statistics.median(times_s) for name, times_s in sorted(times.items())}
+        for rank, times in sorted(by_rank.items())
+    }
+    return {"megatron_timers_s": medians} if medians else {}
 
 
 def _profile(

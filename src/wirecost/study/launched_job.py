@@ -23,6 +23,7 @@ from wirecost.jobs.steps import read_steps
 from wirecost.jobs.watch import is_measured
 from wirecost.launch.environment import nccl_log_environment
 from wirecost.launch.isolate import Isolated
+from wirecost.launch.ports import free_port
 from wirecost.launch.ranks import GRACE_S, LOG_LINES
 from wirecost.spec import Device, JobExperiment, Study
 from wirecost.storage import write_file
@@ -71,12 +72,13 @@ def _lead(study: Study, experiment: JobExperiment, launched: Launched, out: Path
         store.save_study(study)
         directory = store.begin(experiment)
         write_file(directory / "environment.json", json.dumps(describe_environment(), indent=1))
-        _await_arrivals(out, launched)
+        port = free_port()
+        _await_arrivals(out, launched, port)
         device = Device.CUDA if visible_gpus(os.environ) else Device.CPU
         counters = stack.enter_context(recorded_counters(directory, device, None))
         counters.start()
         started_s = time.monotonic()
-        outcome = _run_rank(experiment, launched, directory)
+        outcome = _run_rank(experiment, launched, directory, port)
         outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started_s, 3)})
         counters.stop()
         breakdown = None
@@ -92,15 +94,19 @@ def _lead(study: Study, experiment: JobExperiment, launched: Launched, out: Path
         return Result(experiment, outcome, breakdown, final)
 
 
-def _await_arrivals(out: Path, launched: Launched) -> None:
-    """Answers every process of the launch that has announced itself, until all have."""
+def _await_arrivals(out: Path, launched: Launched, port: int) -> None:
+    """Answers every process of the launch that has announced itself, until all have.
+
+    Args:
+        port: where the ranks meet if the launcher doesn't say.
+    """
     folder = out / "launch"
     folder.mkdir(exist_ok=True)
     deadline = time.monotonic() + ARRIVE_S
     while True:
         arrived = {path.name for path in folder.glob("rank-*")}
         ranks = {name.split(".")[0] for name in arrived}
-        write_file(folder / "ready.json", json.dumps(sorted(arrived)))
+        write_file(folder / "ready.json", json.dumps({"arrived": sorted(arrived), "port": port}))
         if len(ranks) >= launched.world_size - 1:
             return
         if time.monotonic() > deadline:
@@ -115,28 +121,34 @@ def _follow(experiment: JobExperiment, launched: Launched, out: Path, directory:
     """Runs a rank that isn't the first."""
     announcement = out / "launch" / f"rank-{launched.rank}.{secrets.token_hex(8)}"
     deadline = time.monotonic() + ARRIVE_S
-    while not _is_answered(announcement):
+    while (port := _answered_port(announcement)) is None:
         if time.monotonic() > deadline:
             raise WirecostError(
                 f"{out}: rank 0 did not answer here: --out must be a directory that all hosts share"
             )
         time.sleep(POLL_S)
-    _run_rank(experiment, launched, directory)
+    if not directory.exists():
+        raise WirecostError("rank 0 had ended before this rank started; its result tells why")
+    _run_rank(experiment, launched, directory, port)
 
 
-def _is_answered(announcement: Path) -> bool:
-    """Announces this process, and returns whether the first one has answered. The folder may not exist yet."""
+def _answered_port(announcement: Path) -> int | None:
+    """Announces this process, and returns the port of the first one's answer, or None before it. The folder may
+    not exist yet."""
     try:
         announcement.touch()
-        return announcement.name in json.loads((announcement.parent / "ready.json").read_bytes())
+        answer = json.loads((announcement.parent / "ready.json").read_bytes())
+        return answer["port"] if announcement.name in answer["arrived"] else None
     except (OSError, ValueError):
-        return False
+        return None
 
 
-def _run_rank(experiment: JobExperiment, launched: Launched, directory: Path) -> Outcome:
+def _run_rank(experiment: JobExperiment, launched: Launched, directory: Path, port: int) -> Outcome:
     """Runs the command of this process until all ranks are measured, one fails, or the time is over."""
     path = directory.absolute() / "logs"
     # This process runs nothing but the command, which inherits its environment.
+    for name, value in _of_slurm_task(port).items():
+        os.environ.setdefault(name, value)
     os.environ.update(hook_environment(experiment, directory, os.environ))
     os.environ.update(nccl_log_environment(path / "nccl-%h-%p.log"))
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
@@ -147,6 +159,18 @@ def _run_rank(experiment: JobExperiment, launched: Launched, directory: Path) ->
         tail = log_path.read_text(errors="replace").splitlines()[-LOG_LINES:]
         outcome = outcome.model_copy(update={"log_tail": tuple(tail)})
     return outcome
+
+
+def _of_slurm_task(port: int) -> dict[str, str]:
+    """Returns torchrun's variables for a task of srun, which scripts for torchrun need. Empty otherwise."""
+    from wirecost.collectives.launcher import slurm_world
+
+    world = slurm_world(os.environ)
+    if world is None or "RANK" in os.environ:
+        return {}
+    from wirecost.study.step_rank import variables_of
+
+    return variables_of(world, os.environ) | {"MASTER_PORT": str(port)}
 
 
 def _watch(

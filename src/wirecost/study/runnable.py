@@ -14,6 +14,7 @@ from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
 from wirecost.process_limits import raise_open_files
 from wirecost.spec import Device, Experiment, Job, Study
+from wirecost.spec.megatron import settings_of
 from wirecost.study.allocation import Allocation
 
 WANTED_FILES = 4096
@@ -26,7 +27,7 @@ def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
     _check_training_installed(study)
     check_study(study)
-    for check in (_check_gpus, _check_networks, _check_open_files, _check_isolation):
+    for check in (_check_gpus, _check_megatron, _check_networks, _check_open_files, _check_isolation):
         check(study)
 
 
@@ -70,7 +71,7 @@ def limits_here(study: Study) -> list[str]:
     _check_training_installed(study)
     check_study(study)
     limits: list[str] = []
-    for check in (_check_gpus, _check_networks, _check_isolation):
+    for check in (_check_gpus, _check_megatron, _check_networks, _check_isolation):
         try:
             check(study)
         except (SpecError, UnsupportedError) as error:
@@ -141,6 +142,27 @@ def _check_gpus(study: Study) -> None:
     have, least = gpus_here(), min((e.ranks for e in all_models(study)), default=0)
     if have < least:
         raise UnsupportedError(f"{study.name}: {too_few_gpus(least, have)}; use fewer hosts, or device: cpu")
+
+
+def _check_megatron(study: Study) -> None:
+    """Refuses models for Megatron-Core where it isn't installed, or has too few GPUs."""
+    for experiment in study.job_experiments():
+        settings = settings_of(experiment.job)
+        if settings is None:
+            continue
+        if importlib.util.find_spec("megatron") is None or importlib.util.find_spec("megatron.core") is None:
+            raise MissingExtraError("engine megatron", "megatron")
+        parallel = settings.plan.model_parallel
+        if experiment.ranks % parallel:
+            raise SpecError(
+                f"{study.name}: workload '{settings.name}': {experiment.ranks} ranks are not a multiple of plan "
+                f"'{settings.plan.name}'s {parallel}"
+            )
+        if (have := gpus_here()) < experiment.ranks:
+            raise UnsupportedError(
+                f"{study.name}: workload '{settings.name}': engine megatron needs a GPU for each rank: "
+                f"{experiment.ranks}, and PyTorch finds {have} here; it does not train on CPUs"
+            )
 
 
 def too_few_gpus(ranks: int, gpus: int) -> str:

@@ -74,6 +74,15 @@ def test_refusals_are_one_line_and_exit_2(tmp_path: Path, arguments: tuple[str, 
             "the engine multiplies matrices in 'precision' (bf16), not in fp8; leave matrix_precision out",
         ),
         (
+            "plans: [{name: p, data_parallel: zero3, sharding_group: hpz}]",
+            "the engine has no second copy of the parameters in each node (hpz); use sharding_group all or node",
+        ),
+        (
+            "plans: [{name: p, lora_rank: 8}]",
+            "the engine trains all parameters, no adapters; leave lora_rank out",
+        ),
+        ("plans: [{name: p, graphs: true}]", "graphs are CUDA graphs, which need device cuda, not cpu"),
+        (
             "plans: [{name: p, data_parallel: zero3, gradient_traffic: int8}]",
             "zero3 reduce-scatters gradients, in fp16 or bf16 but not as int8",
         ),

@@ -73,6 +73,6 @@ def test_launches_are_recognised_by_their_variables() -> None:
     assert launched_here({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}) is None
     torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "TORCHELASTIC_RUN_ID": "x"}
     assert launched_here(torchrun) == Launched(3, 4, 1, "x")
-    slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
+    slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}
     assert launched_here(slurm) == Launched(0, 2, 0, "7")
     assert launched_here({**slurm, "SLURM_PROCID": "no"}) is None

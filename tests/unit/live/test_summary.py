@@ -9,8 +9,19 @@ from wirecost.live.sinks import to_prometheus, to_tensorboard
 from wirecost.live.summary import RankTimes, Window, summarise
 
 
+def iterations(*tails_s: float | None, times: int = 20, iteration_s: float = 0.1) -> list[list[IterationTimes]]:
+    """Returns equal iterations of ranks with these tails."""
+    return [[IterationTimes(iteration_s, tail) for tail in tails_s]] * times
+
+
+def window_of(ranks: list[list[IterationTimes]]) -> Window:
+    window = summarise(ranks)
+    assert window is not None
+    return window
+
+
 def test_the_rank_that_waits_least_is_late() -> None:
-    window = summarise([RankTimes(0.1, 0.05), RankTimes(0.1, 0.01), RankTimes(0.1, 0.05)])
+    window = window_of(iterations(0.05, 0.01, 0.05))
     assert window.late_rank == 1
     assert window.exposed == pytest.approx(0.11 / 3 / 0.1)
     assert window.wait == pytest.approx(0.08 / 3 / 0.1)
@@ -18,13 +29,17 @@ def test_the_rank_that_waits_least_is_late() -> None:
 
 
 def test_small_differences_name_nobody_and_unknown_stays_unknown() -> None:
-    assert summarise([RankTimes(0.1, 0.02), RankTimes(0.1, 0.021)]).late_rank is None
-    unknown = summarise([RankTimes(0.1, None), RankTimes(0.1, 0.01)])
+    assert window_of(iterations(0.02, 0.021)).late_rank is None
+    unknown = window_of(iterations(None, 0.01))
     assert (unknown.exposed, unknown.wait, unknown.late_rank) == (None, None, None)
     assert "unknown" in unknown.line
     assert set(unknown.scalars()) == {"wirecost/iteration_ms"}
+    assert summarise([]) is None
+    assert window_of(iterations(0.05)).wait == 0.0
     assert RankTimes.of([]) is None
-    assert RankTimes.of([IterationTimes(1.0, None), IterationTimes(1.0, 0.1)]) == RankTimes(1.0, None)
+    known, unknown_tail = IterationTimes(1.0, 0.1), IterationTimes(1.0, None)
+    assert RankTimes.of([unknown_tail, known]) == RankTimes(1.0, None)
+    assert RankTimes.of([unknown_tail, known, known]) == RankTimes(1.0, 0.1)
 
 
 def test_scalars_reach_their_sinks() -> None:

@@ -147,6 +147,13 @@ def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workl
     layers, hidden = whole(row, "n_layers", 0), whole(row, "hidden", 0)
     if not layers and not hidden:
         return _named_workload(row, assumed)
+    return _measured_workload(row, layers, hidden, assumed)
+
+
+def _measured_workload(
+    row: Mapping[str, str | None], layers: int, hidden: int, assumed: dict[str, Any]
+) -> Workload:
+    """Returns the transformer of a row that has dimensions."""
     if not layers or not hidden:
         missing = "n_layers" if not layers else "hidden"
         raise CannotExpressError(f"{missing} is empty")

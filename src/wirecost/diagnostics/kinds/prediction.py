@@ -40,7 +40,7 @@ KINDS = (
         Severity.ERROR,
         "The job needs more memory than the GPU has. It can't run as planned, and the predicted time is that of a "
         "GPU with enough memory.",
-        "shrink the micro-batch, recompute, or shard more",
+        "shrink the micro-batch, recompute, or shard more; `wirecost plan` finds the plans that fit",
     ),
     _kind(
         "uncalibrated_gpu",

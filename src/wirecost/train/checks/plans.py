@@ -18,6 +18,26 @@ def check_plan(plan: Plan) -> str | None:
             f"plan '{plan.name}': zero3 can't replicate experts over hosts beside expert_parallel "
             f"{plan.expert_parallel}; use sharding_group all, or zero1 or zero2"
         )
+    if plan.sharding_group == "hpz":
+        return (
+            f"plan '{plan.name}': the engine has no second copy of the parameters in each node (hpz); use "
+            "sharding_group all or node (predictions take hpz)"
+        )
+    if plan.context_communication == "a2a":
+        return (
+            f"plan '{plan.name}': the engine gathers keys and values with context parallelism; leave "
+            "context_communication out (predictions take a2a)"
+        )
+    if plan.pipeline_schedule in (PipelineSchedule.ZB_H1, PipelineSchedule.ZB_H2, PipelineSchedule.DUALPIPE):
+        return (
+            f"plan '{plan.name}': the engine has no pipeline_schedule {plan.pipeline_schedule}; use gpipe, 1f1b "
+            "or interleaved (predictions take it)"
+        )
+    if plan.lora_rank is not None:
+        return (
+            f"plan '{plan.name}': the engine trains all parameters, no adapters; leave lora_rank out (predictions "
+            "take it)"
+        )
     if plan.matrix_precision is not None:
         return (
             f"plan '{plan.name}': the engine multiplies matrices in 'precision' ({plan.precision}), not in "

@@ -1,0 +1,264 @@
+"""Runs the best plans with wirecost's engine on this machine, until their order is decided.
+
+Each plan is an experiment of a study, in fresh processes. Hosts of a cluster with several nodes are emulated, with
+links of the cluster's rate. After each plan the others are judged: measured times correct the predictions of plans
+that were not run, and a plan whose corrected interval lies above the best measured time can't be the fastest.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wirecost.errors import SpecError, UnsupportedError
+from wirecost.planner.answer import Answer
+from wirecost.planner.distinct import Distances
+from wirecost.planner.measured_table import measured_table
+from wirecost.spec import Device, Network, Plan, Study, validate
+from wirecost.spec.plan import PipelineSchedule
+from wirecost.storage import write_file
+from wirecost.study.runnable import gpus_here
+from wirecost.study.runner import Progress, run_study
+from wirecost.study.store import Status
+from wirecost.train.checks import check_combination, check_plan, check_workload
+from wirecost.units import format_rate_bps
+
+TABLE = "measured.csv"
+ITERATIONS, WARMUP = 6, 2
+MOST_RANKS_ON_CPU = 64
+_SEARCHED = 5000
+"""Plans from the fastest on among which those that the engine runs are looked for."""
+
+
+@dataclass
+class Measured:
+    """One plan that was run.
+
+    Attributes:
+        place: its place in the search.
+        label: the plan.
+        predicted_s, measured_s: iteration times in seconds; None if it could not be run.
+        status: how the run ended.
+    """
+
+    place: int
+    label: str
+    predicted_s: float
+    measured_s: float | None
+    status: str
+
+
+@dataclass
+class MeasuredPlans:
+    """The plans that were run.
+
+    Attributes:
+        measured: the plans in the order in which they were run.
+        left: number of further plans that could not be the fastest, and were not run.
+        out: where the results are.
+        notes: what limits the comparison.
+        table: the measured times as a table for `wirecost calibrate`. None where the ranks ran on CPUs, which no
+            table describes.
+    """
+
+    out: Path
+    table: Path | None = None
+    measured: list[Measured] = field(default_factory=list)
+    left: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def best(self) -> Measured | None:
+        """The fastest measured plan."""
+        done = [each for each in self.measured if each.measured_s is not None]
+        return min(done, key=lambda each: each.measured_s or math.inf) if done else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns a row for each plan that was run."""
+        return [
+            {
+                "plan": number,
+                "label": each.label,
+                "predicted_s": each.predicted_s,
+                "measured_s": each.measured_s,
+                "error": None if each.measured_s is None else each.predicted_s / each.measured_s - 1,
+                "status": each.status,
+            }
+            for number, each in enumerate(self.measured, 1)
+        ]
+
+    def lines(self) -> list[str]:
+        """Returns the conclusion as lines of text."""
+        best = self.best
+        lines = [] if best is None else [f"Fastest measured: {best.label}"]
+        if self.left:
+            lines.append(
+                f"{self.left} further plans were not run: they can't be faster than the fastest measured."
+            )
+        lines += self.notes
+        lines.append(f"Results: {self.out}, a study for each plan")
+        if self.table is not None:
+            lines.append(f"Predictions learn from them: wirecost calibrate {self.table} --save mine.yaml")
+        return lines
+
+    def document(self) -> dict[str, Any]:
+        """Returns plain data for JSON."""
+        best = self.best
+        return {
+            "plans": self.rows(),
+            "best": None if best is None else best.label,
+            "not_run": self.left,
+            "out": str(self.out),
+            "table": None if self.table is None else str(self.table),
+            "notes": self.notes,
+        }
+
+
+def measure(answer: Answer, count: int, out: Path | None, progress: Progress | None = None) -> MeasuredPlans:
+    """Runs up to `count` plans of an answer, the fastest predicted first.
+
+    Raises:
+        SpecError, UnsupportedError: if this machine or the engine can't run the job.
+    """
+    question = answer.question
+    if problem := check_workload(question.workload):
+        raise SpecError(problem)
+    device = _device(question.gpus)
+    places = _runnable(answer, count)
+    folder = out or Path("wirecost-runs") / f"plan-{question.workload.name}"
+    result = MeasuredPlans(folder, notes=_notes(answer, device))
+    distances = Distances(answer.found, places)
+    waiting = list(places)
+    while waiting:
+        place = waiting.pop(0)
+        result.measured.append(_run(answer, place, device, folder / f"plan-{place + 1}", progress))
+        kept = [other for other in waiting if _can_win(answer, result, distances, other)]
+        result.left += len(waiting) - len(kept)
+        waiting = kept
+    if device is Device.CUDA and result.best is not None:
+        result.table = folder / TABLE
+        write_table(answer, result.measured, result.table)
+    return result
+
+
+def write_table(answer: Answer, measured: list[Measured], path: Path) -> None:
+    """Writes measured plans as a table of iteration times.
+
+    Raises:
+        OSError: if it can't be written.
+    """
+    done = [
+        (answer.found.choice(each.place), answer.setup_at(each.place), each.measured_s)
+        for each in measured
+        if each.measured_s is not None
+    ]
+    write_file(path, measured_table(done))
+
+
+def _device(ranks: int) -> Device:
+    """Returns the device of the ranks: GPUs where there are enough."""
+    gpus = gpus_here()
+    if gpus >= ranks:
+        return Device.CUDA
+    if ranks > MOST_RANKS_ON_CPU:
+        raise UnsupportedError(
+            f"--measure: {ranks} ranks are more than this machine's {gpus} GPUs, and than the "
+            f"{MOST_RANKS_ON_CPU} that run on its CPUs; run the job on the cluster, with the output of --emit"
+        )
+    return Device.CPU
+
+
+def _runnable(answer: Answer, count: int) -> list[int]:
+    """Returns the places of the fastest plans that the engine can run, the best variant of each set of degrees."""
+    workload = answer.question.workload
+    places: list[int] = []
+    known = set()
+    why = ""
+    for place in range(min(len(answer.found), _SEARCHED)):
+        choice = answer.found.choice(place)
+        key = (choice.tp, choice.pp, choice.cp, choice.ep, choice.mb)
+        if key in known:
+            continue
+        plan = answer.setup_at(place).plan
+        problem = check_plan(plan) or check_combination(workload, plan)
+        if problem is None:
+            known.add(key)
+            places.append(place)
+            if len(places) == count:
+                break
+        why = problem or why
+    if not places:
+        raise SpecError(f"--measure: the engine runs none of the best plans: {why}")
+    return places
+
+
+def _run(answer: Answer, place: int, device: Device, out: Path, progress: Progress | None) -> Measured:
+    choice, predicted = answer.found.choice(place), float(answer.found.total_s[place])
+    study = study_of(answer, place, device)
+    results = run_study(study, out, resume=True, progress=progress)
+    done = next((r for r in results if r.outcome.status is Status.DONE and r.breakdown is not None), None)
+    if done is None or done.breakdown is None:
+        status = str(results[0].outcome.status) if results else "not run"
+        return Measured(place, choice.label, predicted, None, status)
+    spread = done.breakdown.iteration_ns()
+    return Measured(place, choice.label, predicted, spread.median / 1e9 if spread else None, "done")
+
+
+def study_of(answer: Answer, place: int, device: Device) -> Study:
+    """Returns the study of one experiment that runs the plan at a place.
+
+    Raises:
+        SpecError: if the engine can't run it.
+    """
+    question, setup = answer.question, answer.setup_at(place)
+    per_node = question.cluster.gpus_per_node
+    nodes = max(1, question.gpus // per_node)
+    plan = setup.plan.model_copy(update={"name": f"plan-{place + 1}"})
+    if plan.pipeline_parallel == 1:
+        plan = plan.model_copy(update={"pipeline_schedule": PipelineSchedule.ONE_F_ONE_B})
+    data = {
+        "name": f"plan-{place + 1}",
+        "workloads": [question.workload.model_dump(mode="json", exclude_none=True)],
+        "networks": [_network(answer, nodes, device).model_dump(mode="json", exclude_none=True)],
+        "plans": [Plan.model_validate(plan.model_dump()).model_dump(mode="json", exclude_none=True)],
+        "hosts": [f"{nodes}x{question.gpus // nodes}"],
+        "scaling": [{"kind": "strong", "global_batch": question.global_batch, "micro_batch": setup.micro_batch}],
+        "iterations": ITERATIONS,
+        "warmup": WARMUP,
+        "device": device.value,
+        "benchmark": False,
+    }
+    return validate(Study, data, f"plan {answer.found.choice(place).label}")
+
+
+def _network(answer: Answer, nodes: int, device: Device) -> Network:
+    if nodes == 1:
+        if device is Device.CUDA:
+            return Network.model_validate({"name": "inside", "inside": True, "native": {}})
+        return Network.model_validate({"name": "loopback", "inside": True, "native": {"interface": "lo"}})
+    rate = answer.question.cluster.node_rate_Bps * 8
+    return Network.model_validate({"name": "emulated", "emulate": {"rate": format_rate_bps(rate, 12)}})
+
+
+def _can_win(answer: Answer, result: MeasuredPlans, distances: Distances, place: int) -> bool:
+    """Returns whether a plan that was not run may be faster than the fastest measured one."""
+    best = result.best
+    if best is None or best.measured_s is None:
+        return True
+    ratios = [e.measured_s / e.predicted_s for e in result.measured if e.measured_s is not None]
+    expected_s = float(answer.found.total_s[place]) * statistics.geometric_mean(ratios)
+    return expected_s * math.exp(-distances.half_width(best.place, place)) < best.measured_s
+
+
+def _notes(answer: Answer, device: Device) -> list[str]:
+    cluster = answer.question.cluster
+    if device is Device.CPU and cluster.shared_cores is None:
+        return [
+            f"The ranks ran on this machine's CPUs, and the predictions are those of {cluster.name}: the order of "
+            "the plans may differ, and errors say nothing. A cluster from `wirecost calibrate` describes this "
+            "machine."
+        ]
+    return []
