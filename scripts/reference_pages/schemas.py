@@ -324,7 +324,7 @@ def report() -> dict[str, Any]:
     """Returns the schema of `wirecost report --format json`."""
     cell = _keys(
         workload="string", plan="string", scaling="string", ranks="integer", global_batch="integer",
-        accumulation="integer",
+        accumulation="integer", disturbed="string",
     )  # fmt: skip
     speed_up = _keys(
         fast="string", slow="string", speed_up="number", low="number?", high="number?", n_fast="integer",
@@ -337,6 +337,10 @@ def report() -> dict[str, Any]:
     traffic = _keys(network="string", traffic="string", sent_bytes="number?", saved="number?") | {
         "losses": {"type": ["array", "null"], "items": _typed("number?")}
     }
+    found = _keys(
+        workload="string", plan="string", ranks="integer", micro_batch="integer?",
+        smallest_oom_micro_batch="integer?", trials="integer", memory_bytes="integer?",
+    )  # fmt: skip
     benchmark = _keys(
         network="string", hosts="integer", ranks="integer", latency_ns="number?", largest_bytes="integer?",
         bus_bandwidth_GBps="number?", fitted_bus_bandwidth_GBps="number?", left_out_error="number?",
@@ -351,6 +355,7 @@ def report() -> dict[str, Any]:
             "speed_ups": _list(record(cell | speed_up)),
             "expected_from_bytes_and_rate": _list(record(cell | expectation)),
             "gradient_traffic": _list(record(cell | traffic)),
+            "largest_batches": _list(record(found)),
             "networks": _list(record(benchmark)),
             "diagnostics": _list(_diagnostic(experiments=_typed("integer"))),
             "warnings": _list(record(_keys(code="string", message="string", experiments="integer"))),

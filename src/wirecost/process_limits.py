@@ -33,6 +33,29 @@ def explain(error: BaseException) -> str | None:
     return None
 
 
+def raise_open_files(wanted: int, least: int) -> None:
+    """Raises this process's limit on open files as far as it may, for itself and the processes that it starts.
+
+    Args:
+        wanted: number of files up to which the limit is raised.
+        least: number without which nothing can be started.
+
+    Raises:
+        UnsupportedError: if the limit stays below `least`.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if limit > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            soft = limit
+        if soft < least:
+            raise UnsupportedError(
+                f"at most {soft} files may be open here, and at least {least} are needed: raise their limit "
+                "(ulimit -n)"
+            )
+
+
 def check_threads(count: int) -> None:
     """Refuses limits under which `count` threads can't run at once.
 

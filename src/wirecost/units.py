@@ -168,5 +168,8 @@ def _time(value: object) -> Seconds:
 Rate = Annotated[BitsPerSecond, PlainValidator(_rate), PlainSerializer(lambda v: format_rate_bps(v, 12))]
 """A link rate in bits per second. YAML and JSON hold it as text with a unit."""
 
+SizeBytes = Annotated[int, PlainValidator(parse_size_bytes), PlainSerializer(lambda v: f"{v} B")]
+"""A size in bytes. YAML and JSON hold it as text with a unit."""
+
 TimeS = Annotated[Seconds, PlainValidator(_time), PlainSerializer(lambda v: f"{v:.12g} s")]
 """A time in seconds. YAML and JSON hold it as text with a unit."""

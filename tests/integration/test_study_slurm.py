@@ -118,9 +118,9 @@ def test_a_killed_rank_is_named_and_a_lost_node_loses_nothing(environment: dict[
     (tmp_path / "study.yaml").write_text(text)
     done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
     assert done.returncode == 0, done.stderr
-    wait_for(lambda: processes("rank-1"), tmp_path)
-    wait_for(lambda: [e["iterations"] for e in state(environment, tmp_path)["experiments"]] > [0], tmp_path)
-    for pid in processes("rank-1"):
+    wait_for(lambda: processes("rank-1", tmp_path), tmp_path)
+    wait_for(lambda: state(environment, tmp_path)["experiments"][0]["iterations"], tmp_path)
+    for pid in processes("rank-1", tmp_path):
         os.kill(pid, signal.SIGKILL)
     wait_for(lambda: states(environment, tmp_path)[0] == "failed", tmp_path)
     first = state(environment, tmp_path)["experiments"][0]
@@ -138,15 +138,92 @@ def test_a_killed_rank_is_named_and_a_lost_node_loses_nothing(environment: dict[
     assert states(environment, tmp_path)[0] == "failed"
     run(["study", "cancel", "out"], environment, tmp_path)
     wait_for(lambda: not queue(environment), tmp_path)
-    wait_for(lambda: not processes("rank-0"), tmp_path)
+    wait_for(lambda: not processes("rank-0", tmp_path), tmp_path)
     assert states(environment, tmp_path)[0] == "failed"
 
 
-def processes(name: str) -> list[int]:
-    """Returns the processes with a name."""
+def submit_two_nodes(environment: dict[str, str], folder: Path, iterations: int, *more: str) -> str:
+    """Submits a study of two experiments over both nodes and returns the number of its job."""
+    text = STUDY.replace("ITERATIONS", str(iterations)).replace("hosts: [1, 2]", "hosts: [2]")
+    (folder / "study.yaml").write_text(text)
+    done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm", *more], environment, folder)
+    assert done.returncode == 0, done.stderr
+    (job,) = json.loads((folder / "out" / "slurm" / "jobs.json").read_text())
+    return str(job["number"])
+
+
+def control(environment: dict[str, str], *command: str) -> None:
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+
+
+def settled(environment: dict[str, str], folder: Path) -> None:
+    """Cancels what a test left, and waits until both nodes are free."""
+    run(["study", "cancel", "out"], environment, folder)
+    wait_for(lambda: not queue(environment), folder)
+    wait_for(lambda: not processes("rank-0", folder), folder)
+
+
+def test_a_drained_node_ends_nothing_and_the_next_job_waits_for_it(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    submit_two_nodes(environment, tmp_path, 30)
+    wait_for(lambda: states(environment, tmp_path)[0] == "running", tmp_path)
+    control(environment, "scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=test")
+    try:
+        wait_for(lambda: states(environment, tmp_path) == ["done", "done"], tmp_path)
+        wait_for(lambda: not queue(environment), tmp_path)
+        text = (tmp_path / "study.yaml").read_text().replace("global_batch: 4", "global_batch: 8")
+        (tmp_path / "study.yaml").write_text(text)
+        again = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
+        assert again.returncode == 0, again.stderr
+        shown = run(["study", "status", "out"], environment, tmp_path)
+        # squeue's own words say why nothing runs.
+        assert "PENDING" in shown.stdout
+        assert states(environment, tmp_path) == ["waiting", "waiting"]
+    finally:
+        control(environment, "scontrol", "update", "NodeName=node2", "State=RESUME")
+    settled(environment, tmp_path)
+
+
+def test_a_job_that_is_queued_again_starts_its_experiment_anew_and_keeps_the_finished_one(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    job = submit_two_nodes(environment, tmp_path, 40)
+    wait_for(lambda: states(environment, tmp_path) == ["done", "running"], tmp_path)
+    first = next((tmp_path / "out" / "experiments").glob("*all-reduce*/status.json")).stat()
+    control(environment, "scontrol", "requeue", job)
+    wait_for(lambda: states(environment, tmp_path)[1] != "running", tmp_path)
+    assert states(environment, tmp_path)[1] in ("waiting", "interrupted")
+    control(
+        environment, "scontrol", "update", f"JobId={job}", "StartTime=now"
+    )  # without Slurm's pause of a minute
+    wait_for(lambda: states(environment, tmp_path) == ["done", "done"], tmp_path)
+    assert next((tmp_path / "out" / "experiments").glob("*all-reduce*/status.json")).stat() == first
+    settled(environment, tmp_path)
+
+
+def test_a_job_at_its_time_limit_loses_nothing_and_goes_on_later(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    # A minute is Slurm's shortest limit. The job stops 30 s before it, or when the signal comes.
+    submit_two_nodes(environment, tmp_path, 4000, "--time-limit", "1", "--sbatch", "signal=B:TERM@50")
+    wait_for(lambda: "running" in states(environment, tmp_path), tmp_path)
+    wait_for(lambda: not queue(environment), tmp_path)
+    assert not state(environment, tmp_path)["runs"]
+    assert set(states(environment, tmp_path)) <= {"waiting", "interrupted"}
+    shown = run(["study", "status", "out"], environment, tmp_path)
+    assert "nothing runs here now" in shown.stdout
+    (tmp_path / "study.yaml").write_text((tmp_path / "study.yaml").read_text().replace("4000", "3"))
+    again = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
+    assert again.returncode == 0, again.stderr
+    wait_for(lambda: states(environment, tmp_path) == ["done", "done"], tmp_path)
+
+
+def processes(name: str, folder: Path) -> list[int]:
+    """Returns the processes with a name that work in a folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/comm"):
         with suppress(OSError):
-            if path.read_text().strip() == name:
+            if path.read_text().strip() == name and str(folder).encode() in (path.parent / "cmdline").read_bytes():
                 found.append(int(path.parent.name))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -74,19 +75,39 @@ def invented_breakdown(e: Experiment, *, stretch: float = 1.0) -> Breakdown:
     )
 
 
-def invented_store(root: Path, *, outcomes: dict[int, Outcome] | None = None, text: str = STUDY) -> Store:
-    """Returns a store in which every experiment is done, except those whose number is in `outcomes`."""
+def _of_repeat(experiment: Experiment, disturbed: Collection[int]) -> Breakdown:
+    """Returns an invented breakdown whose transfers are 1 % longer in each further repeat."""
+    breakdown = invented_breakdown(experiment, stretch=1 + 0.01 * (experiment.repeat - 1))
+    if experiment.repeat not in disturbed:
+        return breakdown
+    busy = diagnostic("busy_machine", "other programs kept the processors busy")
+    return breakdown.model_copy(update={"diagnostics": (*breakdown.diagnostics, busy)})
+
+
+def invented_store(
+    root: Path,
+    *,
+    outcomes: dict[int, Outcome] | None = None,
+    text: str = STUDY,
+    disturbed: Collection[int] = (),
+) -> Store:
+    """Returns a store in which every experiment is done, except those whose number is in `outcomes`.
+
+    Args:
+        disturbed: repeats in which other programs kept the processors busy.
+    """
     study = validate(Study, parse_yaml(text, "study"), "study")
     store = Store(root)
     with store.locked():
         store.save_study(study)
-        for number, experiment in enumerate(study.model_experiments()):
+        for number, experiment in enumerate(study.experiments()):
+            assert isinstance(experiment, Experiment)
             outcome = (outcomes or {}).get(number, Outcome(status=Status.DONE, seconds=1.0))
             directory = store.begin(experiment)
             (directory / "experiment.json").unlink()
             (directory / "environment.json").write_text(json.dumps({"cores": 2, "packages": {"torch": None}}))
             done = outcome.status is Status.DONE
-            store.publish(experiment, outcome, invented_breakdown(experiment) if done else None)
+            store.publish(experiment, outcome, _of_repeat(experiment, disturbed) if done else None)
     return store
 
 

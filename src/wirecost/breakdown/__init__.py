@@ -4,6 +4,7 @@ from wirecost.breakdown.iteration import Iteration, Phase
 from wirecost.breakdown.memory import MemoryKind, OutOfMemory, PeakMemory
 from wirecost.breakdown.parts import Parts, split_window, unknown_parts
 from wirecost.breakdown.profile import Profile, ProfiledComm, UnknownProfile
+from wirecost.breakdown.repeats import MeanInterval, ratio_over_repeats, share_interval, time_interval
 from wirecost.breakdown.result import (
     SCHEMA_VERSION,
     Breakdown,
@@ -20,6 +21,7 @@ __all__ = [
     "Collective",
     "Interval",
     "Iteration",
+    "MeanInterval",
     "MemoryKind",
     "NetworkRecord",
     "OutOfMemory",
@@ -33,6 +35,9 @@ __all__ = [
     "Spread",
     "UnknownProfile",
     "ratio_of_medians",
+    "ratio_over_repeats",
+    "share_interval",
     "split_window",
+    "time_interval",
     "unknown_parts",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -72,9 +72,12 @@ def ratio_of_medians(
     if not numerator or not denominator or statistics.median(denominator) == 0:
         return None
     ratios = []
-    for above, below in _resamples(len(numerator), len(denominator), resamples):
-        medians = _medians(denominator, below)
-        ratios.append(_medians(numerator, above) / np.where(medians == 0, math.inf, medians))
+    if (len(numerator) + len(denominator)) * resamples <= MOST_KEPT_DRAWS:
+        ((above, _),) = _kept_resamples(len(numerator), len(denominator), resamples)
+        ratios.append(_medians(numerator, above) / _kept_divisors(tuple(denominator), len(numerator), resamples))
+    else:
+        for above, below in _drawn_resamples(len(numerator), len(denominator), resamples):
+            ratios.append(_medians(numerator, above) / _divisors(denominator, below))
     ordered: list[float] = np.sort(np.concatenate(ratios)).tolist()
     return Ratio(
         statistics.median(numerator) / statistics.median(denominator),
@@ -85,18 +88,25 @@ def ratio_of_medians(
     )
 
 
-def _resamples(numerators: int, denominators: int, resamples: int) -> Iterable[tuple[Counts, Counts]]:
-    """Yields draws with replacement from both sides in blocks of resamples. They depend only on the numbers of
-    samples, so that the pairs of a study share them.
+@lru_cache(maxsize=16)
+def _kept_resamples(numerators: int, denominators: int, resamples: int) -> tuple[tuple[Counts, Counts], ...]:
+    """Returns draws with replacement from both sides. They depend only on the numbers of samples, so that the
+    pairs of a study share them.
     """
-    if (numerators + denominators) * resamples <= MOST_KEPT_DRAWS:
-        return _kept_resamples(numerators, denominators, resamples)
-    return _drawn_resamples(numerators, denominators, resamples)
+    return tuple(_drawn_resamples(numerators, denominators, resamples))
 
 
 @lru_cache(maxsize=16)
-def _kept_resamples(numerators: int, denominators: int, resamples: int) -> tuple[tuple[Counts, Counts], ...]:
-    return tuple(_drawn_resamples(numerators, denominators, resamples))
+def _kept_divisors(samples: tuple[float, ...], numerators: int, resamples: int) -> npt.NDArray[np.float64]:
+    """Returns `_divisors` of kept draws. Many networks of a study are compared with the same one."""
+    ((_, below),) = _kept_resamples(numerators, len(samples), resamples)
+    return _divisors(samples, below)
+
+
+def _divisors(samples: Sequence[float], counts: Counts) -> npt.NDArray[np.float64]:
+    """Returns the median of every resample; infinity in the place of 0."""
+    medians = _medians(samples, counts)
+    return np.where(medians == 0, math.inf, medians)
 
 
 def _drawn_resamples(numerators: int, denominators: int, resamples: int) -> Iterator[tuple[Counts, Counts]]:

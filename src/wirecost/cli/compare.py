@@ -105,7 +105,11 @@ def _show_studies(comparison: StudyComparison, out: Any) -> None:
     for p in comparison.pairs:
         c = p.comparison
         exposed = next(x for x in c.parts if x.part == "exposed_comm_ns")
-        change = speedup_sentence(c.speedup).removeprefix("The second is ") if c.speedup is not None else "unknown"
+        change = (
+            speedup_sentence(c.speedup, c.sample).removeprefix("The second is ")
+            if c.speedup is not None
+            else "unknown"
+        )
         cells = [
             p.workload, p.plan, p.network, str(p.ranks), ms(c.before_iteration_ns), ms(c.after_iteration_ns),
             share(exposed.before_share), share(exposed.after_share), change,

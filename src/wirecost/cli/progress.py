@@ -78,6 +78,11 @@ class StudyProgress:
     def network_measured(self, label: str, failure: str | None) -> None:
         self._say(f"benchmark of {label}: {printable(failure) if failure else 'done'}")
 
+    def experiments_added(self, more: int) -> None:
+        self.experiments += more
+        if self.task is not None:
+            self.bar.update(self.task, total=self.experiments)
+
     def experiment_started(self, number: int, experiment: AnyExperiment) -> None:
         self.number = number
         if self.task is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from wirecost.cli._study_launchers import place_of, submit_to_slurm, write_for_kubernetes
 from wirecost.cli.completion import presets_of
 from wirecost.cli.study_state import register
 from wirecost.text import printable
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wirecost.spec import Study
-    from wirecost.study import Result
-    from wirecost.study.allocation import Allocation
-    from wirecost.study.slurm import SlurmOptions
-
-LAUNCHERS = ("local", "slurm", "srun")
+    from wirecost.study import Again, Result
+    from wirecost.study.allocation import Allocation, OnMachines
 
 
 class _Group(TyperGroup):
@@ -73,11 +70,27 @@ def run(
         bool, typer.Option("--dry-run", help="Check the study, print its experiments, run nothing.")
     ] = False,
     launcher: Annotated[
-        str, typer.Option(help="local: on this machine. slurm: submit jobs. srun: in a job's allocation.")
+        str,
+        typer.Option(
+            help="local: this machine. slurm: submit jobs. srun: in a job's allocation. hosts: torchrun on --on. "
+            "kubernetes: write manifests."
+        ),
     ] = "local",
     shape: Annotated[
         str | None,
-        typer.Option(metavar="SHAPE", help="With srun: hosts x ranks per host to run, as 2x8 or 2x2-emulated."),
+        typer.Option(
+            metavar="SHAPE", help="With srun, hosts: hosts x ranks per host to run, as 2x8 or 2x2-emulated."
+        ),
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST,HOST...", help="With hosts: the machines, as node1,node2 or node1=192.0.2.1,..."
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(help="With hosts: the command that runs another one on {host}.  [default: ssh {host}]"),
     ] = None,
     parallel: Annotated[
         int, typer.Option(min=1, help="With slurm: jobs that share the experiments of a shape.")
@@ -87,29 +100,25 @@ def run(
     time_limit: Annotated[str | None, typer.Option(help="With slurm: time limit of a job, as 2:00:00.")] = None,
     constraint: Annotated[str | None, typer.Option(help="With slurm: required features of the nodes.")] = None,
     container_image: Annotated[
-        str | None, typer.Option(help="With slurm: image of the ranks, for srun with the pyxis plugin.")
+        str | None, typer.Option(help="With slurm (srun of the pyxis plugin) or kubernetes: image of the ranks.")
     ] = None,
+    volume_claim: Annotated[
+        str | None, typer.Option(help="With kubernetes: PersistentVolumeClaim for the results.")
+    ] = None,
+    namespace: Annotated[str | None, typer.Option(help="With kubernetes: namespace of the jobs.")] = None,
+    pod_cpus: Annotated[str | None, typer.Option(help="With kubernetes: processor cores of a pod.")] = None,
+    pod_memory: Annotated[str | None, typer.Option(help="With kubernetes: memory of a pod, as 64Gi.")] = None,
     sbatch: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="With slurm: another option of sbatch.")
     ] = None,
 ) -> None:
     """Run every experiment of a study, each in fresh processes over its own emulated network."""
-    from wirecost.cli.progress import StudyProgress
     from wirecost.errors import SpecError
-    from wirecost.report import read_report
-    from wirecost.report.terminal import print_report
-    from wirecost.study import Again, Status, run_study
+    from wirecost.study import Again
     from wirecost.study.loading import load_study
     from wirecost.study.runner import default_out
     from wirecost.study.slurm import SlurmOptions
-    from wirecost.units import parse_time_s
 
-    budget_s = None
-    if budget is not None:
-        try:
-            budget_s = parse_time_s(budget)
-        except ValueError as error:
-            raise SpecError(f"--budget: {error}") from error
     if repair and not resume:
         raise SpecError("--repair goes with --resume: it runs damaged results of an earlier run again")
     loaded = load_study(study)
@@ -117,30 +126,52 @@ def run(
         _dry_run(loaded)
         return
     folder = out or default_out(loaded)
+    again = Again(retry_failed, repair)
     if launcher == "slurm":
         more = tuple(sbatch or ())
         options = SlurmOptions(partition, account, time_limit, constraint, container_image, parallel, more)
-        _submit(loaded, folder, options, retry_failed=retry_failed, repair=repair)
-        return
-    allocation = _allocation(launcher, shape)
+        submit_to_slurm(loaded, folder, options, again)
+    elif launcher == "kubernetes":
+        write_for_kubernetes(loaded, folder, container_image, volume_claim, (namespace, pod_cpus, pod_memory))
+    else:
+        place = place_of(launcher, shape, on, remote)
+        _run_here(loaded, folder, resume=resume, again=again, budget=budget, place=place)
+
+
+def _run_here(
+    study: Study,
+    folder: Path,
+    *,
+    resume: bool,
+    again: Again,
+    budget: str | None,
+    place: Allocation | OnMachines | None,
+) -> None:
+    """Runs a study from this process and prints its report."""
+    from wirecost.cli.progress import StudyProgress
+    from wirecost.errors import SpecError
+    from wirecost.report import read_report
+    from wirecost.report.terminal import print_report
+    from wirecost.study import Status, Store, run_study
+    from wirecost.study.allocation import OnMachines
+    from wirecost.units import parse_time_s
+
+    try:
+        budget_s = None if budget is None else parse_time_s(budget)
+    except ValueError as error:
+        raise SpecError(f"--budget: {error}") from error
     try:
         with StudyProgress() as progress:
             results = run_study(
-                loaded,
-                folder,
-                resume=resume,
-                again=Again(retry_failed, repair),
-                budget_s=budget_s,
-                progress=progress,
-                allocation=allocation,
+                study, folder, resume=resume, again=again, budget_s=budget_s, progress=progress, place=place
             )
     except KeyboardInterrupt:
         typer.echo(f"Finished experiments are kept in {folder}; --resume goes on with the others.", err=True)
         raise
-    if allocation is not None:
+    if (place.allocation if isinstance(place, OnMachines) else place) is not None:
         _tell_of_part(results)
         return
-    planned = len(loaded.experiments())
+    planned = len(Store(folder).planned(study))
     if remaining := planned - len(results) - len(progress.left_out):
         typer.echo(
             f"{remaining} of {planned} experiments did not fit into {budget}: go on with --resume", err=True
@@ -161,39 +192,6 @@ def run(
 register(app)
 
 
-def _allocation(launcher: str, shape: str | None) -> Allocation | None:
-    """Returns the allocation that the ranks are started on; None for this machine."""
-    from wirecost.errors import SpecError, one_of
-    from wirecost.study.allocation import Allocation
-
-    if launcher not in LAUNCHERS:
-        raise SpecError(f"--launcher: {one_of('launcher', launcher, LAUNCHERS)}")
-    if (launcher == "srun") != (shape is not None):
-        raise SpecError("--launcher srun and --shape 2x8 go together: a job runs the experiments of one shape")
-    if shape is None:
-        return None
-    if "SLURM_JOB_ID" not in os.environ:
-        raise SpecError("--launcher srun: needs an allocation of Slurm; --launcher slurm submits a job")
-    try:
-        return Allocation.named(shape)
-    except ValueError as error:
-        raise SpecError(f"--shape: {error}") from error
-
-
-def _submit(study: Study, folder: Path, options: SlurmOptions, *, retry_failed: bool, repair: bool) -> None:
-    from wirecost.study.slurm import submit
-
-    again = [option for option, wanted in (("--retry-failed", retry_failed), ("--repair", repair)) if wanted]
-    jobs = submit(study, folder, options, again)
-    for job in jobs:
-        typer.echo(f"job {job.number}: {job.experiments} experiments of {job.shape}")
-    place = quote(str(folder))
-    if not jobs:
-        typer.echo(f"every experiment is finished: wirecost report {place}")
-    else:
-        typer.echo(f"wirecost study status {place} shows what runs; wirecost study cancel {place} ends it")
-
-
 def _tell_of_part(results: Sequence[Result]) -> None:
     from wirecost.study import Status
 
@@ -205,16 +203,24 @@ def _tell_of_part(results: Sequence[Result]) -> None:
 
 def _dry_run(study: Study) -> None:
     """Prints the experiments, and on standard error how many they are, how long they take, and what can't run."""
+    from wirecost.spec import MOST_TRIALS
     from wirecost.study.estimate import TimeLeft
+    from wirecost.study.order import in_run_order
     from wirecost.study.runnable import limits_here
     from wirecost.units import format_duration_s
 
     limits = limits_here(study)
-    experiments = study.experiments()
+    experiments = in_run_order(study, study.experiments())
     for experiment in experiments:
         typer.echo(experiment.slug)
-    duration = format_duration_s(TimeLeft().total(experiments))
+    searches = study.batch_searches()
+    for search in searches:
+        typer.echo(f"{search.at(1).common_slug.rpartition('_b')[0]}: at most {MOST_TRIALS} trials")
     count = f"{len(experiments)} experiment{'s' * (len(experiments) != 1)}"
+    if searches:
+        count += f" and {len(searches)} search{'es' * (len(searches) != 1)} for the largest batch"
+    trials = (search.at(1) for search in searches for _ in range(MOST_TRIALS))
+    duration = format_duration_s(TimeLeft().total([*experiments, *trials]))
     guess = f"roughly {duration} (a guess: nothing has been measured yet)"
     typer.echo(f"{count}, {guess}; nothing was started", err=True)
     for limit in limits:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 RUNS = Path("wirecost-runs")
 STORE = typer.Argument(help="Directory of a study's results.  [default: the newest in wirecost-runs]")
-COLUMNS = ("state", "experiment", "iterations", "time", "reason")
+COLUMNS = ("state", "experiment", "iterations", "time", "left", "reason")
 MOST_ROWS = 200
 """Rows of the table of `status`; of a larger study it shows what runs and what failed."""
 
@@ -79,6 +79,7 @@ def _row(each: ExperimentState) -> dict[str, Any]:
         "iterations": each.iterations,
         "planned_iterations": each.planned_iterations,
         "seconds": each.seconds,
+        "left_s": each.left_s,
         "reason": each.reason,
     }
 
@@ -118,7 +119,8 @@ def _print_text(folder: Path, read: StudyState, shown: list[ExperimentState], fo
         done = "" if each.iterations is None else f"{each.iterations}/{each.planned_iterations}"
         took = "" if each.seconds is None else format_duration_s(each.seconds)
         reason = next(iter((each.reason or "").splitlines()), "")
-        body.append((str(each.state), each.experiment.slug, done, took, reason))
+        left = "" if each.left_s is None else format_duration_s(each.left_s)
+        body.append((str(each.state), each.experiment.slug, done, took, left, reason))
     if body:
         out.print(table("", COLUMNS, body))
     if len(rows) < len(shown):
@@ -141,13 +143,23 @@ def _notable(shown: list[ExperimentState]) -> list[ExperimentState]:
     return [each for each in shown if each.state not in quiet][:MOST_ROWS]
 
 
-def check(store: Annotated[Path | None, STORE] = None) -> None:
+def check(
+    store: Annotated[Path | None, STORE] = None,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="Record the SHA-256 of results of versions that didn't."),
+    ] = False,
+) -> None:
     """Check every file of a study's results against its recorded SHA-256."""
     from wirecost.study.store import Store
 
     folder = folder_of(store)
-    contents = Store(folder).contents(every_byte=True)
+    contents = Store(folder).check()
     typer.echo(f"{folder}: {len(contents.results)} results are whole, {len(contents.damaged)} damaged")
+    if upgrade:
+        with Store(folder).locked():
+            count = Store(folder).upgrade(contents.results)
+        typer.echo(f"{count} of them had no record of their files and have one now")
     for damaged in contents.damaged:
         typer.echo(f"damaged: {printable(damaged.name)}: {printable(damaged.reason)}")
     if contents.study_problem:

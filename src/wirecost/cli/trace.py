@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,6 +77,13 @@ def trace(
         list[str] | None,
         typer.Option(help="FILE=RANK for a file that doesn't tell its rank.", metavar="FILE=RANK"),
     ] = None,
+    reduce: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write a small reduction of each trace there instead, to read those of all machines together.",
+        ),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Worker processes; by default one for each core.", min=1)
     ] = None,
@@ -92,6 +99,11 @@ def trace(
         names = [table_name(name) for name in names]
         if format_ == "csv" and len(names) > 1:
             raise WirecostError("csv prints one table at a time: name one --table, or a folder with --out")
+    if reduce is not None:
+        if html or perfetto or breakdown or output or names or step_time:
+            raise WirecostError("--reduce writes reductions alone; the other outputs are made from all of them")
+        _reduce(paths, reduce, window, (comm_pattern or (), rank or (), jobs))
+        return
     from wirecost.trace import read
     from wirecost.trace.outputs import write_text
 
@@ -117,6 +129,35 @@ def trace(
         write_text(traces, breakdown, traces.breakdown.model_dump_json(indent=1))
         typer.echo(f"wrote {breakdown}", err=True)
     _print(traces, format_, output, names)
+
+
+def _reduce(
+    paths: list[str], folder: Path, window: str, more: tuple[Sequence[str], Sequence[str], int | None]
+) -> None:
+    """Writes reductions and prints their paths. `more`: patterns of communication, ranks of files, workers."""
+    from wirecost.trace.classify import Classifier
+    from wirecost.trace.read import find_files
+    from wirecost.trace.reduce import reduce_traces
+    from wirecost.trace.windows import check_choice
+
+    comm_patterns, ranks, jobs = more
+    check_choice(window)
+    Classifier(tuple(comm_patterns))
+    files = find_files(paths)
+    total, done = sum(f.stat().st_size for f in files), 0
+    with _progress() as advance:
+
+        def read(count: int) -> None:
+            nonlocal done
+            done += count
+            if advance is not None:
+                advance(min(done, total), total)
+
+        written = reduce_traces(
+            files, folder, window=window, comm_patterns=comm_patterns, ranks=ranks, jobs=jobs, progress=read
+        )
+    for path in written:
+        typer.echo(f"wrote {path}")
 
 
 def _step_time_ns(text: str | None) -> int | None:

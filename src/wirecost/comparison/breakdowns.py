@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from wirecost.breakdown import Breakdown, Collective, Ratio, Source, ratio_of_medians
+from wirecost.breakdown import Breakdown, Collective, Ratio, Source, ratio_of_medians, ratio_over_repeats
 from wirecost.errors import WirecostError
 
 WHOLE = "whole"
@@ -71,6 +72,8 @@ class Comparison:
     parts: tuple[PartChange, ...]
     collectives: tuple[CollectiveChange, ...]
     summary: tuple[str, ...]
+    sample: str = "iteration"
+    """What the samples of `speedup` are: iterations of one run, or repeats."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"before_source": self.before_source.value, "after_source": self.after_source.value}
@@ -89,8 +92,43 @@ def compare(before: Breakdown, after: Breakdown) -> Comparison:
         _refuse_partial_windows(side, name)
     undivided = [_is_whole(side) for side in (before, after)]
     times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), undivided, strict=True)]
+    return _compared(before, after, times, ratio_of_medians(*times), undivided)
+
+
+def compare_repeats(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> Comparison:
+    """Compares the repeats of an experiment with those of another one. A repeat counts once, with its median
+    iteration time, and the interval of the speed-up is over repeats. Parts are means over all repeats.
+
+    Raises:
+        ValueError: if a side has no repeats.
+    """
+    times = [[statistics.median(t) for b in side if (t := b.iteration_times_ns())] for side in (before, after)]
+    return _compared(_pooled(before), _pooled(after), times, ratio_over_repeats(*times), [False, False], "repeat")
+
+
+def _pooled(repeats: Sequence[Breakdown]) -> Breakdown:
+    """Returns one breakdown with the iterations and collectives of all repeats."""
+    if not repeats:
+        raise ValueError("there are no repeats to compare")
+    iterations = [
+        i.model_copy(update={"name": f"{number} {i.name}"})
+        for number, b in enumerate(repeats)
+        for i in b.iterations
+    ]
+    collectives = [c for b in repeats for c in b.collectives]
+    return repeats[0].model_copy(update={"iterations": tuple(iterations), "collectives": tuple(collectives)})
+
+
+def _compared(
+    before: Breakdown,
+    after: Breakdown,
+    times: Sequence[Sequence[float]],
+    speedup: Ratio | None,
+    undivided: list[bool],
+    sample: str = "iteration",
+) -> Comparison:
+    """Returns the comparison of two breakdowns with these iteration times in ns of each side."""
     medians = [statistics.median(t) if t else None for t in times]
-    speedup = ratio_of_medians(*times)
     parts = tuple(_part(before, after, name) for name in PARTS)
     return Comparison(
         before_source=before.source,
@@ -102,7 +140,8 @@ def compare(before: Breakdown, after: Breakdown) -> Comparison:
         speedup=speedup,
         parts=parts,
         collectives=_collectives(before, after),
-        summary=tuple(_summary(before, after, speedup, parts, undivided)),
+        summary=tuple(_summary(before, after, speedup, parts, undivided, sample)),
+        sample=sample,
     )
 
 
@@ -181,6 +220,7 @@ def _summary(
     speedup: Ratio | None,
     parts: tuple[PartChange, ...],
     undivided: list[bool],
+    sample: str,
 ) -> list[str]:
     lines = []
     if before.source is not after.source:
@@ -206,7 +246,7 @@ def _summary(
         ]
     if speedup is None:
         return [*lines, "One of the sides has no iteration time, so there is nothing to compare."]
-    lines.append(speedup_sentence(speedup))
+    lines.append(speedup_sentence(speedup, sample))
     known = [(abs(p.change_ns), p.change_ns, p.part) for p in parts if p.change_ns is not None]
     size_ns, change_ns, part = max(known, key=lambda k: k[0], default=(0.0, 0.0, ""))
     if change_ns:
@@ -222,18 +262,23 @@ def _summary(
     return lines
 
 
-def speedup_sentence(speedup: Ratio) -> str:
-    """Returns a sentence on how much faster or slower the second is, with the interval of the number."""
+def speedup_sentence(speedup: Ratio, sample: str = "iteration") -> str:
+    """Returns a sentence on how much faster or slower the second is, with the interval of the number.
+
+    Args:
+        sample: what the samples of the speed-up are: `iteration` or `repeat`.
+    """
     faster = speedup.value >= 1
     value, low, high = (speedup.value, speedup.low, speedup.high) if faster else _inverse(speedup)
     which = "faster" if faster else "slower"
     samples = f"n = {speedup.n_numerator} and {speedup.n_denominator}"
     least = min(speedup.n_numerator, speedup.n_denominator)
-    if least < 3:
+    if least < 3 and sample == "iteration":
         return f"The second is {value:.2f}x {which}, on only {least} iteration{'s' * (least != 1)} of one side."
+    samples += " repeats" * (sample == "repeat")
     if speedup.low <= 1 <= speedup.high:
         return (
-            f"No difference that these iterations show: the second takes {1 / speedup.value:.3f} of the first's "
+            f"No difference that these {sample}s show: the second takes {1 / speedup.value:.3f} of the first's "
             f"time (95 % interval {1 / speedup.high:.3f} to {1 / speedup.low:.3f}, {samples})."
         )
     return f"The second is {value:.2f}x {which} (95 % interval {low:.2f}x to {high:.2f}x, {samples})."

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wirecost.comparison.breakdowns import Comparison, compare
+from wirecost.comparison.breakdowns import Comparison, compare, compare_repeats
 from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wirecost.study.store import Result
 
 # Keys that describe how an experiment was measured. They don't identify the experiment.
-_HOW = frozenset(("iterations", "min_time", "warmup", "profile_iterations", "timeout", "seed"))
+_HOW = frozenset(("iterations", "min_time", "warmup", "profile_iterations", "timeout", "seed", "repeat"))
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,8 @@ def compare_studies(before: Path, after: Path) -> StudyComparison:
         )
     pairs = []
     for key in both:
-        a, b = keyed[0][key], keyed[1][key]
-        assert a.breakdown is not None and b.breakdown is not None
-        e = a.experiment
+        a, b = ([r.breakdown for r in side[key] if r.breakdown is not None] for side in keyed)
+        e = keyed[0][key][0].experiment
         pairs.append(
             Pair(
                 workload=workload_name(e),
@@ -86,10 +85,13 @@ def compare_studies(before: Path, after: Path) -> StudyComparison:
                 network=e.network.name,
                 ranks=e.ranks,
                 global_batch=None if isinstance(e, JobExperiment) else e.global_batch,
-                comparison=compare(a.breakdown, b.breakdown),
+                comparison=compare(a[0], b[0]) if len(a) == len(b) == 1 else compare_repeats(a, b),
             )
         )
-    only = [tuple(r.directory.name for key, r in side.items() if key not in set(both)) for side in keyed]
+    only = [
+        tuple(r.directory.name for key, repeats in side.items() if key not in set(both) for r in repeats)
+        for side in keyed
+    ]
     return StudyComparison(differing, tuple(pairs), only[0], only[1])
 
 
@@ -115,12 +117,15 @@ def _short(text: str) -> str:
     return str(value.get("name", text)) if isinstance(value, dict) else str(value)
 
 
-def _by_key(results: list[Result], properties: list[dict[str, str]], without: set[str]) -> dict[str, Result]:
-    """Returns results by their identifying properties other than `without`; leaves out ambiguous ones."""
-    result_of: dict[str, Result] = {}
-    several: dict[str, int] = defaultdict(int)
+def _by_key(results: list[Result], properties: list[dict[str, str]], without: set[str]) -> dict[str, list[Result]]:
+    """Returns the repeats of each experiment by its identifying properties other than `without`; leaves out
+    ambiguous ones."""
+    repeats_of: dict[str, list[Result]] = defaultdict(list)
     for result, values in zip(results, properties, strict=True):
         key = json.dumps({k: v for k, v in values.items() if k not in without}, sort_keys=True)
-        several[key] += 1
-        result_of[key] = result
-    return {key: result for key, result in result_of.items() if several[key] == 1}
+        repeats_of[key].append(result)
+    return {
+        key: repeats
+        for key, repeats in repeats_of.items()
+        if len({r.experiment.repeat for r in repeats}) == len(repeats)
+    }

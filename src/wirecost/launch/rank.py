@@ -21,8 +21,15 @@ from wirecost.storage import exit_code_of, fault_of, path_of
 
 EXIT_FAILED = 3
 OUT_OF_MEMORY = "out_of_memory"
-LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed")
-"""Messages of gloo when a connection ends on reading or on writing (strerror of ECONNRESET and EPIPE)."""
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Socket closed",
+    "caused by a remote worker crashing",
+)
+"""Messages of gloo when a connection ends on reading or on writing (strerror of ECONNRESET and EPIPE), and of
+PyTorch's callbacks after it."""
 
 
 def run_as_rank(directory: Path, body: Callable[[Path, int], None]) -> NoReturn:

@@ -113,7 +113,8 @@ class StepRanks:
         if _LOST_NODE.search(text):
             return JobResult(JobStatus.FAILED, f"a node was lost: {_last_line(text)}", log_tail=_tail(text))
         failures = read_failures(self.directory)
-        if failures:
+        # A rank that was killed could not report; the others lost their peer.
+        if failures and not (killed and all(failure["kind"] == "lost_peer" for failure in failures)):
             return result_of(failures, {rank for rank, _ in ended[:1]}, self._log_tail)
         if _TIME_LIMIT.search(text):
             return JobResult(JobStatus.FAILED, f"Slurm ended it: {_last_line(text)}", log_tail=_tail(text))

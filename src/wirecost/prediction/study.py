@@ -56,8 +56,16 @@ def predict_study(
 
     A network's cluster is the calibration's cluster of that name. For an emulated network without a benchmark, the
     stated rate less protocol overhead is used, with a warning.
+
+    Raises:
+        SpecError: if every rule of scaling is `max-batch`, whose batches are found by running.
     """
-    return [_predicted(e, calibration or Calibration(), cluster, stack) for e in study.model_experiments()]
+    experiments = study.model_experiments()
+    if study.batch_searches() and not experiments:
+        raise SpecError(
+            f"{study.name}: max-batch finds its batches by running; predict a study with other scaling"
+        )
+    return [_predicted(e, calibration or Calibration(), cluster, stack) for e in experiments]
 
 
 def _predicted(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from wirecost.breakdown import Breakdown, Spread
+from wirecost.breakdown import Breakdown, MeanInterval, Spread, share_interval, time_interval
 from wirecost.prediction.matched import Matched
 from wirecost.spec import AnyExperiment, JobExperiment, Plan, Scaling, plan_name, workload_name
 from wirecost.study import Status
 from wirecost.study.store import ResultSummary
-from wirecost.study.summary import Summary
+from wirecost.study.summary import Summary, over_repeats
+
+DISTURBANCES = frozenset(("busy_machine", "tcp_retransmits"))
+"""Codes of diagnostics that something disturbed while an experiment ran."""
+DISTURBED = "~"
+"""Mark of the numbers of a disturbed experiment."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,39 @@ class Cell:
     result: ResultSummary
     predicted: Breakdown | None = None
     """The predicted numbers; None without a prediction."""
+    repeats: tuple[ResultSummary, ...] = ()
+    """The repeats of the experiment in a study that has several. `result` then is the one over all of them."""
+    over_repeats: bool = False
+    """Whether the samples of statistics are repeats, not iterations."""
+
+    @property
+    def runs(self) -> tuple[ResultSummary, ...]:
+        """Returns every run of the experiment."""
+        return self.repeats or (self.result,)
+
+    @property
+    def disturbed(self) -> tuple[str, ...]:
+        """Returns the codes of what disturbed the run, or one of its repeats."""
+        codes = {d.code for run in self.runs if run.summary for d in run.summary.diagnostics}
+        return tuple(sorted(codes & DISTURBANCES))
+
+    @property
+    def mark(self) -> str:
+        """Returns what stands behind the numbers of a disturbed run in tables."""
+        return DISTURBED if self.disturbed else ""
+
+    @property
+    def iteration_interval_ns(self) -> MeanInterval | None:
+        """Returns the 95 % interval of the iteration time over repeats in ns; None without two of them."""
+        return time_interval(self.summary.iteration_times_ns) if self.over_repeats and self.summary else None
+
+    @property
+    def fraction_interval(self) -> MeanInterval | None:
+        """Returns the 95 % interval of the communication fraction over repeats; None without two of them."""
+        if not self.over_repeats:
+            return None
+        known = (run.summary.shown_comm_fraction for run in self.runs if run.summary)
+        return share_interval([fraction.median for fraction in known if fraction is not None])
 
     @property
     def engine_plan(self) -> Plan | None:
@@ -89,22 +127,33 @@ class Cell:
     @property
     def text(self) -> str:
         """Returns the fraction as text, or the status of a run without one. `!` marks a run over another transport
-        than asked for, `p` a prediction of a cell that wasn't measured.
+        than asked for, `~` a disturbed one, `p` a prediction of a cell that wasn't measured.
         """
         fraction = self.comm_fraction
         if fraction is not None:
-            return f"{fraction.median:.2f}{'!' if self.other_transport else ''}"
+            return f"{fraction.median:.2f}{'!' if self.other_transport else ''}{self.mark}"
         predicted = self.predicted_fraction
         if predicted is not None:
             return f"{predicted.median:.2f}p"
         return "OOM" if self.result.outcome.status is Status.OOM else str(self.result.outcome.status)
 
 
-def to_cells(results: Iterable[ResultSummary], predictions: Matched) -> tuple[Cell, ...]:
-    """Returns one cell for each result. If a study has hosts of several sizes, a network's name includes the size:
-    with two ranks behind a link it is another network than with one.
+def to_cells(
+    results: Iterable[ResultSummary], predictions: Matched, *, over_repeats: bool = False
+) -> tuple[Cell, ...]:
+    """Returns one cell for each experiment. If a study has hosts of several sizes, a network's name includes the
+    size: with two ranks behind a link it is another network than with one.
+
+    Args:
+        over_repeats: whether results of one experiment are its repeats, over which statistics are made.
     """
     results = list(results)
+    repeats: dict[str, tuple[ResultSummary, ...]] = {}
+    if over_repeats:
+        for result in results:
+            name = result.experiment.common_slug
+            repeats[name] = (*repeats.get(name, ()), result)
+        results = [_over_repeats(each) for each in repeats.values()]
     sizes = {r.experiment.ranks_per_host for r in results if not r.experiment.network.inside}
     return tuple(
         Cell(
@@ -113,11 +162,21 @@ def to_cells(results: Iterable[ResultSummary], predictions: Matched) -> tuple[Ce
             plan_name(e),
             _scale(e),
             result,
-            predictions.of(e.slug),
+            predictions.of(e.common_slug),
+            repeats.get(e.common_slug, ()),
+            over_repeats,
         )
         for result in results
         for e in (result.experiment,)
     )
+
+
+def _over_repeats(results: Sequence[ResultSummary]) -> ResultSummary:
+    """Returns the result over all repeats: that of the finished ones, or the first if none has finished."""
+    done = [result for result in results if result.summary is not None]
+    if not done:
+        return results[0]
+    return replace(done[0], summary=over_repeats([result.summary for result in done if result.summary]))
 
 
 def _scale(experiment: AnyExperiment) -> Scale:

@@ -6,11 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wirecost.address_space import check_room_for_polars
-from wirecost.breakdown import NetworkRecord, Phase, Spread
+from wirecost.breakdown import MeanInterval, NetworkRecord, Phase, Spread
 from wirecost.csv_text import rows_to_csv
 from wirecost.diagnostics import legacy_warnings
 from wirecost.report.cells import Cell, Scale
 from wirecost.report.compression import Compression, compressions
+from wirecost.report.largest_batch import LargestBatch, largest_batches
 from wirecost.report.memory import peak_of
 from wirecost.report.records import Benchmarked, Expectation, SpeedUp
 from wirecost.report.study_report import StudyReport
@@ -49,9 +50,14 @@ def _row(cell: Cell) -> dict[str, Any]:
     }
     s = cell.summary
     time = s.iteration_ns if s else None
-    row["iterations"] = time.n if time else None
+    first = next((run.summary for run in cell.runs if run.summary), None)
+    row["iterations"] = len(first.iteration_times_ns) if first else None
+    row["repeats"] = time.n if time and cell.over_repeats else 1 if time else None
     row |= _quartiles("iteration_ms", time, 1e-6)
+    row |= _interval("iteration_ms", cell.iteration_interval_ns, 1e-6)
     row |= _quartiles("comm_fraction", cell.comm_fraction, 1.0)
+    row |= _interval("comm_fraction", cell.fraction_interval, 1.0)
+    row["disturbed"] = " ".join(cell.disturbed) if s else None
     for part in PARTS:
         share = s.part_shares[f"{part}_ns"] if s else None
         row[f"{part}_fraction"] = share.median if share else None
@@ -104,6 +110,14 @@ def _quartiles(name: str, spread: Spread | None, factor: float) -> dict[str, flo
     return {name: spread.median * factor, f"{name}_q1": spread.q1 * factor, f"{name}_q3": spread.q3 * factor}
 
 
+def _interval(name: str, interval: MeanInterval | None, factor: float) -> dict[str, float | None]:
+    """Returns the 95 % interval over repeats; None without two of them."""
+    return {
+        f"{name}_low": interval.low * factor if interval else None,
+        f"{name}_high": interval.high * factor if interval else None,
+    }
+
+
 def to_frame(report: StudyReport) -> pl.DataFrame:
     """Returns the rows as a data frame."""
     check_room_for_polars()
@@ -130,6 +144,7 @@ def to_json(report: StudyReport) -> str:
         "speed_ups": [_speed_up(each) for each in report.speed_ups()],
         "expected_from_bytes_and_rate": [_expectation(each) for each in report.expectations()],
         "gradient_traffic": [_gradient_traffic(each) for each in compressions(report)],
+        "largest_batches": [_largest_batch(each) for each in largest_batches(report)],
         "networks": [_benchmark(each) for each in report.benchmarks],
         "diagnostics": [row.diagnostic.as_json() | {"experiments": row.experiments} for row in diagnostics],
         "warnings": [
@@ -151,6 +166,7 @@ def _speed_up(s: SpeedUp) -> dict[str, Any]:
         "high": s.ratio.high,
         "n_fast": s.ratio.n_denominator,
         "n_slow": s.ratio.n_numerator,
+        "disturbed": " ".join(s.disturbed),
     }
 
 
@@ -175,6 +191,18 @@ def _gradient_traffic(c: Compression) -> dict[str, Any]:
     }
 
 
+def _largest_batch(row: LargestBatch) -> dict[str, Any]:
+    return {
+        "workload": row.workload,
+        "plan": row.plan,
+        "ranks": row.ranks,
+        "micro_batch": row.largest,
+        "smallest_oom_micro_batch": row.smallest_oom,
+        "trials": row.trials,
+        "memory_bytes": row.memory_bytes,
+    }
+
+
 def _benchmark(b: Benchmarked) -> dict[str, Any]:
     return {
         "network": b.network,
@@ -191,7 +219,13 @@ def _benchmark(b: Benchmarked) -> dict[str, Any]:
 
 
 def _place(cell: Cell) -> dict[str, Any]:
-    return {"workload": cell.workload, "network": cell.network, "plan": cell.plan, **_scale(cell.scale)}
+    return {
+        "workload": cell.workload,
+        "network": cell.network,
+        "plan": cell.plan,
+        **_scale(cell.scale),
+        "disturbed": " ".join(cell.disturbed),
+    }
 
 
 def _scale(scale: Scale) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class PeakRow:
     plan: str
     scale: Scale
     peak: Peak
+    mark: str = ""
+    """What stands behind the numbers of a disturbed run."""
 
     @property
     def what(self) -> str:
@@ -70,10 +72,10 @@ def peak_rows(report: StudyReport) -> list[PeakRow]:
     """Returns the rows of the memory table; empty if no run has a known peak."""
     rows = []
     for (plan, workload, scale), cells in report.by_scale.items():
-        peaks = [p for c in cells if (p := peak_of(c)) is not None]
+        peaks = [(p, c.mark) for c in cells if (p := peak_of(c)) is not None]
         # If memory sufficed on one network and not on another, the row shows the failure.
-        peaks.sort(key=lambda p: (p.out is not None, p.peak_bytes or -1))
+        peaks.sort(key=lambda each: (each[0].out is not None, each[0].peak_bytes or -1))
         if peaks:
-            rows.append(PeakRow(workload, plan, scale, peaks[-1]))
+            rows.append(PeakRow(workload, plan, scale, *peaks[-1]))
     known = any(row.peak.peak_bytes is not None or row.peak.out is not None for row in rows)
     return rows if known else []

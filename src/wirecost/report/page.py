@@ -10,6 +10,7 @@ from wirecost.report.cells import Scale
 from wirecost.report.compression import compressions
 from wirecost.report.figures import charts_of, to_svg
 from wirecost.report.fractions import fraction_tables
+from wirecost.report.largest_batch import largest_batches
 from wirecost.report.memory import peak_rows
 from wirecost.report.profiled import profiled
 from wirecost.report.study_report import EXPECTATION_TOLERANCE, StudyReport
@@ -65,6 +66,7 @@ def render_page(report: StudyReport, *, full: bool = False) -> str:
         measured=len(expectations),
         expectations=overview.deviating(expectations) if short else expectations,
         compressions=compressions(report),
+        largest_batches=largest_batches(report),
         peaks=peaks,
         profiled=profiled(report),
         unfinished=report.unfinished(),

@@ -62,6 +62,8 @@ class SpeedUp:
     fast: str
     slow: str
     ratio: Ratio
+    disturbed: tuple[str, ...] = ()
+    """Codes of what disturbed one of the two experiments."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from wirecost.breakdown import Breakdown, Phase, ratio_of_medians
+from wirecost.breakdown import Breakdown, Phase, ratio_of_medians, ratio_over_repeats
 from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.prediction.matched import Matched
 from wirecost.report.cells import Cell, Scale, to_cells
@@ -57,6 +57,8 @@ class StudyReport:
     benchmarks: tuple[Benchmarked, ...] = ()
     left_out: tuple[Diagnostic, ...] = ()
     """Stored results that can't be used."""
+    over_repeats: bool = False
+    """Whether the samples of statistics are repeats of an experiment, not its iterations."""
 
     @property
     def is_large(self) -> bool:
@@ -170,11 +172,14 @@ class StudyReport:
     def _speed_ups(self) -> list[SpeedUp]:
         rows = []
         for (plan, workload, scale), cells in self.by_scale.items():
-            done = [(c.network, c.summary.iteration_times_ns) for c in cells if c.summary]
-            for network, times_ns in done[1:]:
-                ratio = ratio_of_medians(times_ns, done[0][1])
+            done = [(c, c.summary.iteration_times_ns) for c in cells if c.summary]
+            ratio_of = ratio_over_repeats if self.over_repeats else ratio_of_medians
+            for cell, times_ns in done[1:]:
+                fastest, fast_ns = done[0]
+                ratio = ratio_of(times_ns, fast_ns)
                 if ratio is not None:
-                    rows.append(SpeedUp(workload, plan, scale, done[0][0], network, ratio))
+                    disturbed = tuple(sorted({*cell.disturbed, *fastest.disturbed}))
+                    rows.append(SpeedUp(workload, plan, scale, fastest.network, cell.network, ratio, disturbed))
         return rows
 
     def expectations(self) -> list[Expectation]:
@@ -202,7 +207,8 @@ class StudyReport:
 
     def diagnostics(self) -> list[Reported]:
         """Returns every diagnostic of the experiments, the most frequent first, then those of the store."""
-        counts = Counter(d for cell in self.cells if cell.summary for d in cell.summary.diagnostics)
+        runs = (run for cell in self.cells for run in cell.runs)
+        counts = Counter(d for run in runs if run.summary for d in run.summary.diagnostics)
         rows = [Reported(d, n) for d, n in counts.most_common()]
         if self.not_shown:
             message = "results of an earlier version of the study lie here too; they are kept and not shown"
@@ -223,21 +229,33 @@ class StudyReport:
         """Returns the cells that failed, were skipped or ran out of memory. Many cells with the same reason are
         one entry, with the traceback of the first.
         """
-        groups: dict[tuple[str, str], list[Cell]] = {}
+        groups: dict[tuple[str, str], list[tuple[Cell, ResultSummary]]] = {}
         for cell in self.cells:
-            outcome = cell.result.outcome
-            if outcome.status is not Status.DONE:
-                groups.setdefault((outcome.status, outcome.reason or "no reason known"), []).append(cell)
+            for run in cell.runs:
+                if run.outcome.status is not Status.DONE:
+                    key = run.outcome.status, run.outcome.reason or "no reason known"
+                    groups.setdefault(key, []).append((cell, run))
         rows = []
-        for (status, reason), cells in groups.items():
-            if len(cells) > MANY:
-                traceback = cells[0].result.outcome.traceback
-                rows.append(Unfinished(status, f"{len(cells)} experiments", reason, traceback))
+        for (status, reason), runs in groups.items():
+            if len(runs) > MANY:
+                traceback = runs[0][1].outcome.traceback
+                rows.append(Unfinished(status, f"{len(runs)} experiments", reason, traceback))
                 continue
-            for c in cells:
+            for c, run in runs:
                 what = f"{c.workload} on {c.network}, {c.plan}, {c.scale.label}"
-                rows.append(Unfinished(status, what, reason, c.result.outcome.traceback))
+                repeat = f", repeat {run.experiment.repeat}" if self.over_repeats else ""
+                rows.append(Unfinished(status, f"{what}{repeat}", reason, run.outcome.traceback))
         return rows
+
+    @property
+    def samples(self) -> str:
+        """Returns what the samples of the statistics are."""
+        return "repeats" if self.over_repeats else "iterations"
+
+    @cached_property
+    def disturbed(self) -> tuple[str, ...]:
+        """Returns the codes of what disturbed experiments."""
+        return tuple(sorted({code for cell in self.cells for code in cell.disturbed}))
 
     @cached_property
     def predicted(self) -> bool:
@@ -270,7 +288,7 @@ def read_report(
     not_shown = 0
     if contents.study is not None:
         # Results of a study that was edited and run again must not mix with those from before.
-        planned = {e.slug: e for e in contents.study.experiments()}
+        planned = {e.slug: e for e in contents.planned}
         results = [r for r in contents.results if r.directory.name in planned]
         ran = {r.directory.name for r in results}
         not_shown = len(contents.results) - len(results)
@@ -278,7 +296,7 @@ def read_report(
             results += [
                 ResultSummary(e, Outcome(status=Status.SKIPPED, reason="not run"), None, store.experiments / slug)
                 for slug, e in planned.items()
-                if slug not in ran and matched.of(slug) is not None
+                if slug not in ran and matched.of(e.common_slug) is not None
             ]
     if not results and contents.damaged:
         first = contents.damaged[0]
@@ -290,14 +308,15 @@ def read_report(
         raise StoreError(
             f"{directory}: no experiment has finished here yet; go on with: wirecost study run --resume"
         )
-    cells = to_cells(results, matched)
+    over_repeats = contents.study.repeats > 1 if contents.study else any(r.experiment.repeat > 1 for r in results)
+    cells = to_cells(results, matched, over_repeats=over_repeats)
     if predictions and not any(c.predicted for c in cells):
         raise StoreError(f"{directory}: none of its cells was predicted: were they predicted from the same study?")
     name = contents.study.name if contents.study else directory.name
     networks = _by_speed(cells)
     benchmarks = _benchmarks(store, cells, networks)
     left_out = tuple(contents.diagnostics())
-    return StudyReport(name, cells, networks, _environment(results), not_shown, benchmarks, left_out)
+    return StudyReport(name, cells, networks, _environment(results), not_shown, benchmarks, left_out, over_repeats)
 
 
 def _benchmarks(store: Store, cells: Iterable[Cell], networks: tuple[str, ...]) -> tuple[Benchmarked, ...]:

@@ -7,7 +7,9 @@ from rich.text import Text
 
 from wirecost.diagnostics import lines_of
 from wirecost.report import terminal_tables as tables
+from wirecost.report.cells import DISTURBED
 from wirecost.report.compression import compressions
+from wirecost.report.largest_batch import largest_batches
 from wirecost.report.memory import peak_rows
 from wirecost.report.profiled import profiled
 from wirecost.report.study_report import StudyReport
@@ -22,6 +24,7 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
     most = MOST_ROWS if short else None
     if short:
         print_overview(report, console)
+        _print_marks(report, console)
     else:
         _print_iterations(report, console)
     _print_links(report, console, most)
@@ -39,6 +42,9 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
         console.print(tables.profiled_windows(report, most))
         for reason in list(dict.fromkeys(p.profile.reason for p in profiled(report) if p.profile.reason))[:most]:
             console.print(Text(f"Profiled window {printable(reason)}", style="yellow"), soft_wrap=True)
+    if largest_batches(report):
+        console.print()
+        console.print(tables.largest_batch(report, most))
     if peak_rows(report):
         console.print()
         console.print(tables.peak_memory(report, most))
@@ -63,7 +69,16 @@ def _print_iterations(report: StudyReport, console: Console) -> None:
         console.print()
     for table in tables.iteration_times(report, console.width):
         console.print(table)
+    _print_marks(report, console)
     console.print()
+
+
+def _print_marks(report: StudyReport, console: Console) -> None:
+    """Explains the mark of disturbed experiments, if any is disturbed."""
+    if report.disturbed:
+        disturbed = sum(1 for cell in report.cells if cell.disturbed)
+        text = f"{DISTURBED} disturbed: {disturbed} of {len(report.cells)} ({', '.join(report.disturbed)})"
+        console.print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def _print_links(report: StudyReport, console: Console, most: int | None) -> None:

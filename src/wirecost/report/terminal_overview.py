@@ -96,7 +96,7 @@ def _beside(names: Sequence[str], width: int) -> list[list[int]]:
 def _highest(report: StudyReport) -> Table:
     shown = highest(report, HIGHEST)
     counts = sorted({fraction.n for _, fraction in shown})
-    of = f"n = {number_range(counts)} iterations" if counts else "iterations"
+    of = f"n = {number_range(counts)} {report.samples}" if counts else report.samples
     table = make_table(f"Highest communication fractions (medians of {of}, with quartiles)")
     for name in ("workload", "network", "plan", "scale"):
         table.add_column(name)
@@ -107,6 +107,6 @@ def _highest(report: StudyReport) -> Table:
             Text(report.network_label(cell.network)),
             Text(cell.plan),
             Text(cell.scale.label),
-            f"{fraction.median:.2f} ({fraction.q1:.2f}-{fraction.q3:.2f})",
+            f"{fraction.median:.2f} ({fraction.q1:.2f}-{fraction.q3:.2f}){cell.mark}",
         )
     return table

@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from wirecost.report import overview
-from wirecost.report.cells import Cell, Scale
+from wirecost.report.cells import DISTURBED, Cell, Scale
 from wirecost.report.compression import compressions
 from wirecost.report.fractions import fraction_tables
+from wirecost.report.largest_batch import largest_batches
 from wirecost.report.memory import peak_rows
 from wirecost.report.profiled import profiled
-from wirecost.report.records import EXPECTATION_TOLERANCE
+from wirecost.report.records import EXPECTATION_TOLERANCE, SpeedUp
 from wirecost.report.study_report import StudyReport
 from wirecost.text import printable
 from wirecost.units import format_ns, format_rate_bps, format_size_bytes
@@ -33,7 +34,7 @@ def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
     This is the layout of the interconnect study's tables (doi 10.1109/MM.2024.3360081).
     """
     predicted = "; p: predicted, not measured" if report.predicted else ""
-    title = f"Communication as a fraction of the iteration, {plan} (median of n iterations{predicted})"
+    title = f"Communication as a fraction of the iteration, {plan} (median of n {report.samples}{predicted})"
     labels = {network: report.network_label(network) for network in report.networks}
     names_width = sum(
         max((len(name) for name in names), default=0) + 1
@@ -76,6 +77,8 @@ def iteration_times(report: StudyReport, width: int) -> list[Table]:
     names_width = sum(max((len(names[i]) for names in rows), default=0) + 1 for i in range(3))
     tables = []
     title = "Iteration, ms: median (first to third quartile)"
+    if report.over_repeats:
+        title = "Iteration, ms: median over repeats of each one's median (95 % interval over repeats)"
     order = sorted(rows, key=lambda names: (report.workloads.index(names[0]), list(rows).index(names)))
     for group in _beside(scales, width - names_width, max(map(len, texts), default=0)):
         table = make_table(f"{title}, continued" if tables else title)
@@ -94,8 +97,12 @@ def _milliseconds(cell: Cell) -> str:
     spread = cell.summary.iteration_ns if cell.summary else None
     if spread is None:
         return cell.text
-    low, middle, high = (f"{ns * 1e-6:,.4g}" for ns in (spread.q1, spread.median, spread.q3))
-    return f"{middle} ({low} to {high})"
+    interval = cell.iteration_interval_ns
+    if cell.over_repeats and interval is None:
+        return f"{spread.median * 1e-6:,.4g} (one repeat){cell.mark}"
+    bounds = (interval.low, interval.high) if interval else (spread.q1, spread.q3)
+    low, middle, high = (f"{ns * 1e-6:,.4g}" for ns in (bounds[0], spread.median, bounds[1]))
+    return f"{middle} ({low} to {high}){cell.mark}"
 
 
 def _beside(scales: Sequence[Scale], width: int, least: int = 0) -> list[Sequence[Scale]]:
@@ -156,10 +163,12 @@ def speed_ups(report: StudyReport) -> Table:
     slower = [n for n in report.networks if any(s.slow == n for s in rows)]
     counts = sorted({n for s in rows for n in (s.ratio.n_numerator, s.ratio.n_denominator)})
     fast = {s.fast for s in rows}
-    table = make_table(
-        f"Speed-up of {' or '.join(sorted(fast))}: ratio of median iteration times "
-        f"(95 % bootstrap interval; n = {number_range(counts)} each)"
+    how = (
+        "ratio of mean iteration times over repeats (95 % interval; "
+        if report.over_repeats
+        else ("ratio of median iteration times (95 % bootstrap interval; ")
     )
+    table = make_table(f"Speed-up of {' or '.join(sorted(fast))}: {how}n = {number_range(counts)} each)")
     table.add_column("workload")
     table.add_column("scale")
     if len(fast) > 1:
@@ -167,23 +176,30 @@ def speed_ups(report: StudyReport) -> Table:
     for network in slower:
         table.add_column(Text(f"over {report.network_label(network)}"), justify="right")
     for (plan, workload, scale, of), group in groupby(rows, key=lambda s: (s.plan, s.workload, s.scale, s.fast)):
-        by_network = {s.slow: s.ratio for s in group}
+        by_network = {s.slow: s for s in group}
         name = f"{workload}, {plan}" if len(report.plans) > 1 else workload
-        ratios = [by_network.get(n) for n in slower]
         table.add_row(
             Text(name),
             Text(scale.label),
             *([Text(of)] if len(fast) > 1 else []),
-            *(Text(f"{r.value:.2f}x ({r.low:.2f}-{r.high:.2f})" if r else "-") for r in ratios),
+            *(Text(_speed_up(by_network.get(n))) for n in slower),
         )
     return table
+
+
+def _speed_up(speed_up: SpeedUp | None) -> str:
+    if speed_up is None:
+        return "-"
+    ratio = speed_up.ratio
+    mark = DISTURBED if speed_up.disturbed else ""
+    return f"{ratio.value:.2f}x ({ratio.low:.2f}-{ratio.high:.2f}){mark}"
 
 
 def speed_up_shares(report: StudyReport, most: int | None = None) -> Table:
     """Returns the table of aggregated speed-ups, with one row for each pair of networks."""
     table = make_table(
-        "Speed-up of one network over another: geometric mean over experiments of the ratio of median iteration "
-        "times (faster: its 95 % bootstrap interval lies above 1)"
+        "Speed-up of one network over another: geometric mean over experiments of the ratio of iteration times "
+        "(faster: its 95 % interval lies above 1)"
     )
     table.add_column("network")
     table.add_column("over")
@@ -220,7 +236,7 @@ def expectations(report: StudyReport, most: int | None = None) -> Table:
             Text(e.cell.workload),
             Text(report.network_label(e.cell.network)),
             Text(e.cell.scale.label),
-            format_ns(e.measured_ns, 3),
+            f"{format_ns(e.measured_ns, 3)}{e.cell.mark}",
             format_ns(e.expected_ns, 3),
             Text(f"{e.deviation:+.1%}", style="" if e.holds else "red"),
         )
@@ -246,7 +262,7 @@ def gradient_traffic(report: StudyReport, most: int | None = None) -> Table:
             Text(c.cell.scale.label),
             Text(c.cell.plan),
             c.traffic,
-            format_size_bytes(c.sent_bytes, 4) if c.sent_bytes is not None else "unknown",
+            f"{format_size_bytes(c.sent_bytes, 4) if c.sent_bytes is not None else 'unknown'}{c.cell.mark}",
             f"{c.saved:.1%}" if c.saved is not None else "unknown",
             *(f"{loss:.4f}" if loss is not None else "unknown" for loss in (c.first_loss, c.last_loss)),
         )
@@ -272,8 +288,28 @@ def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
             Text(p.cell.scale.label),
             str(p.profile.asked_iterations),
             p.overlapped,
-            p.exposed,
+            f"{p.exposed}{p.cell.mark}",
             p.overlap,
+        )
+    return table
+
+
+def largest_batch(report: StudyReport, most: int | None = None) -> Table:
+    """Returns the table of the largest micro-batches that fit into memory."""
+    table = make_table("Largest micro-batch that fits into memory")
+    for name in ("workload", "plan"):
+        table.add_column(name)
+    for name in ("ranks", "memory", "fits", "runs out", "trials"):
+        table.add_column(name, justify="right")
+    for row in _first(largest_batches(report), most, table):
+        table.add_row(
+            Text(row.workload),
+            Text(row.plan),
+            str(row.ranks),
+            format_size_bytes(row.memory_bytes) if row.memory_bytes is not None else "of the device",
+            str(row.largest) if row.largest is not None else "none",
+            str(row.smallest_oom) if row.smallest_oom is not None else "not reached",
+            str(row.trials),
         )
     return table
 
@@ -298,7 +334,7 @@ def peak_memory(report: StudyReport, most: int | None = None) -> Table:
             Text(row.plan),
             Text(row.scale.label),
             row.what,
-            Text(row.size, style="red" if row.peak.out else ""),
+            Text(f"{row.size}{row.mark}", style="red" if row.peak.out else ""),
             format_size_bytes(reserved) if reserved is not None else "-",
         )
     return table

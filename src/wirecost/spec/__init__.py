@@ -17,15 +17,17 @@ from wirecost.spec.plan import (
 )
 from wirecost.spec.provenance import Provenance
 from wirecost.spec.stack import Stack
-from wirecost.spec.study import ScalingRule, Study
+from wirecost.spec.study import MOST_TRIALS, BatchSearch, ScalingRule, Study
 from wirecost.spec.testbed import Testbed
 from wirecost.spec.workload import Family, LatentAttention, MixtureOfExperts, Workload
 from wirecost.spec.yaml import load, parse_yaml, read_yaml, to_yaml, validate
 
 __all__ = [
     "GPU",
+    "MOST_TRIALS",
     "OWN_PLAN",
     "AnyExperiment",
+    "BatchSearch",
     "Cluster",
     "Data",
     "DataParallel",

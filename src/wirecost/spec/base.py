@@ -3,6 +3,7 @@ allowed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -28,6 +29,14 @@ class Spec(BaseModel):
     """Former names of keys in users' files, each with the present name. They are accepted with a warning."""
     former_keys: ClassVar[dict[str, str]] = {}
     """Former names of keys in files that wirecost writes, each with the present name. They are accepted."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Returns a copy with other values, for which cached properties are computed anew."""
+        copied = super().model_copy(update=update, deep=deep)
+        values: dict[str, Any] = vars(copied)
+        for name in values.keys() - type(self).model_fields.keys():
+            del values[name]
+        return copied
 
     @model_validator(mode="before")
     @classmethod

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
@@ -14,7 +15,7 @@ from wirecost.spec.base import Spec
 from wirecost.spec.network import Network
 from wirecost.spec.plan import Plan
 from wirecost.spec.workload import Workload, nearest_multiples
-from wirecost.units import Seconds, TimeS
+from wirecost.units import Seconds, SizeBytes, TimeS
 
 MAX_EMULATED_HOSTS = 64
 """Largest number of hosts that a bridge and a machine's memory support in practice. Each host runs at least one
@@ -48,6 +49,19 @@ MinTime = Annotated[TimeS, AfterValidator(_min_time)]
 """Minimum measuring time. Iterations are added to `iterations` until it is reached."""
 
 
+LEAST_MEMORY_BYTES = 64 << 20
+"""Smallest memory of a rank. Less doesn't hold the libraries of one."""
+
+
+def _memory(value: int) -> int:
+    if value < LEAST_MEMORY_BYTES:
+        raise ValueError(f"a rank needs at least {LEAST_MEMORY_BYTES >> 20} MiB, not {value} B")
+    return value
+
+
+Memory = Annotated[SizeBytes, AfterValidator(_memory)]
+"""Memory of a rank: of its GPU, or of its process."""
+
 ADDED_WORKLOAD_KEYS = (
     "latent_attention",
     "parallel_block",
@@ -60,11 +74,17 @@ ADDED_WORKLOAD_KEYS = (
 """Keys of a workload that results from before did not have. With its default, a key is not part of a digest."""
 
 
+def with_repeat(name: str, repeat: int) -> str:
+    """Returns the name of a repeat of an experiment. The first one has the experiment's own name."""
+    return name if repeat == 1 else f"{name}_r{repeat}"
+
+
 class Scaling(StrEnum):
     """How the batch depends on the number of ranks."""
 
     STRONG = "strong"  # the global batch is constant, and each rank's share shrinks
     WEAK = "weak"  # the micro-batch is constant, and the global batch grows
+    MAX_BATCH = "max-batch"  # the micro-batch is the largest one that fits into memory
 
 
 class Device(StrEnum):
@@ -168,6 +188,8 @@ class Experiment(Spec):
         periodic: checkpoints and validation between iterations.
         profile_iterations: number of iterations under torch.profiler after the measured ones.
         timeout: longest time that the experiment may take.
+        repeat: number of this run of the experiment, from 1.
+        memory: memory that a rank may use. None is what there is.
     """
 
     former_keys = {"fabric": "network"}
@@ -190,6 +212,8 @@ class Experiment(Spec):
     periodic: Periodic = Periodic()
     profile_iterations: ProfileIterations = 0
     timeout: Timeout = Seconds(600)
+    repeat: PositiveInt = 1
+    memory: Memory | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Experiment:
@@ -230,18 +254,20 @@ class Experiment(Spec):
         """Number of tokens in the global batch."""
         return self.global_batch * self.workload.sequence_length
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The first 10 hexadecimal digits of the SHA-256 of the experiment's canonical JSON.
 
-        It identifies the experiment. The measuring time `min_time` isn't part of it.
+        It identifies the experiment. The measuring time `min_time` and the number of the repeat aren't part of it.
         """
-        content = self.model_dump(mode="json", exclude={"min_time"})
+        content = self.model_dump(mode="json", exclude={"min_time", "repeat"})
         # Results from before the key was renamed keep their digest.
         content["fabric"] = content.pop("network")
         if not self.profile_iterations:
             # Results from before this setting existed keep their digest.
             del content["profile_iterations"]
+        if self.memory is None:
+            del content["memory"]
         for key in ADDED_PLAN_KEYS:
             if getattr(self.plan, key) == Plan.model_fields[key].default:
                 del content["plan"][key]
@@ -255,7 +281,12 @@ class Experiment(Spec):
 
     @property
     def slug(self) -> str:
-        """A readable directory name that is unique to the experiment."""
+        """A readable directory name that is unique to this run of the experiment."""
+        return with_repeat(self.common_slug, self.repeat)
+
+    @cached_property
+    def common_slug(self) -> str:
+        """A readable name that all repeats of the experiment share."""
         readable = "_".join(
             [
                 self.workload.name,

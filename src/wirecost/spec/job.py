@@ -6,12 +6,13 @@ import hashlib
 import json
 import re
 import shlex
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from wirecost.spec.base import Spec
-from wirecost.spec.experiment import MAX_EMULATED_HOSTS, Experiment, ProfileIterations, Timeout
+from wirecost.spec.experiment import MAX_EMULATED_HOSTS, Experiment, ProfileIterations, Timeout, with_repeat
 from wirecost.spec.network import Network
 from wirecost.units import Seconds
 
@@ -89,6 +90,7 @@ class JobExperiment(Spec):
         warmup: number of iterations before the measured ones.
         profile_iterations: number of iterations under torch.profiler after the measured ones.
         timeout: longest time that the run may take.
+        repeat: number of this run, from 1.
     """
 
     job: Job
@@ -99,6 +101,7 @@ class JobExperiment(Spec):
     warmup: NonNegativeInt = JOB_WARMUP
     profile_iterations: ProfileIterations = JOB_PROFILE_ITERATIONS
     timeout: Timeout = Seconds(600)
+    repeat: PositiveInt = 1
 
     @model_validator(mode="after")
     def _fits(self) -> JobExperiment:
@@ -111,16 +114,21 @@ class JobExperiment(Spec):
         """Number of processes that are started on all hosts together. A job may start further ranks itself."""
         return self.hosts * self.ranks_per_host
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """The first 10 hexadecimal digits of the SHA-256 of the experiment's canonical JSON."""
-        content: Any = self.model_dump(mode="json")
+        content: Any = self.model_dump(mode="json", exclude={"repeat"})
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     @property
     def slug(self) -> str:
-        """A readable directory name that is unique to the experiment."""
+        """A readable directory name that is unique to this run of the experiment."""
+        return with_repeat(self.common_slug, self.repeat)
+
+    @cached_property
+    def common_slug(self) -> str:
+        """A readable name that all repeats of the experiment share."""
         readable = "_".join([self.job.name, self.network.name, f"{self.hosts}x{self.ranks_per_host}"])
         return f"{re.sub(r'[^A-Za-z0-9._+-]', '-', readable)}_{self.digest}"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import (
@@ -24,6 +26,7 @@ from wirecost.spec.experiment import (
     Data,
     Device,
     Experiment,
+    Memory,
     MinTime,
     Optimizer,
     Periodic,
@@ -40,6 +43,8 @@ from wirecost.spec.presets import named
 from wirecost.spec.workload import Workload, nearest_multiples
 from wirecost.units import Seconds
 
+MOST_TRIALS = 4
+"""Most trials of a search for the largest micro-batch."""
 MAX_EXPERIMENTS = 10_000
 """Largest number of experiments of a study. A larger matrix is a mistake."""
 
@@ -60,13 +65,17 @@ HostShape = Annotated[int | str, BeforeValidator(_host_shape)]
 
 
 class ScalingRule(Spec):
-    """A scaling rule: `strong` with a `global_batch`, or `weak` with a `micro_batch`.
+    """A scaling rule: `strong` with a `global_batch`, `weak` with a `micro_batch`, or `max-batch`.
 
     Attributes:
         kind: `strong` keeps the global batch constant over the ranks. `weak` keeps each rank's micro-batch.
+            `max-batch` finds the largest micro-batch that fits into memory.
         global_batch: number of sequences in one iteration of all ranks together. Strong scaling needs it.
         micro_batch: number of sequences that a rank computes at once. Weak scaling needs it. With strong scaling
-            the rest of each rank's share is accumulated, and None is the whole share.
+            the rest of each rank's share is accumulated, and None is the whole share. With `max-batch` it is the
+            first one that is tried, and None is the predicted one.
+        memory: with `max-batch`, the memory of a rank, as `40 GiB`. None is the memory of the smallest GPU. Ranks
+            on processor cores need it.
         hosts: numbers of hosts for this rule, which replace the study's. An entry like `2x4` is hosts x ranks on
             each host.
     """
@@ -74,6 +83,7 @@ class ScalingRule(Spec):
     kind: Scaling
     global_batch: PositiveInt | None = None
     micro_batch: PositiveInt | None = None
+    memory: Memory | None = None
     hosts: tuple[HostShape, ...] | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
@@ -82,14 +92,21 @@ class ScalingRule(Spec):
             raise ValueError("strong scaling needs a global_batch")
         if self.kind is Scaling.WEAK and (self.micro_batch is None or self.global_batch is not None):
             raise ValueError("weak scaling needs a micro_batch and no global_batch")
+        if self.kind is Scaling.MAX_BATCH and self.global_batch is not None:
+            raise ValueError("max-batch finds the global_batch itself; leave it out")
+        if self.kind is not Scaling.MAX_BATCH and self.memory is not None:
+            raise ValueError(f"memory belongs to max-batch, not to {self.kind}")
         return self
 
     def batches(self, data_parallel_degree: int) -> tuple[int, int]:
-        """Returns (global_batch, micro_batch) at a data-parallel degree.
+        """Returns (global_batch, micro_batch) at a data-parallel degree. A search for the largest micro-batch
+        starts at 1.
 
         Raises:
             ValueError: if the global batch does not divide over the ranks.
         """
+        if self.kind is Scaling.MAX_BATCH:
+            return data_parallel_degree, 1
         if self.kind is Scaling.WEAK:
             assert self.micro_batch is not None
             return self.micro_batch * data_parallel_degree, self.micro_batch
@@ -102,6 +119,33 @@ class ScalingRule(Spec):
                 + f"; nearest that does: {nearest_multiples(self.global_batch, share)}"
             )
         return self.global_batch, self.micro_batch or self.global_batch // data_parallel_degree
+
+
+@dataclass(frozen=True)
+class BatchSearch:
+    """A search for the largest micro-batch that fits into memory. Memory doesn't depend on the network, so that
+    the trials run over the first one alone.
+
+    Attributes:
+        smallest: the experiment with a micro-batch of 1 over each network.
+        start: micro-batch of the first trial. None is the predicted one.
+        repeats: number of times that the experiment with the largest micro-batch is run.
+    """
+
+    smallest: tuple[Experiment, ...]
+    start: int | None
+    repeats: int
+
+    def at(self, micro_batch: int, network: int = 0, repeat: int = 1) -> Experiment:
+        """Returns the experiment with a micro-batch over one of the networks, which are numbered from 0."""
+        base = self.smallest[network]
+        batches = {"micro_batch": micro_batch, "global_batch": micro_batch * base.data_parallel_degree}
+        return base.model_copy(update={**batches, "repeat": repeat})
+
+    def with_batch(self, micro_batch: int) -> list[Experiment]:
+        """Returns the experiments with a micro-batch over all networks, with their repeats."""
+        repeats = range(1, self.repeats + 1)
+        return [self.at(micro_batch, network, r) for network in range(len(self.smallest)) for r in repeats]
 
 
 Named = Annotated[str, Field(min_length=1)]
@@ -141,7 +185,8 @@ class Study(Spec):
         networks: networks to train over: names of presets, or networks written out.
         plans: parallelism and precision to train models with: names of presets, or plans written out.
             Commands have none.
-        scaling: rules that say how batches of models grow with the number of ranks. Commands have none.
+        scaling: rules that say how batches of models grow with the number of ranks, or that the largest batch is
+            to be found. Commands have none.
         hosts: numbers of hosts. An entry like `2x4` is hosts x ranks on each host.
         ranks_per_host: number of ranks on each host, where `hosts` doesn't say.
         iterations: smallest number of measured iterations of each experiment. None is 8, and 20 for commands.
@@ -155,6 +200,8 @@ class Study(Spec):
         profile_iterations: number of iterations under torch.profiler after the measured ones. None is 0, and 3 for
             commands.
         timeout: longest time that one experiment may take.
+        repeats: number of times that each experiment is run, each time in fresh processes. With several, the order
+            of the experiments is random within each repeat, and statistics are over the repeats.
         benchmark: whether each network is benchmarked before models are trained over it.
     """
 
@@ -178,6 +225,7 @@ class Study(Spec):
     periodic: Periodic = Periodic()
     profile_iterations: ProfileIterations | None = None
     timeout: Timeout = Seconds(600)
+    repeats: PositiveInt = 1
     benchmark: bool = True
 
     @model_serializer(mode="wrap")
@@ -195,13 +243,21 @@ class Study(Spec):
         for key in ("plans", "scaling"):
             if self.models and not getattr(self, key):
                 raise ValueError(f"{key}: is missing, and '{self.models[0].name}' is a model, which needs it")
-        rules = sum(len(rule.hosts or self.hosts) for rule in self.scaling)
-        count = len(self.networks) * (
-            len(self.models) * len(self.plans) * rules + len(self.jobs) * len(self.hosts)
-        )
+        tried = {Scaling.MAX_BATCH: MOST_TRIALS}
+        rules = sum(len(rule.hosts or self.hosts) * tried.get(rule.kind, 1) for rule in self.scaling)
+        count = len(self.networks) * self.repeats
+        count *= len(self.models) * len(self.plans) * rules + len(self.jobs) * len(self.hosts)
         if count > MAX_EXPERIMENTS:
             raise ValueError(f"the matrix has {count} experiments; at most {MAX_EXPERIMENTS} make a study")
         self.experiments()
+        self.batch_searches()
+        if self.device is Device.CPU:
+            for number, rule in enumerate(self.scaling):
+                if rule.kind is Scaling.MAX_BATCH and rule.memory is None:
+                    raise ValueError(
+                        f"scaling[{number}]: max-batch on processor cores needs the memory of a rank, as "
+                        "'memory: 2 GiB'; without it the kernel would end other programs"
+                    )
         return self
 
     @property
@@ -215,16 +271,22 @@ class Study(Spec):
         return tuple(w for w in self.workloads if isinstance(w, Job))
 
     def experiments(self) -> list[Experiment | JobExperiment]:
-        """Returns the distinct experiments of the matrix in the study's order, those of models first.
+        """Returns the distinct experiments of the matrix in the study's order, those of models first. Repeats of
+        an experiment follow each other.
 
         Raises:
             ValueError: if an experiment is invalid, for example because a batch does not divide. The message
                 names the key.
         """
-        return [*self.model_experiments(), *self.job_experiments()]
+        return [
+            each.model_copy(update={"repeat": repeat}) if repeat > 1 else each
+            for each in (*self.model_experiments(), *self.job_experiments())
+            for repeat in range(1, self.repeats + 1)
+        ]
 
     def job_experiments(self) -> list[JobExperiment]:
-        """Returns the distinct experiments of commands: each over every network, on every number of hosts.
+        """Returns the distinct experiments of commands, without repeats: each over every network, on every
+        number of hosts.
 
         Raises:
             ValueError: see `experiments`.
@@ -259,13 +321,19 @@ class Study(Spec):
             raise ValueError(f"workload '{job.name}': {message}") from error
 
     def model_experiments(self) -> list[Experiment]:
-        """Returns the distinct experiments of models.
+        """Returns the distinct experiments of models, without repeats and without those of `max-batch`.
 
         Raises:
             ValueError: see `experiments`.
         """
+        return list(self._model_experiments)
+
+    @cached_property
+    def _model_experiments(self) -> tuple[Experiment, ...]:
         experiments: dict[str, Experiment] = {}
         for number, rule in enumerate(self.scaling):
+            if rule.kind is Scaling.MAX_BATCH:
+                continue
             for workload in self.models:
                 for plan in self.plans:
                     for hosts in rule.hosts or self.hosts:
@@ -275,7 +343,29 @@ class Study(Spec):
                                 where, rule, hosts, workload=workload, plan=plan, network=network
                             )
                             experiments.setdefault(experiment.digest, experiment)
-        return list(experiments.values())
+        return tuple(experiments.values())
+
+    def batch_searches(self) -> list[BatchSearch]:
+        """Returns the searches for the largest micro-batch, one for each workload, plan and number of hosts.
+
+        Raises:
+            ValueError: see `experiments`.
+        """
+        searches: dict[str, BatchSearch] = {}
+        for number, rule in enumerate(self.scaling):
+            if rule.kind is not Scaling.MAX_BATCH:
+                continue
+            for workload in self.models:
+                for plan in self.plans:
+                    for hosts in rule.hosts or self.hosts:
+                        where = f"scaling[{number}] with {hosts} hosts"
+                        smallest = [
+                            self._experiment(where, rule, hosts, workload=workload, plan=plan, network=network)
+                            for network in self.networks
+                        ]
+                        search = BatchSearch(tuple(smallest), rule.micro_batch, self.repeats)
+                        searches.setdefault(smallest[0].digest, search)
+        return list(searches.values())
 
     def _shape(self, shape: HostShape) -> tuple[int, int]:
         """Returns (hosts, ranks on each host)."""
@@ -312,6 +402,7 @@ class Study(Spec):
                 ranks_per_host=ranks if network.inside else per_host,
                 global_batch=global_batch,
                 micro_batch=micro_batch,
+                memory=rule.memory,
                 **shared,
             )
         except ValidationError as error:

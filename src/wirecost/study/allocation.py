@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from wirecost.launch.machines import Machines
 from wirecost.spec import AnyExperiment
 
 E = TypeVar("E", bound=AnyExperiment)
 STEP = "srun.json"
 """File in an experiment's directory whose presence says that its ranks are tasks of a Slurm step."""
+MACHINES = "machines.json"
+"""File in an experiment's directory with the machines on which torchrun starts its ranks."""
 MARGIN_S = 30.0
 """Time before the end of an allocation that is kept free, so that a result can be published."""
 
@@ -74,3 +77,14 @@ class Allocation:
         """Returns when the run should end, on the clock of `time.monotonic`; None if Slurm doesn't say."""
         end = os.environ.get("SLURM_JOB_END_TIME", "")
         return time.monotonic() + int(end) - time.time() - MARGIN_S if end.isdigit() else None
+
+
+@dataclass(frozen=True)
+class OnMachines:
+    """Machines that the user named, for all experiments of a study or for those of one shape.
+
+    Runs of several shapes share a store, as the jobs of a batch system do.
+    """
+
+    machines: Machines
+    allocation: Allocation | None = None

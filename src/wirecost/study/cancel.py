@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from wirecost.errors import WirecostError
-from wirecost.study.run_record import RunRecord, runs_of
-from wirecost.study.slurm import cancel_jobs
+from wirecost.study.run_record import RunRecord
+from wirecost.study.slurm import cancel_jobs, live_runs
 from wirecost.study.store import Store
 
 END_S = 30.0
@@ -18,7 +18,7 @@ POLL_S = 0.1
 def cancel_runs(root: Path) -> list[str]:
     """Ends the runs on a store, and returns a line for each of them. Finished experiments are kept.
 
-    A run on this machine is interrupted as by Ctrl-C; a job of Slurm is cancelled with `scancel`.
+    A run on this machine is ended as by SIGTERM; a job of Slurm is cancelled with `scancel`.
 
     Raises:
         StoreError: if no study was run here.
@@ -26,7 +26,7 @@ def cancel_runs(root: Path) -> list[str]:
     """
     Store(root).study()
     lines = cancel_jobs(root)
-    for run in runs_of(root):
+    for run in live_runs(root):
         if run.job is not None:
             if not lines:
                 raise WirecostError(f"process {run.pid} is part of {run.job}: cancel it with scancel")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -26,19 +25,20 @@ from wirecost.errors import WirecostError
 from wirecost.jobs.environment import visible_gpus
 from wirecost.jobs.start import start_job
 from wirecost.jobs.watch import watch_job
+from wirecost.launch.machines import MachineRanks, Machines
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.step import CONTAINER_IMAGE, StepRanks
 from wirecost.spec import Device, Experiment, JobExperiment
 from wirecost.storage import exit_code_of, write_file
-from wirecost.study.allocation import STEP
+from wirecost.study.allocation import MACHINES, STEP
+from wirecost.study.busy import OthersWatch, busy_fraction
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
 from wirecost.train.worker import preload as preload_rank
 from wirecost.train.worker import run_here
 
 STEP_RANK = ("-m", "wirecost.study.step_rank")
-BUSY_SAMPLE_S = 0.3
 THREADS_BESIDE_A_GPU = 4
 """Number of threads of a rank that computes on a GPU. One thread launches kernels; more would disturb other ranks.
 """
@@ -50,8 +50,17 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
     Args:
         worker: another command for a rank, called with the directory.
     """
+    machine = {"busy_fraction_before": busy_fraction()}
+    others = OthersWatch()
+    outcome = _run(directory, worker)
+    if not _is_elsewhere(directory):  # such ranks are no children of this process
+        machine["others_fraction_during"] = others.fraction()
+    write_file(directory / "machine.json", json.dumps(machine))
+    return outcome
+
+
+def _run(directory: Path, worker: Sequence[str]) -> Outcome:
     experiment = _read_experiment(directory)
-    (directory / "machine.json").write_text(json.dumps({"busy_fraction_before": _busy_fraction()}))
     with ExitStack() as stack:
         try:
             running = stack.enter_context(open_network(experiment.network, experiment.hosts))
@@ -67,7 +76,7 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
             ranks = stack.enter_context(start_job(experiment, directory, running.hosts))
         else:
             counters = stack.enter_context(recorded_counters(directory, experiment.device, running.hosts))
-            if (directory / STEP).exists():
+            if _is_elsewhere(directory):
                 step = stack.enter_context(_step(directory, experiment))
                 counters.start()
                 result = step.watch(float(experiment.timeout), partial(_samples, directory))
@@ -120,27 +129,24 @@ def outcome_of_job(result: JobResult) -> Outcome:
     )
 
 
-def _busy_fraction() -> float | None:
-    """Returns the share of all cores that other programs use before the run starts; None if the kernel doesn't
-    report it.
+def _is_elsewhere(directory: Path) -> bool:
+    """Returns whether another launcher starts the ranks, perhaps on other machines."""
+    return (directory / STEP).exists() or (directory / MACHINES).exists()
+
+
+def _step(directory: Path, experiment: Experiment) -> StepRanks | MachineRanks:
+    """Starts the ranks as a step of srun on the nodes of this job's allocation, or by torchrun on the machines
+    that the user named.
     """
-
-    def read() -> tuple[int, int]:
-        # user nice system idle iowait irq softirq steal (proc_stat(5))
-        times = [int(t) for t in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-        return sum(times), times[3] + times[4]
-
-    try:
-        total, idle = read()
-        time.sleep(BUSY_SAMPLE_S)
-        later_total, later_idle = read()
-    except (OSError, ValueError, IndexError):
-        return None
-    return 1 - (later_idle - idle) / (later_total - total) if later_total > total else None
-
-
-def _step(directory: Path, experiment: Experiment) -> StepRanks:
-    """Starts the ranks as a step of srun on the nodes of this job's allocation."""
+    if (directory / MACHINES).exists():
+        return MachineRanks(
+            [STEP_RANK[1], str(directory.resolve())],
+            directory.resolve(),
+            Machines.from_json((directory / MACHINES).read_bytes()),
+            experiment.ranks,
+            per_host=experiment.ranks_per_host,
+            network=experiment.network,
+        )
     return StepRanks(
         # A container has its own Python.
         ["python3" if CONTAINER_IMAGE in os.environ else sys.executable, *STEP_RANK, str(directory.resolve())],

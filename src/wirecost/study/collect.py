@@ -258,16 +258,16 @@ def lossy(share: float | None, link: LinkMeasurement | None) -> list[Diagnostic]
 
 def busy(directory: Path) -> list[Diagnostic]:
     path = directory / "machine.json"
-    busy = json.loads(path.read_bytes())["busy_fraction_before"] if path.exists() else None
-    if busy is None or busy <= BUSY:
+    machine = json.loads(path.read_bytes()) if path.exists() else {}
+    before, during = machine.get("busy_fraction_before"), machine.get("others_fraction_during")
+    if during is not None and during > BUSY:
+        when = f"used more than {BUSY:.0%} of the processors while the experiment ran"
+    elif before is not None and before > BUSY:
+        when = "kept the processors busy when the experiment began"
+    else:
         return []
-    return [
-        diagnostic(
-            "busy_machine",
-            "other programs kept the processors busy when the experiment began: its times are too long, most of "
-            "all compute",
-        )
-    ]
+    message = f"other programs {when}: its times are too long, most of all compute"
+    return [diagnostic("busy_machine", message)]
 
 
 def _diagnostics(

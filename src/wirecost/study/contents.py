@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from wirecost.diagnostics import Diagnostic, diagnostic
-from wirecost.spec import Study
+from wirecost.spec import AnyExperiment, Study
 from wirecost.study.manifest import MANIFEST, DamageError
 from wirecost.study.result import EXPERIMENT, STATUS, Damaged, Result, ResultSummary
 
@@ -26,6 +26,8 @@ class Contents(Generic[R]):
     damaged: tuple[Damaged, ...]
     study: Study | None
     study_problem: str | None = None
+    planned: tuple[AnyExperiment, ...] = ()
+    """The experiments of the study."""
 
     def without(self, damaged: Iterable[Damaged]) -> Contents[R]:
         """Returns the contents without these results, which are known to be damaged, as usable ones."""
@@ -40,23 +42,26 @@ class Contents(Generic[R]):
 
 
 def read_all(
-    experiments: Path, study: Study | None, read: Callable[[Path, str], R]
+    experiments: Path, planned: Sequence[AnyExperiment], read: Callable[[Path, str, AnyExperiment | None], R]
 ) -> tuple[tuple[R, ...], tuple[Damaged, ...]]:
     """Returns the results in a store's directory of experiments, and the entries in place of results that can't be
-    used. Both are in the study's order, then by name.
+    used. Both are in the order of `planned`, then by name.
 
     Args:
-        read: reads the result in a directory, given its name, or raises DamageError.
+        planned: the study's experiments.
+        read: reads the result in a directory, given its name and the experiment that is planned with it, or
+            raises DamageError.
 
     Raises:
         OSError: if the directory can't be read.
     """
-    order = {e.slug: n for n, e in enumerate(study.experiments())} if study else {}
+    order = {e.slug: n for n, e in enumerate(planned)}
+    experiment_of = {e.slug: e for e in planned}
     places = sorted(_places(experiments, order), key=lambda p: (order.get(p.name, len(order)), p.name))
     results: list[R] = []
     damaged: list[Damaged] = []
     for place in places:
-        result = _read(place, read)
+        result = _read(place, experiment_of.get(place.name), read)
         if isinstance(result, Damaged):
             damaged.append(result)
         elif result is not None:
@@ -72,14 +77,16 @@ def _places(experiments: Path, planned: Collection[str]) -> list[Path]:
     return [experiments / name for name in names if name in planned or _holds_result(experiments / name)]
 
 
-def _read(directory: Path, read: Callable[[Path, str], R]) -> R | Damaged | None:
+def _read(
+    directory: Path, experiment: AnyExperiment | None, read: Callable[[Path, str, AnyExperiment | None], R]
+) -> R | Damaged | None:
     """Returns the result at a path; None if there is none. A result that a run replaces or removes meanwhile isn't
     damaged.
     """
     before = _inode(directory)
     while True:
         try:
-            return read(directory, directory.name)
+            return read(directory, directory.name, experiment)
         except DamageError as error:
             now = _inode(directory)
             if now is None:

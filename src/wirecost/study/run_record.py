@@ -45,16 +45,25 @@ class RunRecord(BaseModel):
         return self.host == socket.gethostname()
 
     @property
+    def slurm_job(self) -> str | None:
+        """The number of the job of Slurm that it runs in; None outside of one."""
+        system, _, number = (self.job or "").partition(" ")
+        return number if system == "slurm" and number.isdigit() else None
+
+    @property
     def lives(self) -> bool | None:
         """Whether its process exists. None if it runs on another machine, where this can't be seen."""
         return process_start(self.pid) == self.started_ticks if self.is_here else None
 
     def interrupt(self) -> bool:
-        """Asks a run on this machine to end, as Ctrl-C does. Returns whether its process existed."""
+        """Asks a run on this machine to end. Returns whether its process existed.
+
+        Ctrl-C's signal wouldn't do: a run in the background of a script ignores it.
+        """
         if self.lives is not True:
             return False
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGINT)
+            os.kill(self.pid, signal.SIGTERM)
         return True
 
 

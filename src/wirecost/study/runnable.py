@@ -13,22 +13,54 @@ from pathlib import Path
 from wirecost.errors import MissingExtraError, SpecError, UnsupportedError
 from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
-from wirecost.spec import Device, Job, Study
+from wirecost.process_limits import raise_open_files
+from wirecost.spec import Device, Experiment, Job, Study
 from wirecost.spec.megatron import settings_of
+from wirecost.study.allocation import Allocation
+
+WANTED_FILES = 4096
+"""Number of open files up to which a run raises its own limit."""
+FILES, FILES_OF_A_RANK = 64, 8
+"""Open files that a process needs at least, and further ones for each rank, to which it may be connected."""
 
 
 def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
     _check_training_installed(study)
     check_study(study)
-    for check in (_check_gpus, _check_megatron, _check_networks, _check_isolation):
+    for check in (_check_gpus, _check_megatron, _check_networks, _check_open_files, _check_isolation):
         check(study)
+
+
+def _check_open_files(study: Study) -> None:
+    ranks = max((e.ranks for e in (*study.job_experiments(), *all_models(study))), default=1)
+    raise_open_files(WANTED_FILES, FILES + FILES_OF_A_RANK * ranks)
 
 
 def check_installed(study: Study) -> None:
     """Raises MissingExtraError or SpecError if this installation, or any machine, can't train the study."""
     _check_training_installed(study)
     check_study(study)
+
+
+def check_on_machines(study: Study, machines: int, allocation: Allocation | None) -> None:
+    """Raises MissingExtraError, SpecError or UnsupportedError if a study can't run on a number of machines.
+
+    Args:
+        allocation: the shape of the experiments that run. None is all of them.
+    """
+    _check_training_installed(study)
+    check_study(study)
+    if study.jobs:
+        raise SpecError(
+            f"--launcher hosts: '{study.jobs[0].name}' is a command; start it by torchrun on each host, as "
+            "torchrun ... -m wirecost run --networks native -- COMMAND"
+        )
+    native = [e.hosts for e in all_models(study) if e.network.emulate is None]
+    most = max(native, default=0) if allocation is None else allocation.nodes
+    if most > machines:
+        raise SpecError(f"{study.name}: hosts: {most}, and --on names {machines}")
+    _check_isolation(study)
 
 
 def limits_here(study: Study) -> list[str]:
@@ -47,7 +79,7 @@ def limits_here(study: Study) -> list[str]:
             limits.append(str(error))
     if study.device is Device.CUDA and not limits:
         have = gpus_here()
-        if more := sum(e.ranks > have for e in study.model_experiments()):
+        if more := sum(e.ranks > have for e in all_models(study)):
             limits.append(f"{more} experiments need more than the {have} GPUs that PyTorch finds here")
     return limits
 
@@ -74,7 +106,7 @@ def check_study(study: Study) -> None:
         for plan in study.plans:
             if reason := check_combination(workload, plan):
                 raise SpecError(f"{study.name}: {reason}")
-    for experiment in study.model_experiments():
+    for experiment in all_models(study):
         if reason := check_experiment(experiment):
             raise SpecError(f"{study.name}: {reason}")
     for job in study.jobs:
@@ -108,9 +140,16 @@ def _check_corpus(study: Study) -> None:
             raise SpecError(f"{study.name}: data.corpus: {corpus}: {reason}")
 
 
+def all_models(study: Study) -> list[Experiment]:
+    """Returns the experiments of models, with the smallest one of each search for the largest batch."""
+    return [*study.model_experiments(), *(e for search in study.batch_searches() for e in search.smallest)]
+
+
 def _check_networks(study: Study) -> None:
     for number, network in enumerate(study.networks):
-        if network.emulate is None and any(e.hosts > 1 for e in study.experiments() if e.network == network):
+        if network.emulate is None and any(
+            e.hosts > 1 for e in (*study.job_experiments(), *all_models(study)) if e.network == network
+        ):
             raise SpecError(
                 f"{study.name}: networks[{number}]: '{network.name}' is a native network, which this machine "
                 "alone has with hosts: [1] only; give it an 'emulate' section to run several hosts here"
@@ -120,7 +159,7 @@ def _check_networks(study: Study) -> None:
 def _check_gpus(study: Study) -> None:
     if study.device is not Device.CUDA:
         return
-    have, least = gpus_here(), min((e.ranks for e in study.model_experiments()), default=0)
+    have, least = gpus_here(), min((e.ranks for e in all_models(study)), default=0)
     if have < least:
         raise UnsupportedError(f"{study.name}: {too_few_gpus(least, have)}; use fewer hosts, or device: cpu")
 
@@ -155,14 +194,26 @@ def too_few_gpus(ranks: int, gpus: int) -> str:
 
 def gpus_here() -> int:
     """Returns the number of GPUs, counted in another process because this one must not open a GPU."""
+    text = _printed_by_torch("len(devices)")
+    return int(text) if text.isdigit() else 0
+
+
+def gpu_memory_bytes() -> int | None:
+    """Returns the memory of this machine's smallest GPU, read in another process; None without a GPU."""
+    text = _printed_by_torch("min(torch.cuda.get_device_properties(n).total_memory for n in devices)")
+    return int(text) if text.isdigit() else None
+
+
+def _printed_by_torch(expression: str) -> str:
+    """Returns what an expression over PyTorch and its `devices` gives, as text. It is empty if it fails."""
     run = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
+        [sys.executable, "-c", f"import torch; devices = range(torch.cuda.device_count()); print({expression})"],
         capture_output=True,
         text=True,
         check=False,
         preexec_fn=partial(die_with_parent, os.getpid()),
     )
-    return int(run.stdout) if run.returncode == 0 and run.stdout.strip().isdigit() else 0
+    return run.stdout.strip() if run.returncode == 0 else ""
 
 
 def _check_isolation(study: Study) -> None:

@@ -10,22 +10,32 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Protocol
 
 from wirecost.diagnostics import diagnostic
 from wirecost.launch.isolate import Isolated
+from wirecost.launch.machines import Machines
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
 from wirecost.launch.supervision import await_end
-from wirecost.spec import AnyExperiment, Device, JobExperiment, Study
+from wirecost.spec import AnyExperiment, Device, Experiment, JobExperiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
-from wirecost.study.allocation import STEP, Allocation
+from wirecost.study.allocation import MACHINES, STEP, Allocation, OnMachines
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.judge import judge
 from wirecost.study.networks import Site, benchmark, sites, why_not
+from wirecost.study.order import in_run_order
 from wirecost.study.run_record import recorded_run
-from wirecost.study.runnable import check_installed, check_runnable, gpus_here, too_few_gpus
+from wirecost.study.runnable import (
+    check_installed,
+    check_on_machines,
+    check_runnable,
+    gpu_memory_bytes,
+    gpus_here,
+    too_few_gpus,
+)
 from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreError
 
 POLL_S = 0.1
@@ -42,6 +52,7 @@ class Progress(Protocol):
     def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
+    def experiments_added(self, more: int) -> None: ...
     def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
     def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
@@ -53,6 +64,7 @@ class Silent:
     def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
     def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
     def network_measured(self, label: str, failure: str | None) -> None: ...
+    def experiments_added(self, more: int) -> None: ...
     def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
     def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
     def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
@@ -80,7 +92,7 @@ def run_study(
     budget_s: float | None = None,
     progress: Progress | None = None,
     worker: Sequence[str] = (),
-    allocation: Allocation | None = None,
+    place: Allocation | OnMachines | None = None,
 ) -> list[Result]:
     """Runs every experiment of a study that has no result in the store at `out`, and returns all usable results of
     the study. Networks without a stored benchmark are benchmarked first (`Study.benchmark`).
@@ -91,24 +103,33 @@ def run_study(
         budget_s: start no experiment that would probably end later than this many seconds from now. Another run
             with `resume` runs the remaining ones.
         worker: another command for a rank, called with the experiment's directory.
-        allocation: the nodes of a batch system that this run works on. It then runs the experiments that fit them,
-            and shares the store with other runs that have an allocation.
+        place: where ranks run. With nodes of a batch system, the run works on the experiments that fit them, and
+            shares the store with other runs that have such nodes. Between machines that the user names are native
+            networks; emulated ones are on this machine. None is this machine.
 
     Raises:
         SpecError, UnsupportedError: before anything is started.
         StoreError: before anything is started, or when the storage fails. The experiment that met the fault is not
             recorded, and another run with `resume` continues.
     """
+    machines = place.machines if isinstance(place, OnMachines) else None
+    allocation = place.allocation if isinstance(place, OnMachines) else place
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
-    experiments = study.experiments()
-    if allocation is None:
+    if machines is not None:
+        check_on_machines(study, len(machines.hosts), allocation)
+    elif allocation is None:
         check_runnable(study)
     else:
         check_installed(study)
-        experiments = allocation.fitting(experiments)
         deadline = allocation.deadline() if deadline is None else deadline
     store = Store(out)
+    memory_bytes = lru_cache(gpu_memory_bytes if study.device is Device.CUDA else lambda: None)
+
+    def known() -> list[AnyExperiment]:
+        experiments = in_run_order(study, store.planned(study, memory_bytes))
+        return experiments if allocation is None else allocation.fitting(experiments)
+
     if not resume and store.is_used():
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
     store.check_study_file(study)
@@ -118,19 +139,28 @@ def run_study(
         if allocation is None:
             store.sweep()
         store.save_study(study)
+        experiments = known()
         planned = {e.slug for e in experiments}
         finished, damaged = _kept(store, planned, again, progress)
         todo = [e for e in experiments if e.slug not in finished | damaged]
         tokens = _prepare_corpus(study, store.corpus)
         time_left = TimeLeft()
         progress.study_started(len(experiments), len(planned & finished), time_left.total(todo))
-        gpus = gpus_here() if study.device is Device.CUDA and allocation is None else None
+        gpus = gpus_here() if study.device is Device.CUDA and allocation is None and machines is None else None
         if study.benchmark and (allocation is None or allocation.is_emulated):
             here = [e for e in todo if gpus is None or isinstance(e, JobExperiment) or e.ranks <= gpus]
+            here = [e for e in here if machines is None or e.network.emulate is not None]
             benchmark(store, sites(here), lambda site, why: progress.network_measured(site.label, why))
         cells = stack.enter_context(_Cells(out, worker))
-        queue = _Queue(store, cells, tokens, gpus, allocation, progress, time_left)
+        queue = _Queue(store, cells, tokens, gpus, allocation, machines, progress, time_left)
         queue.run(todo, len(planned & finished), deadline)
+        # A trial for the largest batch may be followed by another one.
+        while more := [e for e in known() if e.slug not in planned]:
+            before = len(planned)
+            planned |= {e.slug for e in more}
+            progress.experiments_added(len(more))
+            queue.run(more, before, deadline)
+        store.summaries()  # completes the index, so that the first report is quick
         return [r for r in store.contents().results if r.directory.name in planned - damaged]
 
 
@@ -143,6 +173,7 @@ class _Queue:
     tokens: dict[int, Path]
     gpus: int | None
     allocation: Allocation | None
+    machines: Machines | None
     progress: Progress
     time_left: TimeLeft
 
@@ -173,9 +204,16 @@ class _Queue:
             return _run_one(self.store, experiment, self.cells, watch, None)
         if self.gpus is not None and experiment.ranks > self.gpus:
             return _skip(self.store, experiment, too_few_gpus(experiment.ranks, self.gpus))
-        step = self.allocation is not None and not self.allocation.is_emulated
         tokens = self.tokens[experiment.workload.text_vocabulary]
-        return _run_one(self.store, experiment, self.cells, watch, tokens, step=step)
+        return _run_one(self.store, experiment, self.cells, watch, tokens, launcher=self._launcher(experiment))
+
+    def _launcher(self, experiment: Experiment) -> tuple[str, str] | None:
+        """Returns name and content of the file that says which other launcher starts the ranks, if one does."""
+        if experiment.network.emulate is not None:
+            return None
+        if self.machines is not None:
+            return MACHINES, self.machines.to_json()
+        return (STEP, "{}") if self.allocation is not None else None
 
 
 def _kept(store: Store, planned: Collection[str], again: Again, progress: Progress) -> tuple[set[str], set[str]]:
@@ -287,29 +325,34 @@ def _run_one(
     watch: _Watch,
     tokens: Path | None,
     *,
-    step: bool = False,
+    launcher: tuple[str, str] | None = None,
 ) -> Outcome:
     """Runs and publishes an experiment.
 
     Args:
-        step: start its ranks as a step of srun.
+        launcher: name and content of the file that says which other launcher starts its ranks.
 
     Raises:
         StorageError, StoreError, OSError: if any process can't write or read a file; nothing is published.
     """
     try:
-        return _run_and_publish(store, experiment, cells, watch, tokens, step=step)
+        return _run_and_publish(store, experiment, cells, watch, tokens, launcher)
     except (StorageError, OSError):
         store.discard(experiment)  # it is useless and takes space
         raise
 
 
 def _run_and_publish(
-    store: Store, experiment: AnyExperiment, cells: _Cells, watch: _Watch, tokens: Path | None, *, step: bool
+    store: Store,
+    experiment: AnyExperiment,
+    cells: _Cells,
+    watch: _Watch,
+    tokens: Path | None,
+    launcher: tuple[str, str] | None,
 ) -> Outcome:
     directory = store.begin(experiment)
-    if step:
-        write_file(directory / STEP, "{}")
+    if launcher is not None:
+        write_file(directory / launcher[0], launcher[1])
     environment = describe_environment()
     write_file(directory / "environment.json", json.dumps(environment, indent=1))
     if tokens is not None:
@@ -338,7 +381,7 @@ def _run_and_publish(
         diagnostics = (*breakdown.diagnostics, diagnostic("network_not_benchmarked", message))
         breakdown = breakdown.model_copy(update={"diagnostics": diagnostics})
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-    for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP):
+    for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP, MACHINES):
         (directory / leftover).unlink(missing_ok=True)
     shutil.rmtree(directory / "dumps", ignore_errors=True)
     store.publish(experiment, outcome, breakdown)

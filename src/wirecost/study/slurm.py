@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -25,12 +26,15 @@ from wirecost.spec import Device, Study
 from wirecost.storage import write_file
 from wirecost.study.allocation import Allocation
 from wirecost.study.manifest import read_regular
+from wirecost.study.run_record import RunRecord, runs_of
 from wirecost.study.runnable import check_installed
 from wirecost.study.store import Store, StoreError
 
 FOLDER = "slurm"
 ANSWER_S = 60.0
 """Time that Slurm's commands have to answer."""
+CLOCKS_S = 5.0
+"""Most that the clocks of two machines of a cluster are assumed to differ."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,21 @@ class SubmittedJob(BaseModel):
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job, or a task of an array of jobs, as squeue shows it: its ID, state, reason or nodes, and time left."""
+    """A job, or a task of an array of jobs, as squeue shows it.
+
+    Attributes:
+        job: its ID.
+        state: its state, as `RUNNING`.
+        reason: its nodes, or the reason for which it waits.
+        left: time left until its time limit.
+        start: when it started, or will start, as ISO 8601 in local time. Other text is unknown.
+    """
 
     job: str
     state: str
     reason: str
     left: str
+    start: str = ""
 
 
 _JOBS = TypeAdapter(list[SubmittedJob])
@@ -107,7 +120,7 @@ def submit(study: Study, out: Path, options: SlurmOptions, run_options: Sequence
             raise StoreError(f"{out}: jobs of an earlier run wait or run ({names}); wirecost study cancel {out}")
         store.save_study(study)
         again = bool(run_options)
-        todo = [e for e in study.experiments() if again or not store.is_finished(e)]
+        todo = [e for e in store.planned(study) if again or not store.is_finished(e)]
         folder = out.resolve() / FOLDER
         folder.mkdir(exist_ok=True)
         jobs = []
@@ -198,11 +211,52 @@ def queue_of(root: Path) -> list[QueuedJob]:
     Raises:
         WirecostError: if Slurm doesn't answer.
     """
-    numbers = [str(job.number) for job in submitted_jobs(root)]
+    return queued_jobs([str(job.number) for job in submitted_jobs(root)])
+
+
+def live_runs(root: Path) -> list[RunRecord]:
+    """Returns the recorded runs on a store that exist, or may exist on other machines.
+
+    A run in a job of Slurm counts as gone if squeue knows that its job doesn't run, or started after it.
+
+    Raises:
+        WirecostError: if Slurm doesn't answer.
+    """
+    runs = runs_of(root)
+    numbers = {number for run in runs if (number := run.slurm_job) is not None and not run.is_here}
+    if not numbers or shutil.which("squeue") is None:
+        return runs
+    jobs: dict[str, list[QueuedJob]] = {}
+    for job in queued_jobs(sorted(numbers)):
+        jobs.setdefault(job.job.partition("_")[0], []).append(job)
+    return [
+        run
+        for run in runs
+        if run.is_here or run.slurm_job is None or any(_may_be(run, job) for job in jobs.get(run.slurm_job, ()))
+    ]
+
+
+def _may_be(run: RunRecord, job: QueuedJob) -> bool:
+    """Returns whether a run may be one in a job that is queued, and not in an earlier start of it."""
+    if job.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"):
+        return False
+    try:
+        started = datetime.fromisoformat(job.start).timestamp()
+    except ValueError:
+        return True
+    return run.begun >= started - CLOCKS_S
+
+
+def queued_jobs(numbers: Sequence[str]) -> list[QueuedJob]:
+    """Returns those of these jobs that wait or run. Without Slurm's commands here, it returns none.
+
+    Raises:
+        WirecostError: if Slurm doesn't answer.
+    """
     if not numbers or shutil.which("squeue") is None:
         return []
     # squeue leaves out jobs of a list that ended long ago, but it fails if the only job is such a one.
-    command = ["squeue", "--noheader", "--jobs", ",".join(numbers), "--format", "%i\t%T\t%R\t%L"]
+    command = ["squeue", "--noheader", "--jobs", ",".join(numbers), "--format", "%i\t%T\t%R\t%L\t%S"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_S)
     except subprocess.TimeoutExpired as error:
@@ -215,7 +269,7 @@ def queue_of(root: Path) -> list[QueuedJob]:
 def _jobs(lines: Iterable[str]) -> Iterable[QueuedJob]:
     for line in lines:
         parts = line.strip().split("\t")
-        if len(parts) == 4:
+        if len(parts) == 5:
             yield QueuedJob(*parts)
 
 

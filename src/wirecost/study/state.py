@@ -7,16 +7,19 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from wirecost.launch.ranks import count_lines
 from wirecost.spec import AnyExperiment
 from wirecost.study.estimate import TimeLeft
+from wirecost.study.index import Entry, Index, stamp_of
 from wirecost.study.manifest import CheckedFiles, DamageError
+from wirecost.study.order import in_run_order
 from wirecost.study.result import STATUS, Outcome, Status
-from wirecost.study.run_record import RunRecord, runs_of
+from wirecost.study.run_record import RunRecord
+from wirecost.study.slurm import live_runs
 from wirecost.study.store import PARTIAL, Store
 
 
@@ -46,6 +49,7 @@ class ExperimentState:
         iterations: iterations that its first rank has finished, if it runs.
         planned_iterations: iterations that it has with those of the warm-up. `min_time` may add some.
         reason: why it failed, was skipped, ran out of memory or can't be used.
+        left_s: estimated time in seconds until it is finished, from its start if it waits. None if it is finished.
     """
 
     experiment: AnyExperiment
@@ -53,6 +57,7 @@ class ExperimentState:
     seconds: float | None = None
     iterations: int | None = None
     reason: str | None = None
+    left_s: float | None = None
 
     @property
     def planned_iterations(self) -> int:
@@ -84,23 +89,30 @@ class StudyState:
 def read_state(root: Path) -> StudyState:
     """Returns the state of every experiment of the study in a store.
 
-    Only the small file with each result's status is read, so that it is quick for thousands of experiments.
+    Of results that the store's index doesn't have, the small file with the status is read. The index is completed,
+    so that this is quick for thousands of experiments.
     `wirecost study check` reads everything.
 
     Raises:
         SpecError, StoreError: if no study was run here, or it can't be read.
+        WirecostError: if Slurm doesn't answer.
     """
     store = Store(root)
     study = store.study()
-    runs = runs_of(root)
+    runs = live_runs(root)
     names = _names(store.experiments)
     time_left = TimeLeft()
-    states = [_state(store, experiment, names, bool(runs)) for experiment in study.experiments()]
+    index = Index(root)
+    experiments = in_run_order(study, store.planned(study))
+    states = [_state(store, experiment, names, index, runs=bool(runs)) for experiment in experiments]
+    index.save()
     for each in states:
         if each.state is State.DONE and each.seconds is not None:
             time_left.learn(each.experiment, each.seconds)
-    left_s = sum(_left_s(each, time_left) for each in states if each.state in UNFINISHED)
-    return StudyState(study.name, tuple(states), tuple(runs), left_s)
+    states = [
+        replace(each, left_s=_left_s(each, time_left)) if each.state in UNFINISHED else each for each in states
+    ]
+    return StudyState(study.name, tuple(states), tuple(runs), sum(each.left_s or 0.0 for each in states))
 
 
 def _names(directory: Path) -> frozenset[str]:
@@ -109,7 +121,9 @@ def _names(directory: Path) -> frozenset[str]:
     return frozenset()
 
 
-def _state(store: Store, experiment: AnyExperiment, names: frozenset[str], runs: bool) -> ExperimentState:
+def _state(
+    store: Store, experiment: AnyExperiment, names: frozenset[str], index: Index, *, runs: bool
+) -> ExperimentState:
     partial = f"{PARTIAL}{experiment.slug}"
     if partial in names:
         if not runs:
@@ -117,10 +131,16 @@ def _state(store: Store, experiment: AnyExperiment, names: frozenset[str], runs:
         return _running(store.experiments / partial, experiment)
     if experiment.slug not in names:
         return ExperimentState(experiment, State.WAITING)
-    try:
-        outcome = CheckedFiles(store.experiments / experiment.slug, experiment.slug).parse(STATUS, Outcome)
-    except DamageError as error:
-        return ExperimentState(experiment, State.DAMAGED, reason=str(error))
+    directory = store.experiments / experiment.slug
+    stamp = stamp_of(directory)
+    if (entry := index.find(experiment.slug, stamp)) is not None:
+        outcome = entry.outcome
+    else:
+        try:
+            outcome = CheckedFiles(directory, experiment.slug).parse(STATUS, Outcome)
+        except DamageError as error:
+            return ExperimentState(experiment, State.DAMAGED, reason=str(error))
+        index.add(Entry(experiment.slug, stamp, outcome))
     finished = {status: State(status.value) for status in Status}
     return ExperimentState(experiment, finished[outcome.status], outcome.seconds, reason=outcome.reason)
 
@@ -128,7 +148,8 @@ def _state(store: Store, experiment: AnyExperiment, names: frozenset[str], runs:
 def _running(directory: Path, experiment: AnyExperiment) -> ExperimentState:
     samples = directory / "samples" / "rank-0.jsonl"
     try:
-        seconds = time.time() - (directory / "experiment.yaml").stat().st_mtime
+        # The clock may have been set back meanwhile.
+        seconds = max(0.0, time.time() - (directory / "experiment.yaml").stat().st_mtime)
     except OSError:
         seconds = None
     iterations = count_lines(samples) if samples.exists() else 0
@@ -137,6 +158,9 @@ def _running(directory: Path, experiment: AnyExperiment) -> ExperimentState:
 
 def _left_s(each: ExperimentState, time_left: TimeLeft) -> float:
     whole = time_left.seconds(each.experiment)
+    if each.state is State.RUNNING and each.iterations and each.seconds is not None:
+        # Its own pace says more than that of other experiments. `min_time` may add iterations.
+        whole = max(whole, each.seconds * each.planned_iterations / each.iterations)
     return max(whole - each.seconds, 0.0) if each.state is State.RUNNING and each.seconds is not None else whole
 
 

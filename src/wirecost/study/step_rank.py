@@ -1,6 +1,6 @@
-"""One rank of an experiment as a task of a Slurm step: `python -m wirecost.study.step_rank DIRECTORY`.
+"""One rank of an experiment that another launcher started: `python -m wirecost.study.step_rank DIRECTORY`.
 
-It sets the variables that torchrun would set, from Slurm's, and runs the rank.
+As a task of a Slurm step it sets the variables that torchrun would set, from Slurm's. Under torchrun they are set.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import NoReturn
 
 from wirecost.collectives.launcher import World, slurm_world
 from wirecost.errors import WirecostError
 from wirecost.launch.environment import nccl_log_environment
+from wirecost.launch.machines import RANK_PORT
 from wirecost.train.worker import run_here
 
 
@@ -53,15 +54,43 @@ def main() -> NoReturn:
     """Runs the rank of this module's command line.
 
     Raises:
-        WirecostError: if it wasn't started by srun.
+        WirecostError: if neither srun nor torchrun started it.
     """
     directory = Path(sys.argv[1])
-    world = slurm_world(os.environ)
-    if world is None:
+    if RANK_PORT in os.environ:
+        rank = under_torchrun(os.environ)
+        _write_to(directory / "logs" / f"rank-{rank}.log")
+    elif (world := slurm_world(os.environ)) is not None:
+        rank = world.rank
+        os.environ |= variables_of(world, os.environ)
+    else:
         raise WirecostError("wirecost.study.step_rank: no rank of a Slurm step: start it with srun")
-    os.environ |= variables_of(world, os.environ)
-    os.environ |= nccl_log_environment(directory / "logs" / f"nccl-{world.rank}.log")
+    os.environ |= nccl_log_environment(directory / "logs" / f"nccl-{rank}.log")
     run_here(directory)
+
+
+def under_torchrun(environment: MutableMapping[str, str]) -> int:
+    """Returns the rank that torchrun gave, and sets the port at which the ranks meet and the number of threads.
+
+    torchrun sets one thread for several ranks on a machine. As elsewhere, its cores are divided among them.
+
+    Raises:
+        WirecostError: if torchrun didn't start this process.
+    """
+    rank, local_size = environment.get("RANK", ""), environment.get("LOCAL_WORLD_SIZE", "")
+    if not rank.isdigit() or not local_size.isdigit():
+        raise WirecostError("wirecost.study.step_rank: torchrun's variables are missing")
+    environment["MASTER_PORT"] = environment[RANK_PORT]
+    environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // max(1, int(local_size))))
+    return int(rank)
+
+
+def _write_to(path: Path) -> None:
+    """Sends the output of this process to a file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
 
 
 if __name__ == "__main__":

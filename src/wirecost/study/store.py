@@ -1,13 +1,14 @@
 """The result store: one directory for each finished experiment, published whole or not at all.
 
     STORE/study.yaml                 the study as last run
+    STORE/index.jsonl                what reports need of every result (wirecost.study.index)
     STORE/corpus/                    token files
     STORE/networks/SLUG/             each network's benchmark (wirecost.study.networks)
     STORE/experiments/SLUG/          a finished experiment:
         experiment.yaml              everything needed to run it again
         environment.json             versions, hardware, commit
         link.json                    the links' rates, measured after shaping
-        machine.json                 how busy the machine was before
+        machine.json                 how much other programs used it, before and during the run
         samples/rank-R.jsonl         every iteration of every rank, raw
         memory/rank-R.json           its peak of memory
         counters.jsonl               what every host sent and received over time
@@ -30,9 +31,8 @@ import os
 import shutil
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown
@@ -40,7 +40,8 @@ from wirecost.errors import DeprecatedWarning, SpecError, WirecostError
 from wirecost.spec import AnyExperiment, Study, parse_yaml, to_yaml, validate
 from wirecost.storage import StorageError, fault_of, path_of, sync_directory, write_file
 from wirecost.study.contents import Contents, R, read_all
-from wirecost.study.manifest import read_regular, write_manifest
+from wirecost.study.index import INDEX, Entry, Index, stamp_of
+from wirecost.study.manifest import MANIFEST, read_regular, write_manifest
 from wirecost.study.result import (
     BREAKDOWN,
     EXPERIMENT,
@@ -54,6 +55,7 @@ from wirecost.study.result import (
     SummaryReader,
     read_result,
 )
+from wirecost.study.schedule import scheduled
 
 PARTIAL = ".partial-"
 CLAIMS = ".claims"
@@ -200,8 +202,8 @@ class Store:
             StoreError: if it belongs to the results.
         """
         root = self.root.resolve()
-        own = (root / "study.yaml", root / ".lock", self.experiments.resolve(), self.corpus.resolve())
-        if any(path.resolve().is_relative_to(place) for place in own):
+        own = (*(root / name for name in ("study.yaml", ".lock", INDEX)), self.experiments.resolve())
+        if any(path.resolve().is_relative_to(place) for place in (*own, self.corpus.resolve())):
             raise StoreError(f"{path}: belongs to the study's results; name another one to write")
 
     def study(self) -> Study:
@@ -221,6 +223,10 @@ class Store:
 
     def _has_study(self) -> bool:
         return os.path.lexists(self.root / "study.yaml")
+
+    def planned(self, study: Study, memory_bytes: Callable[[], int | None] = lambda: None) -> list[AnyExperiment]:
+        """Returns the experiments of a study that are known now (see `scheduled`)."""
+        return scheduled(study, self.experiments, memory_bytes)
 
     def is_finished(self, experiment: AnyExperiment) -> bool:
         return (self.experiments / experiment.slug / STATUS).exists()
@@ -304,29 +310,76 @@ class Store:
         Raises:
             StoreError: if no study was run here.
         """
-        return self._contents(partial(read_result, every_byte=every_byte))
+        return self._contents(lambda directory, name, _: read_result(directory, name, every_byte=every_byte))
 
     def summaries(self) -> Contents[ResultSummary]:
         """Returns the same as `contents` without samples, because the samples of many results don't fit into
         memory.
-        """
-        return self._contents(SummaryReader().read)
 
-    def _contents(self, read: Callable[[Path, str], R]) -> Contents[R]:
+        Results that haven't changed since they were last read come from the store's index, which is written again
+        if it lacks any.
+
+        Raises:
+            StoreError: if no study was run here.
+        """
+        index, reader = Index(self.root), SummaryReader()
+
+        def read(directory: Path, name: str, experiment: AnyExperiment | None) -> ResultSummary:
+            stamp = stamp_of(directory)
+            entry = index.find(name, stamp)
+            if experiment is not None and entry is not None and entry.summarised:
+                return ResultSummary(experiment, entry.outcome, entry.read_summary(), directory)
+            result = reader.read(directory, name)
+            index.add(Entry.of(name, stamp, result.outcome, result.summary))
+            return result
+
+        contents = self._contents(read)
+        index.keep_only(result.directory.name for result in contents.results)
+        index.save()
+        return contents
+
+    def check(self) -> Contents[Result]:
+        """Returns the same as `contents` after every file was checked. Damaged results leave the index, so that
+        reports don't show them either.
+
+        Raises:
+            StoreError: if no study was run here.
+        """
+        contents = self.contents(every_byte=True)
+        index = Index(self.root)
+        index.keep_only(result.directory.name for result in contents.results)
+        index.save()
+        return contents
+
+    def upgrade(self, results: Iterable[Result]) -> int:
+        """Writes manifests for results of versions that had none, and returns their number. Requires the lock.
+
+        Raises:
+            OSError: names a file that can't be written.
+        """
+        count = 0
+        for result in results:
+            if not (result.directory / MANIFEST).exists():
+                write_manifest(result.directory, result.directory.name)
+                count += 1
+        return count
+
+    def _contents(self, read: Callable[[Path, str, AnyExperiment | None], R]) -> Contents[R]:
         study, problem = None, None
         try:
             study = self.study() if self._has_study() else None
         except (SpecError, StoreError) as error:
             problem = str(error)
+        planned = tuple(self.planned(study)) if study else ()
         try:
-            results, damaged = read_all(self.experiments, study, read)
+            results, damaged = read_all(self.experiments, planned, read)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreError(
                 f"{self.root}: no study was run here (there is no 'experiments' directory)"
             ) from error
         except OSError as error:
             raise StoreError(f"{self.experiments}: can't be read ({error.strerror})") from error
-        return Contents(results, damaged, study, problem)
+        return Contents(results, damaged, study, problem, planned)
 
 
 def remove(path: Path) -> None:

@@ -5,8 +5,8 @@ The summaries of thousands of experiments fit into memory; their breakdowns don'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from wirecost.breakdown import (
     Collective,
@@ -123,6 +123,49 @@ def summarise(content: bytes) -> Summary:
         profile=_profile(to_model(Profile, b.profile)) if b.profile else None,
         diagnostics=b.diagnostics,
     )
+
+
+def over_repeats(summaries: Sequence[Summary]) -> Summary:
+    """Returns the summary of the repeats of an experiment. Each repeat is one sample, with its median.
+
+    `iteration_times_ns` then holds each repeat's median. The peak of memory is the largest one, the rates of the
+    network are those of the repeat with the slowest link, and each diagnostic appears once. What depends on the
+    seed alone, and the profiled window, are those of the first repeat.
+
+    Raises:
+        ValueError: without a summary.
+    """
+    first = summaries[0]
+    times_ns = [s.iteration_ns.median for s in summaries if s.iteration_ns]
+    iteration_ns = Spread.of(times_ns)
+    peaks = [s.peak for s in summaries if s.peak]
+    networks = [s.network for s in summaries if s.network]
+    profiles = [s.profile for s in summaries if s.profile]
+    tokens = [
+        s.tokens_per_s * s.iteration_ns.median for s in summaries if s.tokens_per_s and s.iteration_ns is not None
+    ]
+    phases = {phase for s in summaries for phase in s.phases_ns}
+    spent = {phase: _medians(s.phases_ns.get(phase) for s in summaries) for phase in Phase if phase in phases}
+    return replace(
+        first,
+        iteration_times_ns=tuple(round(t) for t in times_ns),
+        iteration_ns=iteration_ns,
+        part_shares={part: _medians(s.part_shares[part] for s in summaries) for part in PARTS},
+        phases_ns={phase: spread for phase, spread in spent.items() if spread is not None},
+        tokens_per_s=tokens[0] / iteration_ns.median if tokens and iteration_ns else None,
+        expert_imbalance=_medians(s.expert_imbalance for s in summaries),
+        network=min(networks, key=lambda n: n.measured_rate_bps or 0.0, default=None),
+        peak=max(peaks, key=lambda p: p.peak_bytes or 0, default=None),
+        profile=replace(profiles[0], exposed_spread=_medians(p.exposed_spread for p in profiles))
+        if profiles
+        else None,
+        diagnostics=tuple(dict.fromkeys(d for s in summaries for d in s.diagnostics)),
+    )
+
+
+def _medians(spreads: Iterable[Spread | None]) -> Spread | None:
+    """Returns the spread of the medians of those that are known; None if none is."""
+    return Spread.of([spread.median for spread in spreads if spread is not None])
 
 
 def _sent_bytes(collectives: Sequence[Collective], iterations: int) -> float | None:

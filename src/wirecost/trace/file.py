@@ -17,6 +17,7 @@ from wirecost.trace.foreign import WANTED, refuse_events, refuse_head, refuse_ke
 from wirecost.trace.jax import is_jax, jax_recorded
 from wirecost.trace.rank import Options, RankTrace, build_rank
 from wirecost.trace.recorded import Recorded
+from wirecost.trace.reduction import is_reduction, read_reduction
 from wirecost.trace.source import SQLITE, NoDeviceEvents, Progress, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream
 from wirecost.trace.typed import EventDecoder
@@ -43,6 +44,11 @@ def read_file(path: Path, options: Options, progress: Progress | None = None) ->
 def _read_file(path: Path, options: Options, progress: Progress | None) -> list[RankTrace]:
     classifier = Classifier(options.comm_patterns)
     head = magic(path)
+    if is_reduction(head):
+        traces = read_reduction(path, options)
+        if progress is not None:
+            progress(path.stat().st_size)
+        return traces
     refuse_head(path, head)
     named_traces: list[tuple[str, RankTrace]] = []
     if not head.startswith(SQLITE):

@@ -15,11 +15,12 @@ from wirecost.trace.file import require_device
 from wirecost.trace.identity import parse_rank_options, rank_by_option
 from wirecost.trace.pool import read_all
 from wirecost.trace.rank import Options, RankTrace
+from wirecost.trace.reduction import SUFFIX
 from wirecost.trace.result import TraceSet
 from wirecost.trace.source import ForeignFile, TraceError
 from wirecost.trace.windows import check_choice
 
-_SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite", ".json.zstd")
+_SUFFIXES = (".json", ".json.gz", ".json.zst", ".sqlite", ".json.zstd", SUFFIX)
 
 # Cells and events that a rank's time line keeps while it is read.
 _PAGE_SEGMENTS = 50_000

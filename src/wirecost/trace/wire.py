@@ -1,4 +1,5 @@
-"""Results between our own processes: msgpack frames with a length before them. (Nothing here reads user files.)"""
+"""Results between our own processes: msgpack frames with a length before them. Arrays are in the form that
+`reduction` writes to files as well."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Failed(msgspec.Struct, tag=True):
     foreign: bool = False
 
 
-def _encode(value: Any) -> Any:
+def encode_arrays(value: Any) -> Any:
+    """Converts what MessagePack doesn't have: arrays and parts."""
     if isinstance(value, np.ndarray):
         return [list(value.shape), np.ascontiguousarray(value, dtype=np.int64).tobytes()]
     if isinstance(value, Parts):
@@ -44,15 +46,16 @@ def _encode(value: Any) -> Any:
     raise NotImplementedError(type(value))
 
 
-def _decode(kind: Any, value: Any) -> Any:
+def decode_arrays(kind: Any, value: Any) -> Any:
+    """Returns the array or the parts that `encode_arrays` converted. Raises ValueError for others."""
     if kind is Parts:
         return Parts(**value)
     shape, data = value
     return np.frombuffer(bytearray(data), dtype=np.int64).reshape(shape)
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=_encode)
-_decoder = msgspec.msgpack.Decoder(Job | Read | Done | Failed, dec_hook=_decode)
+_encoder = msgspec.msgpack.Encoder(enc_hook=encode_arrays)
+_decoder = msgspec.msgpack.Decoder(Job | Read | Done | Failed, dec_hook=decode_arrays)
 
 
 def send(stream: BinaryIO, message: Job | Read | Done | Failed) -> None:

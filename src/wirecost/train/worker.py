@@ -15,6 +15,7 @@ import datetime
 import gc
 import json
 import os
+import resource
 import shutil
 import sys
 from functools import partial
@@ -26,6 +27,8 @@ from wirecost.launch.rendezvous import meet
 from wirecost.storage import LineFile, naming, write_file
 
 if TYPE_CHECKING:
+    import torch
+
     from wirecost.breakdown import PeakMemory
     from wirecost.train.engine import Engine
     from wirecost.train.periodic import TrainedEvent
@@ -87,6 +90,8 @@ def run_rank(directory: Path, rank: int) -> None:
     else:
         device = torch.device("cpu")
         dist.init_process_group("gloo", **group)
+    if experiment.memory is not None:
+        _limit_memory(experiment.memory, device)
     checkpoints = directory / "checkpoints"
     trace = directory / "traces" / f"rank-{rank}.json.gz"
     with LineFile(directory / "samples" / f"rank-{rank}.jsonl") as samples:
@@ -125,6 +130,21 @@ def run_rank(directory: Path, rank: int) -> None:
     if device.type == "cuda":
         # NCCL needs this call. Gloo's threads may hang or abort in it (see `wirecost.launch.rank.leave`).
         dist.destroy_process_group()
+
+
+def _limit_memory(limit_bytes: int, device: torch.device) -> None:
+    """Limits the memory of this rank: that of PyTorch's allocator on a GPU, else the private memory of the process
+    (RLIMIT_DATA, setrlimit(2)). Beyond it, an allocation fails as on a device of that size.
+    """
+    import torch
+
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
+    else:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = limit_bytes if hard == resource.RLIM_INFINITY else min(limit_bytes, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def _freeze_objects(_: Engine) -> None:

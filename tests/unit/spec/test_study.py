@@ -77,7 +77,7 @@ def test_shipped_studies_are_valid(name: str) -> None:
         ("[2, 4]", "[2, 0]", "hosts[1]: 0 should be a number of hosts, or hosts x ranks on each, like 2x2"),
         ("[2, 4]", "[2, 2xx]", "hosts[1]: '2xx' should be a number of hosts, or hosts x ranks on each"),
         ("[2, 4]", "[]", "hosts: "),
-        ("kind: weak", "kind: week", "scaling[1].kind: unknown value 'week' (did you mean 'weak'?); allowed: strong, weak"),
+        ("kind: weak", "kind: week", "scaling[1].kind: unknown value 'week' (did you mean 'weak'?); allowed: max-batch, strong, weak"),
         ("kind: weak, micro_batch: 4", "kind: weak", "scaling[1]: weak scaling needs a micro_batch"),
         ("global_batch: 16", "micro_batch: 16", "scaling[0]: strong scaling needs a global_batch"),
         ("name: x", "name: x\nname: y", "s.yaml:2:1: the key 'name' appears twice"),

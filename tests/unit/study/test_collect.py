@@ -83,6 +83,16 @@ def test_a_busy_machine_is_pointed_out(tmp_path: Path, busy: float | None, codes
     assert {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).diagnostics} == codes
 
 
+@pytest.mark.parametrize(("during", "codes"), [(0.5, {"busy_machine"}), (0.05, set()), (None, set())])
+def test_programs_that_started_later_are_pointed_out(
+    tmp_path: Path, during: float | None, codes: set[str]
+) -> None:
+    rank = [sample(n, 0, 10, 20) for n in range(3)]
+    machine = {"busy_fraction_before": 0.0, "others_fraction_during": during}
+    (tmp_path / "machine.json").write_text(json.dumps(machine))
+    assert {w.code for w in collect(EXPERIMENT, write(tmp_path, rank, rank), cores=8).diagnostics} == codes
+
+
 @pytest.mark.parametrize(("again", "codes"), [(50, {"tcp_retransmits"}), (1, set()), (None, set())])
 def test_segments_sent_again_are_counted_and_many_pointed_out(
     tmp_path: Path, again: int | None, codes: set[str]

@@ -101,7 +101,7 @@ def test_a_trace_that_is_missing_or_none(tmp_path: Path) -> None:
 
 def test_results_from_before_the_setting_are_still_the_experiments() -> None:
     content = BEFORE.model_dump(mode="json")
-    del content["profile_iterations"], content["min_time"]
+    del content["profile_iterations"], content["min_time"], content["repeat"], content["memory"]
     for key in ADDED_WORKLOAD_KEYS:
         del content["workload"][key]
     content["fabric"] = content.pop("network")

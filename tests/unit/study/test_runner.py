@@ -62,7 +62,7 @@ def test_what_needs_more_gpus_than_are_here_is_skipped(tmp_path: Path, monkeypat
     study = validate(Study, parse_yaml(text, "s"), "s")
     ran: list[int] = []
 
-    def trained(store: Store, experiment: Experiment, *_: object, step: bool) -> Outcome:
+    def trained(store: Store, experiment: Experiment, *_: object, launcher: object) -> Outcome:
         ran.append(experiment.ranks)
         store.begin(experiment)
         outcome = Outcome(status=Status.OOM)
@@ -104,7 +104,7 @@ def resumed(
     """The names of the experiments that resuming the invented study runs, what it told, and what it returns."""
     ran: list[str] = []
 
-    def trained(store: Store, experiment: Experiment, *_: object, step: bool) -> Outcome:
+    def trained(store: Store, experiment: Experiment, *_: object, launcher: object) -> Outcome:
         ran.append(experiment.slug)
         store.begin(experiment)
         outcome = Outcome(status=Status.DONE)
@@ -166,7 +166,7 @@ def test_a_fault_takes_the_unfinished_experiment_away_and_nothing_else(
     experiment = store.contents().results[0].experiment
     store.forget(experiment)
 
-    def full(*_: object, step: bool) -> Outcome:
+    def full(*_: object) -> Outcome:
         store.begin(experiment)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
 

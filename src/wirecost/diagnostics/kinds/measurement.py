@@ -14,8 +14,8 @@ KINDS = (
     _kind(
         "busy_machine",
         Severity.WARNING,
-        "Other programs used a considerable part of the processors when the experiment began. Its times are too "
-        "long, above all those of computation.",
+        "Other programs used a considerable part of the processors when the experiment began, or while it ran. "
+        "Its times are too long, above all those of computation.",
         "run the experiment again on a quiet machine",
     ),
     _kind(
