@@ -13,6 +13,7 @@ from wirecost.errors import SpecError
 from wirecost.prediction.study import predict_study, read_predictions
 from wirecost.prediction.study_validation import StudyValidation, validate_study
 from wirecost.prediction.table_validation import TableValidation, validate_table
+from wirecost.spec import JobExperiment
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ def _validate_store(root: Path, options: Options) -> StudyValidation:
     from wirecost.study import Store
 
     store = Store(root)
-    study = store.study()
-    if not study.models:
+    contents = store.contents()
+    measured = [result.experiment for result in contents.results]
+    if measured and all(isinstance(experiment, JobExperiment) for experiment in measured):
         raise SpecError(
             f"{root}: every workload is a command, whose model is unknown, so that nothing predicts it; "
             "`wirecost compare` compares its runs, and `wirecost whatif` predicts from traces of a job"
@@ -61,13 +63,12 @@ def _validate_store(root: Path, options: Options) -> StudyValidation:
         raise SpecError(
             "a study is validated against --predictions DIR (`wirecost predict --study`), or --calibration DIR"
         )
-    contents = store.contents()
     predictions: Mapping[str, Breakdown]
     if options.predictions is not None:
         predictions = read_predictions(options.predictions)
     else:
         assert options.calibration is not None
-        predicted = predict_study(study, read(options.calibration))
+        predicted = predict_study(store.study(), read(options.calibration))
         predictions = {p.experiment.slug: p.prediction.breakdown for p in predicted if p.prediction}
     damaged = {d.name: d.reason for d in contents.damaged}
     return replace(validate_study(contents.results, predictions, damaged), unusable=tuple(contents.diagnostics()))
