@@ -14,7 +14,7 @@ import zstandard
 
 from support import corpora
 from wirecost import decompression
-from wirecost.corpus import parts, sources
+from wirecost.corpus import parts, pool, sources
 from wirecost.corpus import prepare as module
 from wirecost.corpus.estimate import estimate
 from wirecost.corpus.extract import Counts, Options, Part
@@ -48,7 +48,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
 def in_this_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Tokenizes in this process: starting others takes a second. The tests of the command start them."""
 
-    class Pool(module.Pool):
+    class Pool(pool.Pool):
         def __init__(self, setup, workers: int, *, record_limit_s: float) -> None:
             from wirecost.corpus.encoder import Encoder
 
@@ -398,7 +398,7 @@ def test_the_time_is_estimated_from_a_sample(
 ) -> None:
     from wirecost.corpus import estimate as estimating
 
-    monkeypatch.setattr(estimating, "Pool", module.Pool)
+    monkeypatch.setattr(estimating, "Pool", vars(module)["Pool"])
     path = tmp_path / "d"
     path.write_bytes(corpora.dump(corpora.articles(300)))
     result = estimate(Request((path,), tokenizer, tmp_path / "out"))
