@@ -108,3 +108,17 @@ def test_more_ranks_than_the_machine_has_are_refused(tmp_path: Path) -> None:
     result = answered("gpt-tiny", "dgx-h100", 128, 128, stacks=("generic",))
     with pytest.raises(UnsupportedError, match="run the job on the cluster"):
         measure(result, 1, tmp_path)
+
+
+def test_a_command_of_the_users_own_trains_the_plans(tmp_path: Path) -> None:
+    script = Path(__file__).parents[1] / "support" / "jobs" / "ddp.py"
+    out = tmp_path / "out"
+    run = wirecost(
+        "plan", "gpt-tiny", "--cluster", "{gpu: A10, gpus_per_node: 2, nodes: 1, intra_node: pcie4, "
+        "inter_node: tcp-1g}", "--gpus", "2", "-B", "8", "--tp", "1", "--pp", "1", "--measure", "1", "--out", str(out),
+        "--command", f"{sys.executable} {script} --width 64 --layers {{tp}} --accumulate {{pp}}", "--format", "json",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    (plan,) = json.loads(run.stdout)["plans"]
+    assert plan["status"] == "done", next(out.rglob("rank-0.log")).read_text()
+    assert plan["measured_s"] > 0

@@ -18,6 +18,7 @@ import pytest
 from support.studies import processes_about
 from wirecost.errors import SpecError
 from wirecost.launch.machines import Machines
+from wirecost.study.result import read_result
 
 pytest.importorskip("torch")
 pytestmark = [
@@ -176,3 +177,26 @@ def test_machines_survive_json_and_are_reached_by_the_command() -> None:
     assert machines.hosts == (("node1", "192.0.2.1"), ("node2", "node2"))
     assert machines.command(1)[:4] == ["ssh", "-p", "2222", "node2"]
     assert Machines.from_json(machines.to_json().encode()) == machines
+
+
+def test_plans_are_measured_on_named_machines(machines: tuple[str, str], tmp_path: Path) -> None:
+    on = ",".join(f"{name}=192.0.2.{number}" for number, name in enumerate(machines, 1))
+    run = subprocess.run(
+        [
+            sys.executable, "-m", "wirecost", "plan",
+            "{layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}",
+            "--cluster", "{gpu: A10, gpus_per_node: 1, nodes: 2, intra_node: pcie4, inter_node: tcp-1g}",
+            "--gpus", "2", "-B", "4", "--tp", "1", "--pp", "1", "--stack", "engine-cuda", "--precision", "fp32",
+            "--measure", "1", "--launcher", "hosts", "--on", on, "--remote", "ip netns exec {host}",
+            "--interface", "wire0", "--out", str(tmp_path / "out"), "--format", "json",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    (plan,) = json.loads(run.stdout)["plans"]
+    assert plan["status"] == "done", run.stderr
+    (store,) = (tmp_path / "out").iterdir()
+    (experiment,) = (store / "experiments").glob("[!.]*")
+    stored = read_result(experiment).experiment
+    assert stored.network.native is not None
+    assert (stored.hosts, stored.ranks_per_host, stored.network.native.interface) == (2, 1, "wire0")

@@ -13,7 +13,12 @@ from wirecost.cli.output import FORMAT, check_format, print_csv
 
 if TYPE_CHECKING:
     from wirecost.planner.answer import Answer, Present
+    from wirecost.planner.measuring import Measuring
     from wirecost.planner.request import Request, Wishes
+    from wirecost.study.allocation import Allocation, OnMachines
+
+MEASURED_BY = ("local", "srun", "hosts")
+"""Launchers that `--measure` waits for."""
 
 
 @with_job_options
@@ -58,9 +63,27 @@ def plan(
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with all plans.")] = None,
     measure: Annotated[
         int | None,
-        typer.Option("--measure", min=1, max=100, help="Run the best plans on this machine, until it is decided."),
+        typer.Option("--measure", min=1, max=100, help="Run the best plans, until it is decided."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="With --measure: where results go.")] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command", help="With --measure: what trains a plan, as 'python train.py --tp {tp}'; not wirecost."
+        ),
+    ] = None,
+    launcher: Annotated[
+        str, typer.Option("--launcher", help="With --measure: local, srun (in an allocation) or hosts (--on).")
+    ] = "local",
+    on: Annotated[
+        str | None, typer.Option("--on", help="Machines of --launcher hosts, separated by commas.")
+    ] = None,
+    remote: Annotated[
+        str | None, typer.Option("--remote", help="Starts a command on a machine. By default 'ssh {host}'.")
+    ] = None,
+    interface: Annotated[
+        str | None, typer.Option("--interface", help="Network interface between machines of a launcher, as eth0.")
+    ] = None,
     format: Annotated[str, FORMAT] = "text",
 ) -> None:
     """Find the parallelism for a model on a cluster.
@@ -70,7 +93,7 @@ def plan(
 
     Example: wirecost plan llama-3-70b --cluster dgx-h100 --gpus 256 --global-batch 512 --constraint 'tp<=8'
     """
-    from wirecost.errors import SpecError
+    from wirecost.errors import SpecError, one_of
     from wirecost.planner.request import Wishes
 
     format = check_format(format)
@@ -78,8 +101,15 @@ def plan(
         from wirecost.planner.emit import check_target
 
         check_target(emit)
-    if out is not None and measure is None:
-        raise SpecError("--out is for --measure")
+    for name, value in (("--out", out), ("--command", command), ("--on", on), ("--interface", interface)):
+        if value is not None and measure is None:
+            raise SpecError(f"{name} is for --measure")
+    if launcher not in MEASURED_BY:
+        raise SpecError(f"--launcher: {one_of('launcher', launcher, MEASURED_BY)}")
+    if command is not None:
+        from wirecost.planner.measuring import Measuring
+
+        Measuring(command=command, target=emit)
     wishes = Wishes(tuple(constraint or ()), headroom, tokens, deadline, budget, price)
     request, present = _request(job, workload, wishes, change_one=change_one)
     if emit is not None:
@@ -93,7 +123,10 @@ def plan(
         write_page(answered, request.assumed, html)
         typer.echo(f"wrote {html}", err=True)
     if measure is not None and answered.ranked:
-        _measured(answered, measure, out, format)
+        from wirecost.planner.measuring import Measuring
+
+        place = _place(answered, launcher, on, remote)
+        _measured(answered, measure, out, format, Measuring(place, command, emit, interface))
     elif emit is not None and answered.ranked:
         from wirecost.planner.emit import emitted
 
@@ -149,13 +182,22 @@ def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, 
         show(answered, request.assumed, format)
 
 
-def _measured(answered: Answer, count: int, out: Path | None, format: str) -> None:
+def _place(answered: Answer, launcher: str, on: str | None, remote: str | None) -> Allocation | OnMachines | None:
+    """Returns the machines on which plans are measured; None for this one."""
+    from wirecost.cli._study_launchers import place_of
+
+    question = answered.question
+    nodes = max(1, question.gpus // question.cluster.gpus_per_node)
+    return place_of(launcher, f"{nodes}x{question.gpus // nodes}" if launcher == "srun" else None, on, remote)
+
+
+def _measured(answered: Answer, count: int, out: Path | None, format: str, how: Measuring) -> None:
     from wirecost.cli.plan_details import show_measured
     from wirecost.cli.progress import StudyProgress
     from wirecost.planner.measure import measure
 
     with StudyProgress() as progress:
-        result = measure(answered, count, out, progress)
+        result = measure(answered, count, out, progress, how)
     if format == "json":
         typer.echo(json.dumps(result.document(), allow_nan=False))
     elif format == "csv":

@@ -1,8 +1,9 @@
-"""Runs the best plans with wirecost's engine on this machine, until their order is decided.
+"""Runs the best plans until their order is decided, with wirecost's engine or a command of the user.
 
-Each plan is an experiment of a study, in fresh processes. Hosts of a cluster with several nodes are emulated, with
-links of the cluster's rate. After each plan the others are judged: measured times correct the predictions of plans
-that were not run, and a plan whose corrected interval lies above the best measured time can't be the fastest.
+Each plan is an experiment of a study, in fresh processes, on this machine, in an allocation of Slurm or on
+machines that the user names. On this machine, hosts of a cluster with several nodes are emulated, with links of
+the cluster's rate. After each plan the others are judged: measured times correct the predictions of plans that
+were not run, and a plan whose corrected interval lies above the best measured time can't be the fastest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from wirecost.errors import SpecError, UnsupportedError
 from wirecost.planner.answer import Answer
 from wirecost.planner.distinct import Distances
 from wirecost.planner.measured_table import measured_table
+from wirecost.planner.measuring import Measuring, job_of
 from wirecost.spec import Device, Network, Plan, Study, validate
 from wirecost.spec.plan import PipelineSchedule
 from wirecost.storage import write_file
@@ -29,6 +31,7 @@ from wirecost.units import format_rate_bps
 TABLE = "measured.csv"
 ITERATIONS, WARMUP = 6, 2
 MOST_RANKS_ON_CPU = 64
+THIS_MACHINE = Measuring()
 _SEARCHED = 5000
 """Plans from the fastest on among which those that the engine runs are looked for."""
 
@@ -117,24 +120,30 @@ class MeasuredPlans:
         }
 
 
-def measure(answer: Answer, count: int, out: Path | None, progress: Progress | None = None) -> MeasuredPlans:
+def measure(
+    answer: Answer,
+    count: int,
+    out: Path | None,
+    progress: Progress | None = None,
+    how: Measuring = THIS_MACHINE,
+) -> MeasuredPlans:
     """Runs up to `count` plans of an answer, the fastest predicted first.
 
     Raises:
         SpecError, UnsupportedError: if this machine or the engine can't run the job.
     """
     question = answer.question
-    if problem := check_workload(question.workload):
+    if how.command is None and (problem := check_workload(question.workload)):
         raise SpecError(problem)
-    device = _device(question.gpus)
-    places = _runnable(answer, count)
+    device = _device(question.gpus) if how.place is None else _device_of_nodes()
+    places = _runnable(answer, count, by_engine=how.command is None)
     folder = out or Path("wirecost-runs") / f"plan-{question.workload.name}"
     result = MeasuredPlans(folder, notes=_notes(answer, device))
     distances = Distances(answer.found, places)
     waiting = list(places)
     while waiting:
         place = waiting.pop(0)
-        result.measured.append(_run(answer, place, device, folder / f"plan-{place + 1}", progress))
+        result.measured.append(_run(answer, place, device, folder, progress, how))
         kept = [other for other in waiting if _can_win(answer, result, distances, other)]
         result.left += len(waiting) - len(kept)
         waiting = kept
@@ -171,8 +180,14 @@ def _device(ranks: int) -> Device:
     return Device.CPU
 
 
-def _runnable(answer: Answer, count: int) -> list[int]:
-    """Returns the places of the fastest plans that the engine can run, the best variant of each set of degrees."""
+def _device_of_nodes() -> Device:
+    """Returns the device of other machines' ranks: GPUs if this machine, which is one of them, has any."""
+    return Device.CUDA if gpus_here() else Device.CPU
+
+
+def _runnable(answer: Answer, count: int, *, by_engine: bool) -> list[int]:
+    """Returns the places of the fastest plans, or of those that the engine can run: the best variant of each set
+    of degrees."""
     workload = answer.question.workload
     places: list[int] = []
     known = set()
@@ -183,7 +198,7 @@ def _runnable(answer: Answer, count: int) -> list[int]:
         if key in known:
             continue
         plan = answer.setup_at(place).plan
-        problem = check_plan(plan) or check_combination(workload, plan)
+        problem = (check_plan(plan) or check_combination(workload, plan)) if by_engine else None
         if problem is None:
             known.add(key)
             places.append(place)
@@ -195,10 +210,13 @@ def _runnable(answer: Answer, count: int) -> list[int]:
     return places
 
 
-def _run(answer: Answer, place: int, device: Device, out: Path, progress: Progress | None) -> Measured:
+def _run(
+    answer: Answer, place: int, device: Device, folder: Path, progress: Progress | None, how: Measuring
+) -> Measured:
     choice, predicted = answer.found.choice(place), float(answer.found.total_s[place])
-    study = study_of(answer, place, device)
-    results = run_study(study, out, resume=True, progress=progress)
+    study = study_of(answer, place, device, how, folder)
+    out = folder / f"plan-{place + 1}"
+    results = run_study(study, out, resume=True, progress=progress, place=how.place)
     done = next((r for r in results if r.outcome.status is Status.DONE and r.breakdown is not None), None)
     if done is None or done.breakdown is None:
         status = str(results[0].outcome.status) if results else "not run"
@@ -207,8 +225,10 @@ def _run(answer: Answer, place: int, device: Device, out: Path, progress: Progre
     return Measured(place, choice.label, predicted, spread.median / 1e9 if spread else None, "done")
 
 
-def study_of(answer: Answer, place: int, device: Device) -> Study:
-    """Returns the study of one experiment that runs the plan at a place.
+def study_of(
+    answer: Answer, place: int, device: Device, how: Measuring = THIS_MACHINE, folder: Path = Path()
+) -> Study:
+    """Returns the study of one experiment that runs the plan at a place. Files of a command go to `folder`.
 
     Raises:
         SpecError: if the engine can't run it.
@@ -219,12 +239,24 @@ def study_of(answer: Answer, place: int, device: Device) -> Study:
     plan = setup.plan.model_copy(update={"name": f"plan-{place + 1}"})
     if plan.pipeline_parallel == 1:
         plan = plan.model_copy(update={"pipeline_schedule": PipelineSchedule.ONE_F_ONE_B})
+    shape, network = f"{nodes}x{question.gpus // nodes}", _network(answer, nodes, device, how)
+    if how.command is not None:
+        data = {
+            "name": f"plan-{place + 1}",
+            "workloads": [job_of(answer, place, how, folder)],
+            "networks": [network.model_dump(mode="json", exclude_none=True)],
+            "hosts": [shape],
+            "iterations": ITERATIONS,
+            "warmup": WARMUP,
+            "benchmark": False,
+        }
+        return validate(Study, data, f"plan {answer.found.choice(place).label}")
     data = {
         "name": f"plan-{place + 1}",
         "workloads": [question.workload.model_dump(mode="json", exclude_none=True)],
-        "networks": [_network(answer, nodes, device).model_dump(mode="json", exclude_none=True)],
+        "networks": [network.model_dump(mode="json", exclude_none=True)],
         "plans": [Plan.model_validate(plan.model_dump()).model_dump(mode="json", exclude_none=True)],
-        "hosts": [f"{nodes}x{question.gpus // nodes}"],
+        "hosts": [shape],
         "scaling": [{"kind": "strong", "global_batch": question.global_batch, "micro_batch": setup.micro_batch}],
         "iterations": ITERATIONS,
         "warmup": WARMUP,
@@ -234,7 +266,9 @@ def study_of(answer: Answer, place: int, device: Device) -> Study:
     return validate(Study, data, f"plan {answer.found.choice(place).label}")
 
 
-def _network(answer: Answer, nodes: int, device: Device) -> Network:
+def _network(answer: Answer, nodes: int, device: Device, how: Measuring) -> Network:
+    if how.place is not None:
+        return validate(Network, {"name": "cluster", "native": {"interface": how.interface}}, "network")
     if nodes == 1:
         if device is Device.CUDA:
             return Network.model_validate({"name": "inside", "inside": True, "native": {}})

@@ -65,5 +65,13 @@ def emitted(answer: Answer, plan: str, name: str) -> str:
     Raises:
         SpecError: if there is no such plan, or the framework doesn't train such a model.
     """
-    place = answer.place_of(plan)
+    return emitted_at(answer, answer.place_of(plan), name)
+
+
+def emitted_at(answer: Answer, place: int, name: str) -> str:
+    """Returns the plan at a place of the search for a framework.
+
+    Raises:
+        SpecError: if the framework doesn't train such a model.
+    """
     return TARGETS[name].write(EmittedJob(answer.found.choice(place), answer.setup_at(place)))
