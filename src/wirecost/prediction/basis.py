@@ -39,13 +39,16 @@ NAMES = {
 """Names of the parts for people."""
 
 
+LARGEST_MEASURED_CONTEXT = 4
+"""Largest context-parallel degree in the tables of measurements (81 rows with 2 and 4)."""
 NEVER_MEASURED_SCHEDULES = (PipelineSchedule.ZB_H1, PipelineSchedule.ZB_H2, PipelineSchedule.DUALPIPE)
 
 
 def unmeasured_strategies(plan: Plan) -> list[str]:
     """Returns the strategies of a plan whose formulas were never compared with measurements of jobs."""
     strategies = {
-        "context_parallel": plan.context_parallel > 1,
+        f"context_parallel {plan.context_parallel}": plan.context_parallel > LARGEST_MEASURED_CONTEXT,
+        "context_communication a2a": plan.context_parallel > 1 and plan.context_communication == "a2a",
         f"gradient_traffic {plan.gradient_traffic}": plan.gradient_traffic is not GradientTraffic.NATIVE,
         f"pipeline_schedule {plan.pipeline_schedule}": plan.pipeline_schedule in NEVER_MEASURED_SCHEDULES,
         "hpZ": plan.sharding_group == "hpz",

@@ -42,8 +42,12 @@ def test_each_part_states_its_provenance() -> None:
     [
         ({}, []),
         ({"tensor_parallel": 8, "pipeline_parallel": 4, "data_parallel": "zero1"}, []),
-        ({"context_parallel": 2}, ["context_parallel"]),
-        ({"expert_parallel": 8, "context_parallel": 2}, ["context_parallel"]),
+        ({"context_parallel": 4}, []),
+        ({"context_parallel": 8}, ["context_parallel 8"]),
+        ({"context_parallel": 2, "context_communication": "a2a"}, ["context_communication a2a"]),
+        ({"expert_parallel": 8, "lora_rank": 4}, ["LoRA"]),
+        ({"data_parallel": "zero3", "sharding_group": "hpz"}, ["hpZ"]),
+        ({"pipeline_parallel": 4, "pipeline_schedule": "zb-h1"}, ["pipeline_schedule zb-h1"]),
         ({"data_parallel": "zero3", "sharding_group": "node"}, []),
         ({"gradient_traffic": "int8"}, ["gradient_traffic int8"]),
     ],
@@ -54,7 +58,7 @@ def test_strategies_that_were_never_measured(keys: dict[str, object], names: lis
 
 def test_a_plan_that_was_never_measured_has_a_wider_interval() -> None:
     plain = made("mpt-7b", "dgx-h100", gpus=16, stack="fsdp-flash", micro_batch=1)
-    ring = made("mpt-7b", "dgx-h100", gpus=16, stack="fsdp-flash", micro_batch=1, context_parallel=2)
+    ring = made("mpt-7b", "dgx-h100", gpus=16, stack="fsdp-flash", micro_batch=1, context_parallel=8)
     assert width(ring) > width(plain) + 0.1
     codes = {d.code for d in predict(ring).breakdown.diagnostics}
     assert codes - {d.code for d in predict(plain).breakdown.diagnostics} == {"uncalibrated_plan"}
