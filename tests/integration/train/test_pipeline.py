@@ -16,7 +16,8 @@ from wirecost.spec import DataParallel, Experiment, Family, PipelineSchedule, Pl
 from wirecost.spec.experiment import Optimizer
 
 GPT = WORKLOADS[Family.GPT]
-GPIPE, ONE_F_ONE_B, INTERLEAVED = PipelineSchedule
+GPIPE, ONE_F_ONE_B = PipelineSchedule.GPIPE, PipelineSchedule.ONE_F_ONE_B
+INTERLEAVED = PipelineSchedule.INTERLEAVED
 
 
 def plan(schedule: PipelineSchedule, **settings: Any) -> Plan:
