@@ -50,22 +50,16 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def preparing(source: Path, out: Path) -> tuple[object, ...]:
+    """Returns the arguments that prepare a corpus in several shards."""
+    options = ("--tokenizer", "bpe", "--vocab-size", 400, "--shard-tokens", 200_000)
+    return ("data", "prepare", source, *options, "--out", out)
+
+
 @pytest.fixture(scope="module")
 def whole(large: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "corpus"
-    run(
-        "data",
-        "prepare",
-        large,
-        "--tokenizer",
-        "bpe",
-        "--vocab-size",
-        400,
-        "--shard-tokens",
-        200_000,
-        "--out",
-        out,
-    )
+    run(*preparing(large, out))
     return out
 
 
@@ -90,19 +84,7 @@ def test_the_excerpt_of_wikipedia(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_ended_run_is_resumed(tmp_path: Path, large: Path, whole: Path, number: signal.Signals) -> None:
     out = tmp_path / "corpus"
-    arguments = (
-        "data",
-        "prepare",
-        large,
-        "--tokenizer",
-        "bpe",
-        "--vocab-size",
-        400,
-        "--shard-tokens",
-        200_000,
-        "--out",
-        out,
-    )
+    arguments = preparing(large, out)
     with command(*arguments, "--workers", 1) as process:
         while process.poll() is None and not (out / "text-00000.idx").exists():
             time.sleep(0.02)

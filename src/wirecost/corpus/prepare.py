@@ -69,7 +69,12 @@ def prepare(request: Request, progress: Progress | None = None) -> Manifest:
     with ExitStack() as stack:
         earlier = _earlier(request)
         vocabulary = None if earlier is not None else find_vocabulary(request.tokenizer)
-        request.out.mkdir(parents=True, exist_ok=True)
+        try:
+            request.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SpecError(
+                f"--out {request.out}: can't be made: {error.strerror}; choose another --out"
+            ) from error
         check_writable(request.out)
         stack.enter_context(_locked(request.out))
         manifest = _fresh(request, sources, vocabulary)

@@ -159,7 +159,7 @@ class _Scanner:
             for start in self._open.get(closer, ()):
                 at = self.text.index(opener, start)  # a table's opening begins with the line
                 self.spans.append((at, at + 2, opener.translate(_LITERAL)))
-        # Of spans with the same start the longest counts.
+        # If spans have the same start, the longest one counts.
         return sorted(self.spans, key=lambda span: (span[0], -span[1]))
 
     def _end_literal(self, match: re.Match[str], tag: str) -> None:

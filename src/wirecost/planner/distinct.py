@@ -95,7 +95,7 @@ class Distances:
         while len(chosen) < min(count, len(members)):
             last = self.seconds[chosen[-1]] / self.found.total_s[chosen[-1]]
             nearest = np.minimum(nearest, np.abs(shares - last).sum(axis=1))
-            # Of the plans that differ much the faster ones are worth measuring.
+            # A plan is worth measuring if it differs much and is fast.
             worth = nearest - np.log(self.found.total_s[members] / self.found.total_s[members[0]])
             best = int(np.argmax(worth))
             if nearest[best] <= 1e-9:

@@ -1,4 +1,4 @@
-"""Which kinds of plans the published tables hold to which each stack was fitted.
+"""Counts the kinds of plans in the published tables to which each stack was fitted.
 
 A number counts rows; `benchmarks/planner.py` prints them from the tables.
 """

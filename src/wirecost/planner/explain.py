@@ -1,4 +1,4 @@
-"""Where two plans differ: their choices, and the parts of their iterations and of their memory."""
+"""Compares two plans: their choices, and the parts of their iterations and of their memory."""
 
 from __future__ import annotations
 

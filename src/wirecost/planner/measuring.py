@@ -1,4 +1,4 @@
-"""Where the best plans of a search are run, and by what: wirecost's engine, or a command of the user."""
+"""Describes how the best plans of a search are run: by wirecost's engine or a command, and on which machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCRIPTS = (".py", "torchtitan.train")
 
 @dataclass(frozen=True)
 class Measuring:
-    """Where and by what plans are run.
+    """The machines on which plans are run, and the program that trains them.
 
     Attributes:
         place: nodes of a batch system, or machines that the user names. None is this machine, which emulates the

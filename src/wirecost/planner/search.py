@@ -200,7 +200,7 @@ class _Work:
         empty = np.empty(0)
         listed = self.parts or [(empty.astype(int), empty.astype(int), empty, empty, empty)]
         row, mode, total, memory, share = (np.concatenate(column) for column in zip(*listed, strict=True))
-        # Of plans that take the same time the one with less memory comes first.
+        # If plans take the same time, the one with less memory comes first.
         order = np.lexsort((memory, total))
         over = memory[order] > self.usable
         near = None

@@ -27,7 +27,7 @@ from wirecost.study.store import Store
 
 FOLDER = "kubernetes"
 RESULTS = "/results"
-"""Where the volume of the results is mounted in each pod."""
+"""Path in each pod at which the volume of the results is mounted."""
 LONGEST_NAME = 40
 """Longest name of a JobSet here. Kubernetes adds to it for the names of pods, which have at most 63 characters."""
 

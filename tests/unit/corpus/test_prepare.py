@@ -44,6 +44,14 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("place", ["/proc/corpus", "/dev/null/corpus"])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("some words\n")
+    with pytest.raises(SpecError, match="can't be made: .*; choose another --out"):
+        prepare(Request((path,), "bpe", Path(place)))
+
+
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Tokenizes in this process: starting others takes a second. The tests of the command start them."""

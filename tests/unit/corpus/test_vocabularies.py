@@ -76,7 +76,7 @@ def test_a_tokenizer_is_trained_on_the_text(name: str, end: str, special: str | 
     ids = next(iter(encoder.encode(TEXTS[:1]))).tolist()
     decoded = encoder.decode(ids).replace(" ", "")
     assert decoded == (TEXTS[0].lower().replace("ï", "i") if name == "bert" else TEXTS[0]).replace(" ", "")
-    # As many tokens begin words as the text has words, and signs between them.
+    # At least as many tokens begin words as the text has words. Punctuation begins words too.
     assert encoder.word_starts()[ids].sum() >= len(TEXTS[0].split())
     assert len(encoder.word_starts()) == encoder.size
 

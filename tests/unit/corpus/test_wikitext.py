@@ -69,7 +69,7 @@ def test_a_redirect_is_known_by_its_text(text: str) -> None:
     ],
 )
 def test_what_is_never_closed_takes_a_linear_time(unit: str) -> None:
-    # With a quadratic time, this would take an hour.
+    # An algorithm of quadratic time would take an hour here.
     # Entities that stand for brackets may be cut where the text is divided.
     assert len(plain_text(unit * 20_000)) <= 20_000 * len(unit) + 100
 

@@ -1,4 +1,4 @@
-"""Which ranks share one copy of the state, and how ZeRO-1 sends it."""
+"""Tests the groups of ranks that share one copy of the state, and how ZeRO-1 sends it."""
 
 from __future__ import annotations
 
