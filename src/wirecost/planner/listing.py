@@ -1,4 +1,4 @@
-"""Chooses the plans of a search that are listed: the best of each set of degrees, the simplest, and the Pareto front."""
+"""Chooses the listed plans of a search: the best of each set of degrees, the simplest, and the Pareto front."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, place: str) -> None:
     path = tmp_path / "a.txt"
     path.write_text("some words\n")
-    with pytest.raises(SpecError, match="can't be made: .*; choose another --out"):
+    with pytest.raises(SpecError, match=r"can't be made: .*; choose another --out"):
         prepare(Request((path,), "bpe", Path(place)))
 
 
