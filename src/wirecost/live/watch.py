@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +48,9 @@ class Watch:
         self.latest: Window | None = None
         self._marks = Marks()
         self._marks.on_end = self._ended
+        # The threads of a group that outlives the interpreter end the process: "terminate called without an active
+        # exception".
+        atexit.register(self.close)
 
     def __enter__(self) -> Watch:
         return self
@@ -54,8 +59,10 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Removes all hooks."""
+        """Removes all hooks, and ends the process group that the ranks exchanged their times over."""
+        atexit.unregister(self.close)
         self._marks.close()
+        self._end_group()
         if self._interfaces is not None:
             self._interfaces.close()
             self._interfaces = None
@@ -146,6 +153,15 @@ class Watch:
             }
             for rank in received
         ]
+
+    def _end_group(self) -> None:
+        import torch.distributed as dist
+
+        group, self._group = self._group, None
+        # The job may have ended all groups before.
+        if group is not None and dist.is_initialized():
+            with suppress(ValueError):
+                dist.destroy_process_group(group)
 
     def _use(self) -> tuple[str | None, float | None]:
         """Returns the busiest network interface since the last call and its rate in bits per second."""

@@ -21,6 +21,7 @@ for iteration in range(121):
     optimizer.step()
     optimizer.zero_grad()
 watch.close()
+assert len(dist.distributed_c10d._world.pg_map) == 1, "a group that outlives the interpreter can end the process"
 optimizer.step()  # after the end, nothing is watched
 if dist.get_rank() == 0:
     sys.stdout.write("\n".join(lines))
