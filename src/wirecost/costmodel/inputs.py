@@ -195,6 +195,7 @@ class Machine:
     host: HostTimes
     once_s: Number  # what the host does once an iteration
     element_bytes: float = 2.0
+    product_bytes: float = 2.0  # of an operand of the layers' matrix products
     activation_scale: float = 1.0  # 2 where activations take four bytes
     gpu_name: str = ""
     shared_cores: SharedCores | None = None  # where ranks share processor cores
