@@ -32,6 +32,13 @@ def plan(
     headroom: Annotated[
         str | None, typer.Option("--headroom", help="Share of the GPU's memory to leave free, as '10 %'.")
     ] = None,
+    schedules: Annotated[
+        str | None,
+        typer.Option("--schedules", help="Pipeline schedules to try: 1f1b, interleaved, zb-h1, zb-h2, dualpipe."),
+    ] = None,
+    may_not_fit: Annotated[
+        bool, typer.Option("--may-not-fit", help="Rank plans too that may not fit in memory.")
+    ] = False,
     change_one: Annotated[
         bool, typer.Option("--change-one", help="Keep the plan of the other options, and change one choice.")
     ] = False,
@@ -110,7 +117,9 @@ def plan(
         from wirecost.planner.measuring import Measuring
 
         Measuring(command=command, target=emit)
-    wishes = Wishes(tuple(constraint or ()), headroom, tokens, deadline, budget, price)
+    wishes = Wishes(
+        tuple(constraint or ()), headroom, tokens, deadline, budget, price, schedules, ranks_uncertain=may_not_fit
+    )
     request, present = _request(job, workload, wishes, change_one=change_one)
     if emit is not None:
         from wirecost.planner.emit import restricted

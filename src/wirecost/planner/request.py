@@ -16,6 +16,7 @@ from wirecost.planner.choices import Choice
 from wirecost.planner.constraints import Constraint, parse_constraint, parse_constraints
 from wirecost.planner.limits import Limits, check_limits, parse_dollars, parse_long_time_s, parse_tokens
 from wirecost.planner.question import Question, usual_global_batch, usual_stacks
+from wirecost.planner.schedules import parse_schedules, schedule_constraint, unmeasured_schedule
 from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import predict
 from wirecost.spec import DataParallel, Plan, RankOrder, Stack, Workload, load_spec, read_yaml, validate
@@ -32,6 +33,7 @@ _OF_PLAN = {
 """Options of a job that fix a degree, and the quantity of a constraint."""
 _JOB = ("cluster", "gpus", "precision", "matrix_precision", "sequence_length", "bandwidth", "calibration")
 MOST_STACKS = 8
+_LISTS = ("constraints", "schedules")
 
 
 class PlanConstraints(Spec):
@@ -40,6 +42,7 @@ class PlanConstraints(Spec):
     Attributes:
         constraints: conditions on plans, as `tp<=8`.
         headroom: share of the GPU's memory that stays free, as `10 %`.
+        schedules: pipeline schedules that may be chosen, as `[1f1b, interleaved, zb-h1]`.
         tokens: tokens of the training run, as `300B`.
         deadline: longest time of the run, as `30 days`.
         budget: largest price of the run in US dollars, as `250k`.
@@ -47,6 +50,7 @@ class PlanConstraints(Spec):
     """
 
     constraints: tuple[str, ...] = Field(default=(), max_length=100)
+    schedules: tuple[str, ...] | None = Field(default=None, max_length=20)
     headroom: str | float | None = None
     tokens: str | float | None = None
     deadline: str | float | None = None
@@ -61,6 +65,8 @@ class Wishes:
     Attributes:
         constraints: conditions as `tp<=8`, and names of YAML files.
         headroom, tokens, deadline, budget, price: see `PlanConstraints`.
+        schedules: names of pipeline schedules, separated by commas.
+        ranks_uncertain: whether plans that may not fit are ranked among those that do.
     """
 
     constraints: tuple[str, ...] = ()
@@ -69,6 +75,8 @@ class Wishes:
     deadline: str | None = None
     budget: str | None = None
     price: str | None = None
+    schedules: str | None = None
+    ranks_uncertain: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +130,8 @@ def request_of(workload: str | Path | Workload, options: JobOptions, wishes: Wis
         matrix_precision=base.plan.matrix_precision,
         constraints=constraints,
         headroom=_share(wishes.headroom),
+        schedules=parse_schedules(wishes.schedules, constraints),
+        ranks_uncertain=wishes.ranks_uncertain,
     )
     return Request(question, _limits(wishes, base), assumed)
 
@@ -150,6 +160,8 @@ def present_plan(workload: str | Path | Workload, options: JobOptions) -> Presen
         sp=plan.sequence_parallel and plan.tensor_parallel > 1,
         recompute=plan.recompute,
         pp_first=plan.rank_order is RankOrder.PIPELINE_FIRST,
+        dp_last=plan.rank_order is RankOrder.DATA_LAST,
+        schedule=unmeasured_schedule(plan),
     )
     return Present(choice, predict(setup))
 
@@ -160,7 +172,11 @@ def request_around(
     """Returns the question of the plans around the one that options describe: with its batch and its stack."""
     setup = present.prediction.setup
     rest = without_plan({**options, "global_batch": setup.global_batch})
-    return with_stacks(request_of(workload, rest, wishes), (setup.stack,))
+    request = with_stacks(request_of(workload, rest, wishes), (setup.stack,))
+    own, listed = present.choice.schedule, request.question.schedules
+    if own is not None and own not in listed:
+        request = replace(request, question=replace(request.question, schedules=(*listed, own)))
+    return request
 
 
 def without_plan(options: JobOptions) -> JobOptions:
@@ -201,7 +217,7 @@ def _fixed(options: JobOptions) -> list[Constraint]:
         texts.append(f"zero={int(SHARDING[kind])}")
         texts += ["overlap=off"] * (kind is DataParallel.ALL_REDUCE) + ["overlap=on"] * (kind is DataParallel.DDP)
     if (schedule := options.get("pipeline_schedule")) is not None:
-        texts.append(_schedule(schedule))
+        texts.append(schedule_constraint(schedule))
     if (group := options.get("sharding_group")) is not None:
         texts.append(f"sharding_group={group}")
     if (split := options.get("sequence_parallel")) is not None:
@@ -209,17 +225,6 @@ def _fixed(options: JobOptions) -> list[Constraint]:
     if (again := options.get("recompute")) is not None:
         texts.append(f"recompute={again}")
     return [parse_constraint(text) for text in texts]
-
-
-def _schedule(name: str) -> str:
-    """Returns the constraint that a pipeline schedule makes."""
-    known = {"1f1b": "vpp=1", "interleaved": "vpp>1"}
-    if name not in known:
-        raise SpecError(
-            f"pipeline_schedule: {shorten(name)} isn't searched, but {' and '.join(known)} are; "
-            "GPipe takes as long as 1f1b and more memory"
-        )
-    return known[name]
 
 
 def _with_files(wishes: Wishes) -> Wishes:
@@ -231,7 +236,8 @@ def _with_files(wishes: Wishes) -> Wishes:
             continue
         loaded = validate(PlanConstraints, read_yaml(Path(text)), text)
         texts += loaded.constraints
-        held = {key: str(value) for key, value in loaded if key != "constraints" and value is not None}
+        held = {key: str(value) for key, value in loaded if key not in _LISTS and value is not None}
+        held |= {} if loaded.schedules is None else {"schedules": ",".join(loaded.schedules)}
         wishes = replace(wishes, **{key: value for key, value in held.items() if getattr(wishes, key) is None})
     return replace(wishes, constraints=tuple(texts))
 

@@ -96,7 +96,7 @@ def test_several_stacks_are_searched_together() -> None:
 
 
 def test_a_schedule_fixes_the_chunks() -> None:
-    assert request_of("llama-3-8b", job(pipeline_schedule="1f1b")).question.constraints[0].text == "vpp=1"
+    assert request_of("llama-3-8b", job(pipeline_schedule="1f1b")).question.constraints[0].text == "schedule=1f1b"
     found = answer(request_of("llama-3-8b", job(pipeline_schedule="interleaved")).question).found
     assert len(found) and found.column("vpp").min() > 1
     with pytest.raises(SpecError, match="isn't searched"):
