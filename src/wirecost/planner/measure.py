@@ -17,11 +17,13 @@ from typing import Any
 from wirecost.errors import SpecError, UnsupportedError
 from wirecost.planner.answer import Answer
 from wirecost.planner.distinct import Distances
+from wirecost.planner.measured_step import run_step
 from wirecost.planner.measured_table import measured_table
 from wirecost.planner.measuring import Measuring, job_of
 from wirecost.spec import Device, Network, Plan, Study, validate
 from wirecost.spec.plan import PipelineSchedule
 from wirecost.storage import write_file
+from wirecost.study.allocation import Allocation
 from wirecost.study.runnable import gpus_here
 from wirecost.study.runner import Progress, run_study
 from wirecost.study.store import Status
@@ -45,6 +47,7 @@ class Measured:
         label: the plan.
         predicted_s, measured_s: iteration times in seconds; None if it could not be run.
         status: how the run ended.
+        reason: why it was not measured. Empty if it was.
     """
 
     place: int
@@ -52,6 +55,7 @@ class Measured:
     predicted_s: float
     measured_s: float | None
     status: str
+    reason: str = ""
 
 
 @dataclass
@@ -89,6 +93,7 @@ class MeasuredPlans:
                 "measured_s": each.measured_s,
                 "error": None if each.measured_s is None else each.predicted_s / each.measured_s - 1,
                 "status": each.status,
+                "reason": each.reason or None,
             }
             for number, each in enumerate(self.measured, 1)
         ]
@@ -96,7 +101,8 @@ class MeasuredPlans:
     def lines(self) -> list[str]:
         """Returns the conclusion as lines of text."""
         best = self.best
-        lines = [] if best is None else [f"Fastest measured: {best.label}"]
+        lines = ["No plan could be measured."] if best is None else [f"Fastest measured: {best.label}"]
+        lines += [f"Plan {n}: {each.reason}" for n, each in enumerate(self.measured, 1) if each.reason]
         if self.left:
             lines.append(
                 f"{self.left} further plans were not run: they can't be faster than the fastest measured."
@@ -214,13 +220,20 @@ def _run(
     answer: Answer, place: int, device: Device, folder: Path, progress: Progress | None, how: Measuring
 ) -> Measured:
     choice, predicted = answer.found.choice(place), float(answer.found.total_s[place])
-    study = study_of(answer, place, device, how, folder)
     out = folder / f"plan-{place + 1}"
-    results = run_study(study, out, resume=True, progress=progress, place=how.place)
-    done = next((r for r in results if r.outcome.status is Status.DONE and r.breakdown is not None), None)
-    if done is None or done.breakdown is None:
+    if how.command is not None and isinstance(how.place, Allocation):
+        arguments = job_of(answer, place, how, folder)["command"]
+        network = _network(answer, how.place.hosts, device, how)
+        done, reason = run_step(arguments, how.place, network, out, iterations=ITERATIONS, warmup=WARMUP)
+        status = "failed"
+    else:
+        study = study_of(answer, place, device, how, folder)
+        results = run_study(study, out, resume=True, progress=progress, place=how.place)
+        done = next((r for r in results if r.outcome.status is Status.DONE and r.breakdown is not None), None)
         status = str(results[0].outcome.status) if results else "not run"
-        return Measured(place, choice.label, predicted, None, status)
+        reason = (results[0].outcome.reason if results else None) or ""
+    if done is None or done.breakdown is None:
+        return Measured(place, choice.label, predicted, None, status, reason)
     spread = done.breakdown.iteration_ns()
     return Measured(place, choice.label, predicted, spread.median / 1e9 if spread else None, "done")
 
