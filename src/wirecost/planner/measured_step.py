@@ -1,5 +1,7 @@
-"""Measures a plan by the user's command on the nodes of a Slurm allocation: every rank is a task of a step that runs
-`wirecost run` around the command."""
+"""Measures a plan by the user's command on the nodes of a Slurm allocation.
+
+Every rank is a task of a step that runs `wirecost run` around the command.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,8 @@ def run_step(
         return result, ""
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     options = ["--networks", "native", "--steps", str(iterations), "--warmup", str(warmup), "--profile", "0"]
-    options += [
-        "--out",
-        str(folder / "run"),
-        *(["--resume", "--retry-failed"] if (folder / "run").exists() else []),
-    ]
+    options += ["--out", str(folder / "run")]
+    options += ["--resume", "--retry-failed"] if (folder / "run").exists() else []
     words = [sys.executable, "-m", "wirecost", "run", *options, "--", *command]
     count = place.hosts * place.ranks_per_host
     with StepRanks(words, folder, count, per_host=place.ranks_per_host, network=network) as ranks:
@@ -51,8 +50,16 @@ def run_step(
         return result, ""
     if ended.status is JobStatus.TIMED_OUT:
         return None, f"took longer than {TIMEOUT_S:g} s"
-    last = ended.log_tail[-1].strip() if ended.log_tail else ""
-    return None, f"{ended.reason or 'no result'}; {last}" if last else ended.reason or "no result"
+    return None, f"{_last_line(folder) or ended.reason or 'no result'}; {folder / 'logs'} has the output"
+
+
+def _last_line(folder: Path) -> str:
+    """Returns what the first rank that ended with a message said last, of at most 200 characters."""
+    for path in sorted((folder / "run").rglob("rank-*.log")) + sorted((folder / "logs").glob("rank-*.log")):
+        lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        if lines and "Force Terminated" not in lines[-1]:
+            return lines[-1][:200]
+    return ""
 
 
 def _result(store: Path) -> Result | None:

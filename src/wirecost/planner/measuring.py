@@ -41,8 +41,8 @@ class Measuring:
     def __post_init__(self) -> None:
         if self.command is not None and self.place is not None and not hasattr(self.place, "nodes"):
             raise SpecError(
-                "--command: runs on this machine or in an allocation of Slurm (--launcher srun); on named machines "
-                "wirecost's engine measures, without it"
+                "--command: runs on this machine or in an allocation of Slurm (--launcher srun); on named "
+                "machines wirecost's engine measures, without it"
             )
         if self.command is not None:
             self.arguments({name: "1" for name in (*NUMBERS, "flags", "file")})
