@@ -13,6 +13,12 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from reference_pages import columns
 from reference_pages.meanings import COMMON, meanings
+from reference_pages.plan_schemas import measured_plans, plans
+from reference_pages.schema_parts import DRAFT, record
+from reference_pages.schema_parts import keys as _keys
+from reference_pages.schema_parts import list_of as _list
+from reference_pages.schema_parts import or_null as _or_null
+from reference_pages.schema_parts import typed as _typed
 from reference_pages.yaml_keys import fields
 from wirecost.breakdown import Breakdown
 from wirecost.collectives.document import Document
@@ -22,7 +28,6 @@ from wirecost.spec.base import Spec
 from wirecost.trace.tables import SCHEMA_VERSION, column_types
 from wirecost.units import BitsPerSecond, Seconds
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
 ADDRESS = "https://raw.githubusercontent.com/wirecost/wirecost/main/docs/reference/schemas"
 
 _PRESETS: tuple[type[Spec], ...] = (Workload, Network, Plan, GPU, Link)
@@ -128,38 +133,6 @@ def _lengths(metadata: list[Any]) -> dict[str, Any]:
 
 
 # Outputs
-
-
-def record(
-    properties: dict[str, Any], *, optional: tuple[str, ...] = (), title: str | None = None
-) -> dict[str, Any]:
-    """Returns the schema of an object that has all these keys, `optional` ones perhaps, and no other."""
-    schema: dict[str, Any] = {"$schema": DRAFT, "title": title} if title else {}
-    return schema | {
-        "type": "object",
-        "properties": properties,
-        "required": [key for key in properties if key not in optional],
-        "additionalProperties": False,
-    }
-
-
-def _typed(text: str, description: str | None = None) -> dict[str, Any]:
-    """Returns the schema of a type written as `integer`, or `integer?` where null is allowed."""
-    name = text.removesuffix("?")
-    schema: dict[str, Any] = {"type": [name, "null"] if text.endswith("?") else name}
-    return schema | ({"description": description} if description else {})
-
-
-def _keys(**keys: str) -> dict[str, Any]:
-    return {name: _typed(text) for name, text in keys.items()}
-
-
-def _list(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
 
 
 _JSON_OF_COLUMN = {"Int64": "integer?", "Float64": "number?", "String": "string?", "Boolean": "boolean?"}
@@ -475,6 +448,8 @@ OUTPUTS: dict[str, tuple[typing.Callable[[], dict[str, Any]], str]] = {
     "doctor": (doctor, "`wirecost doctor --format json`"),
     "report": (report, "`wirecost report DIRECTORY --format json`"),
     "predict": (predict, "`wirecost predict ... --format json`"),
+    "plans": (plans, "`wirecost plan ... --format json`"),
+    "measured-plans": (measured_plans, "`wirecost plan ... --measure K --format json`"),
     "bench": (bench, "`wirecost bench ... --format json`"),
     "bench-read": (bench_read, "`wirecost bench --read FILE --format json`"),
     "monitor": (monitor, "a line of `wirecost monitor --out FILE.jsonl`"),

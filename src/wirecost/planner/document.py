@@ -12,6 +12,9 @@ from wirecost.planner.nearest import Change
 from wirecost.planner.rules import Rule
 from wirecost.prediction.predict import iteration_parts, memory_parts
 
+SCHEMA_VERSION = 1
+"""Version of the JSON document (docs/reference/schemas/plans.json)."""
+
 
 def plan_row(answer: Answer, number: int, ranked: Ranked) -> dict[str, Any]:
     """Returns the row of a listed plan. Times are in seconds, sizes in bytes."""
@@ -72,12 +75,14 @@ def document(answer: Answer, assumed: dict[str, str]) -> dict[str, Any]:
     question, found = answer.question, answer.found
     smallest = found.smallest
     return {
+        "schema_version": SCHEMA_VERSION,
         "workload": question.workload.name,
         "cluster": question.cluster.name,
         "gpus": question.gpus,
         "global_batch": question.global_batch,
         "sequence_length": question.workload.sequence_length,
         "stacks": [stack.name for stack in question.stacks],
+        "schedules": [schedule.value for schedule in question.schedules],
         "constraints": [each.text for each in question.constraints],
         "headroom": question.headroom,
         "assumed": assumed,
@@ -124,7 +129,7 @@ def document(answer: Answer, assumed: dict[str, str]) -> dict[str, Any]:
             }
             for each in found.uncertain
         ],
-        "smallest": None if smallest is None else {"label": smallest[0].label, "memory_bytes": smallest[1]},
+        "smallest": None if smallest is None else {"label": smallest[0].label, "least_memory_bytes": smallest[1]},
         "meets_limits": answer.meets,
         "changes": [change_row(change) for change in answer.changes],
     }

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+SCHEMA_VERSION = 1
+"""Version of the JSON document (docs/reference/schemas/measured-plans.json)."""
+
 
 @dataclass
 class Measured:
@@ -87,6 +90,7 @@ class MeasuredPlans:
         """Returns plain data for JSON."""
         best = self.best
         return {
+            "schema_version": SCHEMA_VERSION,
             "plans": self.rows(),
             "best": None if best is None else best.label,
             "not_run": self.left,
