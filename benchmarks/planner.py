@@ -17,14 +17,17 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 from wirecost.calibration.inputs.evaluate import machine_of_row, with_choices
+from wirecost.calibration.inputs.fractions import Setting, fraction_rows
 from wirecost.calibration.inputs.rows import TableRow, iteration_rows
 from wirecost.calibration.inputs.table import TableKind, kind_of, read_table
+from wirecost.costmodel.inputs import RECOMPUTE_FULL, Layout
 from wirecost.costmodel.iteration import iterate, iterate_memory
 from wirecost.errors import WirecostError
 from wirecost.planner.answer import answer
@@ -45,6 +48,8 @@ CHOICES = (
     "sequence_parallel", "recompute", "accumulation",
 )  # fmt: skip
 LEAST_PLANS_OF_A_RANK = 3
+UNSTATED_SHARDING = ("default", "hybrid")
+"""Words of a row's sharding that leave open what is sharded, or over how many ranks."""
 
 
 def question_of(
@@ -162,23 +167,65 @@ def regret(reference: Path) -> None:
     )
 
 
+def least_layout(row: TableRow) -> Layout:
+    """Returns the layout of a row with the settings that its table doesn't state at those of the least memory:
+    recomputation of everything, and shards of everything over all ranks."""
+    layout = row.layout
+    if not row.parameters["act_recompute"]:
+        layout = replace(layout, recompute=RECOMPUTE_FULL)
+    if any(word in row.parameters["sharding"].lower() for word in UNSTATED_SHARDING):
+        layout = replace(layout, sharding=3.0, node_sharding=0.0)
+    return layout
+
+
 def memory(reference: Path) -> None:
-    """Prints how many rows of each table, which all ran, are predicted to need too much memory."""
+    """Prints whether the rows of each table, which all ran, are predicted to fit in memory: for certain, perhaps
+    (the GPU's memory lies in the interval), perhaps with settings that the table doesn't state, or not at all."""
     print()
-    print(f"{'table':22s} {'rows':>5s} {'predicted not to fit':>21s} {'largest need':>13s}")
+    head = (
+        f"{'table, all of which ran':24s} {'rows':>5s} {'fit':>5s} {'may not fit':>12s} {'settings unstated':>18s}"
+    )
+    print(f"{head} {'do not fit':>11s} {'least need':>11s}")
+    totals = np.zeros(5, dtype=int)
     for path in sorted((reference / "measured").glob("*.csv")):
         table = read_table(path)
         if kind_of(table) is not TableKind.ITERATIONS:
             continue
-        shares = []
+        counts, largest = np.zeros(5, dtype=int), 0.0
         for row in iteration_rows(table).rows:
-            if not row.choose:
-                machine = machine_of_row(row, {})
-                need = float(iterate_memory(row.shape, row.layout, machine).total)
-                shares.append(need / machine.memory_bytes)
-        if shares:
-            over = sum(share > 1 for share in shares)
-            print(f"{path.stem:22s} {len(shares):5d} {over:21d} {max(shares):11.2f} x")
+            if row.choose:
+                continue
+            machine = machine_of_row(row, {})
+            need = iterate_memory(row.shape, row.layout, machine)
+            other = iterate_memory(row.shape, least_layout(row), machine)
+            has = machine.memory_bytes
+            least = min(float(need.least), float(other.least))
+            fits = [float(need.total) <= has, float(need.least) <= has, least <= has, True]
+            counts[0] += 1
+            counts[1 + fits.index(True)] += 1
+            largest = max(largest, least / has)
+        totals += counts
+        if counts[0]:
+            print(_memory_line(path.stem, counts, f"{largest:9.2f} x"))
+    print(_memory_line("all", totals, ""))
+    fractions = reference / "comm_fraction_cluster_a.csv"
+    if fractions.exists():
+        rows = fraction_rows(read_table(fractions), Setting(testbed=load_spec("testbed", "pinnacles-a"))).rows
+        right: Counter[tuple[bool, bool]] = Counter()
+        for row in rows:
+            machine = machine_of_row(row, {})
+            need = float(iterate_memory(row.shape, row.layout, machine).least)
+            right[row.measured is None, need > machine.memory_bytes] += 1
+        print(
+            f"Pinnacles: {right[True, True]} of {right[True, True] + right[True, False]} cells that ran out of memory "
+            f"are predicted not to fit, and {right[False, True]} of the {right[False, True] + right[False, False]} "
+            "others"
+        )
+
+
+def _memory_line(name: str, counts: np.ndarray, largest: str) -> str:
+    rows, fit, may_not, unstated, not_at_all = counts.tolist()
+    return f"{name:24s} {rows:5d} {fit:5d} {may_not:12d} {unstated:18d} {not_at_all:11d} {largest}"
 
 
 def evidence(reference: Path) -> None:
