@@ -157,11 +157,14 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
         # Two copies of a stage's parameters (arXiv:2412.19437, table 2).
         copies = 1 + flag(layout.dualpipe > 0)
         weights, gradients = copies * weights, copies * gradients
-    activations, logits = _kept(layer_activation_bytes, costs.logit_state_bytes, shape, layout, machine)
+    in_flight = _in_flight(shape, layout)
+    usual = layer_activation_bytes, costs.logit_state_bytes
+    activations, logits = _kept(*usual, in_flight, shape, layout, machine)
     gathered = where(layout.sharding >= 3, 2 * shape.layer_parameters * costs.weight_bytes / layout.tensor, 0.0)
     fragments = (costs.fragmentation - 1) * (activations + logits + gathered)
     overhead = gathered + fragments + costs.overhead_bytes
-    fewest, smallest = _kept(least_layer_activation_bytes, costs.least_logit_bytes, shape, layout, machine)
+    fewer = least_layer_activation_bytes, costs.least_logit_bytes
+    fewest, smallest = _kept(*fewer, in_flight, shape, layout, machine)
     least = weights + gradients * (costs.least_gradient_bytes / costs.gradient_state_bytes)
     least = least + optimizer * (costs.least_optimizer_bytes / costs.optimizer_state_bytes)
     least = least + fewest + smallest + gathered + min(costs.overhead_bytes, LEAST_OVERHEAD_BYTES)
@@ -169,7 +172,12 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
 
 
 def _kept(
-    layer_bytes: LayerBytes, logit_bytes: float, shape: Shape, layout: Layout, machine: Machine
+    layer_bytes: LayerBytes,
+    logit_bytes: float,
+    in_flight: Number,
+    shape: Shape,
+    layout: Layout,
+    machine: Machine,
 ) -> tuple[Number, Number]:
     """Returns the bytes of activations of all micro-batches in flight on the first stage, and what the logits of
     the last stage need beyond it."""
@@ -186,7 +194,7 @@ def _kept(
         other = layer_bytes(shape.decoder_sequence, shape.sequence, shape, layout, machine)
         per_micro_batch = per_micro_batch + decoders * where(full, kept_input * shape.decoder_sequence, other)
     p, v = layout.pipeline, layout.virtual
-    activations = per_micro_batch * _in_flight(shape, layout) + transient
+    activations = per_micro_batch * in_flight + transient
     tokens = where(shape.decoder_layers > 0, shape.decoder_sequence, shape.sequence) * layout.micro_batch
     logits = tokens / layout.context * shape.vocab / layout.tensor * logit_bytes
     logits = logits * shape.head_share

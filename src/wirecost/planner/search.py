@@ -133,11 +133,11 @@ def search(question: Question, tell: Tell | None = None) -> Found:
     searched too."""
     space = space_of(question)
     work = _Work(space, shape_of(question.workload), machines_of(question), usable=question.usable_bytes)
-    groups = [
-        (base, stack, [mode for mode in modes if mode.without_order == base])
-        for stack, modes in enumerate(space.modes)
-        for base in dict.fromkeys(mode.without_order for mode in modes)
-    ]
+    alike: dict[tuple[Mode, int], list[Mode]] = {}
+    for stack, modes in enumerate(space.modes):
+        for mode in modes:
+            alike.setdefault((mode.without_order, stack), []).append(mode)
+    groups = [(base, stack, modes) for (base, stack), modes in alike.items()]
     total = sum(len(space.rows_of(mode, stack)) for _, stack, modes in groups for mode in modes) if tell else 0
     for base, stack, modes in groups:
         work.evaluate(base, modes, stack)

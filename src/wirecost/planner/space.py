@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice, product
 
 import numpy as np
@@ -117,15 +118,22 @@ class Space:
             mask = mask & (c["pp"] > 1) & (c["pp"] < question.gpus) & (question.gpus > per_node)
         if mode.dp_last:
             mask = mask & (c["pp"] > 1) & (c["dp"] > 1) & (c["cp"] == 1) & (question.gpus > per_node)
-        schedule = self.schedules(slice(None), mode)
-        mask = mask & holding(question.constraints, {"schedule": schedule}, len(self))
-        allowed = np.isin(schedule, [SCHEDULES[each] for each in question.schedules])
-        mask = mask & (allowed | (c["pp"] == 1))
+        if self._limits_schedules:
+            schedule = self.schedules(slice(None), mode)
+            mask = mask & holding(question.constraints, {"schedule": schedule}, len(self))
+            allowed = np.isin(schedule, [SCHEDULES[each] for each in question.schedules])
+            mask = mask & (allowed | (c["pp"] == 1))
         if mode.schedule:
             mask = mask & (c["pp"] > 1) & (c["vpp"] == 1)
         if mode.schedule == SCHEDULES[PipelineSchedule.DUALPIPE]:
             mask = mask & (c["pp"] % 2 == 0)
         return np.flatnonzero(mask)
+
+    @cached_property
+    def _limits_schedules(self) -> bool:
+        """Whether a constraint names schedules, or 1F1B or interleaving is not allowed."""
+        named = any(each.key == "schedule" for each in self.question.constraints)
+        return named or not set(MEASURED_SCHEDULES) <= set(self.question.schedules)
 
     def schedules(self, rows: npt.NDArray[np.int64] | slice, mode: Mode) -> npt.NDArray[np.float64]:
         """Returns the numbers of the pipeline schedules of rows in a mode."""
