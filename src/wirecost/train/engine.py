@@ -113,7 +113,7 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     if groups.tensor.size > 1:
         from wirecost.train.parallel.tensor.apply import apply_tensor_parallel
 
-        apply_tensor_parallel(plan, full_model, groups, recorder)
+        apply_tensor_parallel(plan, full_model, groups, recorder, experiment.micro_batch)
     if groups.context.size > 1:
         from wirecost.train.parallel.context import apply_context_parallel
 
