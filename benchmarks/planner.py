@@ -216,10 +216,10 @@ def memory(reference: Path) -> None:
             machine = machine_of_row(row, {})
             need = float(iterate_memory(row.shape, row.layout, machine).least)
             right[row.measured is None, need > machine.memory_bytes] += 1
+        out, others = right[True, True] + right[True, False], right[False, True] + right[False, False]
         print(
-            f"Pinnacles: {right[True, True]} of {right[True, True] + right[True, False]} cells that ran out of memory "
-            f"are predicted not to fit, and {right[False, True]} of the {right[False, True] + right[False, False]} "
-            "others"
+            f"Pinnacles: {right[True, True]} of {out} cells that ran out of memory are predicted not to fit, and "
+            f"{right[False, True]} of the {others} others"
         )
 
 

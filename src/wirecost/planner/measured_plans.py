@@ -77,9 +77,8 @@ class MeasuredPlans:
         lines = ["No plan could be measured."] if best is None else [f"Fastest measured: {best.label}"]
         lines += [f"Plan {n}: {each.reason}" for n, each in enumerate(self.measured, 1) if each.reason]
         if self.left:
-            lines.append(
-                f"{self.left} further plans were not run: they can't be faster than the fastest measured."
-            )
+            plans = "1 further plan that was" if self.left == 1 else f"{self.left} further plans that were"
+            lines.append(f"{plans} not run can't be faster than the fastest measured.")
         lines += self.notes
         lines.append(f"Results: {self.out}, a study for each plan")
         if self.table is not None:

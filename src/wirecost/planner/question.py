@@ -80,7 +80,8 @@ class Question:
         )
 
 
-LARGEST_BATCH = 10**9
+LARGEST = 10**9
+"""Largest number of GPUs, sequences of a batch, layers and experts, so that their divisors are found quickly."""
 USUAL_STACKS = ("megatron-core", "fsdp-flash")
 """The stacks of a search that names none."""
 
@@ -119,7 +120,15 @@ def check_question(question: Question) -> None:
         )
     if question.global_batch < 1:
         raise SpecError(f"global_batch: {question.global_batch} is no batch; at least 1")
-    if question.global_batch > LARGEST_BATCH:
+    if question.global_batch > LARGEST:
         raise SpecError(f"global_batch: {question.global_batch} sequences are more than any job trains on")
+    moe = question.workload.mixture_of_experts
+    for name, count in (
+        ("gpus", question.gpus),
+        ("layers", question.layers),
+        ("experts", moe.experts if moe else 1),
+    ):
+        if count > LARGEST:
+            raise SpecError(f"{name}: {count} are more than any job has; at most {LARGEST}")
     if not 0 <= question.headroom < 1:
         raise SpecError(f"headroom: {question.headroom} is no share of memory; 0 or more and below 1")

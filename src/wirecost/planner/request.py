@@ -17,7 +17,7 @@ from wirecost.planner.constraints import Constraint, parse_constraint, parse_con
 from wirecost.planner.limits import Limits, check_limits, parse_dollars, parse_long_time_s, parse_tokens
 from wirecost.planner.question import Question, usual_global_batch, usual_stacks
 from wirecost.planner.schedules import parse_schedules, schedule_constraint, unmeasured_schedule
-from wirecost.prediction.job import JobOptions, setup_of
+from wirecost.prediction.job import JobOptions, full_names, setup_of
 from wirecost.prediction.predict import predict
 from wirecost.spec import DataParallel, Plan, RankOrder, Stack, Workload, load_spec, read_yaml, validate
 from wirecost.spec.base import Spec
@@ -99,6 +99,7 @@ def request_of(workload: str | Path | Workload, options: JobOptions, wishes: Wis
     Raises:
         SpecError: for unknown names, files that can't be read, or values that can't be.
     """
+    options = _searched(options)
     job: JobOptions = {key: value for key, value in options.items() if key in _JOB}  # type: ignore[assignment]
     stacks = _stacks(options.get("stack"))
     if stacks and len(stacks) == 1:
@@ -142,7 +143,7 @@ def present_plan(workload: str | Path | Workload, options: JobOptions) -> Presen
     Raises:
         SpecError: see `wirecost.prediction.job.setup_of`.
     """
-    setup = setup_of(workload, options)
+    setup = setup_of(workload, _searched(options))
     plan = setup.plan
     bucketed = plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap
     several = setup.data_parallel * plan.context_parallel > 1
@@ -188,6 +189,23 @@ def with_stacks(request: Request, stacks: tuple[Stack, ...]) -> Request:
     """Returns the request with other stacks."""
     assumed = {key: value for key, value in request.assumed.items() if key != "stacks"}
     return replace(request, question=replace(request.question, stacks=stacks), assumed=assumed)
+
+
+def _searched(options: JobOptions) -> JobOptions:
+    """Returns options by their full names.
+
+    Raises:
+        SpecError: for unknown options, and for those of plans that are not searched.
+    """
+    options = full_names(options)
+    if options.get("lora_rank") is not None:
+        raise SpecError("lora_rank: plans with adapters aren't searched; `wirecost predict` predicts one")
+    if options.get("context_communication") not in (None, "p2p"):
+        raise SpecError(
+            f"context_communication: {shorten(options['context_communication'])} isn't searched, but p2p is; "
+            "`wirecost predict` predicts a plan with it"
+        )
+    return options
 
 
 def _stacks(given: str | Path | Stack | None) -> tuple[Stack, ...]:

@@ -12,9 +12,10 @@ parallelism, and of plans that are the same to the formulas one is kept. GPipe i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice, product
 
 import numpy as np
@@ -243,17 +244,23 @@ def divides_layers(workload: Workload, tp: int) -> bool:
     return groups % tp == 0 or tp % groups == 0
 
 
+@cache
+def _chunks(layers: int, pp: int) -> list[int]:
+    """Returns the numbers of chunks above 1 that divide layers, or layers and both ends, evenly over stages."""
+    most = layers // pp
+    counts = {v for whole in (layers, layers + 2) if whole % pp == 0 for v in divisors(whole // pp)}
+    return sorted(v for v in counts if 2 <= v <= most)
+
+
 def chunk_counts(layers: int, pp: int, accumulation: int) -> list[int]:
     """Returns the numbers of chunks above 1 with which `pp` stages can be interleaved evenly."""
-    if pp == 1 or accumulation % pp:
-        return []
-    most = layers // pp
-    return [v for v in range(2, most + 1) if layers % (pp * v) == 0 or (layers + 2) % (pp * v) == 0]
+    return [] if pp == 1 or accumulation % pp else _chunks(layers, pp)
 
 
+@cache
 def divisors(number: int) -> list[int]:
     """Returns the divisors of a positive number from the smallest on."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
