@@ -30,11 +30,14 @@ from wirecost.calibration.inputs.table import TableKind, kind_of, read_table
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, Layout
 from wirecost.costmodel.iteration import iterate, iterate_memory
 from wirecost.errors import WirecostError
-from wirecost.planner.answer import answer
-from wirecost.planner.distinct import OTHER_DEGREES, PART_ERRORS
+from wirecost.planner.answer import answer, matching, setup_of_choice
+from wirecost.planner.constraints import parse_constraints
+from wirecost.planner.distinct import OTHER_DEGREES, PART_ERRORS, Distances
 from wirecost.planner.question import Question, usual_stacks
+from wirecost.planner.schedules import SCHEDULES
 from wirecost.planner.search import search
-from wirecost.spec import load_spec, stack_named, with_nodes
+from wirecost.prediction.predict import predict
+from wirecost.spec import MatrixPrecision, Recompute, load_spec, stack_named, with_nodes
 
 GPT_22B = "{name: gpt-22b, layers: 48, hidden: 6144, heads: 64, vocab_size: 51200, sequence_length: 2048}"
 SEARCHES = (
@@ -80,6 +83,31 @@ def speed() -> None:
                 f"{name:34s} {found.legal:10,d} {len(found):10,d} {searched_s:7.2f} s {answered_s:7.2f} s "
                 f"{wanted_s:6.0f} s {found.legal / searched_s:11,.0f}"
             )
+
+
+def published() -> None:
+    """Prints where a search that may try every schedule finds the published plan of DeepSeek-V3.
+
+    It is PP 16, EP 64 over 8 nodes, ZeRO-1, DualPipe and FP8 (arXiv:2412.19437, section 3.2). The authors recompute
+    parts of a layer, which is between the plans without recomputation and with all of it.
+    """
+    asked = replace(
+        question_of(*SEARCHES[2][:5], "megatron-core"),
+        schedules=tuple(SCHEDULES),
+        matrix_precision=MatrixPrecision.FP8,
+    )
+    found = search(asked)
+    alike = set(Distances(found).alike(0).tolist())
+    plan = ["tp=1", "pp=16", "cp=1", "ep=64", "zero=1", "mb=1", "schedule=dualpipe"]
+    place = int(np.flatnonzero(matching(found, parse_constraints(plan)))[0])
+    words = "in the first group" if place in alike else "not in the first group"
+    choice = replace(found.choice(place), recompute=Recompute.NONE)
+    without = predict(setup_of_choice(asked, choice, asked.stacks[0]))
+    print(
+        f"deepseek-v3 on 2048: fastest {found.total_s[0]:.1f} s ({found.choice(0).label}); published plan "
+        f"{found.total_s[place]:.1f} s with everything recomputed, {words}; {without.total_s:.1f} s with nothing "
+        f"recomputed, which {without.fit}"
+    )
 
 
 def choices_of(row: TableRow) -> tuple[float, ...]:
@@ -260,6 +288,7 @@ def evidence(reference: Path) -> None:
 
 def main() -> None:
     speed()
+    published()
     if len(sys.argv) > 1:
         regret(Path(sys.argv[1]))
         memory(Path(sys.argv[1]))
