@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 
 from wirecost.calibration.inputs.evaluate import machine_of_row, with_choices
-from wirecost.calibration.inputs.fractions import Setting, fraction_rows
+from wirecost.calibration.inputs.fractions import fraction_rows
 from wirecost.calibration.inputs.rows import TableRow, iteration_rows
-from wirecost.calibration.inputs.table import TableKind, kind_of, read_table
+from wirecost.calibration.inputs.table import Setting, TableKind, kind_of, read_table
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, Layout
 from wirecost.costmodel.iteration import iterate, iterate_memory
 from wirecost.errors import WirecostError
@@ -88,8 +88,8 @@ def speed() -> None:
 def published() -> None:
     """Prints where a search that may try every schedule finds the published plan of DeepSeek-V3.
 
-    It is PP 16, EP 64 over 8 nodes, ZeRO-1, DualPipe and FP8 (arXiv:2412.19437, section 3.2). The authors recompute
-    parts of a layer, which is between the plans without recomputation and with all of it.
+    It is PP 16, EP 64 over 8 nodes, ZeRO-1, DualPipe and FP8 (arXiv:2412.19437, section 3.2). The authors
+    recompute parts of a layer, which is between the plans without recomputation and with all of it.
     """
     asked = replace(
         question_of(*SEARCHES[2][:5], "megatron-core"),

@@ -200,9 +200,10 @@ def _searched(options: JobOptions) -> JobOptions:
     options = full_names(options)
     if options.get("lora_rank") is not None:
         raise SpecError("lora_rank: plans with adapters aren't searched; `wirecost predict` predicts one")
-    if options.get("context_communication") not in (None, "p2p"):
+    communication = options.get("context_communication")
+    if communication not in (None, "p2p"):
         raise SpecError(
-            f"context_communication: {shorten(options['context_communication'])} isn't searched, but p2p is; "
+            f"context_communication: {shorten(communication)} isn't searched, but p2p is; "
             "`wirecost predict` predicts a plan with it"
         )
     return options
