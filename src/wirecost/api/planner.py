@@ -133,7 +133,8 @@ class PlanView(ResultView):
 
     def _headline(self) -> str:
         found, question = self.answer.found, self.answer.question
-        lines = [f"{len(found)} of {found.legal} legal plans of {question.workload.name} fit (predicted)"]
+        fit = "fit" if found.is_certain else "may fit"
+        lines = [f"{len(found)} of {found.legal} legal plans of {question.workload.name} {fit} (predicted)"]
         lines += [
             f"{number}: {ranked.choice.label}: {ranked.prediction.total_s * 1e3:.0f} ms, group {ranked.group}"
             for number, ranked in enumerate(self.answer.ranked, 1)
