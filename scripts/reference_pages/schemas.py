@@ -216,6 +216,10 @@ def trace() -> dict[str, Any]:
             step_time_ns="integer", traced_ns="number", added_ns="number", idle_ns="number", iterations="integer"
         )
     )
+    ideal = record(
+        _keys(iteration_ns="number?", ideal_ns="number?", error="number?", unknown="string?", sentence="string")
+        | {"costs": _list(_table_row("straggler_costs"))}
+    )
     finding = record(_keys(code="string", share="number", mean_ns="number", text="string", advice="string"))
     return record(
         {
@@ -227,6 +231,7 @@ def trace() -> dict[str, Any]:
             "clocks": _list(_table_row("clocks")),
             "comm_parts": _list(_table_row("comm_parts")),
             "stragglers": _list(_table_row("stragglers")),
+            "without_stragglers": ideal,
             "imbalance": _list(_table_row("imbalance")),
             "top_exposed": _list(_table_row("exposed", more={"causes": _list(cause)})),
             "causes": _list(cause),
