@@ -6,7 +6,7 @@ transfers that aren't known well, it is an interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -171,14 +171,20 @@ class WhatIf:
 
 
 class Job:
-    """A job's traces, ready for questions."""
+    """A job's traces, ready for questions. `networks` are known by name before those of a calibration."""
 
     def __init__(
-        self, records: Sequence[RankRecord], *, step_time_ns: float | None = None, calibration: Path | None = None
+        self,
+        records: Sequence[RankRecord],
+        *,
+        step_time_ns: float | None = None,
+        calibration: Path | None = None,
+        networks: Mapping[str, NetworkModel] | None = None,
     ) -> None:
         self.records = list(records)
         self.graph: Graph = build(self.records)
         self.calibration = calibration
+        self.networks = dict(networks or {})
         self.recorded = as_recorded(self.graph)
         self.world = max([r.trace.world_size or 0 for r in self.records] + [len(self.records)])
         self.diagnostics: list[Diagnostic] = self._diagnostics()
@@ -280,6 +286,8 @@ class Job:
 
     def network(self, question: Question) -> NetworkModel | None:
         """Returns the network that a question names; None where it stays as recorded."""
+        if question.network in self.networks:
+            return self.networks[question.network]
         if question.network is not None:
             return named_network(question.network, self.calibration, self.world)
         if question.bandwidth_bps is not None:

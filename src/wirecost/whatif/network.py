@@ -23,15 +23,15 @@ from wirecost.trace.operations import bus_factor
 from wirecost.units import BitsPerSecond, format_rate_bps, format_size_bytes
 from wirecost.whatif.graph import Collective
 
-_FAR_BEYOND = 4.0
+FAR_BEYOND = 4.0
 """A benchmark's line is taken to hold up to this many times its largest size. Beyond it, the time is an
 interval."""
-_BEYOND_SHARE = 0.15
+BEYOND_SHARE = 0.15
 """Half width of that interval, as a share of the time."""
-_SOCKET_GATHERS = 1.5
+SOCKET_GATHERS = 1.5
 """How many times as long as in a benchmark all-gathers and reduce-scatters over TCP with a cap took in sharded
 jobs at most (median of a job 1.0 to 1.45, docs/validation/whatif.md). All-reduces took 0.99 to 1.1."""
-_SOCKET_SHARES = (0.42, 0.85)
+SOCKET_SHARES = (0.42, 0.85)
 """Shares of a benchmark's rate that TCP sockets without a cap reached inside training jobs: they need the
 processor, which the job needs too (docs/how-to/whatif.md, measured jobs)."""
 
@@ -99,13 +99,13 @@ class ClusterNetwork(NetworkModel):
         value = float(seconds)
         low = high = value
         largest = self._largest(op, collective.size)
-        if largest is not None and size > _FAR_BEYOND * largest:
-            low, high = value * (1 - _BEYOND_SHARE), value * (1 + _BEYOND_SHARE)
+        if largest is not None and size > FAR_BEYOND * largest:
+            low, high = value * (1 - BEYOND_SHARE), value * (1 + BEYOND_SHARE)
         if self.sockets and not self.uncapped and op in ("all_gather", "reduce_scatter"):
-            low, high = min(low, value), max(high, value * _SOCKET_GATHERS)
+            low, high = min(low, value), max(high, value * SOCKET_GATHERS)
             value = float(np.sqrt(low * high))
         if self.uncapped:
-            low, high = value / _SOCKET_SHARES[1], value / _SOCKET_SHARES[0]
+            low, high = value / SOCKET_SHARES[1], value / SOCKET_SHARES[0]
             value = float(np.sqrt(low * high))
         return Transfer(value, low, high)
 
@@ -296,8 +296,8 @@ def _bench_network(path: Path) -> NetworkModel:
     return FittedNetwork(path.stem, f"benchmark {path} up to {largest}", lines=lines)
 
 
-def stated_network(rate_bps: float, latency_s: float) -> StatedNetwork:
-    """Returns a network of a stated bandwidth and latency.
+def stated_network(rate_bps: float, latency_s: float, name: str | None = None) -> StatedNetwork:
+    """Returns a network of a stated bandwidth and latency, by default named after its rate.
 
     Raises:
         SpecError: for a bandwidth that isn't positive, or a negative latency.
@@ -307,5 +307,5 @@ def stated_network(rate_bps: float, latency_s: float) -> StatedNetwork:
     if latency_s < 0:
         raise SpecError("--latency: a latency can't be negative")
     return StatedNetwork(
-        format_rate_bps(BitsPerSecond(rate_bps)), "stated", rate_Bps=rate_bps / 8, latency_s=latency_s
+        name or format_rate_bps(BitsPerSecond(rate_bps)), "stated", rate_Bps=rate_bps / 8, latency_s=latency_s
     )
