@@ -14,8 +14,10 @@ from wirecost.breakdown import Parts
 from wirecost.diagnostics import Diagnostic
 from wirecost.errors import WirecostError
 from wirecost.units import BitsPerSecond, format_rate_bps, parse_rate_bps, parse_time_s
-from wirecost.whatif.answer import Answer, Job, Question, WhatIf, answers
+from wirecost.whatif.answer import Job, WhatIf, answers
+from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
+from wirecost.whatif.results import Answer
 from wirecost.whatif.study_cells import (
     is_study,
     measured_answers,
@@ -168,7 +170,9 @@ class WhatIfView(ResultView):
             found.append(f"Without one rank's being slower alone, an iteration saves: {costs}.")
         host = result.host
         known = "the host's speed without the profiler "
-        if host.known:
+        if result.job.on_processors:
+            known = "processors compute as recorded"
+        elif host.known:
             known += f"is {1 / host.high:.2f} times the recorded one"
         else:
             known += "is not known" if any(a.why_interval for a in result.answers) else "makes no difference here"

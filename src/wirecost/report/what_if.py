@@ -10,8 +10,9 @@ from wirecost.errors import WirecostError
 from wirecost.report.cells import Cell
 from wirecost.spec import AnyExperiment
 from wirecost.study import Store
-from wirecost.whatif.answer import Job, Question
+from wirecost.whatif.answer import Job
 from wirecost.whatif.network import NetworkModel
+from wirecost.whatif.question import Question
 from wirecost.whatif.study_cells import network_of, question_between, read_cell, traces_of
 
 MOST_BASES = 4

@@ -2,8 +2,8 @@
 
 Progress is a rank's own time: it passes while the rank works or its device is idle for reasons of its own, and
 stands still where the device waits for the end of a call. Beside communication it passes more slowly where kernels
-do (`slowdown`). A program is a list of marks at which something happens: a call starts, the rank waits for a call's
-end, an iteration begins.
+do (`slowdown`). A program is a list of marks at which something happens: a call starts, the rank waits for the end
+of a call, an iteration begins.
 """
 
 from __future__ import annotations

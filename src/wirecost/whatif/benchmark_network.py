@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,8 @@ class BenchmarkNetwork(NetworkModel):
     processor.
     """
 
-    sizes: tuple[float, ...] = ()
-    seconds: tuple[float, ...] = ()
+    sizes: Sequence[float] = ()
+    seconds: Sequence[float] = ()
     uncapped: bool = False
 
     def transfer(self, collective: Collective) -> Transfer | None:
@@ -55,8 +56,9 @@ class BenchmarkNetwork(NetworkModel):
         if size <= self.sizes[-1]:
             return float(np.interp(size, self.sizes, self.seconds))
         slope = self.seconds[-1] / self.sizes[-1]
-        if len(self.sizes) > 1 and self.sizes[-1] > self.sizes[-2]:
-            slope = (self.seconds[-1] - self.seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
+        if len(self.sizes) > 1:
+            (before, largest), (faster, slower) = self.sizes[-2:], self.seconds[-2:]
+            slope = (slower - faster) / (largest - before)
         return self.seconds[-1] + max(slope, 0.0) * (size - self.sizes[-1])
 
 

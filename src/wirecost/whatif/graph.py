@@ -22,6 +22,7 @@ from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.exchanges import match_messages
 from wirecost.trace.match import match_groups
 from wirecost.trace.recorded import Int64, Recorded
+from wirecost.whatif.cpu_recording import positions
 from wirecost.whatif.host_calls import QUEUE_COMMANDS, HostCalls, host_calls, outstanding
 from wirecost.whatif.reading import RankRecord
 from wirecost.whatif.stream_waits import Launched, StreamWaits, launched, stream_waits
@@ -129,7 +130,7 @@ def build(records: Sequence[RankRecord]) -> Graph:
     unmatched = sum(len(t.calls) for t in traces) - len(joins)
     _join_alone(records, joins, collectives)
     launches = [launched(r.recorded, b) for r, b in zip(records, boundaries, strict=True)]
-    waits = stream_waits([(r.recorded, w) for r, w in zip(records, launches, strict=True)])
+    waits = _all_waits(records, launches)
     ranks = []
     for number, record in enumerate(records):
         calls = {int(record.call_rows[row]): join for (rank, row), join in joins.items() if rank == number}
@@ -141,6 +142,14 @@ def build(records: Sequence[RankRecord]) -> Graph:
     comparable = len(set(clocks.comparable)) == 1
     begins_ns = [float(b - min(begins)) if comparable else 0.0 for b in begins]
     return Graph(ranks, collectives, clocks.offsets, _recorded(ranks), unmatched, count, begins_ns, diagnostics)
+
+
+def _all_waits(records: Sequence[RankRecord], launches: Sequence[Launched]) -> list[StreamWaits]:
+    """Returns the waits between streams of each rank: those that are known, else inferred ones."""
+    if all(record.waits is not None for record in records):
+        tables = [positions(work.row, r.waits or []) for r, work in zip(records, launches, strict=True)]
+        return [StreamWaits(table[:, 0], table[:, 1], len(table)) for table in tables]
+    return stream_waits([(r.recorded, w) for r, w in zip(records, launches, strict=True)])
 
 
 def step_boundaries(record: RankRecord) -> Int64:
@@ -235,6 +244,9 @@ def _rank(
     recorded = record.recorded
     host = host_calls(recorded)
     gap, delay, unexplained = _device_gaps(recorded, work, waits, host)
+    if record.waits is not None:
+        gap = _all_pauses(work, waits)
+        unexplained = 0
     streams = {int(s): i for i, s in enumerate(np.unique(recorded.device.stream))}
     main = _main_stream(recorded, work)
     steps = _Steps(recorded, work, host, waits, joins, streams, boundaries).build(gap, delay)
@@ -296,6 +308,19 @@ def _device_gaps(
     missing = np.maximum(work.start_ns - explained, 0)
     missing[work.step == 0] = 0
     return gap, delay, int(missing[missing > _MOST_GAP_NS].sum())
+
+
+def _all_pauses(work: Launched, waits: StreamWaits) -> np.ndarray:
+    """Returns the pause before each piece of work after all that it waits for, where all waits are known."""
+    ready = np.full(len(work.row), np.iinfo(np.int64).min // 2, dtype=np.int64)
+    for stream in np.unique(work.stream):
+        mine = work.on(int(stream))
+        ready[mine[1:]] = np.maximum.accumulate(work.end_ns[mine])[:-1]
+    if len(waits.waiter):
+        np.maximum.at(ready, waits.waiter, work.end_ns[waits.source])
+    pause = work.start_ns - ready
+    # The first of the recording waits for nothing.
+    return np.where(ready < 0, 0, np.maximum(pause, 0)).astype(float)
 
 
 class _Steps:

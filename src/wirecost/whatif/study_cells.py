@@ -17,9 +17,9 @@ from wirecost.study import Store
 from wirecost.study.networks import Site, read_benchmark
 from wirecost.study.result import Result, read_result
 from wirecost.study.store import StoreError
-from wirecost.whatif.answer import Question
 from wirecost.whatif.benchmark_network import benchmark_network
 from wirecost.whatif.network import NetworkModel, stated_network
+from wirecost.whatif.question import Question
 from wirecost.whatif.reading import RankRecord, read_ranks
 
 _MIB = 1 << 20
