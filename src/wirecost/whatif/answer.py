@@ -17,7 +17,7 @@ from wirecost.errors import WirecostError
 from wirecost.whatif import changes
 from wirecost.whatif.buckets import with_buckets
 from wirecost.whatif.graph import Graph, build
-from wirecost.whatif.host_speed import HostSpeed, fit_host
+from wirecost.whatif.host_speed import HostSpeed, fit_host, fit_processors
 from wirecost.whatif.job_diagnostics import job_diagnostics
 from wirecost.whatif.measure import bound_by, iteration_ns, measure
 from wirecost.whatif.network import NetworkModel, fitted_network, named_network, stated_network
@@ -60,7 +60,7 @@ class Job:
         self.world = max([r.trace.world_size or 0 for r in self.records] + [len(self.records)])
         self.diagnostics = job_diagnostics(self.records, self.graph, self.world)
         self.step_time_ns = step_time_ns
-        self.host = fit_host(self.recorded, step_time_ns)
+        self.host = (fit_processors if self.on_processors else fit_host)(self.recorded, step_time_ns)
         if self.host.contradicts and step_time_ns is not None:
             self.diagnostics.append(
                 diagnostic(

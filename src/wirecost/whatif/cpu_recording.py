@@ -32,6 +32,8 @@ _LEAST_WAIT_NS = 100_000
 """Shortest pause of the training thread that may be a wait for a collective."""
 _MOSTLY = 0.5
 """A pause counts as a wait if the collective that ends in it lasts for this share of it."""
+_LATE_NS, _LATE = 2_000_000, 0.02
+"""By how much a collective's annotation may end after the wait for it, at least, and as a share of the wait."""
 _BYTES = {
     "double": 8, "long int": 8, "float": 4, "int": 4, "c10::BFloat16": 2, "c10::Half": 2, "short int": 2,
     "unsigned char": 1, "signed char": 1, "bool": 1,
@@ -121,7 +123,11 @@ def cpu_recording(collector: CpuCollector, recorded: Recorded) -> CpuRecording:
 
 
 def _waits(busy: Intervals, run: list[_Collective], steps: list[Annotation]) -> list[tuple[int, int, int]]:
-    """Returns the (start, end, number of the collective) of the training thread's waits."""
+    """Returns the (start, end, number of the collective) of the training thread's waits.
+
+    Gloo wakes the training thread before the collective's annotation ends, which the recording itself may delay.
+    The collective is then cut to the end of the wait.
+    """
     whole = np.array([[steps[0].start_ns, max(a.end_ns for a in steps)]], dtype=np.int64)
     found = []
     order = sorted(range(len(run)), key=lambda n: run[n].end_ns)
@@ -129,12 +135,15 @@ def _waits(busy: Intervals, run: list[_Collective], steps: list[Annotation]) -> 
     for start, end in subtract(whole, busy).tolist():
         if end - start < _LEAST_WAIT_NS:
             continue
-        at = int(np.searchsorted(ends, end, side="right")) - 1
-        if at < 0 or ends[at] <= start:
+        late = max(_LATE_NS, round(_LATE * (end - start)))
+        at = int(np.searchsorted(ends, end + late, side="right")) - 1
+        while at >= 0 and run[order[at]].start_ns >= end:
+            at -= 1
+        if at < 0 or ends[at] <= start or ends[at] - start < _MOSTLY * (end - start):
             continue
         last = run[order[at]]
-        if last.end_ns - max(start, last.start_ns) >= 0 and last.end_ns - start >= _MOSTLY * (end - start):
-            found.append((start, last.end_ns, order[at]))
+        last.end_ns = min(last.end_ns, end)
+        found.append((start, last.end_ns, order[at]))
     return found
 
 
