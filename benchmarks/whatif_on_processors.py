@@ -3,7 +3,7 @@
     PYTHONPATH=src python benchmarks/whatif_on_processors.py [--study FOLDER] [--csv FILE]
 
 Runs two small GPTs with two bucket sizes on two ranks over three emulated networks (which needs root or user
-namespaces, and about ten minutes), or reads the results in FOLDER if there are some. Prints a table in Markdown with
+namespaces, and about ten minutes), or reads the results in FOLDER if there are some. Prints a Markdown table with
 what was measured.
 """
 

@@ -18,9 +18,13 @@ _NAMED_BY_HOST = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz|\.zst|\.zstd)?
 
 
 def hosts(traces: Sequence[RankTrace]) -> dict[int, str]:
-    """Returns the host of each rank by the number of its trace; empty unless all ranks' are known."""
+    """Returns the host of each rank by the number of its trace, as the trace or its file's name tells it; empty
+    unless all ranks' are known."""
     found = {}
     for number, trace in enumerate(traces):
+        if trace.host is not None:
+            found[number] = trace.host
+            continue
         match = _NAMED_BY_HOST.fullmatch(Path(trace.file).name)
         if match is not None:
             found[number] = match[1]

@@ -16,13 +16,17 @@ from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import WirecostError
 from wirecost.whatif import changes
 from wirecost.whatif.buckets import with_buckets
-from wirecost.whatif.graph import Graph, build
+from wirecost.whatif.graph import build
 from wirecost.whatif.host_speed import HostSpeed, fit_host, fit_processors
 from wirecost.whatif.job_diagnostics import job_diagnostics
 from wirecost.whatif.measure import bound_by, iteration_ns, measure
-from wirecost.whatif.network import NetworkModel, fitted_network, named_network, stated_network
+from wirecost.whatif.named_network import named_network
+from wirecost.whatif.network import NetworkModel, fitted_network, stated_network
+from wirecost.whatif.nodes import Graph
+from wirecost.whatif.overlap import with_full_overlap, without_overlap
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import RankRecord
+from wirecost.whatif.resharding import with_resharding, without_resharding
 from wirecost.whatif.results import Answer, Counts, Replay
 from wirecost.whatif.scenario import Scenario, as_recorded
 from wirecost.whatif.simulate import Speeds
@@ -88,7 +92,8 @@ class Job:
         ).run(Speeds(), order, begins_ns=self.graph.begins_ns)
         lengths = []
         for result in results:
-            starts = [*result.begins, result.end]
+            several = self.graph.open_end and len(result.begins) > 1
+            starts = result.begins if several else [*result.begins, result.end]
             lengths.append(np.diff(starts)[1:] if len(starts) > 2 else np.diff(starts))
         count = min(len(part) for part in lengths)
         return float(np.mean([part[:count] for part in lengths]))
@@ -154,13 +159,13 @@ class Job:
         if question.without_straggler or question.like_rank is not None:
             steps.append(lambda s: changes.like_rank(s, self._rank_number(question.like_rank), speeds))
         if question.reshard_after_forward is not None:
-            steps.append(changes.with_resharding if question.reshard_after_forward else changes.without_resharding)
+            steps.append(with_resharding if question.reshard_after_forward else without_resharding)
         if question.bucket_mib is not None:
             cap = question.bucket_mib
             model = network or fitted_network(self.graph.collectives)
             steps.append(lambda s: with_buckets(s, cap, model))
         if question.overlap is not None:
-            steps.append(changes.with_full_overlap if question.overlap else changes.without_overlap)
+            steps.append(with_full_overlap if question.overlap else without_overlap)
         if network is not None:
             steps.append(lambda s: changes.with_network(s, network))
         if question.scale_communication is not None:

@@ -10,7 +10,6 @@ import numpy as np
 from wirecost.collectives.document import Document
 from wirecost.diagnostics import diagnostic
 from wirecost.trace.operations import bus_factor
-from wirecost.whatif.graph import Collective
 from wirecost.whatif.network import (
     BEYOND_SHARE,
     FAR_BEYOND,
@@ -19,6 +18,7 @@ from wirecost.whatif.network import (
     NetworkModel,
     Transfer,
 )
+from wirecost.whatif.nodes import Collective
 
 
 @dataclass

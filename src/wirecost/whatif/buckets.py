@@ -14,8 +14,8 @@ import numpy as np
 
 from wirecost.diagnostics import diagnostic
 from wirecost.errors import WirecostError
-from wirecost.whatif.graph import HOST, JOIN, Collective, RankGraph, Step
 from wirecost.whatif.network import NetworkModel
+from wirecost.whatif.nodes import HOST, JOIN, Collective, RankGraph, Step
 from wirecost.whatif.rewrite import Node, Rewriting, rewrite
 from wirecost.whatif.scenario import Scenario
 

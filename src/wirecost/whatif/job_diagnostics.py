@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wirecost.diagnostics import Diagnostic, diagnostic
-from wirecost.whatif.graph import Graph
+from wirecost.whatif.nodes import Graph
 from wirecost.whatif.reading import RankRecord
 
 
@@ -34,6 +34,13 @@ def job_diagnostics(records: Sequence[RankRecord], graph: Graph, world: int) -> 
                 "whatif_unmatched",
                 "no communication is matched over the ranks, so their traces are of different steps or jobs: "
                 "each rank is replayed alone, and what it waits for stays as recorded",
+            )
+        )
+    if graph.open_end:
+        found.append(
+            diagnostic(
+                "whatif_steps_left_out",
+                f"the ranks have {graph.step_count} steps in common; what else was recorded is left out",
             )
         )
     if any(r.diagnostics.count("cut_off") for r in records):

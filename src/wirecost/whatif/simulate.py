@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from wirecost.errors import WirecostError
-from wirecost.whatif.graph import HOST, JOIN, SYNC, WHOLE_DEVICE, Step
 from wirecost.whatif.host_calls import QUEUE_COMMANDS
+from wirecost.whatif.nodes import HOST, JOIN, SYNC, WHOLE_DEVICE, Step
 
 _REMEMBERED = 8  # cycles to which waits may reach back
 _PENDING = 1e18  # later than any time: the end of a collective that isn't known yet

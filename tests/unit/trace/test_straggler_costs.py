@@ -69,6 +69,15 @@ def test_ranks_of_one_host_are_added_up_where_files_name_it(tmp_path: Path) -> N
     assert [(c.name, round(c.cost_ns / MS)) for c in costs.of("host")] == [("node1", 4), ("node0", 0)]
 
 
+def test_hosts_are_those_that_the_traces_name(tmp_path: Path) -> None:
+    simulate(tmp_path, work({3: 4 * MS}), ranks=4)
+    for rank in range(4):
+        path = tmp_path / f"rank{rank}.json"
+        path.write_bytes(path.read_bytes().replace(b"{", b'{"host_name": "node%d",' % (rank // 2), 1))
+    costs = read(tmp_path).straggler_costs
+    assert [(c.name, round(c.cost_ns / MS)) for c in costs.of("host")] == [("node1", 4), ("node0", 0)]
+
+
 def test_one_rank_says_nothing_of_stragglers(tmp_path: Path) -> None:
     simulate(tmp_path, work({}), ranks=2)
     costs = read(tmp_path / "rank0.json").straggler_costs

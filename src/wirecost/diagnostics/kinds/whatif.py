@@ -58,6 +58,12 @@ KINDS = (
         "the recording.",
     ),
     _kind(
+        "whatif_steps_left_out",
+        Severity.INFO,
+        "Some ranks recorded further steps, or lack the end of one. The steps that all ranks have are replayed.",
+        "record the same steps on all ranks",
+    ),
+    _kind(
         "whatif_truncated",
         Severity.WARNING,
         "The end of a trace file is missing. What it holds is replayed.",
