@@ -28,7 +28,10 @@ _TOLERANCE = 0.03
 _WORTH = 0.01
 """Stragglers that cost less than this share of an iteration aren't named."""
 _MOST_MARKS = 1_000_000
-"""Marks that are replayed in all, over all replays: about two seconds."""
+"""Marks that are replayed for costs, over all replays: about two seconds. Ranks, hosts and stages are left out
+where it would take more."""
+_FEWEST = 3
+"""Costs that are replayed in any case."""
 _MOST = 0.5
 """A kind of operation is named if it makes up this share of the costs."""
 
@@ -182,33 +185,43 @@ class _Costs:
         return StragglerCosts(recorded, ideal * recorded / replayed, error, costs)
 
     def _costs(self, ideal: float) -> list[tuple[str, str, float]]:
+        """Returns (of, name, ns), as many as the time allows: the slowest rank first, then kinds of operations,
+        stages, hosts, and the other ranks."""
+        marks = sum(len(p.kind) for p in self.own)
+        most = max(_FEWEST, _MOST_MARKS // max(marks, 1))
         found: list[tuple[str, str, float]] = []
-
-        def keeping(of: str, name: str, members: Collection[int], part: Callable[[int], Program]) -> None:
-            changed = [part(n) if n in members else self.ideal[n] for n in range(len(self.own))]
-            length = self.length(changed)
+        for of, name, members, part in self._keepers()[:most]:
+            length = self.length([part(n) if n in members else self.ideal[n] for n in range(len(self.own))])
             if length is not None:
                 found.append((of, name, length - ideal))
-
-        everybody = range(len(self.own))
-        for stage in sorted(set(self.stage.values())):
-            keeping(STAGE, str(stage), [n for n in everybody if self.stage.get(n) == stage], lambda n: self.own[n])
-        for host in sorted(set(self.host.values())):
-            keeping(HOST, host, [n for n in everybody if self.host.get(n) == host], lambda n: self.own[n])
-        shares = [excess_shares(self.s.traces[n], self.s.traces[self.model[n]], self.scale[n]) for n in everybody]
-        for kind in sorted({kind for share in shares for kind in share}):
-            keeping(OPERATION, kind, everybody, lambda n, k=kind: self._partly(n, shares[n].get(k, 0.0)))
-        for n in self._worth_replaying():
-            keeping(RANK, str(self.s.traces[n].rank or 0), [n], lambda n: self.own[n])
         return found
 
-    def _worth_replaying(self) -> list[int]:
-        """Returns the ranks whose costs are computed: all, or as many of those with most work of their own as the
-        time allows."""
-        marks = sum(len(p.kind) for p in self.own)
-        most = max(1, _MOST_MARKS // max(marks, 1))
+    def _keepers(self) -> list[tuple[str, str, Collection[int], Callable[[int], Program]]]:
+        """Returns what may keep its own time: (of, name, ranks, their programs)."""
+        everybody = range(len(self.own))
+
+        def whole(n: int) -> Program:
+            return self.own[n]
+
         extra = [p.length_ns - i.length_ns for p, i in zip(self.own, self.ideal, strict=True)]
-        return sorted(range(len(extra)), key=lambda n: -extra[n])[:most]
+        ranks = [
+            (RANK, str(self.s.traces[n].rank or 0), {n}, whole) for n in sorted(everybody, key=lambda n: -extra[n])
+        ]
+        shares = [excess_shares(self.s.traces[n], self.s.traces[self.model[n]], self.scale[n]) for n in everybody]
+        weight: dict[str, float] = {}
+        for n, share in enumerate(shares):
+            for kind, part in share.items():
+                weight[kind] = weight.get(kind, 0.0) + part * max(extra[n], 0.0)
+        operations = [
+            (OPERATION, kind, everybody, lambda n, k=kind: self._partly(n, shares[n].get(k, 0.0)))
+            for kind in sorted(weight, key=lambda k: -weight[k])
+        ]
+        places = [
+            (of, str(name), {n for n, own in where.items() if own == name}, whole)
+            for of, where in ((STAGE, self.stage), (HOST, self.host))
+            for name in sorted(set(where.values()))
+        ]
+        return [*ranks[:1], *operations, *places, *ranks[1:]]
 
     def _partly(self, n: int, share: float) -> Program:
         """Returns the ideal program of a rank with this share of what its own one takes longer."""
