@@ -4,7 +4,8 @@ On processors the thread that trains computes itself. Each collective is issued 
 on one of gloo's worker threads, whose annotation (`gloo:all_reduce`) lasts from the worker's start to the end. The
 training thread is cut where it issues a collective, and where it waits for one: nothing of it is recorded there,
 and a collective ends. Its pieces become the work of one stream, and each worker thread becomes another stream. A
-collective follows the piece before its issue, and the piece after a wait follows the collective.
+collective follows the piece before its issue, and the piece after a wait follows the collective. Messages of
+pipelines are not matched over ranks, because a sender ends before its receiver (gloo buffers them).
 `record_shapes=True` tells the bytes.
 """
 
@@ -111,7 +112,7 @@ def cpu_recording(collector: CpuCollector, recorded: Recorded) -> CpuRecording:
         raise TraceError("a recording of processors without collectives (gloo) can't be replayed")
     thread = Counter(a.thread for a in steps).most_common(1)[0][0]
     begin = min(a.start_ns for a in steps)
-    issued = sorted(start for start, of in collector.issued if of == thread and start >= begin)
+    issued = sorted(at for at, of in collector.issued if of == thread and at >= begin)
     run = sorted((c for c in collector.collectives if c.start_ns >= begin), key=lambda c: c.start_ns)
     if len(issued) != len(run) or any(i > c.start_ns for i, c in zip(issued, run, strict=True)):
         raise TraceError(
@@ -119,7 +120,23 @@ def cpu_recording(collector: CpuCollector, recorded: Recorded) -> CpuRecording:
             "which can't be told, so the recording can't be replayed"
         )
     busy = merge(np.array(collector.operators_of.get(thread, []), dtype=np.int64).reshape(-1, 2))
+    for collective, at in zip(run, issued, strict=True):
+        if collective.thread == thread:
+            # A message is on its way before its annotation begins, which follows the call that issues it.
+            collective.start_ns = at
+    _on_lanes(run, thread)
     return _Builder(recorded, steps, (begin, thread)).build(issued, run, _waits(busy, run, steps))
+
+
+def _on_lanes(run: list[_Collective], thread: int) -> None:
+    """Puts messages, which run beside the thread that issued them, on rows of their own so that none overlap."""
+    lanes: list[int] = []  # the end of the last message of each
+    for collective in run:
+        if collective.thread != thread:
+            continue
+        lane = next((n for n, end in enumerate(lanes) if end <= collective.start_ns), len(lanes))
+        lanes[lane:] = [collective.end_ns, *lanes[lane + 1 :]]
+        collective.thread = -1 - lane
 
 
 def _waits(busy: Intervals, run: list[_Collective], steps: list[Annotation]) -> list[tuple[int, int, int]]:
