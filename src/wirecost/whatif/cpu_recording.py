@@ -12,6 +12,7 @@ pipelines are not matched over ranks, because a sender ends before its receiver 
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -39,6 +40,8 @@ _BYTES = {
     "double": 8, "long int": 8, "float": 4, "int": 4, "c10::BFloat16": 2, "c10::Half": 2, "short int": 2,
     "unsigned char": 1, "signed char": 1, "bool": 1,
 }  # fmt: skip
+_WAITS = re.compile(r"::_?wait(_tensor)?$")
+"""Operators that wait for a collective."""
 _COMPUTE, _WAIT_CALL, _LAUNCH_CALL = "training thread", "streamSynchronize", "launch"
 
 
@@ -72,6 +75,8 @@ class CpuCollector(Collector):
         super()._operator(event)
         span, name = self._span(event), self._name_of(event)
         if event.ph != "X" or span is None or name is None:
+            return
+        if _WAITS.search(name):
             return
         thread = self._host.thread_of(event)
         self.operators_of.setdefault(thread, []).append(span)
@@ -119,13 +124,22 @@ def cpu_recording(collector: CpuCollector, recorded: Recorded) -> CpuRecording:
             f"{len(issued)} collectives are issued by the training thread and {len(run)} run by gloo: which is "
             "which can't be told, so the recording can't be replayed"
         )
-    busy = merge(np.array(collector.operators_of.get(thread, []), dtype=np.int64).reshape(-1, 2))
+    busy = merge(_innermost(np.array(collector.operators_of.get(thread, []), dtype=np.int64).reshape(-1, 2)))
     for collective, at in zip(run, issued, strict=True):
         if collective.thread == thread:
             # A message is on its way before its annotation begins, which follows the call that issues it.
             collective.start_ns = at
     _on_lanes(run, thread)
     return _Builder(recorded, steps, (begin, thread)).build(issued, run, _waits(busy, run, steps))
+
+
+def _innermost(spans: Intervals) -> Intervals:
+    """Returns the operators that call no other ones: one that does may wait between them."""
+    order = np.lexsort((-spans[:, 1], spans[:, 0]))
+    spans = spans[order]
+    inner = np.ones(len(spans), dtype=bool)
+    inner[:-1] = spans[1:, 0] >= spans[:-1, 1]
+    return spans[inner]
 
 
 def _on_lanes(run: list[_Collective], thread: int) -> None:
@@ -152,7 +166,7 @@ def _waits(busy: Intervals, run: list[_Collective], steps: list[Annotation]) -> 
     for start, end in subtract(whole, busy).tolist():
         if end - start < _LEAST_WAIT_NS:
             continue
-        late = max(_LATE_NS, round(_LATE * (end - start)))
+        late = min(max(_LATE_NS, round(_LATE * (end - start))), (end - start) // 4)
         at = int(np.searchsorted(ends, end + late, side="right")) - 1
         while at >= 0 and run[order[at]].start_ns >= end:
             at -= 1
