@@ -61,6 +61,7 @@ def test_every_cell_that_differs_in_network_or_buckets_is_predicted(study: Path)
         ("emulated-100m", "ddp"), ("emulated-1g", "large"), ("emulated-100m", "large"),
     }  # fmt: skip
     (other,) = [w for w in rows if (w.cell.network, w.cell.plan) == ("emulated-100m", "ddp")]
+    assert other.predicted_ms is not None
     assert other.predicted_ms == pytest.approx(TRANSFERS_MS, rel=0.01)
     assert other.error == pytest.approx(other.predicted_ms / other.measured_ms - 1)
 
