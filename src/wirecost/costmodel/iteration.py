@@ -97,13 +97,27 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
     # If there are several stages, the first one holds the embedding, the last the head and its copy of a tied
     # embedding.
     single = flag(layout.pipeline <= 1)
-    last = shape.other_parameters + shape.tied * shape.embedding_parameters
+    last = shape.other_parameters + _shared(shape) * shape.embedding_parameters
     ends = blend(
         single,
         shape.embedding_parameters + shape.other_parameters,
         np.maximum(shape.embedding_parameters, last),
     )
-    return layers * layer + ends / layout.tensor + rank_experts(shape, layout)
+    held = layers * layer + ends / layout.tensor + rank_experts(shape, layout)
+    if has(shape.latent_whole > 0):
+        held = held + layers * shape.latent_whole * (1 - 1 / layout.tensor)
+    if has(shape.predicted > 0):
+        module = shape.module_parameters - shape.module_experts
+        held = held + shape.predicted * module / layout.tensor
+    return held
+
+
+def _shared(shape: Shape) -> Number:
+    """Returns 1 where the last stage has a copy of the embedding, whose gradients both copies sum: for a tied output
+    layer, and for multi-token prediction."""
+    if not has(shape.predicted > 0):
+        return shape.tied
+    return np.maximum(shape.tied, flag(shape.predicted > 0))
 
 
 def rank_experts(shape: Shape, layout: Layout) -> Number:
@@ -115,7 +129,8 @@ def rank_experts(shape: Shape, layout: Layout) -> Number:
     tensor = np.minimum(
         layout.tensor, np.maximum(layout.tensor * layout.data * layout.context / layout.expert, 1.0)
     )
-    return layers * shape.expert_parameters / (tensor * layout.expert)
+    experts = layers * shape.expert_parameters + shape.predicted * shape.module_experts
+    return experts / (tensor * layout.expert)
 
 
 def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
@@ -200,7 +215,7 @@ def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParamet
     return HeldParameters(
         total=rank_parameters(shape, layout),
         layers=layers,
-        tied=shape.tied * shape.embedding_parameters / layout.tensor,
+        tied=_shared(shape) * shape.embedding_parameters / layout.tensor,
         root=shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
         experts=rank_experts(shape, layout),
     )

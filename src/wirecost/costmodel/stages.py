@@ -14,6 +14,7 @@ from wirecost.costmodel.compute import (
     embedding_time,
     layer_device,
     layer_time,
+    matrix_s,
     vocabulary_time,
 )
 from wirecost.costmodel.dataparallel import (
@@ -66,12 +67,14 @@ class LayersTime:
 
 @dataclass(slots=True)
 class EndsTime:
-    """Embedding and vocabulary layer on one micro-batch, forward and backward, in seconds."""
+    """Embedding and vocabulary layer on one micro-batch, forward and backward, in seconds. With multi-token
+    prediction the modules count to the vocabulary layer; `module_host_s` is what they wait for launches."""
 
     embedding_s: Number
     embedding_comm_s: Number
     vocabulary_s: Number
     vocabulary_comm_s: Number
+    module_host_s: Number = 0.0
 
     @property
     def first_s(self) -> Number:
@@ -81,7 +84,7 @@ class EndsTime:
     @property
     def last_s(self) -> Number:
         """Returns the last stage's seconds besides its layers."""
-        return self.vocabulary_s + self.vocabulary_comm_s
+        return self.vocabulary_s + self.vocabulary_comm_s + self.module_host_s
 
 
 @dataclass(slots=True)
@@ -192,11 +195,30 @@ def ends_time(layers: LayersTime, shape: Shape, layout: Layout, machine: Machine
     """Returns the time of embedding and vocabulary layer. The vocabulary-parallel embedding's output is
     all-reduced as a layer's is."""
     tokens, activation_s = layers.head_tokens, layers.head_activation_s
-    return EndsTime(
+    ends = EndsTime(
         embedding_s=embedding_time(layers.tokens, shape, layout, machine),
         embedding_comm_s=layers.activation_s,
         vocabulary_s=vocabulary_time(tokens, shape, layout, machine),
         vocabulary_comm_s=vocabulary_s(tokens, activation_s, layers.members, layout, machine),
+    )
+    return _with_modules(ends, layers, shape, layout, machine) if has(shape.predicted > 0) else ends
+
+
+def _with_modules(ends: EndsTime, layers: LayersTime, shape: Shape, layout: Layout, machine: Machine) -> EndsTime:
+    """Adds the modules of multi-token prediction, which are on the last stage: each embeds the tokens, joins two
+    vectors by a product, and passes a layer and the output layer (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+    h, modules = shape.hidden, shape.predicted
+    passes = 2 + layout.trained
+    elements = 3 * layers.tokens * h + 2 * h * h / layout.tensor
+    joined_s = matrix_s(4 * layers.tokens * h * h / layout.tensor, elements, machine)
+    layer_s = (layers.forward_s + layers.backward_s) / layers.count
+    device_s, communication_s = layers.device_s / layers.count, layers.communication_s / layers.count
+    own_s = device_s + passes * joined_s + ends.embedding_s
+    return replace(
+        ends,
+        vocabulary_s=(1 + modules) * ends.vocabulary_s + modules * own_s,
+        vocabulary_comm_s=(1 + modules) * ends.vocabulary_comm_s + modules * communication_s,
+        module_host_s=modules * np.maximum(layer_s - device_s - communication_s, 0.0),
     )
 
 

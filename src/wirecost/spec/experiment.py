@@ -64,6 +64,7 @@ Memory = Annotated[SizeBytes, AfterValidator(_memory)]
 
 ADDED_WORKLOAD_KEYS = (
     "latent_attention",
+    "multi_token_prediction",
     "parallel_block",
     "sliding_window",
     "full_attention_layers",
