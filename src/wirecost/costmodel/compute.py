@@ -25,6 +25,7 @@ class DeviceTime:
     forward_s: Number
     backward_s: Number
     attention_core_s: Number  # the part of forward that selective recomputation repeats
+    products_s: Number = 0.0  # the part of forward of the matrix products outside of attention
 
 
 def smooth_maximum(a: Number, b: Number, sharpness: float) -> Number:
@@ -66,7 +67,8 @@ def layer_device(work: LayerWork, shape: Shape, layout: Layout, machine: Machine
     back = factor * products_s + work.scores * attention.bytes_backward / memory
     # Without gradients of the weights, backward has one product where it otherwise has two.
     weights = layout.trained
-    return DeviceTime(products + core + elementwise, (1 + weights) * products + back + 2 * elementwise, core)
+    backward = (1 + weights) * products + back + 2 * elementwise
+    return DeviceTime(products + core + elementwise, backward, core, products)
 
 
 CAUSAL_TILES, FULL_TILES = 512.0, 170.0

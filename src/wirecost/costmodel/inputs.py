@@ -94,6 +94,7 @@ class Layout:
     factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)
     compression_bytes: Number = 0.0  # memory traffic of turning a gradient into what is sent, and back
     bucket_bytes: Number = 25.0 * 2**20
+    tensor_overlap: Number = 0.0  # of tensor-parallel collectives: 1 under products, -1 never, 0 as the stack does
     pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
 
     @property

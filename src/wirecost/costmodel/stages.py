@@ -10,6 +10,7 @@ import numpy as np
 
 from wirecost.costmodel.collectives import Group
 from wirecost.costmodel.compute import (
+    DeviceTime,
     LayerCommunication,
     embedding_time,
     layer_device,
@@ -40,7 +41,7 @@ from wirecost.costmodel.inputs import Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
 from wirecost.costmodel.tensor import forward as forward_tensor
-from wirecost.costmodel.tensor import tensor_group, vocabulary_s
+from wirecost.costmodel.tensor import tensor_group, under_products_s, vocabulary_s
 
 ENCODER_COLLECTIVES, DECODER_COLLECTIVES = 2.0, 3.0
 """Tensor-parallel collectives of a layer's forward: after attention, after cross attention, after the MLP."""
@@ -139,8 +140,10 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         exposed = np.maximum(exchange - device.forward_s, 0.0)
         exchange = where(layout.dualpipe > 0, exposed, exchange)
     context_expert = context_expert + exchange
-    both = tensor_s + context_expert
     again = tensor.again_s(ENCODER_COLLECTIVES, shape)
+    if has(layout.tensor_overlap > 0):
+        tensor_s, again = _under_products(tensor_s, again, device, layout)
+    both = tensor_s + context_expert
     communication = LayerCommunication(both, again, ENCODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, machine)
     encoder = LayersTime(
@@ -161,17 +164,28 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
     return _with_decoder(encoder, shape, layout, machine) if has(shape.decoder_layers > 0) else encoder
 
 
+def _under_products(
+    tensor_s: Number, again_s: Number, device: DeviceTime, layout: Layout
+) -> tuple[Number, Number]:
+    """Returns the exposed collectives of forward, and what backward has more, where they run under products."""
+    overlapped = layout.tensor_overlap > 0
+    forward_s = under_products_s(tensor_s, device.products_s, layout)
+    backward_s = under_products_s(tensor_s + again_s, (1 + layout.trained) * device.products_s, layout)
+    return where(overlapped, forward_s, tensor_s), where(overlapped, backward_s - forward_s, again_s)
+
+
 def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
     """Adds the layers with cross attention."""
     decoders, out = shape.decoder_layers, shape.decoder_sequence
     tokens = layout.micro_batch * out / layout.context
     work = layer_work(shape, layout, sequence=out, keys=shape.sequence)
     tensor = forward_tensor(tokens, encoder.members, shape, layout, machine)
-    communication = LayerCommunication(
-        tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape), DECODER_COLLECTIVES
-    )
     host = with_decoder_layers(machine.host)
     device = layer_device(work, shape, layout, machine)
+    tensor_s, again = tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape)
+    if has(layout.tensor_overlap > 0):
+        tensor_s, again = _under_products(tensor_s, again, device, layout)
+    communication = LayerCommunication(tensor_s, again, DECODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(
         count=encoder.count + decoders,

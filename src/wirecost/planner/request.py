@@ -132,6 +132,7 @@ def present_plan(workload: str | Path | Workload, options: JobOptions) -> Presen
     Raises:
         SpecError: see `wirecost.prediction.job.setup_of`.
     """
+    _check_searched(options)
     setup = setup_of(workload, options)
     plan = setup.plan
     bucketed = plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap
@@ -186,6 +187,7 @@ def _stacks(given: str | Path | Stack | None) -> tuple[Stack, ...]:
 
 def _fixed(options: JobOptions) -> list[Constraint]:
     """Returns the constraints that options of a plan make."""
+    _check_searched(options)
     texts = [f"{key}={options[name]}" for name, key in _OF_PLAN.items() if options.get(name) is not None]  # type: ignore[literal-required]
     plan = options.get("plan")
     if plan is not None:
@@ -209,6 +211,13 @@ def _fixed(options: JobOptions) -> list[Constraint]:
     if (again := options.get("recompute")) is not None:
         texts.append(f"recompute={again}")
     return [parse_constraint(text) for text in texts]
+
+
+def _check_searched(options: JobOptions) -> None:
+    """Raises SpecError for an option of a plan that no searched plan has."""
+    for name in ("lora_rank", "context_communication", "tensor_overlap"):
+        if options.get(name) is not None:  # type: ignore[literal-required]
+            raise SpecError(f"{name}: isn't searched; leave it out, or predict one plan (`wirecost predict`)")
 
 
 def _schedule(name: str) -> str:

@@ -163,7 +163,7 @@ class Periodic(Spec):
     validation_batches: PositiveInt = 4
 
 
-ADDED_PLAN_KEYS = ("graphs", "lora_rank", "context_communication")
+ADDED_PLAN_KEYS = ("graphs", "lora_rank", "context_communication", "tensor_overlap")
 """Keys of plans that earlier results don't have. Results without them keep their digest."""
 
 

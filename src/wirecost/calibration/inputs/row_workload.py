@@ -97,15 +97,12 @@ HYBRIDS = ("nemotron3", "nemotronh", "nemotronnano", "mamba", "jamba", "zamba", 
 """Models that mix attention with state-space layers, for which there are no formulas, in plain spelling."""
 
 
-def refuse_adapters(row: Mapping[str, str | None]) -> None:
-    """Refuses rows of fine-tuning that trains adapters instead of the model's parameters.
-
-    Raises:
-        CannotExpressError: if the row's model, framework or notes name LoRA.
-    """
-    for column in ("model", "framework", "sharding", "notes"):
-        if re.search(r"\bq?lora\b", (row.get(column) or "").lower()):
-            raise CannotExpressError(f"{column} names LoRA: the formulas are those of training all parameters")
+def predicted_tokens_of(row: Mapping[str, str | None]) -> int:
+    """Returns the modules of multi-token prediction that a row says it trains: one if its text names MTP, unless it
+    says that it is left out ('w/o MTP')."""
+    text = " ".join((row.get(column) or "").lower() for column in ("model", "framework", "notes", "precision"))
+    said = re.search(r"(w/o|without|no)?[\s_-]*\b(?:mtp|multi-token prediction)\b", text)
+    return int(said is not None and said[1] is None)
 
 
 def _named_workload(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
@@ -130,6 +127,7 @@ def _named_workload(row: Mapping[str, str | None], assumed: dict[str, Any]) -> W
     assumed["model"] = name
     if not sequence:
         assumed["seq"] = data["sequence_length"]
+    data = {**data, "multi_token_prediction": predicted_tokens_of(row)}
     mixture = data.get("mixture_of_experts")
     # Published throughputs of mixtures of experts are measured with equal loads.
     balanced = {"mixture_of_experts": {**mixture, "routing": "balanced"}} if mixture else {}
@@ -143,11 +141,22 @@ def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workl
     Raises:
         CannotExpressError: with the reason, if the row can't be expressed.
     """
-    refuse_adapters(row)
     layers, hidden = whole(row, "n_layers", 0), whole(row, "hidden", 0)
     if not layers and not hidden:
         return _named_workload(row, assumed)
     return _measured_workload(row, layers, hidden, assumed)
+
+
+def _attention_of(preset: Workload, row: Mapping[str, str | None], layers: int) -> dict[str, Any]:
+    """Returns the latent attention and the sliding window of the model that a row names, which columns don't
+    describe."""
+    data: dict[str, Any] = {}
+    if preset.latent_attention is not None and whole(row, "heads", preset.heads) == preset.heads:
+        data |= {"latent_attention": preset.latent_attention, "kv_heads": None}
+    if preset.sliding_window is not None:
+        full = round(preset.full_attention_layers * layers / preset.layers)
+        data |= {"sliding_window": preset.sliding_window, "full_attention_layers": full}
+    return data
 
 
 def _measured_workload(
@@ -182,8 +191,10 @@ def _measured_workload(
     if "bert" in model:
         data["family"] = "bert"
     data["mixture_of_experts"] = experts_of(row, layers) or (preset.mixture_of_experts if preset else None)
+    data["multi_token_prediction"] = predicted_tokens_of(row)
     if preset is not None:
         data["head_dim"] = preset.head_dim
+        data.update(_attention_of(preset, row, layers))
     if preset is not None and preset.ffn_hidden and not ffn:
         ffn = preset.ffn_hidden
         assumed["ffn"] = ffn
