@@ -91,7 +91,7 @@ def attention_work(keys: Number, shape: Shape, machine: Machine) -> Number:
     tiles = 1 + edge / keys
     if has(shape.window_share > 0):
         # Tiles on both edges of a window are computed whole. No window takes longer than none.
-        inside = window_scores(shape, keys) * (1 + edge / np.maximum(shape.window, 1.0))
+        inside = window_scores(shape, keys) * (1 + edge / np.clip(shape.window, 1.0, keys))
         tiles = tiles - shape.window_share * np.maximum(tiles - inside, 0.0)
     size = shape.query / shape.heads
     heads = (1 + SMALL_HEAD / size) / (1 + SMALL_HEAD / USUAL_HEAD)
