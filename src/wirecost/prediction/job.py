@@ -25,6 +25,7 @@ from wirecost.spec import (
     with_nodes,
 )
 from wirecost.spec.plan import PLAN_OF_OPTIONS
+from wirecost.spec.presets import INLINE
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -197,4 +198,9 @@ def _plan(given: str | Path | Plan | None, degrees: dict[str, Any]) -> Plan:
         return loaded
     usual = default_data_parallel(*(degrees.get(key, 1) for key in ("tensor_parallel", "pipeline_parallel")))
     base = {"name": PLAN_OF_OPTIONS, "precision": "bf16", "data_parallel": usual}
-    return validate(Plan, {**base, **degrees}, PLAN_OF_OPTIONS)
+    try:
+        return validate(Plan, {**base, **degrees}, PLAN_OF_OPTIONS)
+    except SpecError as error:
+        if "unknown value" not in str(error):
+            raise
+        raise SpecError(f"{error}; {INLINE['plan']}") from error

@@ -13,7 +13,7 @@ from wirecost.calibration.properties import Parts
 from wirecost.costmodel.inputs import Machine
 from wirecost.costmodel.machine import Formats, Node, build
 from wirecost.spec import GPU, Link, MatrixPrecision, Stack, Workload, gpu, load_spec, stack_named
-from wirecost.spec.presets import named, names, preset_name
+from wirecost.spec.presets import named, names, preset_name, unknown_preset
 
 INTRA_LINKS = (
     ("nvlink5", "nvlink5"),
@@ -200,7 +200,7 @@ def find_gpu(name: str) -> GPU:
             if inside and (longest is None or len(alias) > longest[0]):
                 longest = (len(alias), preset)
     if longest is None:
-        raise CannotExpressError(f"unknown gpu '{name[:60]}'; `wirecost presets gpus` lists those that are known")
+        raise CannotExpressError(unknown_preset("gpu", name.strip()[:60]))
     return gpu(longest[1])
 
 

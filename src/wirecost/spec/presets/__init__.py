@@ -46,6 +46,10 @@ INLINE = {
         f"{_PREDICT} '{{gpu: A100, gpus_per_node: 8, nodes: 2, intra_node: nvlink3, "
         "inter_node: {rate: 50 Gb/s, latency: 20 us}}'"
     ),
+    "plan": (
+        "or give its keys in place of the name, as in: wirecost predict gpt-2-medium --cluster dgx-h100 --plan "
+        "'{data_parallel: zero1, precision: bf16, tensor_parallel: 2}'"
+    ),
     "stack": (
         "or describe it in a file, beginning with one that is there, as in: wirecost presets stack generic > "
         "mine.yaml; wirecost predict gpt-2-medium --cluster dgx-h100 --stack mine.yaml"
