@@ -8,6 +8,7 @@ from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
 from wirecost.spec import Family, Workload
+from wirecost.spec.huggingface.refused import hybrid
 from wirecost.spec.parameters import count
 from wirecost.spec.presets import named, names, preset_name, unknown_preset
 
@@ -93,8 +94,26 @@ def head_share_of(row: Mapping[str, str | None], workload: Workload) -> float:
     return MASKED if workload.family is Family.BERT and "megatron" not in framework else 1.0
 
 
-HYBRIDS = ("nemotron3", "nemotronh", "nemotronnano", "mamba", "jamba", "zamba", "bamba", "falconh1", "granite4")
-"""Models that mix attention with state-space layers, for which there are no formulas, in plain spelling."""
+def refuse_unknown_parts(row: Mapping[str, str | None], preset: Workload | None) -> None:
+    """Refuses rows of models and strategies for which there are no formulas, or whose columns don't describe them.
+
+    Raises:
+        CannotExpressError: with the reason.
+    """
+    model = (row.get("model") or "").strip()
+    if (reason := hybrid(model)) is not None:
+        raise CannotExpressError(reason)
+    experts = re.search(r"moe(?![a-z])|\bmixture of experts\b|(?<![0-9])[0-9]{1,3}x[0-9.]+b\b", model.lower())
+    described = whole(row, "experts", 0) > 1 or (preset is not None and preset.mixture_of_experts is not None)
+    if experts and not described:
+        raise CannotExpressError(
+            f"{model} is a mixture of experts by its name, and the columns experts and topk are empty"
+        )
+    for column in ("framework", "sharding", "notes"):
+        text = (row.get(column) or "").lower()
+        said = re.search(r"(\b(?:no|without|w/o)[\s_-]+)?(?:\b[a-z]+[\s_-]+)?offload", text)
+        if said is not None and said[1] is None:
+            raise CannotExpressError(f"{column} names offload, for which there are no formulas")
 
 
 def predicted_tokens_of(row: Mapping[str, str | None]) -> int:
@@ -112,17 +131,15 @@ def _named_workload(row: Mapping[str, str | None], assumed: dict[str, Any]) -> W
         CannotExpressError: if no preset has the name.
     """
     model = (row.get("model") or "").strip()
-    spelled = re.sub(r"[^a-z0-9]+", "", model.lower())
     if not model:
         raise CannotExpressError("n_layers is empty, and model names no workload preset")
-    if any(name in spelled for name in HYBRIDS):
-        raise CannotExpressError(
-            f"{model} mixes attention with state-space layers, for which there are no formulas"
-        )
+    if (reason := hybrid(model)) is not None:
+        raise CannotExpressError(reason)
     name = preset_name("workload", model)
     if name is None:
         raise CannotExpressError(f"n_layers is empty, and {unknown_preset('workload', model)}")
     data = named("workload", name)
+    refuse_unknown_parts(row, Workload.model_validate(data))
     sequence = whole(row, "seq", 0)
     assumed["model"] = name
     if not sequence:
@@ -167,6 +184,7 @@ def _measured_workload(
         missing = "n_layers" if not layers else "hidden"
         raise CannotExpressError(f"{missing} is empty")
     preset = _preset_for(row, layers, hidden)
+    refuse_unknown_parts(row, preset)
     model = (row.get("model") or "").lower()
     gated = any(part in model for part in GATED) or "titan" in (row.get("framework") or "").lower()
     if preset is not None:

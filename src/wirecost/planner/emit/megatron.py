@@ -59,7 +59,7 @@ def _parallel(job: EmittedJob) -> Arguments:
         found.append(("--recompute-granularity", "selective"))
     if setup.plan.precision is not Precision.FP32:
         found.append((f"--{setup.plan.precision.value}",))
-    found += _low_precision(setup.plan.matrix_precision)
+    found += low_precision(setup.plan.matrix_precision)
     return [
         *found,
         ("--micro-batch-size", str(c.mb)),
@@ -67,7 +67,7 @@ def _parallel(job: EmittedJob) -> Arguments:
     ]
 
 
-def _low_precision(precision: MatrixPrecision | None) -> Arguments:
+def low_precision(precision: MatrixPrecision | None) -> Arguments:
     """Returns the arguments of products in 8 or 4 bits."""
     recipes = {
         MatrixPrecision.FP8_BLOCKWISE: [("--fp8-recipe", "blockwise")],

@@ -45,3 +45,14 @@ REFUSED = {
     "zamba2": _STATE_SPACE,
 }
 """Reason by model type."""
+
+HYBRIDS = ("nemotron3", "nemotronh", "nemotronnano", "mamba", "jamba", "zamba", "bamba", "falconh1", "granite4")
+"""Names of models that mix attention with state-space layers, in plain spelling."""
+
+
+def hybrid(name: str) -> str | None:
+    """Returns why a model of a name has no formulas, if it mixes attention with state-space layers, or None."""
+    spelled = "".join(letter for letter in name[:100].lower() if letter.isalnum())
+    if not any(each in spelled for each in HYBRIDS):
+        return None
+    return f"{name[:60]} mixes attention with state-space layers, for which there are no formulas"
