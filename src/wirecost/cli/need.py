@@ -36,8 +36,8 @@ def need(
 
     from wirecost.api.predictions import NeedView
     from wirecost.errors import SpecError, one_of
-    from wirecost.prediction.basis import basis_of
     from wirecost.prediction import need as solver
+    from wirecost.prediction.basis import basis_of
 
     format = check_format(format)
     solvers = {

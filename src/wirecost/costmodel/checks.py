@@ -123,8 +123,9 @@ def _check_experts(workload: Workload, plan: Plan, ranks: int) -> None:
         raise SpecError("plan.expert_parallel: the workload has no mixture_of_experts to spread")
     if moe.experts % plan.expert_parallel:
         raise SpecError(f"plan.expert_parallel: {plan.expert_parallel} does not divide {moe.experts} experts")
-    if ranks * plan.context_parallel % plan.expert_parallel:
+    shared = ranks * plan.context_parallel
+    if shared % plan.expert_parallel:
         raise SpecError(
-            f"plan.expert_parallel: {plan.expert_parallel} does not divide the {ranks * plan.context_parallel} ranks "
-            "that it shares with data parallelism"
+            f"plan.expert_parallel: {plan.expert_parallel} does not divide the {shared} ranks that it shares with "
+            "data parallelism"
         )

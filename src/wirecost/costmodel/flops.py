@@ -161,9 +161,11 @@ def attended_share(shape: Shape) -> Number:
 
 
 def window_scores(shape: Shape, sequence: Number) -> Number:
-    """Returns the scores inside a window over those without one. A window of w tokens has s w - w (w - 1) / 2 of the
-    s (s + 1) / 2 scores of a causal mask (Mistral 7B, arXiv:2310.06825, section 2), and w s of the s s scores of
-    full attention."""
+    """Returns the scores inside a window over those without one.
+
+    A window of w tokens has s w - w (w - 1) / 2 of the s (s + 1) / 2 scores of a causal mask (Mistral 7B,
+    arXiv:2310.06825, section 2), and w s of the s s scores of full attention.
+    """
     w = np.minimum(where(shape.window > 0, shape.window, sequence), sequence)
     causal = w * (2 * sequence - w + 1) / (sequence * (sequence + 1))
     return blend(shape.causal, causal, w / sequence)

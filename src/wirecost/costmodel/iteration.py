@@ -113,8 +113,8 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
 
 
 def _shared(shape: Shape) -> Number:
-    """Returns 1 where the last stage has a copy of the embedding, whose gradients both copies sum: for a tied output
-    layer, and for multi-token prediction."""
+    """Returns 1 where the last stage has a copy of the embedding, whose gradients both copies sum: for a tied
+    output layer, and for multi-token prediction."""
     if not has(shape.predicted > 0):
         return shape.tied
     return np.maximum(shape.tied, flag(shape.predicted > 0))

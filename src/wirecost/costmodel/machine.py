@@ -18,10 +18,10 @@ SCALING_RATES = {
     MatrixPrecision.FP4: 0.95,
     MatrixPrecision.NVFP4: 0.95,
 }
-"""Rate of products with a format's scales relative to that with one scale for each tensor, both as shares of the peak
-of as many bits. MXFP8 and NVFP4: from published runs of one model in several formats (NeMo on Blackwell). Blockwise
-FP8, of which no table has a row, by judgement: sums leave the matrix units every 128 numbers (arXiv:2412.19437,
-section 3.3.2)."""
+"""Rate of products with a format's scales relative to that with one scale for each tensor, both as shares of the
+peak of as many bits. MXFP8 and NVFP4: from published runs of one model in several formats (NeMo on Blackwell).
+Blockwise FP8, of which no table has a row, by judgement: sums leave the matrix units every 128 numbers
+(arXiv:2412.19437, section 3.3.2)."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def peak_flops(gpu: GPU, precision: MatrixPrecision) -> float:
 
 
 def _multiplies(gpu: GPU, precision: MatrixPrecision) -> bool:
-    """Returns whether a GPU multiplies a format whose peak it doesn't state. Matrix units read the scales of 16 or 32
-    numbers since the generation that has FP4, and those of NVFP4 on NVIDIA's GPUs only."""
+    """Returns whether a GPU multiplies a format whose peak it doesn't state. Matrix units read the scales of 16 or
+    32 numbers since the generation that has FP4, and those of NVFP4 on NVIDIA's GPUs only."""
     if precision.unscaled is precision or precision.unscaled not in gpu.peak_flops:
         return False
     if precision is MatrixPrecision.FP8_BLOCKWISE:

@@ -139,7 +139,9 @@ def memory(parameters: Number, experts: Number, shape: Shape, layout: Layout, ma
     logits = logits * shape.head_share
     if has(shape.predicted > 0):
         # The modules' layers and logits are on the last stage.
-        module = where(full, kept_input * shape.sequence, layer_activation_bytes(shape.sequence, None, shape, layout, machine))
+        module = where(
+            full, kept_input * shape.sequence, layer_activation_bytes(shape.sequence, None, shape, layout, machine)
+        )
         logits = logits * (1 + shape.predicted) + shape.predicted * module
     if has(p > 1):
         # The last stage has the logits, but fewer micro-batches in flight than the first.

@@ -125,8 +125,8 @@ def default_stack(plan: Plan, device: GPU) -> str:
 
 def trained_share(workload: Workload, lora_rank: int | None) -> float:
     """Returns the number of parameters with gradients over the number of parameters: 1, or with LoRA that of the
-    adapters of a rank. An adapter of rank r on a linear of n inputs and m outputs has r (n + m) parameters (Hu et al. 2021,
-    arXiv:2106.09685, section 4.1)."""
+    adapters of a rank. An adapter of rank r on a linear of n inputs and m outputs has r (n + m) parameters (Hu et
+    al. 2021, arXiv:2106.09685, section 4.1)."""
     if lora_rank is None:
         return 1.0
     shape = shape_of(workload)

@@ -76,8 +76,8 @@ class _Latent:
 def _latent(hidden: int, heads: int, sizes: LatentAttention) -> _Latent:
     """Returns the sizes of latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
 
-    The products that make the vectors of low rank are the same on every tensor-parallel rank, those that make heads
-    from them are split, as Megatron-Core does.
+    The products that make the vectors of low rank are the same on every tensor-parallel rank, those that make
+    heads from them are split, as Megatron-Core does.
     """
     query_head = sizes.nope_head_dim + sizes.rope_head_dim
     down = hidden * (sizes.kv_rank + sizes.rope_head_dim)

@@ -64,8 +64,10 @@ def forward(tokens: Number, members: Group, shape: Shape, layout: Layout, machin
 
 def under_products_s(time_s: Number, products_s: Number, layout: Layout) -> Number:
     """Returns the exposed part of `time_s` seconds of collectives that are cut in a chunk for each rank, and run
-    under `products_s` seconds of the products beside them. The first of the t chunks has nothing to run under, so that
-    a part of 1/t at least is exposed (Wang et al. 2023, doi 10.1145/3567955.3567959, section 5)."""
+    under `products_s` seconds of the products beside them (Wang et al. 2023, doi 10.1145/3567955.3567959).
+
+    One of the t chunks is taken to have nothing to run under, so that a part of 1/t at least is exposed.
+    """
     return np.maximum(time_s / layout.tensor, time_s - products_s)
 
 

@@ -17,7 +17,8 @@ class Basis:
     """The provenance of one part of a prediction.
 
     Attributes:
-        part: `gpu`, `intra_node`, `inter_node`, `stack`, `plan`, or `model` if a part of it was never measured alone.
+        part: `gpu`, `intra_node`, `inter_node`, `stack`, `plan`, or `model` if a part of the model was never
+            measured alone.
         name: name of the part.
         provenance: what the figures or formulas of the part rest on.
         detail: what they were fitted to, or where they are from.
@@ -62,9 +63,9 @@ def unmeasured_strategies(plan: Plan) -> list[str]:
 
 
 def unmeasured_parts(setup: Setup) -> list[str]:
-    """Returns the parts of a model whose formulas were compared with few measurements, in which other causes of errors
-    can't be told apart from them: sliding windows, which runs of GPT-OSS have together with experts and attention
-    sinks, and multi-token prediction, which one published run has."""
+    """Returns the parts of a model whose formulas were compared with few measurements, in which other causes of
+    errors can't be told apart from them: sliding windows, which runs of GPT-OSS have together with experts and
+    attention sinks, and multi-token prediction, which one published run has."""
     workload = setup.workload
     window = workload.sliding_window
     windowed = window is not None and window < workload.sequence_length

@@ -53,8 +53,8 @@ class Precision(StrEnum):
 
 
 class MatrixPrecision(StrEnum):
-    """Number formats in which a GPU multiplies matrices. A datasheet has a peak for each number of bits. The formats
-    of 8 and 4 bits differ in how many numbers share a scale."""
+    """Number formats in which a GPU multiplies matrices. A datasheet has a peak for each number of bits. The
+    formats of 8 and 4 bits differ in how many numbers share a scale."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -146,8 +146,8 @@ class Plan(Spec):
         expert_parallel: number of ranks over which the experts of a layer are distributed.
         precision: precision of parameters, gradients and activations.
         matrix_precision: precision of the layers' matrix products, if it is lower than `precision`: `fp8` (a scale
-            for each tensor), `fp8-blockwise`, `mxfp8`, `nvfp4` or `fp4`. Attention, the vocabulary layer and what is
-            sent stay in `precision`.
+            for each tensor), `fp8-blockwise`, `mxfp8`, `nvfp4` or `fp4`. Attention, the vocabulary layer and what
+            is sent stay in `precision`.
         recompute: activations that backward computes again instead of keeping them.
         overlap: whether collectives run during computation where they can.
         bucket_bytes: size of a bucket of gradients in bytes.

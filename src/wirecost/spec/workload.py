@@ -140,8 +140,8 @@ class Workload(Spec):
         parallel_block: whether attention and MLP of a layer read the same input (GPT-J, Falcon, Command-R).
         multi_token_prediction: number of modules that predict one further token each (DeepSeek-V3,
             arXiv:2412.19437, section 2.2). A module has a layer of its own and shares embedding and output layer.
-        sliding_window: number of tokens that a token attends to, itself included: the preceding ones for gpt, those
-            on both sides for bert. None is all.
+        sliding_window: number of tokens that a token attends to, itself included: the preceding ones for gpt,
+            those on both sides for bert. None is all.
         full_attention_layers: number of layers without the sliding window.
         extra_layer_parameters: mean number of parameters of a layer that no other key describes, as those of
             biases of queries and norms of heads. Negative if a layer has fewer.

@@ -66,7 +66,17 @@ def test_what_cannot_be_expressed_says_why(change: dict[str, str], reason: str) 
 
 @pytest.mark.parametrize("model", ["DeepSeekV3", "deepseek-v3", "DeepSeek V3"])
 def test_a_row_with_nothing_but_a_models_name_means_its_preset(model: str) -> None:
-    row = {**ROW, "model": model, "n_layers": "", "hidden": "", "heads": "", "ffn": "", "vocab": "", "tp": "1", "pp": "4"}
+    row = {
+        **ROW,
+        "model": model,
+        "n_layers": "",
+        "hidden": "",
+        "heads": "",
+        "ffn": "",
+        "vocab": "",
+        "tp": "1",
+        "pp": "4",
+    }
     one = iteration_row(row, 1)
     assert one.assumed["model"] == "deepseek-v3"
     assert one.shape.parameters == pytest.approx(671e9, rel=0.01)

@@ -76,7 +76,9 @@ def test_rows_of_tables_say_it_too(column: str, value: str, tmp_path) -> None:
 
 
 def test_a_plan_in_place_of_a_name_is_predicted() -> None:
-    words = shlex.split("predict gpt-2-medium --cluster dgx-h100 --gpus 8 --plan '{tensor_parallel: 2, name: mine}'")
+    words = shlex.split(
+        "predict gpt-2-medium --cluster dgx-h100 --gpus 8 --plan '{tensor_parallel: 2, name: mine}'"
+    )
     result = CliRunner().invoke(application(), words)
     assert result.exit_code == 0, result.output
     assert "tensor 2" in result.output

@@ -39,9 +39,7 @@ def test_adapters_have_as_many_parameters_as_published(model: str, adapters: int
     workload = load_spec("workload", model)
     assert isinstance(workload, Workload)
     one = predicted(model, **LORA)
-    assert trained_share(workload, LORA["lora_rank"]) * float(one.shape.parameters) == pytest.approx(
-        adapters
-    )
+    assert trained_share(workload, LORA["lora_rank"]) * float(one.shape.parameters) == pytest.approx(adapters)
 
 
 def test_only_adapters_have_gradients_and_optimizer_state() -> None:

@@ -179,7 +179,10 @@ def test_arrays_of_models_are_predicted_as_each_alone() -> None:
 
 def test_parts_of_models_widen_the_interval_and_say_so() -> None:
     plain = predicted("llama-3-8b", gpus=8, data_parallel="zero3")
-    for changes, word in (({"sliding_window": 512}, "sliding_window 512"), ({"multi_token_prediction": 1}, "multi")):
+    for changes, word in (
+        ({"sliding_window": 512}, "sliding_window 512"),
+        ({"multi_token_prediction": 1}, "multi"),
+    ):
         one = predict(replace(plain.setup, workload=workload("llama-3-8b", **changes)))
         found = [d for d in one.breakdown.diagnostics if d.code == "uncalibrated_model"]
         assert word in found[0].message

@@ -162,7 +162,11 @@ def test_predict_need_and_validate_print_what_they_assume(
     result = CliRunner().invoke(application(), ["validate", str(path)])
     (line,) = [line for line in result.output.splitlines() if line.startswith("Assumed")]
     plan = setup_of(model, {**JOB, **options}).plan  # type: ignore[typeddict-item]
-    for words in (f"sharding {plan.data_parallel} (1)", f"act_recompute {plan.recompute} (1)", "precision bf16 (1)"):
+    for words in (
+        f"sharding {plan.data_parallel} (1)",
+        f"act_recompute {plan.recompute} (1)",
+        "precision bf16 (1)",
+    ):
         assert words in line
     if options.get("tensor_parallel", 1) > 1:
         assert "seq_par yes (1)" in line

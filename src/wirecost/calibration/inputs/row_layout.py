@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
-from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.costmodel.checks import check_chunks, check_global_batch, check_gpus, check_plan
+from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.costmodel.setup import default_data_parallel, trained_share
 from wirecost.errors import SpecError
 from wirecost.spec import Plan, Stack, Workload

@@ -117,8 +117,8 @@ def refuse_unknown_parts(row: Mapping[str, str | None], preset: Workload | None)
 
 
 def predicted_tokens_of(row: Mapping[str, str | None]) -> int:
-    """Returns the modules of multi-token prediction that a row says it trains: one if its text names MTP, unless it
-    says that it is left out ('w/o MTP')."""
+    """Returns the modules of multi-token prediction that a row says it trains: one if its text names MTP, unless
+    it says that it is left out ('w/o MTP')."""
     text = " ".join((row.get(column) or "").lower() for column in ("model", "framework", "notes", "precision"))
     said = re.search(r"(w/o|without|no)?[\s_-]*\b(?:mtp|multi-token prediction)\b", text)
     return int(said is not None and said[1] is None)

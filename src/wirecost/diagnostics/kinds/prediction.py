@@ -52,8 +52,8 @@ KINDS = (
     _kind(
         "uncalibrated_model",
         Severity.WARNING,
-        "The model has a part, like a sliding window or multi-token prediction, whose formulas were not compared with "
-        "measurements that tell it apart. The interval is widened.",
+        "The model has a part, like a sliding window or multi-token prediction, whose formulas were not compared "
+        "with measurements that tell it apart. The interval is widened.",
         "measure one job with this model, and compare (wirecost validate)",
     ),
     _kind(
