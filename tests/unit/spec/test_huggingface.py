@@ -313,7 +313,7 @@ scaling: [{{kind: strong, global_batch: 16}}]
     [
         (
             {"model_type": "perceptron"},
-            "unknown model_type 'perceptron'; allowed: Yi, arcee, baichuan, bert, ",
+            "unknown model_type 'perceptron'; allowed: Yi, apertus, arcee, baichuan, ",
         ),
         ({"model_type": "lama"}, "unknown model_type 'lama' (did you mean 'llama'?)"),
         ({"model_type": None}, "model_type: is missing, so this isn't a Hugging Face model configuration"),
@@ -379,7 +379,8 @@ def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None
         (b"[1]", "expected keys with values, found list"),
         (b"\xff{}", "not readable as JSON"),
         (b'{"model_type": "llama", "model_type": "bert"}', "the key 'model_type' appears twice"),
-        (b'{"hidden_size": NaN}', "NaN is not a number"),
+        (b'{"model_type": "llama", "num_hidden_layers": NaN}', "should be a whole number"),
+        (b'{"model_type": "nemotron_h", "time_step_limit": [0.0, Infinity]}', "state-space models"),
         (b'{"a": ' + b"[" * 200_000, "not readable as JSON"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not readable as JSON"),
         (b" " * (2 << 20), "longer than 1 MiB"),

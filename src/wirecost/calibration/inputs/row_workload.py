@@ -8,7 +8,7 @@ from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
 from wirecost.spec import Family, Workload
-from wirecost.spec.huggingface.refused import hybrid
+from wirecost.spec.huggingface.refused import refused_name
 from wirecost.spec.parameters import count
 from wirecost.spec.presets import named, names, preset_name, unknown_preset
 
@@ -101,7 +101,7 @@ def refuse_unknown_parts(row: Mapping[str, str | None], preset: Workload | None)
         CannotExpressError: with the reason.
     """
     model = (row.get("model") or "").strip()
-    if (reason := hybrid(model)) is not None:
+    if (reason := refused_name(model)) is not None:
         raise CannotExpressError(reason)
     experts = re.search(r"moe(?![a-z])|\bmixture of experts\b|(?<![0-9])[0-9]{1,3}x[0-9.]+b\b", model.lower())
     described = whole(row, "experts", 0) > 1 or (preset is not None and preset.mixture_of_experts is not None)
@@ -133,7 +133,7 @@ def _named_workload(row: Mapping[str, str | None], assumed: dict[str, Any]) -> W
     model = (row.get("model") or "").strip()
     if not model:
         raise CannotExpressError("n_layers is empty, and model names no workload preset")
-    if (reason := hybrid(model)) is not None:
+    if (reason := refused_name(model)) is not None:
         raise CannotExpressError(reason)
     name = preset_name("workload", model)
     if name is None:

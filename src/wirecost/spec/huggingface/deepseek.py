@@ -27,7 +27,7 @@ def deepseek(c: Config) -> Dimensions:
     }
 
 
-THIRD = ("deepseek_v3", "kimi_k2", "glm4_moe")
+THIRD = ("deepseek_v3", "dots1", "kimi_k2", "glm4_moe")
 """Model types whose router is that of DeepSeek-V3."""
 
 

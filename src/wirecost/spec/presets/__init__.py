@@ -12,7 +12,7 @@ import yaml
 
 from wirecost.errors import one_of, shorten
 from wirecost.spec.huggingface import imported
-from wirecost.spec.huggingface.refused import hybrid
+from wirecost.spec.huggingface.refused import refused_name
 from wirecost.spec.yaml import parse_yaml
 
 KINDS = {
@@ -155,6 +155,6 @@ def named(kind: str, value: Any) -> Any:
         return value
     name = preset_name(kind, value)
     if name is None:
-        reason = hybrid(value) if kind == "workload" else None
+        reason = refused_name(value) if kind == "workload" else None
         raise ValueError(unknown_preset(kind, value) if reason is None else reason)
     return {"name": name, **_data(kind, name)}
