@@ -190,3 +190,15 @@ def test_parts_of_models_widen_the_interval_and_say_so() -> None:
         ratios = [b.interval.high_ns / b.interval.low_ns for b in (one.breakdown, plain.breakdown) if b.interval]
         assert ratios[0] > ratios[1]
     assert seconds(plain) > 0
+
+
+def test_the_published_speed_of_training_deepseek_v3_lies_in_the_interval() -> None:
+    """A trillion tokens took 180,000 hours of an H800 (arXiv:2412.19437, section 1): 1,543 tokens/s."""
+    one = predicted(
+        "deepseek-v3", "hgx-h800", gpus=2048, pipeline_parallel=16, expert_parallel=64, pipeline_schedule="dualpipe",
+        data_parallel="zero1", matrix_precision="fp8-blockwise", global_batch=15360, stack="megatron-core",
+    )  # fmt: skip
+    interval = one.breakdown.interval
+    assert interval is not None
+    measured_ns = 15360 * 4096 / (1e12 / (180e3 * 3600) * 2048) * 1e9
+    assert interval.low_ns < measured_ns < interval.high_ns
