@@ -421,6 +421,70 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "ul2": t5("t5", 4096, 16384, 32, 16, d_kv=256, **{**GATED_T5, "feed_forward_proj": "gated-silu"}),
     "mt5-base": t5("mt5", 768, 2048, 12, 12, 250112, **GATED_T5),
     "umt5-small": t5("umt5", 512, 1024, 8, 6, 256384, **GATED_T5),
+    # Models of 2025, and further sizes of others
+    "apertus-8b": decoder("apertus", 4096, 21504, 32, (32, 8), 131072, hidden_act="xielu"),
+    "apertus-70b": decoder("apertus", 8192, 43008, 80, (64, 8), 131072, hidden_act="xielu"),
+    "dots.llm1": decoder(
+        "dots1", 4096, 10944, 62, (32, 32), 152064, moe_intermediate_size=1408, n_routed_experts=128,
+        n_shared_experts=2, num_experts_per_tok=6, first_k_dense_replace=1, scoring_func="sigmoid",
+        norm_topk_prob=True, routed_scaling_factor=2.5, n_group=1, topk_group=1,
+    ),
+    "hunyuan-7b": decoder(
+        "hunyuan_v1_dense", 4096, 14336, 32, (32, 8), 128256, head_dim=128, use_qk_norm=True, **TIED,
+    ),
+    "hunyuan-a13b": decoder(
+        "hunyuan_v1_moe", 4096, 3072, 32, (32, 8), 128167, head_dim=128, use_qk_norm=True,
+        num_experts=64, moe_topk=[8] * 32, moe_intermediate_size=[3072] * 32, num_shared_expert=[1] * 32,
+        use_mixed_mlp_moe=True, moe_layer_num_skipped=0, **TIED,
+    ),
+    "minimax-m2": decoder(
+        "minimax_m2", 3072, 1536, 62, (48, 8), 200064, head_dim=128, num_local_experts=256,
+        num_experts_per_tok=8, scoring_func="sigmoid", use_qk_norm=True, qk_norm_type="per_layer",
+        use_mtp=True, mtp_transformer_layers=1, num_mtp_modules=3, shared_intermediate_size=0,
+    ),
+    "mimo-7b": decoder(
+        "mimo", 4096, 11008, 36, (32, 8), 151680, head_dim=128, attention_bias=True,
+        use_sliding_window=False, num_nextn_predict_layers=1,
+    ),
+    "ling-lite": decoder(
+        "bailing_moe", 2048, 1408, 28, (16, 4), 126464, moe_intermediate_size=1408, num_experts=64,
+        num_shared_experts=2, num_experts_per_tok=6, norm_topk_prob=True, first_k_dense_replace=0,
+        use_bias=False, use_qkv_bias=False,
+    ),
+    "ling-mini-2.0": decoder(
+        "bailing_moe_v2", 2048, 5120, 20, (16, 4), 157184, head_dim=128, moe_intermediate_size=512,
+        num_experts=256, num_shared_experts=1, moe_shared_expert_intermediate_size=512,
+        num_experts_per_tok=8, first_k_dense_replace=1, norm_topk_prob=True, score_function="sigmoid",
+        n_group=8, topk_group=4, use_qk_norm=True, use_bias=False, use_qkv_bias=False,
+    ),
+    "glm-4.5": decoder(
+        "glm4_moe", 5120, 12288, 92, (96, 8), 151552, head_dim=128, moe_intermediate_size=1536,
+        n_routed_experts=160, n_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=3,
+        attention_bias=True, use_qk_norm=True, n_group=1, topk_group=1, num_nextn_predict_layers=1,
+    ),
+    "qwen3-coder-480b": decoder(
+        "qwen3_moe", 6144, 8192, 62, (96, 8), 151936, head_dim=128, moe_intermediate_size=2560,
+        num_experts=160, num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1,
+        mlp_only_layers=[],
+    ),
+    "ministral-8b": decoder("mistral", 4096, 12288, 36, (32, 8), 131072, head_dim=128, sliding_window=32768),
+    "gemma-3-27b": decoder(
+        "gemma3_text", 5376, 21504, 62, (32, 16), 262208, head_dim=128,
+        hidden_activation="gelu_pytorch_tanh", sliding_window=1024, sliding_window_pattern=6, **TIED,
+    ),
+    "gemma-3-4b": decoder(
+        "gemma3_text", 2560, 10240, 34, (8, 4), 262208, head_dim=256,
+        hidden_activation="gelu_pytorch_tanh", sliding_window=1024, sliding_window_pattern=6, **TIED,
+    ),
+    "command-a": decoder(
+        "cohere2", 12288, 36864, 64, (96, 8), 256000, head_dim=128, sliding_window=4096,
+        sliding_window_pattern=4, **TIED,
+    ),
+    "ernie-4.5-300b-a47b": decoder(
+        "ernie4_5_moe", 8192, 28672, 54, (64, 8), 103424, moe_num_experts=64, moe_k=8,
+        moe_intermediate_size=3584, moe_num_shared_experts=0, moe_layer_start_index=3,
+        moe_layer_end_index=53, moe_layer_interval=1, use_bias=False, num_nextn_predict_layers=1,
+    ),
 }  # fmt: skip
 
 COUNTED: dict[str, int] = {
@@ -542,6 +606,18 @@ COUNTED: dict[str, int] = {
     "modernbert-large": 395_881_664,
     "t5-large": 737_668_096,
     "t5-11b": 11_307_321_344,
+    "apertus-8b": 8_053_338_176,
+    "apertus-70b": 70_599_864_480,
+    "dots.llm1": 142_774_373_888,
+    "hunyuan-7b": 7_504_932_864,
+    "hunyuan-a13b": 80_393_183_232,
+    "minimax-m2": 228_689_748_992,
+    "glm-4.5": 352_797_814_784,
+    "qwen3-coder-480b": 480_154_875_392,
+    "ministral-8b": 8_019_808_256,
+    "gemma-3-27b": 27_009_346_304,
+    "gemma-3-4b": 3_880_263_168,
+    "command-a": 111_057_580_032,
 }
 """Trainable parameters by `transformers`."""
 
@@ -565,6 +641,10 @@ PUBLISHED: dict[str, int] = {
     "ul2": 19_591_209_984,
     "mt5-base": 582_401_280,
     "umt5-small": 306_601_984,
+    "ernie-4.5-300b-a47b": 299_484_160_000,  # announced as 300 B
+    "ling-lite": 16_801_974_272,  # announced as 16.8 B
+    "ling-mini-2.0": 16_255_638_528,  # announced as 16 B
+    "mimo-7b": 7_622_619_136,  # 7.83 B with its module of multi-token prediction
 }
 """Parameters of published checkpoints of models that `transformers` has no class for, or builds with other
 ties of embeddings."""

@@ -52,6 +52,13 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
             "--sequence-parallel/--no-sequence-parallel", help="Split what lies between tensor-parallel regions."
         ),
     ),
+    "tensor_overlap": (
+        bool,
+        typer.Option(
+            "--tensor-overlap/--no-tensor-overlap",
+            help="Run tensor-parallel collectives under the products beside them (async TP, user buffers).",
+        ),
+    ),
     "pipeline_parallel": (int, typer.Option("--pipeline-parallel", "--pp", help="Pipeline stages.")),
     "virtual_stages": (int, typer.Option("--virtual-stages", "--vpp", help="Chunks of each stage.")),
     "pipeline_schedule": (
@@ -68,7 +75,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "expert_parallel": (int, typer.Option("--expert-parallel", "--ep", help="Expert-parallel degree.")),
     "recompute": (str, typer.Option("--recompute", help="none, selective or full.")),
     "precision": (str, typer.Option("--precision", help="fp32, bf16 or fp16.")),
-    "matrix_precision": (str, typer.Option("--matrix-precision", help="fp8 or fp4 for the layers' products.")),
+    "matrix_precision": (
+        str,
+        typer.Option(
+            "--matrix-precision", help="fp8, fp8-blockwise, mxfp8, nvfp4 or fp4 for the layers' products."
+        ),
+    ),
     "plan": (
         str,
         typer.Option("--plan", "-p", help="Plan: a preset or a YAML file.", autocompletion=presets_of("plan")),

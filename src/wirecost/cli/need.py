@@ -32,10 +32,12 @@ def need(
     Example: wirecost need llama-3-70b --cluster dgx-h100 --gpus 256 --data-parallel zero3 --fraction 0.1
     """
     import json
+    from dataclasses import asdict
 
     from wirecost.api.predictions import NeedView
     from wirecost.errors import SpecError, one_of
     from wirecost.prediction import need as solver
+    from wirecost.prediction.basis import basis_of
 
     format = check_format(format)
     solvers = {
@@ -51,7 +53,8 @@ def need(
         answer = view.need
         fits = answer.prediction.fits if answer.prediction else None
         row = {key: value for key, value in view.rows()[0].items() if key != "unit"}
-        typer.echo(json.dumps({**row, "fits": fits, "assumed": job.assumed(setup)}))
+        basis = [asdict(each) for each in basis_of(setup)]
+        typer.echo(json.dumps({**row, "fits": fits, "assumed": job.assumed(setup), "basis": basis}))
     elif format == "csv":
         print_csv(view.rows())
     else:
@@ -61,6 +64,7 @@ def need(
 
 
 def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) -> None:
+    from wirecost.prediction.basis import basis_line, basis_of
     from wirecost.prediction.need import is_on_one_node
     from wirecost.units import format_rate_bps
 
@@ -99,6 +103,7 @@ def _show(view: NeedView, setup: Setup, assumed: dict[str, str], format: str) ->
         out.print(
             f"For {limit} the {what} must be {answer.value:.0f}, global batch {batch}{fits}.", soft_wrap=True
         )
+    out.print(safe(basis_line(basis_of(setup))), soft_wrap=True)
     out.print(assumed_line(assumed), soft_wrap=True)
     if format != "text":
         row = view.rows()[0]

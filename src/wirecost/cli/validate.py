@@ -139,6 +139,8 @@ def _print(result: Any, by: list[str] | None, every_row: bool, format: str) -> N
             for r in result.rows
         ]
         out.print(table("Rows", ["row", "measured", "predicted", "error", "stack"], lines))
+    if assumed := _assumed(result):
+        out.print(assumed, soft_wrap=True)
     if result.skipped:
         reasons: dict[str, list[str]] = {}
         for skipped_row in result.skipped:
@@ -148,3 +150,24 @@ def _print(result: Any, by: list[str] | None, every_row: bool, format: str) -> N
             for reason, ids in reasons.items()
         ]
         out.print(table("Rows that can't be expressed", ["reason", "rows", "which"], lines))
+
+
+def _assumed(result: Any) -> str:
+    """Returns what was assumed where rows leave something open, with the number of rows, as one line of text."""
+    from collections import Counter
+
+    from wirecost.cli.output import safe
+
+    counted: Counter[tuple[str, str]] = Counter()
+    for row in result.rows:
+        counted.update((key, str(value)) for key, value in row.assumed.items())
+    if not counted:
+        return ""
+    by_key: dict[str, list[str]] = {}
+    for (key, value), rows in counted.most_common():
+        by_key.setdefault(key, []).append(f"{value} ({rows})")
+    texts = [
+        f"{safe(key)} {', '.join(map(safe, values[:3]))}{', ...' if len(values) > 3 else ''}"
+        for key, values in by_key.items()
+    ]
+    return f"Assumed where rows don't say, with the number of rows: {'; '.join(texts)}."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wirecost.costmodel.flops import LayerWork
+from wirecost.costmodel.flops import LayerWork, window_scores
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
 from wirecost.spec import Stack
@@ -25,6 +25,7 @@ class DeviceTime:
     forward_s: Number
     backward_s: Number
     attention_core_s: Number  # the part of forward that selective recomputation repeats
+    products_s: Number = 0.0  # the part of forward of the matrix products outside of attention
 
 
 def smooth_maximum(a: Number, b: Number, sharpness: float) -> Number:
@@ -84,7 +85,8 @@ def layer_device(work: LayerWork, shape: Shape, layout: Layout, machine: Machine
     back = factor * products_s + work.scores * attention.bytes_backward / memory
     # Without gradients of the weights, backward has one product where it otherwise has two.
     weights = layout.trained
-    return DeviceTime(products + core + elementwise, (1 + weights) * products + back + 2 * elementwise, core)
+    backward = (1 + weights) * products + back + 2 * elementwise
+    return DeviceTime(products + core + elementwise, backward, core, products)
 
 
 CAUSAL_TILES, FULL_TILES = 512.0, 170.0
@@ -98,12 +100,17 @@ USUAL_HEAD = 128.0
 
 def attention_work(keys: Number, shape: Shape, machine: Machine) -> Number:
     """Returns the time of attention relative to that of all its scores at the rate of long sequences and heads of
-    128."""
+    128. Fused attention skips what lies outside of a window, unfused attention computes and masks it."""
     attention = machine.stack.attention
     causal = shape.causal
     if attention.kind != "fused":
         return 1 - causal * (1 - attention.work)
-    tiles = 1 + (FULL_TILES + causal * (CAUSAL_TILES - FULL_TILES)) / keys
+    edge = FULL_TILES + causal * (CAUSAL_TILES - FULL_TILES)
+    tiles = 1 + edge / keys
+    if has(shape.window_share > 0):
+        # Tiles on both edges of a window are computed whole. No window takes longer than none.
+        inside = window_scores(shape, keys) * (1 + edge / np.clip(shape.window, 1.0, keys))
+        tiles = tiles - shape.window_share * np.maximum(tiles - inside, 0.0)
     size = shape.query / shape.heads
     heads = (1 + SMALL_HEAD / size) / (1 + SMALL_HEAD / USUAL_HEAD)
     return (1 - causal * (1 - attention.work)) * tiles * heads

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from wirecost.costmodel.inputs import Layout, Shape
-from wirecost.costmodel.numbers import Number, flag, has, where
+from wirecost.costmodel.numbers import Number, blend, flag, has, where
 
 
 @dataclass(slots=True)
@@ -36,6 +38,15 @@ def layer_work(shape: Shape, layout: Layout, *, sequence: Number, keys: Number |
     narrow = q / tp
     flops = 2 * h * tokens * (wide + narrow)
     elements = 2 * tokens * h + tokens * (wide + narrow) + h * (wide + narrow)
+    if has(shape.latent_split > 0):
+        is_latent = shape.latent_split > 0
+        # Sequence parallelism splits the tokens of the products that tensor parallelism doesn't split.
+        whole_tokens = tokens / (1 + layout.sequence_parallel * (tp - 1))
+        products = tokens * shape.latent_split / tp + whole_tokens * shape.latent_whole
+        operands = tokens * (2 * h + wide + narrow) + whole_tokens * shape.latent_width
+        operands = operands + shape.latent_split / tp + shape.latent_whole
+        flops = where(is_latent, 2 * products, flops)
+        elements = where(is_latent, operands, elements)
     mlp = mlp_work(tokens, shape, layout)
     flops, elements = flops + mlp.flops, elements + mlp.elements
     attention = 4 * tokens * sequence * narrow
@@ -128,15 +139,36 @@ def model_flops(shape: Shape, *, batch: Number, trained: Number = 1.0) -> Number
     used = shape.ffn + shape.moe_share * ((shape.top_k + shape.shared_experts - 1) * shape.ffn)
     used = used + where(shape.moe_share > 0, (1 - shape.moe_share) * (shape.dense_ffn - shape.ffn), 0.0)
     passes = 2 + trained
-    layer = passes * 2 * h * (2 * shape.query + 2 * shape.key_value + shape.mlp_matrices * used)
-    layer = layer + 3 * 4 * shape.sequence * shape.query
-    total = shape.layers * tokens * layer
+    attention = h * (2 * shape.query + 2 * shape.key_value)
+    attention = where(shape.latent_split > 0, shape.latent_split + shape.latent_whole, attention)
+    scores = 3 * 4 * shape.sequence * shape.query
+    layer = passes * 2 * (attention + h * shape.mlp_matrices * used) + scores * attended_share(shape)
+    modules = shape.predicted * (layer + passes * 2 * 2 * h * h)
+    total = tokens * (shape.layers * layer + modules)
     out = batch * shape.decoder_sequence
     decoder = passes * 2 * h * (4 * shape.query + 2 * shape.key_value + shape.mlp_matrices * shape.ffn)
     decoder = decoder + 3 * 4 * (shape.decoder_sequence + shape.sequence) * shape.query
     total = total + shape.decoder_layers * (out * decoder + passes * 4 * tokens * h * shape.key_value)
     head = 2 + flag(trained >= 1)
-    return total + head * 2 * tokens_of_head(shape, batch) * h * shape.vocab
+    return total + head * 2 * tokens_of_head(shape, batch) * (1 + shape.predicted) * h * shape.vocab
+
+
+def attended_share(shape: Shape) -> Number:
+    """Returns the scores that the layers compute over those without windows, in the mean over all layers."""
+    if not has(shape.window_share > 0):
+        return 1.0
+    return 1 - shape.window_share * (1 - window_scores(shape, shape.sequence))
+
+
+def window_scores(shape: Shape, sequence: Number) -> Number:
+    """Returns the scores inside a window over those without one.
+
+    A window of w tokens has s w - w (w - 1) / 2 of the s (s + 1) / 2 scores of a causal mask (Mistral 7B,
+    arXiv:2310.06825, section 2), and w s of the s s scores of full attention.
+    """
+    w = np.minimum(where(shape.window > 0, shape.window, sequence), sequence)
+    causal = w * (2 * sequence - w + 1) / (sequence * (sequence + 1))
+    return blend(shape.causal, causal, w / sequence)
 
 
 def tokens_of_head(shape: Shape, batch: Number) -> Number:

@@ -14,7 +14,8 @@ RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = 0.0, 1.0, 2.0
 
 @dataclass(slots=True)
 class Shape:
-    """A transformer's dimensions. `query` and `key_value` are heads x head size."""
+    """A transformer's dimensions. `query` and `key_value` are heads x head size, with latent attention heads x the
+    mean size of a head's keys and values."""
 
     layers: Number
     hidden: Number
@@ -43,6 +44,14 @@ class Shape:
     decoder_sequence: Number = 0.0
     decoder_layer_parameters: Number = 0.0
     tied: Number = 1.0  # the head is the embedding
+    latent_split: Number = 0.0  # weights of latent attention that tensor parallelism splits; 0: ordinary attention
+    latent_whole: Number = 0.0  # weights of latent attention that each tensor-parallel rank has
+    latent_width: Number = 0.0  # features of a token between the products of latent attention
+    window: Number = 0.0  # tokens that a token attends to in the layers with a window
+    window_share: Number = 0.0  # of the layers, those with a window
+    predicted: Number = 0.0  # modules of multi-token prediction, on the last stage
+    module_parameters: Number = 0.0  # of one of them, all experts
+    module_experts: Number = 0.0  # of the experts among them
 
     @property
     def parameters(self) -> Number:
@@ -52,6 +61,7 @@ class Shape:
             + self.decoder_layers * self.decoder_layer_parameters
             + self.embedding_parameters
             + self.other_parameters
+            + self.predicted * self.module_parameters
         )
 
 
@@ -85,6 +95,7 @@ class Layout:
     factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)
     compression_bytes: Number = 0.0  # memory traffic of turning a gradient into what is sent, and back
     bucket_bytes: Number = 25.0 * 2**20
+    tensor_overlap: Number = 0.0  # of tensor-parallel collectives: 1 under products, -1 never, 0 as the stack does
     pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
     data_last: Number = 0.0  # ranks run tensor, context, pipeline, data
 

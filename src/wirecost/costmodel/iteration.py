@@ -97,7 +97,7 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
     # If there are several stages, the first one holds the embedding, the last the head and its copy of a tied
     # embedding.
     single = flag(layout.pipeline <= 1)
-    last = shape.other_parameters + shape.tied * shape.embedding_parameters
+    last = shape.other_parameters + _shared(shape) * shape.embedding_parameters
     ends = blend(
         single,
         shape.embedding_parameters + shape.other_parameters,
@@ -107,9 +107,24 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
     shorter = ends_are_shorter(shape.layers + shape.decoder_layers, layout)
     if has(shorter):
         # First and last stage have one layer less than the others.
-        own = layer + shape.expert_parameters / _expert_shards(layout)
+        own = layer + shape.latent_whole * (1 - 1 / layout.tensor)
+        own = own + shape.expert_parameters / _expert_shards(layout)
         ends = where(shorter, np.maximum(ends - own, 0.0), ends)
-    return layers * layer + ends + rank_experts(shape, layout)
+    held = layers * layer + ends + rank_experts(shape, layout)
+    if has(shape.latent_whole > 0):
+        held = held + layers * shape.latent_whole * (1 - 1 / layout.tensor)
+    if has(shape.predicted > 0):
+        module = shape.module_parameters - shape.module_experts
+        held = held + shape.predicted * module / layout.tensor
+    return held
+
+
+def _shared(shape: Shape) -> Number:
+    """Returns 1 where the last stage has a copy of the embedding, whose gradients both copies sum: for a tied
+    output layer, and for multi-token prediction."""
+    if not has(shape.predicted > 0):
+        return shape.tied
+    return np.maximum(shape.tied, flag(shape.predicted > 0))
 
 
 def rank_experts(shape: Shape, layout: Layout) -> Number:
@@ -118,7 +133,8 @@ def rank_experts(shape: Shape, layout: Layout) -> Number:
     if not has(shape.expert_parameters > 0):
         return 0.0
     layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
-    return layers * shape.expert_parameters / _expert_shards(layout)
+    experts = layers * shape.expert_parameters + shape.predicted * shape.module_experts
+    return experts / _expert_shards(layout)
 
 
 def _expert_shards(layout: Layout) -> Number:
@@ -211,7 +227,7 @@ def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParamet
     return HeldParameters(
         total=rank_parameters(shape, layout),
         layers=layers,
-        tied=shape.tied * shape.embedding_parameters / layout.tensor,
+        tied=_shared(shape) * shape.embedding_parameters / layout.tensor,
         root=shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
         experts=rank_experts(shape, layout),
     )

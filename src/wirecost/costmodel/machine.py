@@ -11,7 +11,17 @@ from wirecost.errors import SpecError
 from wirecost.spec import GPU, Cluster, Link, MatrixPrecision, Precision, SharedCores, Stack
 from wirecost.spec.efficiency import CollectiveEfficiency
 
-_LOW = (MatrixPrecision.FP8, MatrixPrecision.FP4)
+SCALING_RATES = {
+    MatrixPrecision.FP8: 1.0,
+    MatrixPrecision.FP8_BLOCKWISE: 0.85,
+    MatrixPrecision.MXFP8: 0.93,
+    MatrixPrecision.FP4: 0.95,
+    MatrixPrecision.NVFP4: 0.95,
+}
+"""Rate of products with a format's scales relative to that with one scale for each tensor, both as shares of the
+peak of as many bits. MXFP8 and NVFP4: from published runs of one model in several formats (NeMo on Blackwell).
+Blockwise FP8, of which no table has a row, by judgement: sums leave the matrix units every 128 numbers
+(arXiv:2412.19437, section 3.3.2)."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +53,32 @@ def peak_flops(gpu: GPU, precision: MatrixPrecision) -> float:
     Raises:
         SpecError: where the GPU has no such format, with those it has.
     """
-    if precision not in gpu.peak_flops:
-        known = ", ".join(sorted(gpu.peak_flops))
-        raise SpecError(f"precision: {gpu.name} has no {precision} matrix products; it has {known}")
-    return gpu.peak_flops[precision]
+    if precision in gpu.peak_flops:
+        return gpu.peak_flops[precision]
+    if not _multiplies(gpu, precision):
+        known = ", ".join([*sorted(gpu.peak_flops), *(each for each in SCALING_RATES if _multiplies(gpu, each))])
+        raise SpecError(
+            f"precision: {gpu.name} has no {precision} matrix products; it has {known}; a GPU written out in a "
+            f"cluster states further ones, as peak_flops: {{{precision}: 1.0e+15}}"
+        )
+    return gpu.peak_flops[precision.unscaled]
+
+
+def _multiplies(gpu: GPU, precision: MatrixPrecision) -> bool:
+    """Returns whether a GPU multiplies a format whose peak it doesn't state. Matrix units read the scales of 16 or
+    32 numbers since the generation that has FP4, and those of NVFP4 on NVIDIA's GPUs only."""
+    if precision.unscaled is precision or precision.unscaled not in gpu.peak_flops:
+        return False
+    if precision is MatrixPrecision.FP8_BLOCKWISE:
+        return True
+    if precision is MatrixPrecision.NVFP4 and gpu.architecture.startswith("cdna"):
+        return False
+    return MatrixPrecision.FP4 in gpu.peak_flops
+
+
+def _low_rate(products: MatrixPrecision, stack: Stack) -> float:
+    """Returns the rate of products as a share of their peak, relative to that of formats of 16 bits."""
+    return stack.layer.low_precision_efficiency * SCALING_RATES[products] if products.is_low else 1.0
 
 
 def build(gpu: GPU, stack: Stack, node: Node, formats: Formats, cores: SharedCores | None = None) -> Machine:
@@ -56,7 +88,7 @@ def build(gpu: GPU, stack: Stack, node: Node, formats: Formats, cores: SharedCor
         SpecError: where the GPU has no such number format.
     """
     products, attention = formats.products, formats.attention
-    low = products in _LOW
+    low = products.is_low
     if attention is None:
         attention = MatrixPrecision.BF16 if low else products
     width = 4.0 if products is MatrixPrecision.FP32 else 2.0
@@ -69,7 +101,7 @@ def build(gpu: GPU, stack: Stack, node: Node, formats: Formats, cores: SharedCor
         attention_peak_flops=peak_flops(gpu, attention),
         memory_Bps=gpu.memory_bandwidth_Bps,
         memory_bytes=float(gpu.memory_bytes),
-        matrix_efficiency=gpu.matrix_efficiency * (stack.layer.low_precision_efficiency if low else 1.0),
+        matrix_efficiency=gpu.matrix_efficiency * _low_rate(products, stack),
         matrix_traffic=gpu.matrix_traffic,
         memory_efficiency=gpu.memory_efficiency,
         power_throttle=gpu.power_throttle,

@@ -68,6 +68,8 @@ def layer_activation_bytes(
         linear = tokens * (norms / split + (2 * shape.mlp_matrices * mlp + 4 * copies * h + attention) / t)
         if keys is not None:
             linear = linear + tokens * (4 * h / split + attention / t)
+        if has(shape.latent_width > 0):
+            linear = linear + tokens * 2 * shape.latent_width / split
         if has(layout.recompute == RECOMPUTE_SELECTIVE):
             kept = _selectively_kept(tokens, mlp, shape, layout, machine)
             linear = where(layout.recompute == RECOMPUTE_SELECTIVE, np.minimum(kept, linear), linear)
@@ -198,6 +200,12 @@ def _kept(
     tokens = where(shape.decoder_layers > 0, shape.decoder_sequence, shape.sequence) * layout.micro_batch
     logits = tokens / layout.context * shape.vocab / layout.tensor * logit_bytes
     logits = logits * shape.head_share
+    if has(shape.predicted > 0):
+        # The modules' layers and logits are on the last stage.
+        module = where(
+            full, kept_input * shape.sequence, layer_activation_bytes(shape.sequence, None, shape, layout, machine)
+        )
+        logits = logits * (1 + shape.predicted) + shape.predicted * module
     if has(p > 1):
         # The last stage has the logits, but fewer micro-batches in flight than the first.
         own = np.minimum(((v - 1) * p + 1) / v, layout.accumulation)

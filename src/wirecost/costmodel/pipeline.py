@@ -52,12 +52,12 @@ def largest_stage(layers: Number, layout: Layout) -> Number:
     return np.ceil(layers / chunks) * layout.virtual
 
 
-def ends_are_shorter(layers: Number, layout: Layout) -> Flag:
+def ends_are_shorter(layers: Number, layout: Layout, modules: Number = 0.0) -> Flag:
     """Returns whether embedding and loss each replace a layer, as with Llama 3's 126 layers on 16 stages
-    (arXiv:2407.21783, section 3.3.2).
+    (arXiv:2407.21783, section 3.3.2). The last stage has `modules` further layers.
     """
     chunks = layout.pipeline * layout.virtual
-    return (layout.pipeline > 1) & (np.mod(layers, chunks) != 0) & (np.mod(layers + 2, chunks) == 0)
+    return (layout.pipeline > 1) & (np.mod(layers, chunks) != 0) & (np.mod(layers + modules + 2, chunks) == 0)
 
 
 def boundary_crosses_nodes(layout: Layout, machine: Machine) -> Number:
@@ -104,9 +104,14 @@ def schedule(work: PipelineWork, shape: Shape, layout: Layout, machine: Machine)
     whole = work.layers * work.layer_s + work.first_s + work.last_s
     single = p <= 1
     # The fullest stage may or may not be an end; with even stages the end with the larger extra is the busiest.
-    ends = np.maximum(work.first_s, work.last_s)
+    last_s = work.last_s
+    if has(shape.predicted > 0):
+        # Modules of multi-token prediction take the place of layers where the last stage has fewer.
+        free = np.maximum(layers * p - work.layers, 0.0)
+        last_s = np.maximum(last_s - np.minimum(free, shape.predicted) * work.layer_s, 0.0)
+    ends = np.maximum(work.first_s, last_s)
     if has(layers * p > work.layers):
-        shorter = flag(ends_are_shorter(work.layers, layout))
+        shorter = flag(ends_are_shorter(work.layers, layout, shape.predicted))
         ends = blend(shorter, np.maximum(ends - work.layer_s, 0.0), ends)
     # One stage has both ends: it is the whole, and nothing is left to wait for.
     stage = np.minimum(blend(flag(single), whole, layers * work.layer_s + ends), whole)

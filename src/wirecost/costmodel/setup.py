@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wirecost.costmodel.checks import check_chunks, check_global_batch, check_gpus, check_plan
 from wirecost.costmodel.dataparallel import usual_bucket_bytes
 from wirecost.costmodel.gradient_traffic import wire
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, Layout
 from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError
 from wirecost.spec import (
+    GPU,
     Cluster,
     DataParallel,
     PipelineSchedule,
@@ -20,9 +22,9 @@ from wirecost.spec import (
     Workload,
     stack_named,
 )
-from wirecost.spec.workload import nearest_multiples
 
 ZERO_BUBBLE = {PipelineSchedule.ZB_H1: 1.0, PipelineSchedule.ZB_H2: 2.0}
+TENSOR_OVERLAP = {None: 0.0, True: 1.0, False: -1.0}
 SHARDING = {
     DataParallel.ALL_REDUCE: 0.0,
     DataParallel.DDP: 0.0,
@@ -74,23 +76,26 @@ def setup(
         SpecError: names the invalid key and the nearest valid value.
     """
     count = cluster.gpus if gpus is None else gpus
-    _check_gpus(count, plan, cluster)
+    if count > cluster.gpus:
+        raise SpecError(
+            f"gpus: {count} is more than the {cluster.gpus} of cluster '{cluster.name}'; give it more nodes"
+        )
+    check_gpus(count, plan, cluster.gpus_per_node)
     ranks = count // plan.model_parallel
-    check_plan(workload, plan, ranks)
+    if stack is None:
+        stack = default_stack(plan, cluster.accelerator)
+    if isinstance(stack, str):
+        stack = stack_named(stack)
+    check_plan(workload, plan, ranks, experts_split=stack.tensor_parallel.experts_split)
     if micro_batch < 1:
         raise SpecError(f"micro_batch: {micro_batch} is no batch; at least 1")
     batch_given = global_batch is not None
     if global_batch is None:
         rounds = 4 * plan.pipeline_parallel if plan.pipeline_parallel > 1 else 1
         global_batch = micro_batch * ranks * rounds
-    _check_global_batch(global_batch, micro_batch, ranks)
-    if stack is None:
-        stack = default_stack(plan, cluster)
-    if isinstance(stack, str):
-        stack = stack_named(stack)
-    checked = Setup(workload, plan, cluster, stack, count, micro_batch, global_batch, batch_given)
-    _check_chunks(checked)
-    return checked
+    check_global_batch(global_batch, micro_batch, ranks)
+    check_chunks(workload, plan, global_batch // (micro_batch * ranks))
+    return Setup(workload, plan, cluster, stack, count, micro_batch, global_batch, batch_given)
 
 
 OTHER_SOFTWARE = {
@@ -104,123 +109,25 @@ OTHER_SOFTWARE = {
 theirs."""
 
 
-def default_stack(plan: Plan, cluster: Cluster) -> str:
+def default_data_parallel(tensor: int, pipeline: int) -> DataParallel:
+    """Returns the data parallelism of a job that states none: ZeRO-1 beside tensor or pipeline parallelism, and
+    ZeRO-3 without."""
+    return DataParallel.ZERO1 if tensor > 1 or pipeline > 1 else DataParallel.ZERO3
+
+
+def default_stack(plan: Plan, device: GPU) -> str:
     """Returns the stack of a job that names none: megatron-core for tensor, pipeline and context parallelism and
     fsdp-flash without, and another one on accelerators with software of their own."""
-    architecture = cluster.accelerator.architecture
-    if architecture in OTHER_SOFTWARE:
-        return OTHER_SOFTWARE[architecture]
+    if device.architecture in OTHER_SOFTWARE:
+        return OTHER_SOFTWARE[device.architecture]
     return "megatron-core" if plan.model_parallel > 1 else "fsdp-flash"
 
 
-def _check_gpus(count: int, plan: Plan, cluster: Cluster) -> None:
-    if count < 1:
-        raise SpecError(f"gpus: {count} can't run anything; at least 1")
-    if count > cluster.gpus:
-        raise SpecError(
-            f"gpus: {count} is more than the {cluster.gpus} of cluster '{cluster.name}'; give it more nodes"
-        )
-    if count > cluster.gpus_per_node and count % cluster.gpus_per_node:
-        raise SpecError(
-            f"gpus: {count} does not fill whole nodes of {cluster.gpus_per_node}; nearest that does: "
-            f"{nearest_multiples(count, cluster.gpus_per_node)}"
-        )
-    degree = plan.model_parallel
-    if count % degree:
-        raise SpecError(
-            f"gpus: {count} does not divide by tensor x pipeline x context = {degree} of plan '{plan.name}'; "
-            f"nearest that does: {nearest_multiples(count, degree)}"
-        )
-
-
-def _check_global_batch(batch: int, micro_batch: int, ranks: int) -> None:
-    step = micro_batch * ranks
-    if batch < 1:
-        raise SpecError(f"global_batch: {batch} is no batch; at least {step}")
-    if batch % step:
-        raise SpecError(
-            f"global_batch: {batch} does not divide over {ranks} data-parallel ranks of micro-batch "
-            f"{micro_batch}; nearest that does: {nearest_multiples(batch, step)}"
-        )
-
-
-def _check_chunks(checked: Setup) -> None:
-    plan, workload = checked.plan, checked.workload
-    if plan.virtual_stages > 1 and checked.accumulation % plan.pipeline_parallel:
-        raise SpecError(
-            f"global_batch: interleaving needs the {checked.accumulation} micro-batches to be a multiple of "
-            f"pipeline_parallel {plan.pipeline_parallel}"
-        )
-    chunks = plan.pipeline_parallel * plan.virtual_stages
-    if chunks > workload.layers + (workload.decoder_layers or 0):
-        raise SpecError(
-            f"plan: {chunks} pipeline chunks are more than the workload's {workload.layers} layers; "
-            "at most that many"
-        )
-
-
-def check_plan(workload: Workload, plan: Plan, ranks: int) -> None:
-    """Checks that a workload can be split according to the plan with `ranks` data-parallel ranks.
-
-    Raises:
-        SpecError: names the plan's invalid key.
-    """
-    tensor = plan.tensor_parallel
-    if workload.heads % tensor:
-        raise SpecError(
-            f"plan.tensor_parallel: {tensor} does not divide the workload's {workload.heads} heads; "
-            f"a divisor of {workload.heads} does"
-        )
-    if workload.ffn % tensor:
-        raise SpecError(f"plan.tensor_parallel: {tensor} does not divide ffn_hidden {workload.ffn}")
-    if workload.sequence_length % (2 * plan.context_parallel) and plan.context_parallel > 1:
-        raise SpecError(
-            f"plan.context_parallel: {plan.context_parallel} x 2 chunks don't divide sequence_length "
-            f"{workload.sequence_length}"
-        )
-    if plan.context_communication == "a2a" and workload.heads % (tensor * plan.context_parallel):
-        raise SpecError(
-            f"plan.context_communication: a2a divides the workload's {workload.heads} heads over "
-            f"{tensor * plan.context_parallel} tensor and context ranks, which doesn't divide them; use p2p"
-        )
-    if plan.pipeline_schedule is PipelineSchedule.DUALPIPE and plan.pipeline_parallel % 2:
-        raise SpecError(
-            f"plan.pipeline_schedule: dualpipe needs an even pipeline_parallel, not {plan.pipeline_parallel}"
-        )
-    if plan.rank_order is RankOrder.DATA_LAST and plan.context_parallel > 1:
-        raise SpecError(
-            f"plan.rank_order: {plan.rank_order} is predicted without context parallelism only, not with "
-            f"context_parallel {plan.context_parallel}"
-        )
-    if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
-        raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")
-    if plan.sharding_group == "hpz" and plan.data_parallel is not DataParallel.ZERO3:
-        raise SpecError(
-            f"plan.sharding_group: hpz keeps a second copy of what zero3 shards, not {plan.data_parallel}; use "
-            "data_parallel zero3"
-        )
-    if plan.expert_parallel > 1:
-        _check_experts(workload, plan, ranks)
-
-
-def _check_experts(workload: Workload, plan: Plan, ranks: int) -> None:
-    moe = workload.mixture_of_experts
-    if moe is None:
-        raise SpecError("plan.expert_parallel: the workload has no mixture_of_experts to spread")
-    if moe.experts % plan.expert_parallel:
-        raise SpecError(f"plan.expert_parallel: {plan.expert_parallel} does not divide {moe.experts} experts")
-    if ranks * plan.context_parallel % plan.expert_parallel:
-        raise SpecError(
-            f"plan.expert_parallel: {plan.expert_parallel} does not divide the {ranks} data-parallel ranks that "
-            "it shares"
-        )
-
-
-def trained_share(workload: Workload, plan: Plan) -> float:
+def trained_share(workload: Workload, lora_rank: int | None) -> float:
     """Returns the number of parameters with gradients over the number of parameters: 1, or with LoRA that of the
-    adapters. An adapter of rank r on a linear of n inputs and m outputs has r (n + m) parameters (Hu et al. 2021,
-    arXiv:2106.09685, section 4.1)."""
-    if plan.lora_rank is None:
+    adapters of a rank. An adapter of rank r on a linear of n inputs and m outputs has r (n + m) parameters (Hu et
+    al. 2021, arXiv:2106.09685, section 4.1)."""
+    if lora_rank is None:
         return 1.0
     shape = shape_of(workload)
     attention = 4 * shape.hidden + 2 * shape.query + 2 * shape.key_value
@@ -229,7 +136,7 @@ def trained_share(workload: Workload, plan: Plan) -> float:
     expert_mlp = experts * shape.mlp_matrices * (shape.hidden + shape.ffn)
     mlp = (1 - shape.moe_share) * mlp + shape.moe_share * expert_mlp
     layers = shape.layers * (attention + mlp) + shape.decoder_layers * (2 * attention + mlp)
-    return min(1.0, float(plan.lora_rank * layers / shape.parameters))
+    return min(1.0, float(lora_rank * layers / shape.parameters))
 
 
 def layout_of(checked: Setup) -> Layout:
@@ -258,8 +165,9 @@ def layout_of(checked: Setup) -> Layout:
         bucketed=float(plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap),
         node_sharding=float(plan.sharding_group == "node"),
         secondary=float(plan.sharding_group == "hpz"),
-        trained=trained_share(checked.workload, plan),
+        trained=trained_share(checked.workload, plan.lora_rank),
         sequence_parallel=float(plan.sequence_parallel),
+        tensor_overlap=TENSOR_OVERLAP[plan.tensor_overlap],
         recompute=recompute[plan.recompute],
         gpipe=float(plan.pipeline_schedule is PipelineSchedule.GPIPE),
         zero_bubble=ZERO_BUBBLE.get(plan.pipeline_schedule, 0.0),

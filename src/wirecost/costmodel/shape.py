@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from wirecost.costmodel.inputs import Shape
 from wirecost.spec import Family, Workload
 from wirecost.spec.parameters import count
+from wirecost.spec.workload import LatentAttention
 
 
 def shape_of(workload: Workload) -> Shape:
@@ -12,6 +15,13 @@ def shape_of(workload: Workload) -> Shape:
     parts = count(workload)
     moe = workload.mixture_of_experts
     d = workload.head_size
+    query, key_value = float(workload.heads * d), float(workload.key_value_heads * d)
+    latent = _Latent()
+    if workload.latent_attention is not None:
+        latent = _latent(workload.hidden, workload.heads, workload.latent_attention)
+        query = key_value = latent.head_width * workload.heads
+    window = workload.sliding_window or 0
+    windowed = max(workload.layers - workload.full_attention_layers, 0) if window else 0
     experts_share = (workload.layers - workload.dense_mlp_layers) / workload.layers if moe else 0.0
     # The parameters of the layers without experts are counted as a difference to the others.
     dense_difference = parts.dense_difference
@@ -19,8 +29,8 @@ def shape_of(workload: Workload) -> Shape:
         layers=float(workload.layers),
         hidden=float(workload.hidden),
         heads=float(workload.heads),
-        query=float(workload.heads * d),
-        key_value=float(workload.key_value_heads * d),
+        query=query,
+        key_value=key_value,
         ffn=float((moe.expert_ffn_hidden if moe else None) or workload.ffn),
         mlp_matrices=3.0 if workload.gated else 2.0,
         vocab=float(workload.vocab_size),
@@ -42,4 +52,43 @@ def shape_of(workload: Workload) -> Shape:
         decoder_sequence=float(workload.decoder_sequence) if workload.family is Family.T5 else 0.0,
         decoder_layer_parameters=float(parts.decoder_layer),
         tied=float(workload.tied_embeddings),
+        latent_split=latent.split,
+        latent_whole=latent.whole,
+        latent_width=latent.width,
+        window=float(window),
+        window_share=windowed / workload.layers,
+        predicted=float(workload.multi_token_prediction),
+        module_parameters=float(parts.prediction_module),
+        module_experts=float(parts.experts_of_layer),
     )
+
+
+@dataclass(frozen=True)
+class _Latent:
+    """Sizes of latent attention: weights that tensor parallelism splits and that it doesn't, features of a token
+    between the products, and the mean size of a head's keys and values. 0 for ordinary attention."""
+
+    split: float = 0.0
+    whole: float = 0.0
+    width: float = 0.0
+    head_width: float = 0.0
+
+
+def _latent(hidden: int, heads: int, sizes: LatentAttention) -> _Latent:
+    """Returns the sizes of latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    The products that make the vectors of low rank are the same on every tensor-parallel rank, those that make
+    heads from them are split, as Megatron-Core does.
+    """
+    query_head = sizes.nope_head_dim + sizes.rope_head_dim
+    down = hidden * (sizes.kv_rank + sizes.rope_head_dim)
+    up = sizes.kv_rank * heads * (sizes.nope_head_dim + sizes.value_head_dim)
+    width = 2 * sizes.kv_rank + sizes.rope_head_dim
+    if sizes.q_rank is None:
+        up += hidden * heads * query_head
+    else:
+        down += hidden * sizes.q_rank
+        up += sizes.q_rank * heads * query_head
+        width += 2 * sizes.q_rank
+    output = heads * sizes.value_head_dim * hidden
+    return _Latent(float(up + output), float(down), float(width), (query_head + sizes.value_head_dim) / 2)

@@ -10,10 +10,12 @@ import numpy as np
 
 from wirecost.costmodel.collectives import Group
 from wirecost.costmodel.compute import (
+    DeviceTime,
     LayerCommunication,
     embedding_time,
     layer_device,
     layer_time,
+    matrix_s,
     vocabulary_time,
 )
 from wirecost.costmodel.dataparallel import (
@@ -39,7 +41,7 @@ from wirecost.costmodel.inputs import Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
 from wirecost.costmodel.tensor import forward as forward_tensor
-from wirecost.costmodel.tensor import tensor_group, vocabulary_s
+from wirecost.costmodel.tensor import tensor_group, under_products_s, vocabulary_s
 
 ENCODER_COLLECTIVES, DECODER_COLLECTIVES = 2.0, 3.0
 """Tensor-parallel collectives of a layer's forward: after attention, after cross attention, after the MLP."""
@@ -66,12 +68,14 @@ class LayersTime:
 
 @dataclass(slots=True)
 class EndsTime:
-    """Embedding and vocabulary layer on one micro-batch, forward and backward, in seconds."""
+    """Embedding and vocabulary layer on one micro-batch, forward and backward, in seconds. With multi-token
+    prediction the modules count to the vocabulary layer; `module_host_s` is what they wait for launches."""
 
     embedding_s: Number
     embedding_comm_s: Number
     vocabulary_s: Number
     vocabulary_comm_s: Number
+    module_host_s: Number = 0.0
 
     @property
     def first_s(self) -> Number:
@@ -81,7 +85,7 @@ class EndsTime:
     @property
     def last_s(self) -> Number:
         """Returns the last stage's seconds besides its layers."""
-        return self.vocabulary_s + self.vocabulary_comm_s
+        return self.vocabulary_s + self.vocabulary_comm_s + self.module_host_s
 
 
 @dataclass(slots=True)
@@ -136,8 +140,10 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         exposed = np.maximum(exchange - device.forward_s, 0.0)
         exchange = where(layout.dualpipe > 0, exposed, exchange)
     context_expert = context_expert + exchange
-    both = tensor_s + context_expert
     again = tensor.again_s(ENCODER_COLLECTIVES, shape)
+    if has(layout.tensor_overlap > 0):
+        tensor_s, again = _under_products(tensor_s, again, device, layout)
+    both = tensor_s + context_expert
     communication = LayerCommunication(both, again, ENCODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, machine)
     encoder = LayersTime(
@@ -158,17 +164,28 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
     return _with_decoder(encoder, shape, layout, machine) if has(shape.decoder_layers > 0) else encoder
 
 
+def _under_products(
+    tensor_s: Number, again_s: Number, device: DeviceTime, layout: Layout
+) -> tuple[Number, Number]:
+    """Returns the exposed collectives of forward, and what backward has more, where they run under products."""
+    overlapped = layout.tensor_overlap > 0
+    forward_s = under_products_s(tensor_s, device.products_s, layout)
+    backward_s = under_products_s(tensor_s + again_s, (1 + layout.trained) * device.products_s, layout)
+    return where(overlapped, forward_s, tensor_s), where(overlapped, backward_s - forward_s, again_s)
+
+
 def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
     """Adds the layers with cross attention."""
     decoders, out = shape.decoder_layers, shape.decoder_sequence
     tokens = layout.micro_batch * out / layout.context
     work = layer_work(shape, layout, sequence=out, keys=shape.sequence)
     tensor = forward_tensor(tokens, encoder.members, shape, layout, machine)
-    communication = LayerCommunication(
-        tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape), DECODER_COLLECTIVES
-    )
     host = with_decoder_layers(machine.host)
     device = layer_device(work, shape, layout, machine)
+    tensor_s, again = tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape)
+    if has(layout.tensor_overlap > 0):
+        tensor_s, again = _under_products(tensor_s, again, device, layout)
+    communication = LayerCommunication(tensor_s, again, DECODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(
         count=encoder.count + decoders,
@@ -192,11 +209,30 @@ def ends_time(layers: LayersTime, shape: Shape, layout: Layout, machine: Machine
     """Returns the time of embedding and vocabulary layer. The vocabulary-parallel embedding's output is
     all-reduced as a layer's is."""
     tokens, activation_s = layers.head_tokens, layers.head_activation_s
-    return EndsTime(
+    ends = EndsTime(
         embedding_s=embedding_time(layers.tokens, shape, layout, machine),
         embedding_comm_s=layers.activation_s,
         vocabulary_s=vocabulary_time(tokens, shape, layout, machine),
         vocabulary_comm_s=vocabulary_s(tokens, activation_s, layers.members, layout, machine),
+    )
+    return _with_modules(ends, layers, shape, layout, machine) if has(shape.predicted > 0) else ends
+
+
+def _with_modules(ends: EndsTime, layers: LayersTime, shape: Shape, layout: Layout, machine: Machine) -> EndsTime:
+    """Adds the modules of multi-token prediction, which are on the last stage: each embeds the tokens, joins two
+    vectors by a product, and passes a layer and the output layer (DeepSeek-V3, arXiv:2412.19437, section 2.2)."""
+    h, modules = shape.hidden, shape.predicted
+    passes = 2 + layout.trained
+    elements = 3 * layers.tokens * h + 2 * h * h / layout.tensor
+    joined_s = matrix_s(4 * layers.tokens * h * h / layout.tensor, elements, machine)
+    layer_s = (layers.forward_s + layers.backward_s) / layers.count
+    device_s, communication_s = layers.device_s / layers.count, layers.communication_s / layers.count
+    own_s = device_s + passes * joined_s + ends.embedding_s
+    return replace(
+        ends,
+        vocabulary_s=(1 + modules) * ends.vocabulary_s + modules * own_s,
+        vocabulary_comm_s=(1 + modules) * ends.vocabulary_comm_s + modules * communication_s,
+        module_host_s=modules * np.maximum(layer_s - device_s - communication_s, 0.0),
     )
 
 

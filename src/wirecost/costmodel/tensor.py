@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from wirecost.costmodel.collectives import Group, all_reduce_s, gather_s, group
 from wirecost.costmodel.inputs import Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
@@ -16,7 +18,7 @@ class TensorTime:
     collective_s: Number  # one collective of a layer, less what is hidden
     activation_s: Number  # one all-reduce of tokens x hidden
     gathered_again_s: Number = 0.0  # one input that backward gathers a second time
-    exposed: float = 1.0  # the share of a collective that nothing hides
+    exposed: Number = 1.0  # the share of a collective that nothing hides
 
     def layer_s(self, collectives: float) -> Number:
         """Returns the seconds of a layer with so many collectives."""
@@ -54,8 +56,19 @@ def forward(tokens: Number, members: Group, shape: Shape, layout: Layout, machin
         time = where(layout.sequence_parallel > 0, gather + scatter, whole)
         if costs.gathers_again:
             again = flag(layout.sequence_parallel > 0) * gather
-    exposed = 1 - costs.overlap
+    exposed: Number = 1 - costs.overlap
+    if has(layout.tensor_overlap != 0):
+        exposed = where(layout.tensor_overlap != 0, 1.0, exposed)
     return TensorTime(exposed * time + skew, whole, again, exposed)
+
+
+def under_products_s(time_s: Number, products_s: Number, layout: Layout) -> Number:
+    """Returns the exposed part of `time_s` seconds of collectives that are cut in a chunk for each rank, and run
+    under `products_s` seconds of the products beside them (Wang et al. 2023, doi 10.1145/3567955.3567959).
+
+    One of the t chunks is taken to have nothing to run under, so that a part of 1/t at least is exposed.
+    """
+    return np.maximum(time_s / layout.tensor, time_s - products_s)
 
 
 def vocabulary_s(tokens: Number, activation_s: Number, members: Group, layout: Layout, machine: Machine) -> Number:

@@ -200,6 +200,8 @@ def _searched(options: JobOptions) -> JobOptions:
     options = full_names(options)
     if options.get("lora_rank") is not None:
         raise SpecError("lora_rank: plans with adapters aren't searched; `wirecost predict` predicts one")
+    if options.get("tensor_overlap") is not None:
+        raise SpecError("tensor_overlap: isn't searched; `wirecost predict` predicts a plan with it")
     communication = options.get("context_communication")
     if communication not in (None, "p2p"):
         raise SpecError(

@@ -13,13 +13,7 @@ def approximations(workload: Workload) -> list[str]:
 
 
 def _of_keys(workload: Workload) -> Iterator[str]:
-    window, layers = workload.sliding_window, workload.layers
-    if window is not None and window < workload.sequence_length:
-        windowed = max(layers - workload.full_attention_layers, 0)
-        yield (
-            f"a sliding window of {window} tokens in {windowed} of {layers} layers is predicted as attention to "
-            f"all {workload.sequence_length} tokens, which takes longer"
-        )
+    layers = workload.layers
     if workload.parallel_block:
         yield (
             "attention and MLP of a layer read the same input, and are predicted one after the other, with "
@@ -27,11 +21,6 @@ def _of_keys(workload: Workload) -> Iterator[str]:
         )
     if workload.positions == "alibi":
         yield "the biases of ALiBi take no time in predictions"
-    if workload.latent_attention is not None:
-        yield (
-            f"latent attention is predicted as grouped attention with {workload.key_value_heads} heads of "
-            f"{workload.head_size} for keys and values; parameters are exact"
-        )
     moe = workload.mixture_of_experts
     if moe is not None and moe.moe_layers is not None and workload.dense_mlp_layers:
         yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wirecost.spec import GradientTraffic, PipelineSchedule, Plan, Provenance
+from wirecost.spec import GradientTraffic, MatrixPrecision, PipelineSchedule, Plan, Provenance
 from wirecost.spec.provenance import Sourced
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ class Basis:
     """The provenance of one part of a prediction.
 
     Attributes:
-        part: `gpu`, `intra_node`, `inter_node`, `stack` or `plan`.
+        part: `gpu`, `intra_node`, `inter_node`, `stack`, `plan`, or `model` if a part of the model was never
+            measured alone.
         name: name of the part.
         provenance: what the figures or formulas of the part rest on.
         detail: what they were fitted to, or where they are from.
@@ -35,12 +36,15 @@ NAMES = {
     "inter_node": "link between nodes",
     "stack": "stack",
     "plan": "plan",
+    "model": "model",
 }
 """Names of the parts for people."""
 
 
 LARGEST_MEASURED_CONTEXT = 4
 """Largest context-parallel degree in the tables of measurements (81 rows with 2 and 4)."""
+HARDLY_MEASURED = "not compared with measurements that tell them apart"
+NEVER_MEASURED_FORMATS = (MatrixPrecision.FP8_BLOCKWISE,)
 NEVER_MEASURED_SCHEDULES = (PipelineSchedule.ZB_H1, PipelineSchedule.ZB_H2, PipelineSchedule.DUALPIPE)
 
 
@@ -52,9 +56,24 @@ def unmeasured_strategies(plan: Plan) -> list[str]:
         f"gradient_traffic {plan.gradient_traffic}": plan.gradient_traffic is not GradientTraffic.NATIVE,
         f"pipeline_schedule {plan.pipeline_schedule}": plan.pipeline_schedule in NEVER_MEASURED_SCHEDULES,
         "hpZ": plan.sharding_group == "hpz",
-        "LoRA": plan.lora_rank is not None,
+        "tensor_overlap": bool(plan.tensor_overlap) and plan.tensor_parallel > 1,
+        f"matrix_precision {plan.matrix_precision}": plan.matrix_precision in NEVER_MEASURED_FORMATS,
     }
     return [name for name, used in strategies.items() if used]
+
+
+def unmeasured_parts(setup: Setup) -> list[str]:
+    """Returns the parts of a model whose formulas were compared with few measurements, in which other causes of
+    errors can't be told apart from them: sliding windows, which runs of GPT-OSS have together with experts and
+    attention sinks, and multi-token prediction, which one published run has."""
+    workload = setup.workload
+    window = workload.sliding_window
+    windowed = window is not None and window < workload.sequence_length
+    parts = {
+        f"sliding_window {window}": windowed and setup.stack.attention.kind == "fused",
+        f"multi_token_prediction {workload.multi_token_prediction}": workload.multi_token_prediction > 0,
+    }
+    return [name for name, used in parts.items() if used]
 
 
 def basis_of(setup: Setup) -> list[Basis]:
@@ -70,9 +89,14 @@ def basis_of(setup: Setup) -> list[Basis]:
     unmeasured = unmeasured_strategies(setup.plan)
     if unmeasured:
         detail = f"{', '.join(unmeasured)}: formulas of the literature, never compared with measurements"
-        return [*basis, Basis("plan", setup.plan.name, Provenance.JUDGEMENT, detail)]
-    detail = "its formulas were compared with measured jobs"
-    return [*basis, Basis("plan", setup.plan.name, Provenance.MEASURED, detail)]
+        basis.append(Basis("plan", setup.plan.name, Provenance.JUDGEMENT, detail))
+    else:
+        detail = "its formulas were compared with measured jobs"
+        basis.append(Basis("plan", setup.plan.name, Provenance.MEASURED, detail))
+    if parts_of_model := unmeasured_parts(setup):
+        detail = f"{', '.join(parts_of_model)}: formulas of the literature, {HARDLY_MEASURED}"
+        basis.append(Basis("model", setup.workload.name, Provenance.JUDGEMENT, detail))
+    return basis
 
 
 def basis_line(basis: list[Basis]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.prediction.approximations import approximations
-from wirecost.prediction.basis import unmeasured_strategies
+from wirecost.prediction.basis import HARDLY_MEASURED, unmeasured_parts, unmeasured_strategies
 from wirecost.prediction.interval import outside, part_widths, widened, workload_spread
 from wirecost.spec import GradientTraffic, Provenance, Stack
 from wirecost.spec.provenance import Sourced
@@ -30,11 +30,12 @@ def interval_and_diagnostics(setup: Setup) -> tuple[float, list[Diagnostic]]:
     }
     beyond = outside(setup.stack, values)
     nearest = setup.stack.with_values({"spread": workload_spread(setup.stack, setup.workload, setup.micro_batch)})
-    strategies = unmeasured_strategies(setup.plan)
+    strategies, parts = unmeasured_strategies(setup.plan), unmeasured_parts(setup)
     further = part_widths(
         experts=setup.workload.mixture_of_experts is not None,
         tensor_between_nodes=setup.plan.tensor_parallel > setup.cluster.gpus_per_node,
         unmeasured_strategy=bool(strategies),
+        unmeasured_part=bool(parts),
     )
     spread = widened(nearest, setup.cluster.accelerator, network, beyond, further)
     diagnostics = [_extrapolated(setup.stack, key, values[key]) for key in beyond]
@@ -53,6 +54,14 @@ def interval_and_diagnostics(setup: Setup) -> tuple[float, list[Diagnostic]]:
                 "uncalibrated_plan",
                 f"{', '.join(strategies)}: the formulas are those of the literature, and were never compared with "
                 "measurements; the interval is widened",
+            )
+        )
+    if parts:
+        diagnostics.append(
+            diagnostic(
+                "uncalibrated_model",
+                f"{', '.join(parts)}: the formulas are those of the literature, and were {HARDLY_MEASURED}; the "
+                "interval is widened",
             )
         )
     stack, gpu = setup.stack, setup.cluster.accelerator

@@ -80,10 +80,12 @@ def widened(
     return min(width, WIDEST)
 
 
-def part_widths(*, experts: bool, tensor_between_nodes: bool, unmeasured_strategy: bool) -> list[float]:
+def part_widths(
+    *, experts: bool, tensor_between_nodes: bool, unmeasured_strategy: bool, unmeasured_part: bool = False
+) -> list[float]:
     """Returns the half widths of the parts of a job that were hardly or never fitted."""
     widths = [EXPERTS] * experts + [TENSOR_BETWEEN_NODES] * tensor_between_nodes
-    return widths + [UNMEASURED_STRATEGY] * unmeasured_strategy
+    return widths + [UNMEASURED_STRATEGY] * unmeasured_strategy + [UNMEASURED_STRATEGY] * unmeasured_part
 
 
 def outside(stack: Stack, values: Mapping[str, float]) -> list[str]:
@@ -116,6 +118,7 @@ def row_spread(row: TableRow, fitted: tuple[bool, bool, bool] | None = None) -> 
         experts=float(row.shape.moe_share) > 0,
         tensor_between_nodes=float(row.layout.tensor) > row.key.gpus_per_node,
         unmeasured_strategy=float(row.layout.context) > 1,
+        unmeasured_part=_has_unmeasured_part(row),
     )
     if fitted is None:
         return widened(stack, row.parts.gpu, network, outside(stack, values), further)
@@ -126,6 +129,13 @@ def row_spread(row: TableRow, fitted: tuple[bool, bool, bool] | None = None) -> 
         0.0 if of_network or network is None else NETWORK_WIDTHS[Provenance.DATASHEET],
     ]
     return min(math.hypot(*widths, *further), WIDEST)
+
+
+def _has_unmeasured_part(row: TableRow) -> bool:
+    """Returns whether a row's model has a part that `wirecost.prediction.basis.unmeasured_parts` names."""
+    shape = row.shape
+    windowed = float(shape.window_share) > 0 and float(shape.window) < float(shape.sequence)
+    return (windowed and row.parts.stack.attention.kind == "fused") or float(shape.predicted) > 0
 
 
 def workload_spread(stack: Stack, workload: Workload, micro_batch: int) -> float:

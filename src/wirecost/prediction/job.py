@@ -8,21 +8,24 @@ from typing import Any, TypedDict, TypeVar
 from pydantic import BaseModel
 
 from wirecost.calibration.saved import read
-from wirecost.costmodel.setup import Setup, setup
+from wirecost.costmodel.setup import Setup, default_data_parallel, default_stack, setup
 from wirecost.errors import SpecError, one_of
 from wirecost.spec import (
     Cluster,
     MatrixPrecision,
     Plan,
     Precision,
+    Recompute,
     Stack,
     Workload,
     load_spec,
+    stack_named,
     validate,
     with_bandwidth,
     with_nodes,
 )
 from wirecost.spec.plan import PLAN_OF_OPTIONS
+from wirecost.spec.presets import INLINE
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,7 +45,8 @@ class Degrees(TypedDict, total=False):
         sequence_parallel: whether activations between tensor-parallel regions are split over their ranks.
         recompute: `none`, `selective` or `full`.
         precision: `fp32`, `bf16` or `fp16`.
-        matrix_precision: `fp8` or `fp4` for the matrix products of the layers.
+        tensor_overlap: whether collectives of tensor parallelism run under the products beside them.
+        matrix_precision: `fp8`, `fp8-blockwise`, `mxfp8`, `nvfp4` or `fp4` for the matrix products of the layers.
     """
 
     data_parallel: str | None
@@ -56,6 +60,7 @@ class Degrees(TypedDict, total=False):
     pipeline_schedule: str | None
     context_communication: str | None
     sequence_parallel: bool | None
+    tensor_overlap: bool | None
     recompute: str | None
     precision: str | None
     matrix_precision: str | None
@@ -77,7 +82,8 @@ class JobOptions(Degrees, total=False):
         cluster: a preset's name, a YAML file, YAML in braces, or a Cluster. It may be missing if the calibration
             has one.
         plan: a preset's name, a YAML file, or a Plan. Without one, the degrees alone make the plan: BF16
-            (FP16 on GPUs without it), and ZeRO-3, or ZeRO-1 with tensor or pipeline parallelism.
+            (FP16 on GPUs without it), ZeRO-3, or ZeRO-1 with tensor or pipeline parallelism, and the stack's
+            sequence parallelism and recomputation.
         stack: a preset's name, a YAML file, or a Stack. The default is megatron-core with tensor, pipeline or
             context parallelism, and fsdp-flash without; generic on TPUs, Gaudi, Trainium and Ascend.
         gpus: number of GPUs. The default is all of the cluster.
@@ -137,8 +143,8 @@ def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
         if given_cluster is None:
             raise SpecError("a cluster is needed: a preset (`wirecost presets clusters`) or a YAML file")
         chosen = given_cluster
-    if options.get("plan") is None and options.get("precision") is None:
-        plan = _in_usual_precision(plan, chosen)
+    if options.get("plan") is None:
+        plan = _with_defaults(plan, degrees, chosen, stack)
     gpus = options.get("gpus")
     checked = setup(
         _workload(workload, options.get("sequence_length")),
@@ -150,6 +156,20 @@ def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
         global_batch=options.get("global_batch"),
     )
     return checked if fitted is None else fitted.applied(checked, str(calibration))
+
+
+def _with_defaults(plan: Plan, degrees: dict[str, Any], cluster: Cluster, stack: Stack | None) -> Plan:
+    """Returns a plan of options with what none of them says: the usual precision, and sequence parallelism and
+    recomputation as the stack has them. Rows of tables are completed alike."""
+    if "precision" not in degrees:
+        plan = _in_usual_precision(plan, cluster)
+    used = stack or stack_named(default_stack(plan, cluster.accelerator))
+    update: dict[str, Any] = {}
+    if "sequence_parallel" not in degrees and plan.tensor_parallel > 1:
+        update["sequence_parallel"] = used.tensor_parallel.sequence_parallel
+    if "recompute" not in degrees:
+        update["recompute"] = Recompute(used.recomputation.default)
+    return plan.model_copy(update=update)
 
 
 def _in_usual_precision(plan: Plan, cluster: Cluster) -> Plan:
@@ -186,6 +206,11 @@ def _plan(given: str | Path | Plan | None, degrees: dict[str, Any]) -> Plan:
     if given is not None:
         loaded: Plan = load_spec("plan", str(given), **degrees)
         return loaded
-    several = any(degrees.get(key, 1) > 1 for key in ("tensor_parallel", "pipeline_parallel"))
-    base = {"name": PLAN_OF_OPTIONS, "precision": "bf16", "data_parallel": "zero1" if several else "zero3"}
-    return validate(Plan, {**base, **degrees}, PLAN_OF_OPTIONS)
+    usual = default_data_parallel(*(degrees.get(key, 1) for key in ("tensor_parallel", "pipeline_parallel")))
+    base = {"name": PLAN_OF_OPTIONS, "precision": "bf16", "data_parallel": usual}
+    try:
+        return validate(Plan, {**base, **degrees}, PLAN_OF_OPTIONS)
+    except SpecError as error:
+        if "unknown value" not in str(error):
+            raise
+        raise SpecError(f"{error}; {INLINE['plan']}") from error

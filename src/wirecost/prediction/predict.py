@@ -65,7 +65,7 @@ class Prediction:
     @property
     def mfu(self) -> float:
         """Returns model FLOPs utilization without recomputation (arXiv:2204.02311, appendix B)."""
-        trained = trained_share(self.setup.workload, self.setup.plan)
+        trained = trained_share(self.setup.workload, self.setup.plan.lora_rank)
         flops = float(model_flops(self.shape, batch=self.setup.global_batch, trained=trained))
         return flops / (self.total_s * self.setup.gpus * float(self.machine.attention_peak_flops))
 

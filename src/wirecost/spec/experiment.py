@@ -64,6 +64,7 @@ Memory = Annotated[SizeBytes, AfterValidator(_memory)]
 
 ADDED_WORKLOAD_KEYS = (
     "latent_attention",
+    "multi_token_prediction",
     "parallel_block",
     "sliding_window",
     "full_attention_layers",
@@ -162,7 +163,7 @@ class Periodic(Spec):
     validation_batches: PositiveInt = 4
 
 
-ADDED_PLAN_KEYS = ("graphs", "lora_rank", "context_communication")
+ADDED_PLAN_KEYS = ("graphs", "lora_rank", "context_communication", "tensor_overlap")
 """Keys of plans that earlier results don't have. Results without them keep their digest."""
 
 

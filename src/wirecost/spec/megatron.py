@@ -111,6 +111,7 @@ def _refused_workload(workload: Workload) -> str | None:
     refused = {
         "mixture_of_experts": workload.mixture_of_experts is not None,
         "latent_attention": workload.latent_attention is not None,
+        "multi_token_prediction": workload.multi_token_prediction > 0,
         "parallel_block": workload.parallel_block,
         "sliding_window": workload.sliding_window is not None,
         f"positions {workload.positions}": workload.positions in ("relative", "alibi"),
@@ -130,6 +131,7 @@ def _refused_plan(plan: Plan) -> str | None:
         "context_parallel": plan.context_parallel > 1,
         "expert_parallel": plan.expert_parallel > 1,
         "matrix_precision": plan.matrix_precision is not None,
+        "tensor_overlap": bool(plan.tensor_overlap),
         f"gradient_traffic {plan.gradient_traffic}": plan.gradient_traffic is not GradientTraffic.NATIVE,
         f"rank_order {plan.rank_order}": plan.rank_order is not RankOrder.TENSOR_FIRST,
         "compile": plan.compile,

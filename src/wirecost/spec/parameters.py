@@ -16,7 +16,8 @@ T5_BUCKETS = 32
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """Trainable parameters; `total` counts tied weights once."""
+    """Trainable parameters; `total` counts tied weights once, and no modules of multi-token prediction, as
+    published counts do."""
 
     layer: int  # one encoder (or only) layer, all experts; the mean where only some layers have experts
     decoder_layer: int
@@ -25,6 +26,7 @@ class ParameterCount:
     other: int  # positions, final norms, untied head, BERT's heads
     total: int
     dense_difference: int = 0  # of a layer without experts to one with them
+    prediction_module: int = 0  # of multi-token prediction, without the shared embedding and output layer
 
 
 def _norm(workload: Workload) -> int:
@@ -84,7 +86,10 @@ def count(workload: Workload) -> ParameterCount:
         dense_difference = mlp_parameters(workload, workload.ffn) - mlp
         other += workload.dense_mlp_layers * dense_difference
     total = workload.layers * layer + decoders * decoder_layer + embedding + other
-    return ParameterCount(layer, decoder_layer, experts, embedding, other, total, dense_difference)
+    # A layer, the product that joins two vectors into one, and the norms of both (arXiv:2412.19437, section 2.2);
+    # the output layer's norm is the module's own.
+    module = layer + 2 * h * h + 3 * _norm(workload)
+    return ParameterCount(layer, decoder_layer, experts, embedding, other, total, dense_difference, module)
 
 
 def _mlps(workload: Workload) -> tuple[int, int]:

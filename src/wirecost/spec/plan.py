@@ -53,13 +53,32 @@ class Precision(StrEnum):
 
 
 class MatrixPrecision(StrEnum):
-    """Number formats in which a GPU multiplies matrices. A datasheet has a peak for each of them."""
+    """Number formats in which a GPU multiplies matrices. A datasheet has a peak for each number of bits. The
+    formats of 8 and 4 bits differ in how many numbers share a scale."""
 
     FP32 = "fp32"
     BF16 = "bf16"
     FP16 = "fp16"
-    FP8 = "fp8"
+    FP8 = "fp8"  # one scale for each tensor, delayed or current (Micikevicius et al. 2022, arXiv:2209.05433)
+    FP8_BLOCKWISE = "fp8-blockwise"  # one for 1 x 128 and 128 x 128 numbers (DeepSeek-V3, arXiv:2412.19437)
+    MXFP8 = "mxfp8"  # one for 32 numbers (OCP Microscaling Formats specification 1.0)
     FP4 = "fp4"
+    NVFP4 = "nvfp4"  # one for 16 numbers and one for each tensor (NVIDIA 2025, arXiv:2509.25149)
+
+    @property
+    def unscaled(self) -> MatrixPrecision:
+        """The format of as many bits under which datasheets state a peak."""
+        formats = {
+            MatrixPrecision.FP8_BLOCKWISE: MatrixPrecision.FP8,
+            MatrixPrecision.MXFP8: MatrixPrecision.FP8,
+            MatrixPrecision.NVFP4: MatrixPrecision.FP4,
+        }
+        return formats.get(self, self)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it has 8 or 4 bits."""
+        return self.unscaled in (MatrixPrecision.FP8, MatrixPrecision.FP4)
 
 
 class Recompute(StrEnum):
@@ -115,6 +134,9 @@ class Plan(Spec):
             arXiv:2106.09685), on every linear of the layers. None trains the parameters.
         tensor_parallel: number of ranks over which each layer is split.
         sequence_parallel: whether activations between the split parts of a layer are split by sequence as well.
+        tensor_overlap: whether collectives of tensor parallelism are cut in chunks that run under the matrix
+            products beside them (PyTorch's async TP, user buffers of Transformer Engine). It needs sequence
+            parallelism. None is what the software stack does.
         pipeline_parallel: number of pipeline stages.
         pipeline_schedule: order of forward and backward passes in the pipeline.
         virtual_stages: number of chunks of layers on each rank with the schedule `interleaved`.
@@ -124,7 +146,9 @@ class Plan(Spec):
             arXiv:2309.14509).
         expert_parallel: number of ranks over which the experts of a layer are distributed.
         precision: precision of parameters, gradients and activations.
-        matrix_precision: precision of the layers' matrix products, if it is lower than `precision`.
+        matrix_precision: precision of the layers' matrix products, if it is lower than `precision`: `fp8` (a scale
+            for each tensor), `fp8-blockwise`, `mxfp8`, `nvfp4` or `fp4`. Attention, the vocabulary layer and what
+            is sent stay in `precision`.
         recompute: activations that backward computes again instead of keeping them.
         overlap: whether collectives run during computation where they can.
         bucket_bytes: size of a bucket of gradients in bytes.
@@ -142,6 +166,7 @@ class Plan(Spec):
     lora_rank: PositiveInt | None = None
     tensor_parallel: PositiveInt = 1
     sequence_parallel: bool = False
+    tensor_overlap: bool | None = None
     pipeline_parallel: PositiveInt = 1
     pipeline_schedule: PipelineSchedule = PipelineSchedule.ONE_F_ONE_B
     virtual_stages: PositiveInt = 1

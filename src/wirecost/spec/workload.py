@@ -125,8 +125,8 @@ class Workload(Spec):
             attention.
         head_dim: size of a head. None is hidden / heads.
         ffn_hidden: width of the MLP. None is 4 x hidden.
-        latent_attention: the sizes of heads in latent attention. `kv_heads` and `head_dim` are then those of the
-            grouped attention that predictions take for it.
+        latent_attention: the sizes of heads in latent attention. `kv_heads` and `head_dim` are then not read by
+            predictions.
         vocab_size: number of rows of the embedding, with padding.
         sequence_length: number of tokens of a sequence. For t5, tokens that the encoder reads.
         decoder_sequence_length: number of tokens that the decoder of t5 reads. None is `sequence_length`.
@@ -138,7 +138,10 @@ class Workload(Spec):
         tied_embeddings: whether the output layer shares the embedding's weights.
         mixture_of_experts: experts of each layer. None is one MLP in each layer.
         parallel_block: whether attention and MLP of a layer read the same input (GPT-J, Falcon, Command-R).
-        sliding_window: number of preceding tokens that a token attends to. None is all.
+        multi_token_prediction: number of modules that predict one further token each (DeepSeek-V3,
+            arXiv:2412.19437, section 2.2). A module has a layer of its own and shares embedding and output layer.
+        sliding_window: number of tokens that a token attends to, itself included: the preceding ones for gpt,
+            those on both sides for bert. None is all.
         full_attention_layers: number of layers without the sliding window.
         extra_layer_parameters: mean number of parameters of a layer that no other key describes, as those of
             biases of queries and norms of heads. Negative if a layer has fewer.
@@ -169,6 +172,7 @@ class Workload(Spec):
     mixture_of_experts: MixtureOfExperts | None = None
     latent_attention: LatentAttention | None = None
     parallel_block: bool = False
+    multi_token_prediction: int = Field(default=0, ge=0, le=100)
     sliding_window: PositiveInt | None = None
     full_attention_layers: NonNegativeInt = 0
     extra_layer_parameters: int = 0

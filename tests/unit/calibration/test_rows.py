@@ -30,7 +30,7 @@ def test_a_row_is_read_as_it_stands() -> None:
     assert one.key.stack == "megatron-deepspeed"
     assert one.key.node_Bps == 1e11
     assert one.shape.parameters == pytest.approx(1.31e9, rel=0.02)
-    assert one.assumed == {}
+    assert one.assumed == {"seq_par": "no"}
 
 
 @given(st.sets(st.sampled_from([k for k in ROW if k not in ("n_layers", "hidden", "mbs", "gpu")])))
@@ -56,7 +56,7 @@ def test_any_other_column_may_be_empty(empty: set[str]) -> None:
         ({"n_layers": "", "hidden": "", "model": ""}, "model names no workload preset"),
         ({"n_layers": "", "hidden": "", "model": "DeepSek V3"}, "did you mean 'deepseek-v3'"),
         ({"n_layers": "", "hidden": "", "model": "Nemotron_3_Nano"}, "state-space layers"),
-        ({"notes": "phase=LoRA Performance"}, "names LoRA"),
+        ({"notes": "QLoRA"}, "names QLoRA"),
     ],
 )
 def test_what_cannot_be_expressed_says_why(change: dict[str, str], reason: str) -> None:
@@ -66,7 +66,17 @@ def test_what_cannot_be_expressed_says_why(change: dict[str, str], reason: str) 
 
 @pytest.mark.parametrize("model", ["DeepSeekV3", "deepseek-v3", "DeepSeek V3"])
 def test_a_row_with_nothing_but_a_models_name_means_its_preset(model: str) -> None:
-    row = {**ROW, "model": model, "n_layers": "", "hidden": "", "heads": "", "ffn": "", "vocab": "", "tp": "1"}
+    row = {
+        **ROW,
+        "model": model,
+        "n_layers": "",
+        "hidden": "",
+        "heads": "",
+        "ffn": "",
+        "vocab": "",
+        "tp": "1",
+        "pp": "4",
+    }
     one = iteration_row(row, 1)
     assert one.assumed["model"] == "deepseek-v3"
     assert one.shape.parameters == pytest.approx(671e9, rel=0.01)
@@ -108,8 +118,9 @@ def test_precisions_are_read_from_free_text() -> None:
     def precision(text: str, gpu: str = "B200", **more: str) -> MatrixPrecision:
         return iteration_row({**ROW, "gpu": gpu, "precision": text, **more}, 1).key.precision
 
-    assert precision("MXFP8") is MatrixPrecision.FP8
-    assert precision("NVFP4") is MatrixPrecision.FP4
+    assert precision("MXFP8") is MatrixPrecision.MXFP8
+    assert precision("NVFP4") is MatrixPrecision.NVFP4
+    assert precision("FP4") is MatrixPrecision.FP4
     assert precision("amp_bf16/DEFAULT") is MatrixPrecision.BF16
     assert precision("fp16") is MatrixPrecision.FP16
     assert precision("bf16", framework="torchtitan", notes="compile + float8") is MatrixPrecision.FP8
@@ -128,10 +139,11 @@ def test_known_models_fill_what_a_row_leaves_open() -> None:
         "tp": "8",
         "pp": "1",
         "dp": "2",
+        "gas": "8",
     }
     one = iteration_row(row, 1)
     assert (one.shape.heads, one.shape.key_value, one.shape.ffn, one.shape.mlp_matrices) == (64, 1024, 28672, 3)
-    assert set(one.assumed) == {"heads", "ffn", "vocab", "seq"}
+    assert set(one.assumed) == {"heads", "ffn", "vocab", "seq", "seq_par"}
 
 
 def test_an_open_micro_batch_is_chosen_and_said(tmp_path) -> None:
@@ -235,7 +247,7 @@ def test_nodes_of_eight_mi250x_count_its_dies() -> None:
 
 
 def test_cuda_graphs_in_a_rows_notes_shorten_its_launches() -> None:
-    small = {**ROW, "hidden": "512", "heads": "8", "ffn": "2048", "mbs": "1"}
+    small = {**ROW, "hidden": "512", "heads": "8", "ffn": "2048", "mbs": "1", "gas": "8"}
     plain, graphs = iteration_row(small, 1), iteration_row({**small, "notes": "tuned (CUDA graphs)"}, 1)
     assert graphs.key.cuda_graphs
     assert predict_rows([graphs])[0][0] < predict_rows([plain])[0][0]

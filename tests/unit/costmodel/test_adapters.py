@@ -39,14 +39,12 @@ def test_adapters_have_as_many_parameters_as_published(model: str, adapters: int
     workload = load_spec("workload", model)
     assert isinstance(workload, Workload)
     one = predicted(model, **LORA)
-    assert trained_share(workload, Plan.model_validate(LORA)) * float(one.shape.parameters) == pytest.approx(
-        adapters
-    )
+    assert trained_share(workload, LORA["lora_rank"]) * float(one.shape.parameters) == pytest.approx(adapters)
 
 
 def test_only_adapters_have_gradients_and_optimizer_state() -> None:
     full, lora = predicted(), predicted(**LORA)
-    share = trained_share(lora.setup.workload, lora.setup.plan)
+    share = trained_share(lora.setup.workload, lora.setup.plan.lora_rank)
     assert lora.memory.gradients == pytest.approx(share * full.memory.gradients)
     assert lora.memory.optimizer == pytest.approx(share * full.memory.optimizer)
     assert lora.memory.weights == full.memory.weights
@@ -84,7 +82,6 @@ def test_what_was_never_measured_has_a_wider_interval_and_says_so() -> None:
 
     plain = predicted()
     hpz: dict[str, Any] = {"sharding_group": "hpz"}
-    for settings, name in ((LORA, "LoRA"), (hpz, "hpZ")):
-        one = predicted(**settings)
-        assert width(one) > width(plain)
-        assert any(d.code == "uncalibrated_plan" and name in d.message for d in one.breakdown.diagnostics)
+    one = predicted(**hpz)
+    assert width(one) > width(plain)
+    assert any(d.code == "uncalibrated_plan" and "hpZ" in d.message for d in one.breakdown.diagnostics)

@@ -17,13 +17,14 @@ from wirecost.planner.emit.job import EmittedJob
 from wirecost.planner.emit.targets import restricted
 from wirecost.planner.limits import Limits
 from wirecost.planner.request import Request
-from wirecost.spec import Recompute, load_spec, stack_named
+from wirecost.spec import MatrixPrecision, Recompute, load_spec, stack_named
 
 MEGATRON_ARGUMENTS = {
     # Megatron-LM of the time of Megatron-Core 0.16.1 (pretrain_gpt.py --help)
     "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split", "--bf16",
     "--context-parallel-size", "--decoder-last-pipeline-num-layers", "--disable-bias-linear",
-    "--expert-model-parallel-size", "--ffn-hidden-size", "--fp16", "--fp8-format", "--global-batch-size",
+    "--expert-model-parallel-size", "--ffn-hidden-size", "--fp16", "--fp4-format", "--fp8-format",
+    "--fp8-recipe", "--global-batch-size", "--mtp-num-layers",
     "--group-query-attention", "--hidden-size", "--kv-channels", "--kv-lora-rank", "--max-position-embeddings",
     "--micro-batch-size", "--moe-ffn-hidden-size", "--moe-layer-freq", "--moe-router-topk",
     "--moe-shared-expert-intermediate-size", "--moe-token-dispatcher-type", "--multi-latent-attention",
@@ -105,8 +106,26 @@ def test_megatron_gets_experts_and_latent_attention() -> None:
     assert values["--expert-model-parallel-size"] == ("8",)
     assert values["--moe-layer-freq"] == ("'([0]*3+[1]*58)'",)
     assert values["--kv-lora-rank"] == ("512",)
+    assert values["--mtp-num-layers"] == ("1",)
     # 61 layers on 16 stages: 4 on each but the last.
     assert values["--decoder-last-pipeline-num-layers"] == ("1",)
+
+
+@pytest.mark.parametrize(
+    ("precision", "arguments"),
+    [
+        (None, set()),
+        ("fp8", {("--fp8-format", "hybrid")}),
+        ("fp8-blockwise", {("--fp8-format", "hybrid"), ("--fp8-recipe", "blockwise")}),
+        ("mxfp8", {("--fp8-format", "hybrid"), ("--fp8-recipe", "mxfp8")}),
+        ("nvfp4", {("--fp4-format", "e2m1")}),
+    ],
+)
+def test_megatron_gets_the_format_of_products(precision: str | None, arguments: set[tuple[str, str]]) -> None:
+    of_precision = None if precision is None else MatrixPrecision(precision)
+    assert set(megatron.low_precision(of_precision)) == arguments
+    names = {argument[0] for argument in megatron.low_precision(of_precision)}
+    assert names <= MEGATRON_ARGUMENTS
 
 
 def test_distributed_optimizer_instances_are_the_replicas_of_shards() -> None:

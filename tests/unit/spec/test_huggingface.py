@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.published_models import CONFIGURATIONS, COUNTED, PUBLISHED
+from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError
 from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import predict
@@ -108,16 +109,38 @@ def test_published_configurations_are_predicted(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "window", "windowed", "layers"),
+    [
+        ("mistral-7b", 4096, 32, 32),
+        ("gpt-oss-20b", 128, 12, 24),
+        ("gemma-2-9b", 4096, 21, 42),
+        ("gemma-3-1b", 512, 22, 26),
+        ("modernbert-base", 128, 14, 22),
+        ("llama-3.1-8b", 0, 0, 32),
+    ],
+)
+def test_windows_are_read_with_the_layers_that_have_them(
+    name: str, window: int, windowed: int, layers: int, tmp_path: Path
+) -> None:
+    shape = shape_of(validate(Workload, imported(str(write(tmp_path / name, CONFIGURATIONS[name]))), "w"))
+    assert (shape.window, shape.layers) == (window, layers)
+    assert shape.window_share == pytest.approx(windowed / layers)
+
+
+@pytest.mark.parametrize(("name", "modules"), [("deepseek-v3", 1), ("kimi-k2", 0), ("deepseek-v2-lite", 0)])
+def test_modules_of_multi_token_prediction_are_read_and_predicted(name: str, modules: int, tmp_path: Path) -> None:
+    path = write(tmp_path / name, CONFIGURATIONS[name])
+    setup = setup_of(str(path), {"cluster": "dgx-h100", "gpus": 64})
+    assert setup.workload.multi_token_prediction == modules
+    codes = {d.code for d in predict(setup).breakdown.diagnostics}
+    assert ("uncalibrated_model" in codes) == bool(modules)
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mistral-7b", "a sliding window of 4096 tokens in 32 of 32 layers"),
-        ("gpt-oss-20b", "a sliding window of 128 tokens in 12 of 24 layers"),
         ("gpt-oss-20b", "attention sinks"),
-        ("gemma-3-1b", "a sliding window of 512 tokens in 22 of 26 layers"),
         ("gemma-2-9b", "soft caps"),
-        ("modernbert-base", "a sliding window of 128 tokens in 14 of 22 layers"),
-        ("deepseek-v3", "multi-token prediction: num_nextn_predict_layers 1"),
-        ("deepseek-v2-lite", "latent attention"),
         ("command-r", "attention and MLP of a layer read the same input"),
         ("falcon-7b", "attention and MLP of a layer read the same input"),
         ("bloom-176b", "ALiBi"),
@@ -290,7 +313,7 @@ scaling: [{{kind: strong, global_batch: 16}}]
     [
         (
             {"model_type": "perceptron"},
-            "unknown model_type 'perceptron'; allowed: Yi, arcee, baichuan, bert, ",
+            "unknown model_type 'perceptron'; allowed: Yi, apertus, arcee, baichuan, ",
         ),
         ({"model_type": "lama"}, "unknown model_type 'lama' (did you mean 'llama'?)"),
         ({"model_type": None}, "model_type: is missing, so this isn't a Hugging Face model configuration"),
@@ -356,7 +379,8 @@ def test_refusals(changes: dict[str, Any], message: str, tmp_path: Path) -> None
         (b"[1]", "expected keys with values, found list"),
         (b"\xff{}", "not readable as JSON"),
         (b'{"model_type": "llama", "model_type": "bert"}', "the key 'model_type' appears twice"),
-        (b'{"hidden_size": NaN}', "NaN is not a number"),
+        (b'{"model_type": "llama", "num_hidden_layers": NaN}', "should be a whole number"),
+        (b'{"model_type": "nemotron_h", "time_step_limit": [0.0, Infinity]}', "state-space models"),
         (b'{"a": ' + b"[" * 200_000, "not readable as JSON"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "not readable as JSON"),
         (b" " * (2 << 20), "longer than 1 MiB"),

@@ -46,7 +46,7 @@ from wirecost.spec.presets import INLINE, KINDS, names, plain, preset_name
         ("workload", "gpt-13b", None),
         ("gpu", "A1", None),
         ("gpu", "", None),
-        ("plan", "DDP", None),
+        ("plan", "DDP", "ddp"),
         ("study", "demo ", None),
     ],
 )

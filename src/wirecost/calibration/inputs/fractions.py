@@ -29,7 +29,7 @@ from wirecost.spec import (
     Workload,
     load_spec,
 )
-from wirecost.spec.presets import names
+from wirecost.spec.presets import names, unknown_preset
 
 RECOMPUTED = {
     Recompute.NONE: RECOMPUTE_NONE,
@@ -105,7 +105,7 @@ def fraction_row(row: Mapping[str, str | None], index: int, setting: Setting) ->
 def _workload(row: Mapping[str, str | None]) -> Workload:
     name = re.sub(r"[^a-z0-9]+", "-", (row.get("workload") or "").lower()).strip("-")
     if name not in names("workload"):
-        raise CannotExpressError(f"unknown workload '{(row.get('workload') or '')[:40]}'")
+        raise CannotExpressError(unknown_preset("workload", (row.get("workload") or "").strip()[:60]))
     return load_spec("workload", name)
 
 
@@ -128,7 +128,7 @@ def _preset(kind: str, row: Mapping[str, str | None]) -> Any:
     if not name:
         return None
     if name not in names(kind):
-        raise CannotExpressError(f"unknown {kind} '{name[:40]}'")
+        raise CannotExpressError(unknown_preset(kind, name[:60]))
     try:
         return load_spec(kind, name)
     except WirecostError as error:

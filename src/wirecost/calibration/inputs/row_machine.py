@@ -13,7 +13,7 @@ from wirecost.calibration.properties import Parts
 from wirecost.costmodel.inputs import Machine
 from wirecost.costmodel.machine import Formats, Node, build
 from wirecost.spec import GPU, Link, MatrixPrecision, Stack, Workload, gpu, load_spec, stack_named
-from wirecost.spec.presets import named, names, preset_name
+from wirecost.spec.presets import named, names, preset_name, unknown_preset
 
 INTRA_LINKS = (
     ("nvlink5", "nvlink5"),
@@ -108,7 +108,9 @@ def key_of_row(row: Mapping[str, str | None], stack: Stack, world: int, assumed:
     device = gpu_of(row)
     framework = (row.get("framework") or "").lower()
     precision = _precision(row.get("precision") or "", framework, row.get("notes") or "", device.architecture)
-    if precision not in device.peak_flops:
+    if not (row.get("precision") or "").strip():
+        assumed["precision"] = precision.value
+    if precision.unscaled not in device.peak_flops:
         precision = MatrixPrecision.FP8 if MatrixPrecision.FP8 in device.peak_flops else MatrixPrecision.BF16
     per_node = whole(row, "gpus_per_node", 0)
     if not per_node:
@@ -198,7 +200,7 @@ def find_gpu(name: str) -> GPU:
             if inside and (longest is None or len(alias) > longest[0]):
                 longest = (len(alias), preset)
     if longest is None:
-        raise CannotExpressError(f"unknown gpu '{name[:60]}'; `wirecost presets gpus` lists those that are known")
+        raise CannotExpressError(unknown_preset("gpu", name.strip()[:60]))
     return gpu(longest[1])
 
 
@@ -250,7 +252,9 @@ def pick_stack(
 def _precision(text: str, framework: str, notes: str, architecture: str) -> MatrixPrecision:
     low = f"{text} {notes if 'titan' in framework else ''}".lower()
     if "fp4" in low:
-        return MatrixPrecision.FP4
+        return MatrixPrecision.NVFP4 if "nvfp4" in low else MatrixPrecision.FP4
+    if "mxfp8" in low:
+        return MatrixPrecision.MXFP8
     if "fp8" in low or "float8" in low:
         return MatrixPrecision.FP8
     if "fp16" in low or ("float16" in low and "bfloat16" not in low):

@@ -8,6 +8,7 @@ from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number, whole
 from wirecost.spec import Family, Workload
+from wirecost.spec.huggingface.refused import refused_name
 from wirecost.spec.parameters import count
 from wirecost.spec.presets import named, names, preset_name, unknown_preset
 
@@ -93,19 +94,34 @@ def head_share_of(row: Mapping[str, str | None], workload: Workload) -> float:
     return MASKED if workload.family is Family.BERT and "megatron" not in framework else 1.0
 
 
-HYBRIDS = ("nemotron3", "nemotronh", "nemotronnano", "mamba", "jamba", "zamba", "bamba", "falconh1", "granite4")
-"""Models that mix attention with state-space layers, for which there are no formulas, in plain spelling."""
-
-
-def refuse_adapters(row: Mapping[str, str | None]) -> None:
-    """Refuses rows of fine-tuning that trains adapters instead of the model's parameters.
+def refuse_unknown_parts(row: Mapping[str, str | None], preset: Workload | None) -> None:
+    """Refuses rows of models and strategies for which there are no formulas, or whose columns don't describe them.
 
     Raises:
-        CannotExpressError: if the row's model, framework or notes name LoRA.
+        CannotExpressError: with the reason.
     """
-    for column in ("model", "framework", "sharding", "notes"):
-        if re.search(r"\bq?lora\b", (row.get(column) or "").lower()):
-            raise CannotExpressError(f"{column} names LoRA: the formulas are those of training all parameters")
+    model = (row.get("model") or "").strip()
+    if (reason := refused_name(model)) is not None:
+        raise CannotExpressError(reason)
+    experts = re.search(r"moe(?![a-z])|\bmixture of experts\b|(?<![0-9])[0-9]{1,3}x[0-9.]+b\b", model.lower())
+    described = whole(row, "experts", 0) > 1 or (preset is not None and preset.mixture_of_experts is not None)
+    if experts and not described:
+        raise CannotExpressError(
+            f"{model} is a mixture of experts by its name, and the columns experts and topk are empty"
+        )
+    for column in ("framework", "sharding", "notes"):
+        text = (row.get(column) or "").lower()
+        said = re.search(r"(\b(?:no|without|w/o)[\s_-]+)?(?:\b[a-z]+[\s_-]+)?offload", text)
+        if said is not None and said[1] is None:
+            raise CannotExpressError(f"{column} names offload, for which there are no formulas")
+
+
+def predicted_tokens_of(row: Mapping[str, str | None]) -> int:
+    """Returns the modules of multi-token prediction that a row says it trains: one if its text names MTP, unless
+    it says that it is left out ('w/o MTP')."""
+    text = " ".join((row.get(column) or "").lower() for column in ("model", "framework", "notes", "precision"))
+    said = re.search(r"(w/o|without|no)?[\s_-]*\b(?:mtp|multi-token prediction)\b", text)
+    return int(said is not None and said[1] is None)
 
 
 def _named_workload(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workload:
@@ -115,21 +131,20 @@ def _named_workload(row: Mapping[str, str | None], assumed: dict[str, Any]) -> W
         CannotExpressError: if no preset has the name.
     """
     model = (row.get("model") or "").strip()
-    spelled = re.sub(r"[^a-z0-9]+", "", model.lower())
     if not model:
         raise CannotExpressError("n_layers is empty, and model names no workload preset")
-    if any(name in spelled for name in HYBRIDS):
-        raise CannotExpressError(
-            f"{model} mixes attention with state-space layers, for which there are no formulas"
-        )
+    if (reason := refused_name(model)) is not None:
+        raise CannotExpressError(reason)
     name = preset_name("workload", model)
     if name is None:
         raise CannotExpressError(f"n_layers is empty, and {unknown_preset('workload', model)}")
     data = named("workload", name)
+    refuse_unknown_parts(row, Workload.model_validate(data))
     sequence = whole(row, "seq", 0)
     assumed["model"] = name
     if not sequence:
         assumed["seq"] = data["sequence_length"]
+    data = {**data, "multi_token_prediction": predicted_tokens_of(row)}
     mixture = data.get("mixture_of_experts")
     # Published throughputs of mixtures of experts are measured with equal loads.
     balanced = {"mixture_of_experts": {**mixture, "routing": "balanced"}} if mixture else {}
@@ -143,11 +158,22 @@ def workload_of(row: Mapping[str, str | None], assumed: dict[str, Any]) -> Workl
     Raises:
         CannotExpressError: with the reason, if the row can't be expressed.
     """
-    refuse_adapters(row)
     layers, hidden = whole(row, "n_layers", 0), whole(row, "hidden", 0)
     if not layers and not hidden:
         return _named_workload(row, assumed)
     return _measured_workload(row, layers, hidden, assumed)
+
+
+def _attention_of(preset: Workload, row: Mapping[str, str | None], layers: int) -> dict[str, Any]:
+    """Returns the latent attention and the sliding window of the model that a row names, which columns don't
+    describe."""
+    data: dict[str, Any] = {}
+    if preset.latent_attention is not None and whole(row, "heads", preset.heads) == preset.heads:
+        data |= {"latent_attention": preset.latent_attention, "kv_heads": None}
+    if preset.sliding_window is not None:
+        full = round(preset.full_attention_layers * layers / preset.layers)
+        data |= {"sliding_window": preset.sliding_window, "full_attention_layers": full}
+    return data
 
 
 def _measured_workload(
@@ -158,6 +184,7 @@ def _measured_workload(
         missing = "n_layers" if not layers else "hidden"
         raise CannotExpressError(f"{missing} is empty")
     preset = _preset_for(row, layers, hidden)
+    refuse_unknown_parts(row, preset)
     model = (row.get("model") or "").lower()
     gated = any(part in model for part in GATED) or "titan" in (row.get("framework") or "").lower()
     if preset is not None:
@@ -182,8 +209,10 @@ def _measured_workload(
     if "bert" in model:
         data["family"] = "bert"
     data["mixture_of_experts"] = experts_of(row, layers) or (preset.mixture_of_experts if preset else None)
+    data["multi_token_prediction"] = predicted_tokens_of(row)
     if preset is not None:
         data["head_dim"] = preset.head_dim
+        data.update(_attention_of(preset, row, layers))
     if preset is not None and preset.ffn_hidden and not ffn:
         ffn = preset.ffn_hidden
         assumed["ffn"] = ffn

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wirecost.calibration.inputs.columns import CannotExpressError, number
-from wirecost.calibration.inputs.row_layout import batches_of, degrees_of, layout_of_row
+from wirecost.calibration.inputs.row_layout import Degrees, batches_of, check_row, degrees_of, layout_of_row
 from wirecost.calibration.inputs.row_machine import (
     MachineKey,
     features_of,
@@ -26,7 +26,9 @@ from wirecost.calibration.inputs.row_workload import head_share_of, workload_of
 from wirecost.calibration.inputs.table import Parsed, identity, parsed
 from wirecost.calibration.properties import Parts
 from wirecost.costmodel.inputs import Layout, Shape
+from wirecost.costmodel.setup import default_stack
 from wirecost.costmodel.shape import shape_of
+from wirecost.spec import GPU, Plan, Stack, Workload, stack_named
 
 SHOWN = (
     "model", "gpu", "n_gpus", "hidden", "n_layers", "seq", "tp", "pp", "vpp", "dp", "cp", "ep", "mbs", "gas",
@@ -67,18 +69,14 @@ def iteration_row(row: Mapping[str, str | None], index: int) -> TableRow:
     device = gpu_of(row)
     degrees = degrees_of(row, assumed)
     batches = batches_of(row, degrees, assumed)
-    stack = pick_stack(
-        (row.get("framework") or "").lower(),
-        device.architecture,
-        (row.get("sharding") or "").lower(),
-        features_of(row, workload),
-    )
+    stack = _stack_of(row, workload, device, degrees, assumed)
+    check_row(row, workload, stack, degrees, batches)
     key = key_of_row(row, stack, degrees.world, assumed)
     return TableRow(
         id=identity(row, index),
         source=(row.get("source") or "").strip() or "unknown",
         shape=replace(shape_of(workload), head_share=head_share_of(row, workload)),
-        layout=layout_of_row(row, workload, stack, degrees, batches),
+        layout=layout_of_row(row, workload, stack, degrees, batches, assumed),
         key=key,
         parts=parts_of(key),
         measured=number(row, "iter_s") or None,
@@ -86,6 +84,24 @@ def iteration_row(row: Mapping[str, str | None], index: int) -> TableRow:
         assumed=assumed,
         choose=batches.choose,
     )
+
+
+def _stack_of(
+    row: Mapping[str, str | None], workload: Workload, device: GPU, degrees: Degrees, assumed: dict[str, Any]
+) -> Stack:
+    """Returns the stack that a row's framework means, or the default of predictions where it names none."""
+    framework = (row.get("framework") or "").strip().lower()
+    if not framework:
+        plan = Plan(
+            name="row",
+            tensor_parallel=degrees.tensor,
+            pipeline_parallel=degrees.pipeline,
+            context_parallel=degrees.context,
+        )
+        assumed["stack"] = default_stack(plan, device)
+        return stack_named(assumed["stack"])
+    sharding = (row.get("sharding") or "").lower()
+    return pick_stack(framework, device.architecture, sharding, features_of(row, workload))
 
 
 def iteration_rows(table: Sequence[Mapping[str, str | None]]) -> Parsed[TableRow]:

@@ -33,8 +33,8 @@ KINDS = (
     _kind(
         "model_approximated",
         Severity.WARNING,
-        "The model has a feature that changes the numbers and that the formulas don't describe, like a sliding "
-        "window or multi-token prediction. The message names it.",
+        "The model has a feature that changes the numbers and that the formulas don't describe, like attention "
+        "sinks. The message names it.",
     ),
     _kind(
         "not_benchmarked",
@@ -55,6 +55,13 @@ KINDS = (
         "The GPU was never fitted to measurements. Its datasheet and usual efficiencies are used, and the "
         "interval is widened.",
         "calibrate it on your own runs (wirecost calibrate)",
+    ),
+    _kind(
+        "uncalibrated_model",
+        Severity.WARNING,
+        "The model has a part, like a sliding window or multi-token prediction, whose formulas were not compared "
+        "with measurements that tell it apart. The interval is widened.",
+        "measure one job with this model, and compare (wirecost validate)",
     ),
     _kind(
         "uncalibrated_network",

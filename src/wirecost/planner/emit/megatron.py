@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wirecost.errors import SpecError
 from wirecost.planner.emit.job import EmittedJob, command, torchrun_words
-from wirecost.spec import Family, Precision, Recompute
+from wirecost.spec import Family, MatrixPrecision, Precision, Recompute
 
 VERSION = "Megatron-Core 0.16.1"
 Arguments = list[tuple[str, ...]]
@@ -58,13 +58,25 @@ def _parallel(job: EmittedJob) -> Arguments:
         found.append(("--recompute-granularity", "selective"))
     if setup.plan.precision is not Precision.FP32:
         found.append((f"--{setup.plan.precision.value}",))
-    if setup.plan.matrix_precision == "fp8":
-        found.append(("--fp8-format", "hybrid"))
+    found += low_precision(setup.plan.matrix_precision)
     return [
         *found,
         ("--micro-batch-size", str(c.mb)),
         ("--global-batch-size", str(setup.global_batch)),
     ]
+
+
+def low_precision(precision: MatrixPrecision | None) -> Arguments:
+    """Returns the arguments of products in 8 or 4 bits."""
+    recipes = {
+        MatrixPrecision.FP8_BLOCKWISE: [("--fp8-recipe", "blockwise")],
+        MatrixPrecision.MXFP8: [("--fp8-recipe", "mxfp8")],
+    }
+    if precision is None or not precision.is_low:
+        return []
+    if precision.unscaled is MatrixPrecision.FP4:
+        return [("--fp4-format", "e2m1")]
+    return [("--fp8-format", "hybrid"), *recipes.get(precision, [])]
 
 
 def _uneven(job: EmittedJob) -> Arguments:
@@ -123,6 +135,8 @@ def _model(job: EmittedJob) -> Arguments:
         if w.dense_mlp_layers:
             frequency = f"([0]*{w.dense_mlp_layers}+[1]*{w.layers - w.dense_mlp_layers})"
             found.append(("--moe-layer-freq", f"'{frequency}'"))
+    if w.multi_token_prediction:
+        found.append(("--mtp-num-layers", str(w.multi_token_prediction)))
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wirecost.errors import one_of
-from wirecost.spec.huggingface import deepseek, encoders, experts, gemma, gpt_like, llama_like, qwen
+from wirecost.spec.huggingface import deepseek, encoders, experts, gemma, gpt_like, llama_like, qwen, recent
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, shown
 from wirecost.spec.huggingface.files import PREFIX, cached_configuration, read_configuration
 from wirecost.spec.huggingface.multimodal import text_part
@@ -28,8 +28,15 @@ TYPES: dict[str, Callable[[Config], Dimensions]] = {
     **gpt_like.TYPES,
     **llama_like.TYPES,
     **qwen.TYPES,
+    **recent.TYPES,
 }
 """Reader of each model type."""
+
+
+_DIMENSIONS = (
+    "or give the dimensions in place of the file, as in: wirecost predict "
+    "'{layers: 24, hidden: 1024, heads: 16, vocab_size: 50257, sequence_length: 1024}' --cluster dgx-h100"
+)
 
 
 def imported(value: Any) -> dict[str, Any] | None:
@@ -76,7 +83,7 @@ def _dimensions(data: dict[str, Any]) -> Dimensions:
         if isinstance(each, str) and each in REFUSED:
             raise ValueError(f"model_type '{each}' can't be described: {REFUSED[each]}")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise ValueError(f"{where}{one_of('model_type', str(kind)[:60], TYPES)}")
+        raise ValueError(f"{where}{one_of('model_type', str(kind)[:60], TYPES)}; {_DIMENSIONS}")
     dimensions = extended(TYPES[kind](Config(text, where)), notes=notes)
     # A workload that a configuration describes wholly has no further keys.
     return {name: value for name, value in dimensions.items() if type(value) is bool or value not in (0, ())}

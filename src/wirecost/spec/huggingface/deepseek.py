@@ -27,13 +27,8 @@ def deepseek(c: Config) -> Dimensions:
     }
 
 
-THIRD = ("deepseek_v3", "kimi_k2", "glm4_moe")
+THIRD = ("deepseek_v3", "dots1", "kimi_k2", "glm4_moe")
 """Model types whose router is that of DeepSeek-V3."""
-
-
-LATENT_SHARING = 8
-"""Number of heads that share keys and values in the grouped attention that predictions take for latent attention.
-Its projections are of like size, as in the preset deepseek-v2."""
 
 
 def deepseek_v2(c: Config) -> Dimensions:
@@ -50,10 +45,10 @@ def deepseek_v2(c: Config) -> Dimensions:
 
 def with_latent_attention(c: Config, dimensions: Dimensions) -> Dimensions:
     """Returns dimensions with the latent attention of a configuration."""
-    value, heads = c.whole("v_head_dim"), c.whole("num_attention_heads")
+    value = c.whole("v_head_dim")
     return {
         **dimensions,
-        "kv_heads": heads // LATENT_SHARING if heads % LATENT_SHARING == 0 else None,
+        "kv_heads": None,
         "head_dim": value,
         "latent_attention": {
             "kv_rank": c.whole("kv_lora_rank"),
@@ -66,15 +61,8 @@ def with_latent_attention(c: Config, dimensions: Dimensions) -> Dimensions:
 
 
 def with_predicted_tokens(c: Config, dimensions: Dimensions) -> Dimensions:
-    """Returns dimensions with a note if the model predicts further tokens."""
-    modules = c.count("num_nextn_predict_layers")
-    if not modules:
-        return dimensions
-    note = (
-        f"multi-token prediction: num_nextn_predict_layers {modules} further layers and their losses are not "
-        "counted"
-    )
-    return extended(dimensions, notes=(note,))
+    """Returns dimensions with the modules of multi-token prediction."""
+    return {**dimensions, "multi_token_prediction": c.count("num_nextn_predict_layers")}
 
 
 def minicpm3(c: Config) -> Dimensions:

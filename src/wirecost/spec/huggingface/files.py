@@ -33,7 +33,7 @@ def read_configuration(path: Path) -> dict[str, Any]:
     except WirecostError as error:
         raise ValueError(str(error)) from error
     try:
-        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not readable as JSON: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(data, dict):
@@ -50,8 +50,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not a number")
+def _constant(text: str) -> str:
+    """Returns NaN and infinities as text: configurations have them under keys that aren't read, and no key that is
+    read takes text for a number."""
+    return text
 
 
 def cached_configuration(address: str) -> Path:

@@ -12,6 +12,7 @@ import yaml
 
 from wirecost.errors import one_of, shorten
 from wirecost.spec.huggingface import imported
+from wirecost.spec.huggingface.refused import refused_name
 from wirecost.spec.yaml import parse_yaml
 
 KINDS = {
@@ -45,6 +46,10 @@ INLINE = {
         "or give its rate in place of the name, as in: "
         f"{_PREDICT} '{{gpu: A100, gpus_per_node: 8, nodes: 2, intra_node: nvlink3, "
         "inter_node: {rate: 50 Gb/s, latency: 20 us}}'"
+    ),
+    "plan": (
+        "or give its keys in place of the name, as in: wirecost predict gpt-2-medium --cluster dgx-h100 --plan "
+        "'{data_parallel: zero1, precision: bf16, tensor_parallel: 2}'"
     ),
     "stack": (
         "or describe it in a file, beginning with one that is there, as in: wirecost presets stack generic > "
@@ -150,5 +155,6 @@ def named(kind: str, value: Any) -> Any:
         return value
     name = preset_name(kind, value)
     if name is None:
-        raise ValueError(unknown_preset(kind, value))
+        reason = refused_name(value) if kind == "workload" else None
+        raise ValueError(unknown_preset(kind, value) if reason is None else reason)
     return {"name": name, **_data(kind, name)}

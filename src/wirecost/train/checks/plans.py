@@ -38,6 +38,11 @@ def check_plan(plan: Plan) -> str | None:
             f"plan '{plan.name}': the engine trains all parameters, no adapters; leave lora_rank out (predictions "
             "take it)"
         )
+    if plan.tensor_overlap:
+        return (
+            f"plan '{plan.name}': the engine runs no collectives under the products beside them; leave "
+            "tensor_overlap out (predictions take it)"
+        )
     if plan.matrix_precision is not None:
         return (
             f"plan '{plan.name}': the engine multiplies matrices in 'precision' ({plan.precision}), not in "

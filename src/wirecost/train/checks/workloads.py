@@ -55,6 +55,8 @@ def _check_rotary(workload: Workload) -> str | None:
 def _check_attention(workload: Workload) -> str | None:
     if workload.parallel_block:
         return "parallel_block can't be trained here; leave it out"
+    if workload.multi_token_prediction:
+        return "multi_token_prediction can't be trained here; leave it out (predictions take it)"
     window = workload.sliding_window
     if window is not None and window < workload.sequence_length:
         return (
