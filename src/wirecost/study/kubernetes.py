@@ -67,11 +67,6 @@ def write_manifests(study: Study, out: Path, options: KubernetesOptions) -> list
         SpecError, MissingExtraError: if the study can't be trained, or an option is none that Kubernetes takes.
         StoreError, OSError: if a file can't be written.
     """
-    if study.jobs:
-        raise SpecError(
-            f"--launcher kubernetes: '{study.jobs[0].name}' is a command; in a job of yours, start it with "
-            "torchrun ... -m wirecost run --networks native -- COMMAND"
-        )
     check_installed(study)
     store = Store(out)
     store.check_study_file(study)

@@ -106,11 +106,6 @@ def submit(study: Study, out: Path, options: SlurmOptions, run_options: Sequence
     """
     if shutil.which("sbatch") is None:
         raise UnsupportedError("--launcher slurm: sbatch isn't installed here; run it where jobs are submitted")
-    if study.jobs:
-        raise SpecError(
-            f"--launcher slurm: '{study.jobs[0].name}' is a command; in a job of yours, start it with: "
-            "srun wirecost run --networks native -- COMMAND"
-        )
     check_installed(study)
     store = Store(out)
     store.check_study_file(study)
