@@ -21,6 +21,7 @@ from wirecost.launch.environment import network_environment
 from wirecost.launch.failures import read_failures, result_of, storage_paths
 from wirecost.launch.processes import END_S, die_with_parent
 from wirecost.launch.ranks import LOG_LINES, POLL_S
+from wirecost.launch.remote_agent import STARTED
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.spec.network import Network
 from wirecost.storage import StorageError, fault_of_exit
@@ -215,8 +216,10 @@ class MachineRanks:
             StorageError: if a rank could not write or read a file. Such a job has no result.
         """
         host = next((host for host, code in enumerate(self.codes()) if code), 0)
-        deadline = time.monotonic() + GRACE_S
-        while any(process.poll() is None for process in self.processes) and time.monotonic() < deadline:
+        own = self._log(host).read_text(errors="replace")
+        # The others wait for a machine that can't be reached; otherwise they may know the cause.
+        deadline = time.monotonic() + (GRACE_S if STARTED in own else 0.0)
+        while None in self.codes() and time.monotonic() < deadline:
             time.sleep(POLL_S)
         text = "\n".join(self._log(h).read_text(errors="replace") for h in range(len(self.processes)))
         ended = [(int(match[1]), int(match[2])) for match in _FAILED_RANK.finditer(text)]

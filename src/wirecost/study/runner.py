@@ -361,7 +361,8 @@ def _run_and_publish(
     log_path = directory / "logs" / "cell.log"
     started = time.monotonic()
     emulated = experiment.network.emulate is not None
-    forked = not isinstance(experiment, JobExperiment)
+    # Ranks that another launcher starts load PyTorch themselves.
+    forked = launcher is None and not isinstance(experiment, JobExperiment)
     with (
         log_path.open("wb") as log,
         cells.start(directory, network=emulated, output=log, forked=forked) as cell,
