@@ -18,11 +18,12 @@ KERNEL_NS, GAP_NS, TRANSFER_NS = 41_000, 1_500, 2_400_000
 BASE_NS = 1_727_743_122_000_000_000
 NAMES = (
     "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_NTT",
-    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda("
-    "at::TensorIteratorBase&)::{lambda()#3}>(at::TensorIteratorBase&)::{lambda(int)#1}>(int, at::native::Functor)",
-    "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >(int, float)",
-    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, cutlass::bfloat16_t> >",
-)  # fmt: skip
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel"
+    "_cuda(at::TensorIteratorBase&)::{lambda()#3}>(at::TensorIteratorBase&)>(int, at::native::Functor)",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, std::array<char*, 3ul> >("
+    "int, float)",
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, false, false, bfloat16_t> >",
+)
 OPERATORS = ("aten::linear", "aten::addmm", "aten::to", "aten::_to_copy", "aten::copy_")
 REDUCTION = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -48,11 +49,12 @@ def arrow(ph: str, cat: str, number: int, pid: int, tid: int, at_ns: int) -> str
 
 def launched(number: int, thread: int, host_ns: int, device_ns: int, *, stacks: bool) -> Iterator[str]:
     """Yields a kernel, the operators and the call that launch it, and the arrows between them."""
-    if stacks:
-        for depth in range(12):
-            args = f'"Python parent id": {number * 12 + depth}, "Python id": {number * 12 + depth + 1}, "Ev Idx": {number}'
-            name = f"torch/nn/modules/module.py({1700 + depth}): _wrapped_call_impl"
-            yield event("python_function", name, 35, thread, host_ns - 9000 + 100 * depth, 8000 - 200 * depth, args)
+    for depth in range(12 if stacks else 0):
+        parent = number * 12 + depth
+        args = f'"Python parent id": {parent}, "Python id": {parent + 1}, "Ev Idx": {number}'
+        name = f"torch/nn/modules/module.py({1700 + depth}): _wrapped_call_impl"
+        start_ns, ns = host_ns - 9000 + 100 * depth, 8000 - 200 * depth
+        yield event("python_function", name, 35, thread, start_ns, ns, args)
     for depth, name in enumerate(OPERATORS):
         args = (
             f'"External id": {number * 5 + depth}, "Record function id": 0, "Sequence number": {number}, '
@@ -63,40 +65,48 @@ def launched(number: int, thread: int, host_ns: int, device_ns: int, *, stacks: 
     yield event("cuda_runtime", "cudaLaunchKernel", 35, thread, host_ns - 2200, 1900, args)
     yield arrow("s", "ac2g", number, 35, thread, host_ns - 2200)
     if number % 2:
-        yield event("cuda_runtime", "cudaEventRecord", 35, thread, host_ns - 200, 150, f'"cbid": 135, "correlation": {number + 10**9}')
+        args = f'"cbid": 135, "correlation": {number + 10**9}'
+        yield event("cuda_runtime", "cudaEventRecord", 35, thread, host_ns - 200, 150, args)
         yield arrow("s" if thread == 35 else "f", "fwdbwd", number, 35, thread, host_ns - 5000)
     args = (
-        f'"External id": {number * 5 + 4}, "queued": 0, "device": 0, "context": 1, "stream": 7, "correlation": {number}, '
-        '"registers per thread": 168, "shared memory": 213248, "blocks per SM": 0.969697, "warps per SM": 11.636364, '
-        '"grid": [2, 64, 1], "block": [384, 1, 1], "est. achieved occupancy %": 19'
+        f'"External id": {number * 5 + 4}, "queued": 0, "device": 0, "context": 1, "stream": 7, '
+        f'"correlation": {number}, "registers per thread": 168, "shared memory": 213248, '
+        '"blocks per SM": 0.969697, "warps per SM": 11.636364, "grid": [2, 64, 1], "block": [384, 1, 1], '
+        '"est. achieved occupancy %": 19'
     )
     yield event("kernel", NAMES[number % len(NAMES)], 0, 7, device_ns, KERNEL_NS - number % 977, args)
     yield arrow("f", "ac2g", number, 0, 7, device_ns)
+
+
+def reduced(number: int, ranks: int, host_ns: int, start_ns: int, end_ns: int) -> Iterator[str]:
+    """Yields an all-reduce, and the annotation and the call that launch it."""
+    yield event("user_annotation", "nccl:all_reduce", 35, 135, host_ns - 900, 9000, f'"External id": {number * 5}')
+    args = f'"cbid": 430, "correlation": {number}'
+    yield event("cuda_runtime", "cudaLaunchKernelExC", 35, 135, host_ns, 7000, args)
+    args = (
+        f'"External id": {number * 5}, "queued": 0, "device": 0, "context": 1, "stream": 20, '
+        f'"correlation": {number}, "Collective name": "allreduce", "In msg nelems": 6553600, '
+        f'"Out msg nelems": 6553600, "Group size": {ranks}, "dtype": "Float", "Process Group Name": "0", '
+        f'"Process Group Description": "default_pg", "Process Group Ranks": "[0, 1, ..., {ranks - 1}]", '
+        '"grid": [24, 1, 1], "block": [544, 1, 1]'
+    )
+    yield event("kernel", REDUCTION, 0, 20, start_ns, end_ns - start_ns, args)
 
 
 def iteration(rank: int, ranks: int, step: int, begin_ns: int, *, stacks: bool) -> Iterator[str]:
     """Yields the events of an iteration. All-reduces end together on all ranks."""
     first = 1 + step * (KERNELS + BUCKETS)
     at_ns = begin_ns + 400_000
+    every = 2 * KERNELS // 3 // BUCKETS
     for kernel in range(KERNELS):
-        backward = kernel >= KERNELS // 3
-        thread = 135 if backward else 35
-        yield from launched(first + kernel, thread, begin_ns + 20_000 + kernel * (KERNEL_NS - 2000), at_ns, stacks=stacks)
+        host_ns = begin_ns + 20_000 + kernel * (KERNEL_NS - 2000)
+        done = kernel - KERNELS // 3 + 1  # of backward
+        yield from launched(first + kernel, 135 if done > 0 else 35, host_ns, at_ns, stacks=stacks)
         at_ns += KERNEL_NS + GAP_NS
-        done = kernel - KERNELS // 3 + 1
-        if backward and done % (2 * KERNELS // 3 // BUCKETS) == 0:
-            number = first + KERNELS + done // (2 * KERNELS // 3 // BUCKETS) - 1
+        if done > 0 and done % every == 0:
+            number = first + KERNELS + done // every - 1
             start_ns = at_ns + 1000 * (step * 7 + rank * 13) % 90_000
-            host_ns = begin_ns + 20_000 + kernel * (KERNEL_NS - 2000) + 1000
-            yield event("user_annotation", "nccl:all_reduce", 35, 135, host_ns - 900, 9000, f'"External id": {number * 5}')
-            yield event("cuda_runtime", "cudaLaunchKernelExC", 35, 135, host_ns, 7000, f'"cbid": 430, "correlation": {number}')
-            args = (
-                f'"External id": {number * 5}, "queued": 0, "device": 0, "context": 1, "stream": 20, "correlation": {number}, '
-                '"Collective name": "allreduce", "In msg nelems": 6553600, "Out msg nelems": 6553600, '
-                f'"Group size": {ranks}, "dtype": "Float", "Process Group Name": "0", "Process Group Description": "default_pg", '
-                f'"Process Group Ranks": "[0, 1, ..., {ranks - 1}]", "grid": [24, 1, 1], "block": [544, 1, 1]'
-            )
-            yield event("kernel", REDUCTION, 0, 20, start_ns, at_ns + TRANSFER_NS - start_ns, args)
+            yield from reduced(number, ranks, host_ns + 1000, start_ns, at_ns + TRANSFER_NS)
     yield event("user_annotation", f"ProfilerStep#{step}", 35, 35, begin_ns, ITERATION_NS, '"External id": 1')
 
 
@@ -115,7 +125,8 @@ def write_trace(path: Path, rank: int, ranks: int, size_bytes: int, *, stacks: b
         args = '"Op count": 0'
         file.write(
             event("Trace", "PyTorch Profiler (0)", 35, 35, 999_000_000, begin_ns - 998_000_000, args)
-            + f'\n  ],\n  "traceName": "rank{rank}.json", "displayTimeUnit": "ms", "baseTimeNanoseconds": {BASE_NS}\n}}\n'
+            + f'\n  ],\n  "traceName": "rank{rank}.json", "displayTimeUnit": "ms", '
+            f'"baseTimeNanoseconds": {BASE_NS}\n}}\n'
         )
 
 

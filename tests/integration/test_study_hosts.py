@@ -99,9 +99,7 @@ def wait_for_iterations(folder: Path, process: subprocess.Popen[str]) -> bool:
     return False
 
 
-def test_a_rank_that_is_killed_on_a_named_machine_is_named(
-    machines: tuple[str, str], tmp_path: Path
-) -> None:
+def test_a_rank_that_is_killed_on_a_named_machine_is_named(machines: tuple[str, str], tmp_path: Path) -> None:
     with start(machines, tmp_path, 100_000) as process:
         assert wait_for_iterations(tmp_path, process)
         (pid,) = (

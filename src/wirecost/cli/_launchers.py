@@ -215,9 +215,7 @@ def _submit_to_slurm(given: Launching, study: Study, folder: Path, run_options: 
     jobs = submit(study, folder, options, run_options)
     for job in jobs:
         typer.echo(f"job {job.number}: {_count(job.experiments)} of {job.shape}")
-    place = quote(str(folder))
-    if not jobs:
-        typer.echo(f"every experiment is finished: wirecost report {place}")
-    else:
+    if jobs:
+        place = quote(str(folder))
         typer.echo(f"wirecost study status {place} shows what runs; wirecost study cancel {place} ends it")
     return bool(jobs)

@@ -97,6 +97,10 @@ def run(
         str | None,
         typer.Option(help="With a launcher: network interface between the machines.  [default: NCCL's or gloo's]"),
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="With slurm, kubernetes: cuda asks for a GPU for each rank.  [default: cpu]"),
+    ] = None,
     partition: PARTITION = None,
     account: ACCOUNT = None,
     time_limit: TIME_LIMIT = None,
@@ -133,14 +137,9 @@ def run(
         launcher, on, remote, partition, account, time_limit, constraint, tuple(sbatch or ()), None,
         container_image, volume_claim, namespace, pod_cpus, pod_memory, manifest,
     )  # fmt: skip
-    launching.check()
+    _check(launching, interface, device, resume=resume)
     here = launcher == "local"
-    if here and interface is not None:
-        raise SpecError("--interface names the network between machines, and goes with another --launcher")
     networks = networks or (EMULATED if here else "native")
-    launched = launched_here()
-    if launched is not None and not here:
-        raise SpecError(f"--launcher {launcher}: this process is one of several that a launcher started already")
     study = job_study(
         command,
         name=name,
@@ -153,15 +152,14 @@ def run(
         timeout=timeout,
         machines=None if here else _machines(launching),
         interface=interface,
+        **({} if device is None else {"device": device}),
     )
     if launching.submits:
-        if resume:
-            raise SpecError(f"--resume: --launcher {launcher} always leaves out what is finished")
         out = out or default_out(study)
         if launching.submit(study, out):
             return
         results = Store(out).contents().results
-    elif launched is not None:
+    elif (launched := launched_here()) is not None:
         from wirecost.study.launched_job import run_launched
 
         results = run_launched(study, launched, out)
@@ -178,6 +176,23 @@ def run(
 
     if any(r.outcome.status is not Status.DONE for r in results) or not results:
         raise typer.Exit(1)
+
+
+def _check(launching: Launching, interface: str | None, device: str | None, *, resume: bool) -> None:
+    """Raises SpecError for options that don't go together."""
+    from wirecost.errors import SpecError
+    from wirecost.jobs.launched import launched_here
+
+    launching.check()
+    launcher = launching.launcher
+    if interface is not None and launcher == "local":
+        raise SpecError("--interface names the network between machines, and goes with another --launcher")
+    if device is not None and not launching.submits:
+        raise SpecError("--device goes with --launcher slurm or kubernetes, which ask for GPUs")
+    if resume and launching.submits:
+        raise SpecError(f"--resume: --launcher {launcher} always leaves out what is finished")
+    if launcher != "local" and launched_here() is not None:
+        raise SpecError(f"--launcher {launcher}: this process is one of several that a launcher started already")
 
 
 def _run_here(

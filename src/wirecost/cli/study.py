@@ -134,7 +134,8 @@ def run(
         if shape is not None:
             raise SpecError("--shape goes with --launcher srun or hosts: each shape gets a job of its own")
         wanted = (("--retry-failed", again.failed), ("--repair", again.damaged))
-        launching.submit(loaded, folder, [option for option, is_wanted in wanted if is_wanted])
+        if not launching.submit(loaded, folder, [option for option, is_wanted in wanted if is_wanted]):
+            typer.echo(f"every experiment is finished: wirecost report {quote(str(folder))}")
     else:
         place = place_of(launcher, shape, on, remote)
         _run_here(loaded, folder, resume=resume, again=again, budget=budget, place=place)

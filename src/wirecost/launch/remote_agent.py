@@ -4,8 +4,9 @@ It reads the command as a line of JSON from its input, so that nothing has to su
 
     {"command": ["torchrun", "..."], "environment": {"GLOO_SOCKET_IFNAME": "eth0"}}
 
-It first prints the line `STARTED`. All processes of the command are killed when the input ends. The input ends with the process on the other side,
-however that ends, so that nothing stays on a machine that is only reached through a connection.
+It first prints the line `STARTED`. All processes of the command are killed when the input ends. The input ends
+with the process on the other side, however that ends, so that nothing stays on a machine that is only reached
+through a connection.
 """
 
 from __future__ import annotations

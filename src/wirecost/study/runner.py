@@ -42,6 +42,8 @@ from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreE
 POLL_S = 0.1
 SET_UP_S = 300.0
 """Time beyond the experiment's timeout for its process to load libraries and measure its network."""
+SUBMISSION_S = 300.0
+"""Time that the submission of a study's jobs may take."""
 CELL = "wirecost.study.cell"
 
 
@@ -135,7 +137,9 @@ def run_study(
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
     store.check_study_file(study)
     with ExitStack() as stack:
-        stack.enter_context(store.locked(shared=allocation is not None))
+        # A job may start before all jobs of its study are submitted.
+        wait_s = SUBMISSION_S if isinstance(place, Allocation) else 0.0
+        stack.enter_context(store.locked(shared=allocation is not None, wait_s=wait_s))
         stack.enter_context(recorded_run(out))
         if allocation is None:
             store.sweep()
