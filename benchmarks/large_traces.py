@@ -10,11 +10,12 @@ all-reduces in backward. A kernel has as many other events as in a trace of PyTo
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 KERNELS, BUCKETS = 2700, 25
-KERNEL_NS, GAP_NS, TRANSFER_NS = 41_000, 1_500, 2_400_000
+KERNEL_NS, GAPS_NS, TRANSFER_NS = 41_000, (900, 2_500), 2_400_000
 BASE_NS = 1_727_743_122_000_000_000
 NAMES = (
     "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_NTT",
@@ -47,8 +48,12 @@ def arrow(ph: str, cat: str, number: int, pid: int, tid: int, at_ns: int) -> str
     )
 
 
-def launched(number: int, thread: int, host_ns: int, device_ns: int, *, stacks: bool) -> Iterator[str]:
-    """Yields a kernel, the operators and the call that launch it, and the arrows between them."""
+def launched(number: int, thread: int, host_ns: int, device: tuple[int, int], *, stacks: bool) -> Iterator[str]:
+    """Yields a kernel, the operators and the call that launch it, and the arrows between them.
+
+    Args:
+        device: start and duration of the kernel in ns.
+    """
     for depth in range(12 if stacks else 0):
         parent = number * 12 + depth
         args = f'"Python parent id": {parent}, "Python id": {parent + 1}, "Ev Idx": {number}'
@@ -74,8 +79,8 @@ def launched(number: int, thread: int, host_ns: int, device_ns: int, *, stacks: 
         '"blocks per SM": 0.969697, "warps per SM": 11.636364, "grid": [2, 64, 1], "block": [384, 1, 1], '
         '"est. achieved occupancy %": 19'
     )
-    yield event("kernel", NAMES[number % len(NAMES)], 0, 7, device_ns, KERNEL_NS - number % 977, args)
-    yield arrow("f", "ac2g", number, 0, 7, device_ns)
+    yield event("kernel", NAMES[number % len(NAMES)], 0, 7, *device, args)
+    yield arrow("f", "ac2g", number, 0, 7, device[0])
 
 
 def reduced(number: int, ranks: int, host_ns: int, start_ns: int, end_ns: int) -> Iterator[str]:
@@ -95,22 +100,26 @@ def reduced(number: int, ranks: int, host_ns: int, start_ns: int, end_ns: int) -
 
 def iteration(rank: int, ranks: int, step: int, begin_ns: int, *, stacks: bool) -> Iterator[str]:
     """Yields the events of an iteration. All-reduces end together on all ranks."""
+    draw = random.Random(f"{rank} {step}")
     first = 1 + step * (KERNELS + BUCKETS)
-    at_ns = begin_ns + 400_000
+    at_ns, ended_ns = begin_ns + 400_000, begin_ns
     every = 2 * KERNELS // 3 // BUCKETS
-    for kernel in range(KERNELS):
+    lengths_ns = [round(KERNEL_NS * draw.uniform(0.2, 1.6)) for _ in range(KERNELS)]
+    for kernel, length_ns in enumerate(lengths_ns):
         host_ns = begin_ns + 20_000 + kernel * (KERNEL_NS - 2000)
         done = kernel - KERNELS // 3 + 1  # of backward
-        yield from launched(first + kernel, 135 if done > 0 else 35, host_ns, at_ns, stacks=stacks)
-        at_ns += KERNEL_NS + GAP_NS
+        yield from launched(first + kernel, 135 if done > 0 else 35, host_ns, (at_ns, length_ns), stacks=stacks)
+        at_ns += length_ns + draw.randrange(*GAPS_NS)
         if done > 0 and done % every == 0:
             number = first + KERNELS + done // every - 1
-            start_ns = at_ns + 1000 * (step * 7 + rank * 13) % 90_000
-            yield from reduced(number, ranks, host_ns + 1000, start_ns, at_ns + TRANSFER_NS)
+            end_ns = begin_ns + 400_000 + (kernel + 1) * (KERNEL_NS + GAPS_NS[1]) + TRANSFER_NS
+            start_ns = max(ended_ns + 1000, min(at_ns + draw.randrange(90_000), end_ns - TRANSFER_NS // 2))
+            yield from reduced(number, ranks, host_ns + 1000, start_ns, end_ns)
+            ended_ns = end_ns
     yield event("user_annotation", f"ProfilerStep#{step}", 35, 35, begin_ns, ITERATION_NS, '"External id": 1')
 
 
-ITERATION_NS = KERNELS * (KERNEL_NS + GAP_NS) + TRANSFER_NS + 500_000
+ITERATION_NS = KERNELS * (KERNEL_NS + GAPS_NS[1]) + 2 * TRANSFER_NS
 
 
 def write_trace(path: Path, rank: int, ranks: int, size_bytes: int, *, stacks: bool = False) -> None:

@@ -67,7 +67,9 @@ def _rows(
         spans.append((begin, until, end))
     # All at once: a long trace has hundreds of thousands of exposed spans.
     times = [time for span in spans for time in span]
-    before = measure_before(calls.exposed, np.concatenate(times)) if times else np.empty(0, dtype=np.int64)
+    before = (
+        measure_before(calls.exposed.intervals(), np.concatenate(times)) if times else np.empty(0, dtype=np.int64)
+    )
     rows, at = [], 0
     for (name, start_ns, end_ns), inside in zip(windows, insides, strict=True):
         count = int(inside.sum())

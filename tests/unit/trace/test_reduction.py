@@ -91,7 +91,7 @@ def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / f"rank-0{SUFFIX}"
-    path.write_bytes(b"wirecost reduced trace 2\n...")
+    path.write_bytes(b"wirecost reduced trace 1\n...")
     with pytest.raises(TraceError, match="a reduction of another version of wirecost; reduce the trace again"):
         read(path)
 
