@@ -3,9 +3,9 @@
     PYTHONPATH=src python benchmarks/reduce.py --mb 1000 --ranks 1000
 
 Traces are invented (`large_traces.py`). One rank's trace of `--mb` MB is reduced: as JSON, with Python stacks, and
-compressed. The job of `--ranks` ranks consists of copies of its reduction with other ranks and start times, because
-so many traces fit on no disk here. CPU time is what an idle machine would take. The reductions of small traces must
-give the same JSON as the traces.
+compressed. The job of `--ranks` ranks consists of copies of its reduction with other ranks and start times,
+because so many traces fit on no usual disk. CPU time is what an idle machine would take. The reductions of small traces
+must give the same JSON as the traces.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def compressed(path: Path) -> Path:
 
 
 def reduce_one(folder: Path, mb: int, ranks: int) -> tuple[Path, float]:
-    """Reduces traces of one rank, prints what each takes, and returns a reduction and the largest CPU time in s."""
+    """Reduces traces of one rank, prints what each takes, and returns a reduction and the longest CPU time."""
     slowest_s = 0.0
     reduction = folder / "plain" / f"rank-0{SUFFIX}"
     path = folder / "rank0_trace.json"
@@ -137,11 +137,11 @@ def main() -> int:
         )
         nodes = math.ceil(options.ranks / options.per_node)
         for cores in (options.per_node, 1):
-            one_s = reduce_s * math.ceil(options.per_node / cores)
+            node_s = reduce_s * math.ceil(options.per_node / cores)
             print(
                 f"estimate, not measured: {options.ranks} ranks of {options.mb} MB on {nodes} nodes, {cores} core"
-                f"{'s' * (cores > 1)} of each: {one_s:.0f} s to reduce + {used.cpu_s:.0f} s to read = "
-                f"{(one_s + used.cpu_s) / 60:.1f} min, if a local disk gives {cores * options.mb / reduce_s:.0f} MB/s"
+                f"{'s' * (cores > 1)} of each: {node_s:.0f} s to reduce + {used.cpu_s:.0f} s to read = "
+                f"{(node_s + used.cpu_s) / 60:.1f} min, if its disk gives {cores * options.mb / reduce_s:.0f} MB/s"
             )
         same = gives_the_same(folder)
         print(f"the answer of {SAME_RANKS} reductions is that of their traces: {'yes' if same else 'NO'}")

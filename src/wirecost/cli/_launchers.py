@@ -120,6 +120,10 @@ class Launching:
         """
         if self.launcher == "slurm":
             return _submit_to_slurm(self, study, folder, run_options)
+        if run_options:
+            from wirecost.errors import SpecError
+
+            raise SpecError(f"{run_options[0]}: a manifest runs what has no result yet, and replaces none")
         _write_for_kubernetes(self, study, folder)
         return True
 

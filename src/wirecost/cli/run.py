@@ -131,13 +131,13 @@ def run(
     format = check_format(format)
     if retry_failed and not resume:
         raise SpecError("--retry-failed goes with --resume: it runs failed experiments of an earlier run again")
-    if resume and out is None:
+    if resume and out is None and launcher == "local":
         raise SpecError("--resume goes with --out, which names the directory of the earlier run")
     launching = Launching(
         launcher, on, remote, partition, account, time_limit, constraint, tuple(sbatch or ()), None,
         container_image, volume_claim, namespace, pod_cpus, pod_memory, manifest,
     )  # fmt: skip
-    _check(launching, interface, device, resume=resume)
+    _check(launching, interface, device)
     here = launcher == "local"
     networks = networks or (EMULATED if here else "native")
     study = job_study(
@@ -156,7 +156,7 @@ def run(
     )
     if launching.submits:
         out = out or default_out(study)
-        if launching.submit(study, out):
+        if launching.submit(study, out, ["--retry-failed"] if retry_failed else []):
             return
         results = Store(out).contents().results
     elif (launched := launched_here()) is not None:
@@ -178,7 +178,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _check(launching: Launching, interface: str | None, device: str | None, *, resume: bool) -> None:
+def _check(launching: Launching, interface: str | None, device: str | None) -> None:
     """Raises SpecError for options that don't go together."""
     from wirecost.errors import SpecError
     from wirecost.jobs.launched import launched_here
@@ -189,8 +189,6 @@ def _check(launching: Launching, interface: str | None, device: str | None, *, r
         raise SpecError("--interface names the network between machines, and goes with another --launcher")
     if device is not None and not launching.submits:
         raise SpecError("--device goes with --launcher slurm or kubernetes, which ask for GPUs")
-    if resume and launching.submits:
-        raise SpecError(f"--resume: --launcher {launcher} always leaves out what is finished")
     if launcher != "local" and launched_here() is not None:
         raise SpecError(f"--launcher {launcher}: this process is one of several that a launcher started already")
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import astuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,7 @@ def test_a_manifest_holds_to_its_schema(study: Study, options: KubernetesOptions
 @pytest.mark.parametrize("study", [STUDY, GPUS])
 @pytest.mark.parametrize("shape", ["1x4", "2x4", "2x4-emulated"])
 def test_a_train_job_holds_to_its_schema_and_names_its_pods(study: Study, shape: str) -> None:
-    options = KubernetesOptions(*astuple(OPTIONS)[:5], "trainjob")
+    options = replace(OPTIONS, kind="trainjob")
     documents = manifest(study, Allocation.named(shape), options)
     assert [d["kind"] for d in documents] == ["Secret", "ConfigMap", "TrainingRuntime", "TrainJob"]
     for document in documents:
