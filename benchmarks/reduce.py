@@ -4,8 +4,8 @@
 
 Traces are invented (`large_traces.py`). One rank's trace of `--mb` MB is reduced: as JSON, with Python stacks, and
 compressed. The job of `--ranks` ranks consists of copies of its reduction with other ranks and start times,
-because so many traces fit on no usual disk. CPU time is what an idle machine would take. The reductions of small traces
-must give the same JSON as the traces.
+because so many traces fit on no usual disk. CPU time is what an idle machine would take. The reductions of small
+traces must give the same JSON as the traces.
 """
 
 from __future__ import annotations

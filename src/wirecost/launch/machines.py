@@ -240,7 +240,8 @@ class MachineRanks:
             reason = f"rank {rank} ended with exit code {exited} and no traceback"
             return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank), exit_code=exited)
         name = self.machines.hosts[host][0]
-        lines = [line.strip() for line in self._log(host).read_text(errors="replace").splitlines() if line.strip()]
+        log = self._log(host).read_text(errors="replace")
+        lines = [line.strip() for line in log.splitlines() if line.strip() not in ("", STARTED)]
         code = self.processes[host].poll()
         reason = f"host {name}: ended with exit code {code}: {lines[-1][:300] if lines else 'no message'}"
         return JobResult(JobStatus.FAILED, reason, log_tail=tuple(lines[-LOG_LINES:]))
