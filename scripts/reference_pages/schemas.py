@@ -25,6 +25,7 @@ from wirecost.collectives.document import Document
 from wirecost.diagnostics import Severity
 from wirecost.spec import GPU, Cluster, Link, Network, Plan, Stack, Study, Workload
 from wirecost.spec.base import Spec
+from wirecost.study.state import State
 from wirecost.trace.tables import SCHEMA_VERSION, column_types
 from wirecost.units import BitsPerSecond, Seconds
 
@@ -348,6 +349,50 @@ def report() -> dict[str, Any]:
     )
 
 
+def study_status() -> dict[str, Any]:
+    """Returns the schema of `wirecost study status --format json`."""
+    states = [str(state) for state in State]
+    experiment = {
+        "experiment": _typed("string", "Name, as of its folder in `experiments/`."),
+        "state": {"enum": states},
+        **_keys(workload="string", network="string", plan="string", ranks="integer", global_batch="integer?"),
+        "iterations": _typed("integer?", "Iterations that its first rank has finished, if it runs."),
+        "planned_iterations": _typed("integer", "Iterations with those of the warm-up; `min_time` may add some."),
+        "seconds": _typed("number?", "Time that it took, or has taken so far."),
+        "left_s": _typed("number?", "Estimated time until it is finished. Null if it is."),
+        "reason": _typed("string?", "Why it failed, was skipped, ran out of memory or can't be used."),
+    }
+    job = {
+        "job": _typed("string", "ID of a job of Slurm, or of a task of an array of jobs."),
+        "state": _typed("string", "Its state, as `RUNNING` or `PENDING`."),
+        "reason": _typed("string", "Its nodes, or why it waits."),
+        "left": _typed("string", "Time left until its time limit, as squeue writes it."),
+        "start": _typed("string", "When it started or will start, in local time. `N/A` is unknown."),
+    }
+    run = {
+        "host": _typed("string", "Machine on which it runs."),
+        "pid": _typed("integer", "Its process ID there."),
+        "started_ticks": _typed("integer", "When that process started, in clock ticks since the machine booted."),
+        "begun": _typed("number", "When the run began, as Unix time in seconds."),
+        "job": _typed("string?", "The job of a batch system that it is in, as `slurm 4711`."),
+    }
+    return record(
+        {
+            "schema_version": {"const": 2},
+            "study": _typed("string"),
+            "left_s": _typed("number", "Estimated time that all unfinished experiments need one after another."),
+            "counts": {
+                **record({state: _typed("integer") for state in states}),
+                "description": "Number of experiments in each state, whichever `--state` shows.",
+            },
+            "jobs": {**_list(record(job)), "description": "Jobs of Slurm that wait or run for this study."},
+            "runs": {**_list(record(run)), "description": "Processes that run experiments of this study."},
+            "experiments": _list(record(experiment)),
+        },
+        title="wirecost study status --format json",
+    )
+
+
 class _Quantities(GenerateJsonSchema):
     """Makes schemas of models with rates and times, which are written as text with a unit."""
 
@@ -459,6 +504,7 @@ OUTPUTS: dict[str, tuple[typing.Callable[[], dict[str, Any]], str]] = {
     "transport": (transport, "`wirecost transport LOG --format json`"),
     "doctor": (doctor, "`wirecost doctor --format json`"),
     "report": (report, "`wirecost report DIRECTORY --format json`"),
+    "study-status": (study_status, "`wirecost study status DIRECTORY --format json`"),
     "predict": (predict, "`wirecost predict ... --format json`"),
     "plans": (plans, "`wirecost plan ... --format json`"),
     "measured-plans": (measured_plans, "`wirecost plan ... --measure K --format json`"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,25 @@ def test_the_tasks_of_a_step_are_the_ranks_of_an_unchanged_job(
     (result,) = Store(out).contents(every_byte=True).results
     assert result.breakdown is not None and result.breakdown.profile is not None
     assert result.breakdown.profile.reason is None
+
+
+def test_a_command_is_submitted_and_its_table_printed_when_it_is_finished(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = [
+        *RUN, *SHORT, "--launcher", "slurm", "--hosts", "1x2", "--out", str(tmp_path), "--", sys.executable, str(JOB)
+    ]  # fmt: skip
+    first = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert first.returncode == 0, first.stderr
+    assert "1 experiment of 1x2" in first.stdout
+    deadline = time.monotonic() + 200
+    while subprocess.run(["squeue", "-h"], env=environment, capture_output=True, text=True, check=True).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert second.returncode == 0, second.stderr
+    (row,) = json.loads(second.stdout)["rows"]
+    assert (row["network"], row["ranks"], row["status"], row["iterations"]) == ("native", 2, "done", 4)
 
 
 def test_a_batch_script_is_no_task_of_a_step(environment: dict[str, str], tmp_path: Path) -> None:

@@ -90,18 +90,18 @@ def outcome(folder: Path) -> dict[str, object]:
     return json.loads(path.read_bytes())
 
 
-def wait_for_iterations(folder: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not any(p.stat().st_size for p in (folder / "out").glob("experiments/.partial-*/samples/rank-1.jsonl")):
-        assert time.monotonic() < deadline, "no iteration was trained"
+def wait_for_iterations(folder: Path, process: subprocess.Popen[str]) -> bool:
+    """Waits until an iteration was trained, and returns whether one was before the run ended."""
+    while process.poll() is None:
+        if any(p.stat().st_size for p in (folder / "out").glob("experiments/.partial-*/samples/rank-1.jsonl")):
+            return True
         time.sleep(0.1)
+    return False
 
 
-def test_a_study_runs_on_named_machines_and_a_killed_rank_is_named(
-    machines: tuple[str, str], tmp_path: Path
-) -> None:
+def test_a_rank_that_is_killed_on_a_named_machine_is_named(machines: tuple[str, str], tmp_path: Path) -> None:
     with start(machines, tmp_path, 100_000) as process:
-        wait_for_iterations(tmp_path)
+        assert wait_for_iterations(tmp_path, process)
         (pid,) = (
             int(path.parent.name)
             for path in Path("/proc").glob("[0-9]*/comm")
@@ -113,32 +113,31 @@ def test_a_study_runs_on_named_machines_and_a_killed_rank_is_named(
     assert outcome(tmp_path)["status"] == "failed"
     assert str(outcome(tmp_path)["reason"]).startswith("rank 1 was killed by SIGKILL")
     assert not processes_about(tmp_path)
-    # The same machines, now undisturbed.
-    other = tmp_path / "other"
-    other.mkdir()
-    with start(machines, other, 2) as process:
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    assert outcome(other)["status"] == "done"
-    (logs,) = (other / "out" / "experiments").glob("*/logs")
+    (logs,) = (tmp_path / "out" / "experiments").glob("*/logs")
     assert {p.name for p in logs.iterdir()} >= {"host-0.log", "host-1.log", "rank-0.log", "rank-1.log"}
 
 
 def test_a_link_that_goes_down_in_a_collective_ends_the_experiment_at_its_timeout(
     machines: tuple[str, str], tmp_path: Path
 ) -> None:
-    with start(machines, tmp_path, 100_000, timeout="20 s") as process:
-        wait_for_iterations(tmp_path)
-        subprocess.run(["ip", "-n", machines[1], "link", "set", "wire0", "down"], check=True)
-        try:
-            _, errors = process.communicate(timeout=120)
-        finally:
-            subprocess.run(["ip", "-n", machines[1], "link", "set", "wire0", "up"], check=True)
-    assert process.returncode == 1, errors
-    assert outcome(tmp_path)["status"] == "failed"
-    reason = str(outcome(tmp_path)["reason"])
-    assert "not finished after 20 s" in reason or "rank" in reason
-    assert not processes_about(tmp_path)
+    for timeout_s in (12, 30, 60):  # a busy machine needs longer until it trains
+        folder = tmp_path / str(timeout_s)
+        folder.mkdir()
+        with start(machines, folder, 100_000, timeout=f"{timeout_s} s") as process:
+            trains = wait_for_iterations(folder, process)
+            subprocess.run(["ip", "-n", machines[1], "link", "set", "wire0", "down"], check=True)
+            try:
+                _, errors = process.communicate(timeout=120)
+            finally:
+                subprocess.run(["ip", "-n", machines[1], "link", "set", "wire0", "up"], check=True)
+        assert process.returncode == 1, errors
+        assert outcome(folder)["status"] == "failed"
+        reason = str(outcome(folder)["reason"])
+        assert f"not finished after {timeout_s} s" in reason or "rank" in reason
+        assert not processes_about(folder)
+        if trains:
+            return
+    pytest.fail("no iteration was trained")
 
 
 def test_a_machine_that_cannot_be_reached_is_named(machines: tuple[str, str], tmp_path: Path) -> None:

@@ -8,215 +8,90 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.slurm import NO_SLURM, slurm
+from wirecost.study.slurm import queue_of
+from wirecost.study.state import StudyState, read_state
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.needs_root, pytest.mark.skipif(NO_SLURM is not None, reason=str(NO_SLURM))]
 
-WIRECOST = [sys.executable, "-m", "wirecost"]
 STUDY = """\
 name: queued
-workloads: [gpt-tiny]
+workloads: [{name: nano, layers: 1, hidden: 64, heads: 2, vocab_size: 512, sequence_length: 32}]
 networks: [{name: nodes, native: {}}]
-plans: [all-reduce, ddp]
-hosts: [1, 2]
+plans: PLANS
+hosts: HOSTS
 ranks_per_host: 1
 iterations: ITERATIONS
 warmup: 1
 min_time: 0 s
 scaling: [{kind: strong, global_batch: 4}]
 """
+ENDLESS = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def environment() -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module", autouse=True)
+def _slurm() -> Iterator[None]:
+    before = dict(os.environ)
     with slurm(nodes=2) as found:
-        yield found
+        os.environ |= found
+        yield
+    os.environ.clear()
+    os.environ |= before
 
 
-def run(arguments: list[str], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+def wirecost(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*WIRECOST, *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120,
+        [sys.executable, "-m", "wirecost", *arguments],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
 
-def submitted(environment: dict[str, str], folder: Path, iterations: int, *more: str) -> None:
-    (folder / "study.yaml").write_text(STUDY.replace("ITERATIONS", str(iterations)))
-    done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm", *more], environment, folder)
-    assert done.returncode == 0, done.stderr
+def write_study(folder: Path, iterations: int, *, plans: str = "[all-reduce, ddp]", hosts: str = "[2]") -> None:
+    text = STUDY.replace("ITERATIONS", str(iterations)).replace("PLANS", plans).replace("HOSTS", hosts)
+    (folder / "study.yaml").write_text(text)
 
 
-def state(environment: dict[str, str], folder: Path) -> dict[str, Any]:
-    done = run(["study", "status", "out", "--format", "json"], environment, folder)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def submit(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return wirecost("study", "run", "study.yaml", "--out", "out", "--launcher", "slurm", *more, folder=folder)
 
 
-def states(environment: dict[str, str], folder: Path) -> list[str]:
-    return [each["state"] for each in state(environment, folder)["experiments"]]
+def job_of(folder: Path) -> str:
+    (job,) = json.loads((folder / "out" / "slurm" / "jobs.json").read_text())
+    return str(job["number"])
 
 
-def wait_for(condition: Any, folder: Path, limit_s: float = 240) -> None:
+def state(folder: Path) -> StudyState:
+    return read_state(folder / "out")
+
+
+def states(folder: Path) -> list[str]:
+    return [each.state.value for each in state(folder).experiments]
+
+
+def runs(folder: Path, number: int) -> bool:
+    """Returns whether an experiment runs and has trained."""
+    each = state(folder).experiments[number]
+    return each.state == "running" and bool(each.iterations)
+
+
+def wait_for(condition: Callable[[], object], folder: Path, limit_s: float = 240) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
             logs = "\n".join(p.read_text(errors="replace")[-3000:] for p in (folder / "out").rglob("*.log"))
             raise AssertionError(f"nothing happened in {limit_s} s\n{logs}")
-        time.sleep(0.5)
+        time.sleep(0.2)
 
 
-def test_a_study_over_two_nodes_runs_to_its_end(environment: dict[str, str], tmp_path: Path) -> None:
-    submitted(environment, tmp_path, 3, "--parallel", "2")
-    jobs = json.loads((tmp_path / "out" / "slurm" / "jobs.json").read_text())
-    assert [(job["shape"], job["experiments"]) for job in jobs] == [("1x1", 2), ("2x1", 2)]
-    wait_for(lambda: states(environment, tmp_path) == ["done"] * 4, tmp_path)
-    report = run(["report", "out", "--format", "json"], environment, tmp_path)
-    rows = json.loads(report.stdout)["experiments"]
-    assert [row["ranks"] for row in rows].count(2) == 2
-    assert all(row["iteration_ms"] > 0 for row in rows)
-    # Two jobs of a shape shared its experiments: each ran once.
-    printed = "".join(path.read_text() for path in (tmp_path / "out" / "slurm").glob("*.log"))
-    assert printed.count(": done in") == 4
-    again = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
-    assert "every experiment is finished" in again.stdout
-    assert run(["study", "check", "out"], environment, tmp_path).returncode == 0
-
-
-def test_a_cancelled_study_goes_on_later(environment: dict[str, str], tmp_path: Path) -> None:
-    submitted(environment, tmp_path, 400)
-    wait_for(lambda: "running" in states(environment, tmp_path), tmp_path)
-    refused = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
-    assert refused.returncode == 2
-    assert "is writing here" in refused.stderr or "wait or run" in refused.stderr
-    shown = run(["study", "status", "out"], environment, tmp_path)
-    assert "Jobs of Slurm" in shown.stdout
-    cancelled = run(["study", "cancel", "out"], environment, tmp_path)
-    assert cancelled.stdout.count("cancelled job") == 2
-    wait_for(lambda: not state(environment, tmp_path)["runs"], tmp_path)
-    assert "done" not in states(environment, tmp_path)
-    wait_for(lambda: "PENDING" not in queue(environment) and "COMPLETING" not in queue(environment), tmp_path)
-    submitted(environment, tmp_path, 3)
-    wait_for(lambda: states(environment, tmp_path).count("done") == 4, tmp_path)
-
-
-def queue(environment: dict[str, str]) -> str:
-    return subprocess.run(
-        ["squeue", "-h", "-o", "%T"], env=environment, capture_output=True, text=True, check=False
-    ).stdout
-
-
-def test_a_killed_rank_is_named_and_a_lost_node_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
-    text = STUDY.replace("ITERATIONS", "400").replace("hosts: [1, 2]", "hosts: [2]")
-    (tmp_path / "study.yaml").write_text(text)
-    done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
-    assert done.returncode == 0, done.stderr
-    wait_for(lambda: processes("rank-1", tmp_path), tmp_path)
-    wait_for(lambda: state(environment, tmp_path)["experiments"][0]["iterations"], tmp_path)
-    for pid in processes("rank-1", tmp_path):
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: states(environment, tmp_path)[0] == "failed", tmp_path)
-    first = state(environment, tmp_path)["experiments"][0]
-    assert first["reason"].startswith("rank 1 ")
-    assert "Killed" in first["reason"]
-
-    wait_for(lambda: states(environment, tmp_path)[1] == "running", tmp_path)
-    for what in ("DOWN", "RESUME"):
-        command = ["scontrol", "update", "NodeName=node2", f"State={what}", "Reason=test"]
-        # It may have come back by itself.
-        subprocess.run(command, env=environment, check=what == "DOWN", stderr=subprocess.DEVNULL)
-        time.sleep(1)
-    # Slurm queues the job again. The finished experiment stays; the other one starts anew.
-    wait_for(lambda: states(environment, tmp_path)[1] in ("waiting", "interrupted", "running"), tmp_path)
-    assert states(environment, tmp_path)[0] == "failed"
-    run(["study", "cancel", "out"], environment, tmp_path)
-    wait_for(lambda: not queue(environment), tmp_path)
-    wait_for(lambda: not processes("rank-0", tmp_path), tmp_path)
-    assert states(environment, tmp_path)[0] == "failed"
-
-
-def submit_two_nodes(environment: dict[str, str], folder: Path, iterations: int, *more: str) -> str:
-    """Submits a study of two experiments over both nodes and returns the number of its job."""
-    text = STUDY.replace("ITERATIONS", str(iterations)).replace("hosts: [1, 2]", "hosts: [2]")
-    (folder / "study.yaml").write_text(text)
-    done = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm", *more], environment, folder)
-    assert done.returncode == 0, done.stderr
-    (job,) = json.loads((folder / "out" / "slurm" / "jobs.json").read_text())
-    return str(job["number"])
-
-
-def control(environment: dict[str, str], *command: str) -> None:
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-
-
-def settled(environment: dict[str, str], folder: Path) -> None:
-    """Cancels what a test left, and waits until both nodes are free."""
-    run(["study", "cancel", "out"], environment, folder)
-    wait_for(lambda: not queue(environment), folder)
-    wait_for(lambda: not processes("rank-0", folder), folder)
-
-
-def test_a_drained_node_ends_nothing_and_the_next_job_waits_for_it(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    submit_two_nodes(environment, tmp_path, 30)
-    wait_for(lambda: states(environment, tmp_path)[0] == "running", tmp_path)
-    control(environment, "scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=test")
-    try:
-        wait_for(lambda: states(environment, tmp_path) == ["done", "done"], tmp_path)
-        wait_for(lambda: not queue(environment), tmp_path)
-        text = (tmp_path / "study.yaml").read_text().replace("global_batch: 4", "global_batch: 8")
-        (tmp_path / "study.yaml").write_text(text)
-        again = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
-        assert again.returncode == 0, again.stderr
-        shown = run(["study", "status", "out"], environment, tmp_path)
-        # squeue's own words say why nothing runs.
-        assert "PENDING" in shown.stdout
-        assert states(environment, tmp_path) == ["waiting", "waiting"]
-    finally:
-        control(environment, "scontrol", "update", "NodeName=node2", "State=RESUME")
-    settled(environment, tmp_path)
-
-
-def test_a_job_that_is_queued_again_starts_its_experiment_anew_and_keeps_the_finished_one(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    job = submit_two_nodes(environment, tmp_path, 40)
-    wait_for(lambda: states(environment, tmp_path) == ["done", "running"], tmp_path)
-    first = next((tmp_path / "out" / "experiments").glob("*all-reduce*/status.json")).stat()
-    control(environment, "scontrol", "requeue", job)
-    wait_for(lambda: states(environment, tmp_path)[1] != "running", tmp_path)
-    assert states(environment, tmp_path)[1] in ("waiting", "interrupted")
-    control(
-        environment, "scontrol", "update", f"JobId={job}", "StartTime=now"
-    )  # without Slurm's pause of a minute
-    wait_for(lambda: states(environment, tmp_path) == ["done", "done"], tmp_path)
-    assert next((tmp_path / "out" / "experiments").glob("*all-reduce*/status.json")).stat() == first
-    settled(environment, tmp_path)
-
-
-def test_a_job_at_its_time_limit_loses_nothing_and_goes_on_later(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    # A minute is Slurm's shortest limit. The job stops 30 s before it, or when the signal comes.
-    submit_two_nodes(environment, tmp_path, 4000, "--time-limit", "1", "--sbatch", "signal=B:TERM@50")
-    wait_for(lambda: "running" in states(environment, tmp_path), tmp_path)
-    wait_for(lambda: not queue(environment), tmp_path)
-    assert not state(environment, tmp_path)["runs"]
-    assert set(states(environment, tmp_path)) <= {"waiting", "interrupted"}
-    shown = run(["study", "status", "out"], environment, tmp_path)
-    assert "nothing runs here now" in shown.stdout
-    (tmp_path / "study.yaml").write_text((tmp_path / "study.yaml").read_text().replace("4000", "3"))
-    again = run(["study", "run", "study.yaml", "--out", "out", "--launcher", "slurm"], environment, tmp_path)
-    assert again.returncode == 0, again.stderr
-    wait_for(lambda: states(environment, tmp_path) == ["done", "done"], tmp_path)
+def control(*update: str) -> None:
+    subprocess.run(["scontrol", *update], check=True, capture_output=True)
 
 
 def test_plans_are_measured_in_an_allocation(environment: dict[str, str], tmp_path: Path) -> None:
@@ -250,3 +125,87 @@ def processes(name: str, folder: Path) -> list[int]:
             if path.read_text().strip() == name and str(folder).encode() in (path.parent / "cmdline").read_bytes():
                 found.append(int(path.parent.name))
     return found
+
+
+def test_a_study_over_two_nodes_runs_to_its_end(tmp_path: Path) -> None:
+    write_study(tmp_path, 3, hosts="[1, 2]")
+    assert submit(tmp_path, "--parallel", "2").returncode == 0
+    jobs = json.loads((tmp_path / "out" / "slurm" / "jobs.json").read_text())
+    assert [(job["shape"], job["experiments"]) for job in jobs] == [("1x1", 2), ("2x1", 2)]
+    wait_for(lambda: states(tmp_path) == ["done"] * 4, tmp_path)
+    report = wirecost("report", "out", "--format", "json", folder=tmp_path)
+    rows = json.loads(report.stdout)["experiments"]
+    assert [row["ranks"] for row in rows].count(2) == 2
+    assert all(row["iteration_ms"] > 0 for row in rows)
+    # Two jobs of a shape shared its experiments: each ran once.
+    printed = "".join(path.read_text() for path in (tmp_path / "out" / "slurm").glob("*.log"))
+    assert printed.count(": done in") == 4
+    wait_for(lambda: not queue_of(tmp_path / "out"), tmp_path)
+    assert "every experiment is finished" in submit(tmp_path).stdout
+    assert wirecost("study", "check", "out", folder=tmp_path).returncode == 0
+
+
+def test_a_drained_node_ends_nothing_and_a_cancelled_study_goes_on_when_the_node_is_back(tmp_path: Path) -> None:
+    write_study(tmp_path, ENDLESS, plans="[ddp]")
+    assert submit(tmp_path).returncode == 0
+    wait_for(lambda: runs(tmp_path, 0), tmp_path)
+    refused = submit(tmp_path)
+    assert refused.returncode == 2
+    assert "is writing here" in refused.stderr or "wait or run" in refused.stderr
+    control("update", "NodeName=node2", "State=DRAIN", "Reason=test")
+    try:
+        before = state(tmp_path).experiments[0].iterations or 0
+        wait_for(lambda: (state(tmp_path).experiments[0].iterations or 0) > before, tmp_path)
+        assert wirecost("study", "cancel", "out", folder=tmp_path).stdout.count("cancelled job") == 1
+        wait_for(lambda: not queue_of(tmp_path / "out") and not state(tmp_path).runs, tmp_path)
+        assert states(tmp_path) == ["interrupted"]
+        write_study(tmp_path, 3, plans="[ddp]")
+        assert submit(tmp_path).returncode == 0
+        shown = wirecost("study", "status", "out", folder=tmp_path)
+        # squeue's own words say why nothing runs.
+        assert "Jobs of Slurm" in shown.stdout
+        assert "PENDING" in shown.stdout
+        assert states(tmp_path) == ["waiting"]
+    finally:
+        control("update", "NodeName=node2", "State=RESUME")
+    wait_for(lambda: states(tmp_path) == ["done"], tmp_path)
+    wait_for(lambda: not queue_of(tmp_path / "out"), tmp_path)
+
+
+def test_a_killed_rank_is_named_and_a_job_that_is_queued_again_loses_nothing(tmp_path: Path) -> None:
+    write_study(tmp_path, ENDLESS)
+    assert submit(tmp_path).returncode == 0
+    wait_for(lambda: runs(tmp_path, 0), tmp_path)
+    for pid in processes("rank-1", tmp_path):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: states(tmp_path)[0] == "failed", tmp_path)
+    reason = state(tmp_path).experiments[0].reason or ""
+    assert reason.startswith("rank 1 ")
+    assert "Killed" in reason
+    first = next((tmp_path / "out" / "experiments").glob("*all-reduce*/status.json")).stat()
+
+    wait_for(lambda: runs(tmp_path, 1), tmp_path)
+    control("requeue", job_of(tmp_path))
+    wait_for(lambda: states(tmp_path)[1] in ("waiting", "interrupted"), tmp_path)
+    wait_for(lambda: runs(tmp_path, 1), tmp_path)  # anew
+    # Slurm queues a job again by itself if a node is lost.
+    control("update", "NodeName=node2", "State=DOWN", "Reason=test")
+    wait_for(lambda: states(tmp_path)[1] in ("waiting", "interrupted"), tmp_path)
+    with suppress(subprocess.CalledProcessError):  # the node may have come back by itself
+        control("update", "NodeName=node2", "State=RESUME")
+    assert next((tmp_path / "out" / "experiments").glob("*all-reduce*/status.json")).stat() == first
+    wirecost("study", "cancel", "out", folder=tmp_path)
+    wait_for(lambda: not queue_of(tmp_path / "out"), tmp_path)
+    wait_for(lambda: not processes("rank-0", tmp_path), tmp_path)
+    assert states(tmp_path)[0] == "failed"
+
+
+def test_a_job_at_its_time_limit_loses_nothing(tmp_path: Path) -> None:
+    # A minute is Slurm's shortest limit. The signal comes with Slurm's next look at its jobs, within 30 s.
+    write_study(tmp_path, ENDLESS)
+    assert submit(tmp_path, "--time-limit", "1", "--sbatch", "signal=B:TERM@59").returncode == 0
+    wait_for(lambda: "running" in states(tmp_path), tmp_path)
+    wait_for(lambda: not queue_of(tmp_path / "out"), tmp_path)
+    assert not state(tmp_path).runs
+    assert states(tmp_path) == ["interrupted", "waiting"]
+    assert "nothing runs here now" in wirecost("study", "status", "out", folder=tmp_path).stdout

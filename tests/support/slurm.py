@@ -23,7 +23,8 @@ NO_SLURM = (
 )
 START_S = 60.0
 
-# Several jobs share the node's cores, so that no test waits for another's end.
+# Several jobs share the node's cores, so that no test waits for another's end. A job that is queued again waits
+# until its credential has expired, which is two minutes by default.
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -31,7 +32,7 @@ SlurmctldPort={controller_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=10
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -49,7 +50,9 @@ MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
 MinJobAge=300
-KillWait=5
+KillWait=2
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
+TreeWidth=16
 {nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE
 """

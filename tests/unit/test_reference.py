@@ -231,6 +231,13 @@ def test_doctor_fits_its_schema() -> None:
     check("doctor", run("doctor", "--format", "json"))
 
 
+def test_study_status_fits_its_schema(tmp_path: Path) -> None:
+    invented_store(tmp_path)
+    document = run("study", "status", str(tmp_path), "--format", "json")
+    check("study-status", document)
+    assert document["counts"]["done"] == sum(each["state"] == "done" for each in document["experiments"])
+
+
 def test_report_fits_its_schema(tmp_path: Path) -> None:
     invented_store(tmp_path)
     check("report", run("report", str(tmp_path), "--format", "json"))

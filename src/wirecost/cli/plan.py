@@ -196,7 +196,7 @@ def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, 
 
 def _place(answered: Answer, launcher: str, on: str | None, remote: str | None) -> Allocation | OnMachines | None:
     """Returns the machines on which plans are measured; None for this one."""
-    from wirecost.cli._study_launchers import place_of
+    from wirecost.cli._launchers import place_of
     from wirecost.planner.measuring import allocation_of
 
     question = answered.question

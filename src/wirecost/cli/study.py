@@ -9,7 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from wirecost.cli._study_launchers import place_of, submit_to_slurm, write_for_kubernetes
+from wirecost.cli._launchers import (
+    ACCOUNT,
+    CONSTRAINT,
+    CONTAINER_IMAGE,
+    LAUNCHER,
+    MANIFEST,
+    NAMESPACE,
+    ON,
+    PARTITION,
+    POD_CPUS,
+    POD_MEMORY,
+    REMOTE,
+    SBATCH,
+    TIME_LIMIT,
+    VOLUME_CLAIM,
+    Launching,
+    place_of,
+)
 from wirecost.cli.completion import presets_of
 from wirecost.cli.study_state import register
 from wirecost.text import printable
@@ -77,58 +94,44 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the study, print its experiments, run nothing.")
     ] = False,
-    launcher: Annotated[
-        str,
-        typer.Option(
-            help="local: this machine. slurm: submit jobs. srun: in a job's allocation. hosts: torchrun on --on. "
-            "kubernetes: write manifests."
-        ),
-    ] = "local",
+    launcher: LAUNCHER = "local",
     shape: Annotated[
         str | None,
         typer.Option(
             metavar="SHAPE", help="With srun, hosts: hosts x ranks per host to run, as 2x8 or 2x2-emulated."
         ),
     ] = None,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST,HOST...", help="With hosts: the machines, as node1,node2 or node1=192.0.2.1,..."
-        ),
-    ] = None,
-    remote: Annotated[
-        str | None,
-        typer.Option(help="With hosts: the command that runs another one on {host}.  [default: ssh {host}]"),
-    ] = None,
+    on: ON = None,
+    remote: REMOTE = None,
     parallel: Annotated[
-        int, typer.Option(min=1, help="With slurm: jobs that share the experiments of a shape.")
-    ] = 1,
-    partition: Annotated[str | None, typer.Option(help="With slurm: partition of the jobs.")] = None,
-    account: Annotated[str | None, typer.Option(help="With slurm: account of the jobs.")] = None,
-    time_limit: Annotated[str | None, typer.Option(help="With slurm: time limit of a job, as 2:00:00.")] = None,
-    constraint: Annotated[str | None, typer.Option(help="With slurm: required features of the nodes.")] = None,
-    container_image: Annotated[
-        str | None, typer.Option(help="With slurm (srun of the pyxis plugin) or kubernetes: image of the ranks.")
+        int | None,
+        typer.Option(min=1, help="With slurm: jobs that share the experiments of a shape.  [default: 1]"),
     ] = None,
-    volume_claim: Annotated[
-        str | None, typer.Option(help="With kubernetes: PersistentVolumeClaim for the results.")
-    ] = None,
-    namespace: Annotated[str | None, typer.Option(help="With kubernetes: namespace of the jobs.")] = None,
-    pod_cpus: Annotated[str | None, typer.Option(help="With kubernetes: processor cores of a pod.")] = None,
-    pod_memory: Annotated[str | None, typer.Option(help="With kubernetes: memory of a pod, as 64Gi.")] = None,
-    sbatch: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="With slurm: another option of sbatch.")
-    ] = None,
+    partition: PARTITION = None,
+    account: ACCOUNT = None,
+    time_limit: TIME_LIMIT = None,
+    constraint: CONSTRAINT = None,
+    container_image: CONTAINER_IMAGE = None,
+    volume_claim: VOLUME_CLAIM = None,
+    namespace: NAMESPACE = None,
+    pod_cpus: POD_CPUS = None,
+    pod_memory: POD_MEMORY = None,
+    manifest: MANIFEST = None,
+    sbatch: SBATCH = None,
 ) -> None:
     """Run every experiment of a study, each in fresh processes over its own emulated network."""
     from wirecost.errors import SpecError
     from wirecost.study import Again
     from wirecost.study.loading import load_study, profiled
     from wirecost.study.runner import default_out
-    from wirecost.study.slurm import SlurmOptions
 
     if repair and not resume:
         raise SpecError("--repair goes with --resume: it runs damaged results of an earlier run again")
+    launching = Launching(
+        launcher, on, remote, partition, account, time_limit, constraint, tuple(sbatch or ()), parallel,
+        container_image, volume_claim, namespace, pod_cpus, pod_memory, manifest,
+    )  # fmt: skip
+    launching.check()
     loaded = load_study(study)
     if profile:
         loaded = profiled(loaded)
@@ -137,12 +140,12 @@ def run(
         return
     folder = out or default_out(loaded)
     again = Again(retry_failed, repair)
-    if launcher == "slurm":
-        more = tuple(sbatch or ())
-        options = SlurmOptions(partition, account, time_limit, constraint, container_image, parallel, more)
-        submit_to_slurm(loaded, folder, options, again)
-    elif launcher == "kubernetes":
-        write_for_kubernetes(loaded, folder, container_image, volume_claim, (namespace, pod_cpus, pod_memory))
+    if launching.submits:
+        if shape is not None:
+            raise SpecError("--shape goes with --launcher srun or hosts: each shape gets a job of its own")
+        wanted = (("--retry-failed", again.failed), ("--repair", again.damaged))
+        if not launching.submit(loaded, folder, [option for option, is_wanted in wanted if is_wanted]):
+            typer.echo(f"every experiment is finished: wirecost report {quote(str(folder))}")
     else:
         place = place_of(launcher, shape, on, remote)
         _run_here(loaded, folder, resume=resume, again=again, budget=budget, place=place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +58,7 @@ def status(
     read = read_state(folder)
     shown = matching(read.experiments, [State(name) for name in state or ()])
     if format == "json":
-        _print_json(read, shown)
+        _print_json(folder, read, shown)
     elif format == "csv":
         print_csv([_row(each) for each in shown], _row(shown[0]) if shown else COLUMNS)
     else:
@@ -84,13 +85,19 @@ def _row(each: ExperimentState) -> dict[str, Any]:
     }
 
 
-def _print_json(read: StudyState, shown: list[ExperimentState]) -> None:
+def _print_json(folder: Path, read: StudyState, shown: list[ExperimentState]) -> None:
     import json
+    from dataclasses import asdict
+
+    from wirecost.study.slurm import queue_of
+    from wirecost.study.state import State
 
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "study": read.name,
         "left_s": read.left_s,
+        "counts": {str(state): read.count(state) for state in State},
+        "jobs": [asdict(job) for job in queue_of(folder)],
         "runs": [run.model_dump() for run in read.runs],
         "experiments": [_row(each) for each in shown],
     }
@@ -99,7 +106,6 @@ def _print_json(read: StudyState, shown: list[ExperimentState]) -> None:
 
 def _print_text(folder: Path, read: StudyState, shown: list[ExperimentState], format: str, *, every: bool) -> None:
     from wirecost.cli.output import console, table
-    from wirecost.study.slurm import queue_of
     from wirecost.study.state import UNFINISHED, State
     from wirecost.units import format_duration_s
 
@@ -107,12 +113,12 @@ def _print_text(folder: Path, read: StudyState, shown: list[ExperimentState], fo
     counts = [f"{read.count(state)} {state}" for state in State if read.count(state)]
     left = f"; about {format_duration_s(read.left_s)} of work left" if read.count(*UNFINISHED) else ""
     out.print(f"{printable(read.name)}: {', '.join(counts)} of {len(read.experiments)}{left}", markup=False)
-    _print_queue(folder, out)
+    queued = _print_queue(folder, out)
     for run in read.runs:
-        where = f"{run.job}, " if run.job else ""
-        out.print(f"run by process {run.pid} on {printable(run.host)} {where}".rstrip(", "), markup=False)
-    if not read.runs and not queue_of(folder) and read.count(*UNFINISHED):
-        out.print(f"nothing runs here now; wirecost study run --resume --out {folder} goes on", markup=False)
+        where = f" in job {run.slurm_job} of Slurm" if run.slurm_job else f" in {run.job}" if run.job else ""
+        out.print(f"run by process {run.pid} on {printable(run.host)}{printable(where)}", markup=False)
+    if not read.runs and not queued and read.count(*UNFINISHED):
+        out.print(f"nothing runs here now; this goes on: {_again(folder)}", markup=False, soft_wrap=True)
     rows = shown if every or len(shown) <= MOST_ROWS else _notable(shown)
     body = []
     for each in rows:
@@ -127,13 +133,24 @@ def _print_text(folder: Path, read: StudyState, shown: list[ExperimentState], fo
         out.print(f"{len(shown) - len(rows)} more: --all shows them, --state STATE a part", markup=False)
 
 
-def _print_queue(folder: Path, out: Any) -> None:
+def _again(folder: Path) -> str:
+    """Returns the command that runs what is not finished."""
+    from wirecost.study.slurm import submitted_jobs
+
+    place = quote(str(folder))
+    how = "--launcher slurm" if submitted_jobs(folder) else "--resume"
+    return f"wirecost study run {quote(str(folder / 'study.yaml'))} --out {place} {how}"
+
+
+def _print_queue(folder: Path, out: Any) -> bool:
+    """Prints the jobs of Slurm that wait or run. Returns whether there are any."""
     from wirecost.cli.output import table
     from wirecost.study.slurm import queue_of
 
     if jobs := queue_of(folder):
         body = [(job.job, job.state, job.reason, job.left) for job in jobs]
         out.print(table("Jobs of Slurm", ("job", "state", "nodes or reason", "time left"), body))
+    return bool(jobs)
 
 
 def _notable(shown: list[ExperimentState]) -> list[ExperimentState]:

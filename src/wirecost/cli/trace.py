@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -81,7 +82,8 @@ def trace(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Write a small reduction of each trace there instead, to read those of all machines together.",
+            help="Write a small reduction of each trace there instead, to read those of all machines together. "
+            "The tasks of a Slurm step share the traces of their node.",
         ),
     ] = None,
     jobs: Annotated[
@@ -143,7 +145,7 @@ def _reduce(
     comm_patterns, ranks, jobs = more
     check_choice(window)
     Classifier(tuple(comm_patterns))
-    files = find_files(paths)
+    files = find_files(paths)[_share_of_step()]
     total, done = sum(f.stat().st_size for f in files), 0
     with _progress() as advance:
 
@@ -158,6 +160,18 @@ def _reduce(
         )
     for path in written:
         typer.echo(f"wrote {path}")
+
+
+def _share_of_step() -> slice:
+    """Returns which of the files this process reduces: all, or as a task of a Slurm step a share of them. The
+    tasks of a node share the files that they see; what other nodes see isn't known.
+    """
+    from wirecost.collectives.launcher import slurm_world
+
+    world = slurm_world(os.environ)
+    if world is None or world.local_size <= 1:
+        return slice(None)
+    return slice(world.local_rank, None, world.local_size)
 
 
 def _step_time_ns(text: str | None) -> int | None:

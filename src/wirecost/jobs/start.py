@@ -38,7 +38,7 @@ def start_job(experiment: JobExperiment, directory: Path, hosts: EmulatedHosts |
     launcher = starts_ranks(experiment.job.arguments, gpus=bool(visible_gpus(own)))
     per_host = 1 if launcher else experiment.ranks_per_host
     return Ranks(
-        partial(_run, experiment, directory, own),
+        partial(run_rank, experiment, directory, own, gpus=bool(visible_gpus(own))),
         directory,
         experiment.hosts * per_host,
         per_host=per_host,
@@ -47,9 +47,26 @@ def start_job(experiment: JobExperiment, directory: Path, hosts: EmulatedHosts |
     )
 
 
-def _run(experiment: JobExperiment, directory: Path, own: Mapping[str, str]) -> int:
+def run_rank(experiment: JobExperiment, directory: Path, own: Mapping[str, str], *, gpus: bool) -> int:
     """Becomes the command of this process, whose place is in the environment. Returns only if that fails, or after
-    the command whose lines of output are timed."""
+    the command whose lines of output are timed.
+
+    Args:
+        own: the environment of the job without the variables of a launcher.
+        gpus: whether `accelerate launch` counts as a launcher that is started once on each host.
+    """
+    command, environment, number = command_of_rank(experiment, directory, own, gpus=gpus)
+    if experiment.job.iteration_regex is not None:
+        return run_timed(command, environment, experiment.job.iteration_regex, directory, number)
+    return become(command, environment)
+
+
+def command_of_rank(
+    experiment: JobExperiment, directory: Path, own: Mapping[str, str], *, gpus: bool
+) -> tuple[list[str], dict[str, str], int]:
+    """Returns the command of this process, its environment, and the number of the process in the launch. The
+    arguments are those of `run_rank`.
+    """
     environment = dict(os.environ)
     number, local = int(environment["RANK"]), int(environment["LOCAL_RANK"])
     place = Place(
@@ -59,19 +76,16 @@ def _run(experiment: JobExperiment, directory: Path, own: Mapping[str, str]) -> 
         address=environment["MASTER_ADDR"],
         port=int(environment["MASTER_PORT"]),
     )
-    gpus = bool(visible_gpus(own))
     if starts_ranks(experiment.job.arguments, gpus=gpus):
         environment = without_ranks(environment) | launcher_environment(place)
     else:
         environment |= launcher_environment(place) | rank_environment(place, local)
-    environment |= gpu_environment(place, own)
     environment |= {name: own[name] for name in ("OMP_NUM_THREADS",) if name in own}
     environment |= nccl_log_environment(directory.absolute() / "logs" / "nccl-%h-%p.log")
     environment |= hook_environment(experiment, directory, own)
-    command = command_on(experiment.job.arguments, place, gpus=gpus)
-    if experiment.job.iteration_regex is not None:
-        return run_timed(command, environment, experiment.job.iteration_regex, directory, number)
-    return become(command, environment)
+    if experiment.network.emulate is not None:
+        environment |= gpu_environment(place, own)
+    return command_on(experiment.job.arguments, place, gpus=gpus), environment, number
 
 
 def become(command: list[str], environment: Mapping[str, str]) -> int:

@@ -14,9 +14,10 @@ from wirecost.jobs.commands import starts_ranks
 from wirecost.jobs.environment import visible_gpus
 from wirecost.jobs.problems import why_unusable
 from wirecost.jobs.steps import RankSteps, read_steps
-from wirecost.launch.ranks import DUMP_S, POLL_S, Ranks, read_from
+from wirecost.launch.ranks import DUMP_S, POLL_S, read_from
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.stalls import ElapsedTime, StallWatch
+from wirecost.launch.started import StartedRanks
 from wirecost.launch.waiting import slowest_rank
 from wirecost.spec.job import JobExperiment
 
@@ -24,7 +25,7 @@ LOOK_S = 0.5
 """Time in seconds between two looks at the recordings, so that looking doesn't disturb the job."""
 
 
-def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobResult:
+def watch_job(ranks: StartedRanks, experiment: JobExperiment, directory: Path) -> JobResult:
     """Waits until a job is measured, has ended, or can't go on.
 
     The job's processes may still run afterwards. The caller ends them.
@@ -35,7 +36,7 @@ def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobRe
     elapsed, stalls = ElapsedTime(), StallWatch(disk_may_be_slow=True)
     looked_s = 0.0
     while True:
-        codes = [process.poll() for process in ranks.processes]
+        codes = ranks.codes()
         elapsed.step()
         if elapsed.seconds - looked_s > LOOK_S or None not in codes or any(codes):
             looked_s = elapsed.seconds
@@ -44,8 +45,8 @@ def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobRe
                 return _judged(recordings, experiment)
             if any(codes):
                 return _failed(ranks, experiment)
-        if stall := stalls.look(lambda: [p.pid for p in ranks.processes if p.poll() is None]):
-            number = [p.pid for p in ranks.processes].index(stall.pid)
+        if stall := stalls.look(ranks.pids):
+            number = ranks.number(stall.pid)
             return JobResult(JobStatus.FAILED, f"{_name(experiment, number)} made no progress: it {stall.reason}")
         if elapsed.seconds > float(experiment.timeout):
             return _timed_out(ranks, experiment, directory)
@@ -80,14 +81,12 @@ def _name(experiment: JobExperiment, number: int) -> str:
     return f"the launcher on host {number}" if launcher else f"rank {number}"
 
 
-def _failed(ranks: Ranks, experiment: JobExperiment) -> JobResult:
+def _failed(ranks: StartedRanks, experiment: JobExperiment) -> JobResult:
     """Returns the result of a job of which a process failed. Without a traceback, its last line of output is
     named."""
     result = ranks.failed()
-    if result.traceback is not None or result.status is not JobStatus.FAILED or result.rank is None:
-        return result
-    code = ranks.processes[result.rank].returncode
-    if code is None or code < 0:
+    code = result.exit_code
+    if result.rank is None or code is None or code < 0:
         return result
     last = next((line.strip() for line in reversed(result.log_tail) if line.strip()), None)
     said = f"; its last line of output: {last[:300]}" if last else " and wrote no output"
@@ -95,9 +94,11 @@ def _failed(ranks: Ranks, experiment: JobExperiment) -> JobResult:
     return JobResult(result.status, reason, result.rank, None, result.log_tail, result.memory)
 
 
-def _timed_out(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobResult:
+def _timed_out(ranks: StartedRanks, experiment: JobExperiment, directory: Path) -> JobResult:
     """Returns the result of a job whose time is over, with the rank that the others wait for if it can be told."""
     files = {int(m[2]): (m[1], p) for p in (directory / "dumps").glob("*.txt") if (m := _DUMP.fullmatch(p.name))}
+    if not ranks.pids():
+        files = {}  # these process IDs belong to other machines
     for pid in files:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGUSR1)

@@ -21,6 +21,7 @@ from wirecost.launch.environment import network_environment
 from wirecost.launch.failures import read_failures, result_of, storage_paths
 from wirecost.launch.processes import END_S, die_with_parent
 from wirecost.launch.ranks import LOG_LINES, POLL_S
+from wirecost.launch.remote_agent import STARTED
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.spec.network import Network
 from wirecost.storage import StorageError, fault_of_exit
@@ -97,6 +98,7 @@ class MachineRanks:
         directory: contains `logs/`, which the caller creates. All machines see it under this path.
         per_host: number of ranks on each machine.
         network: the network between the machines, whose variables the ranks get.
+        environment: further variables of the ranks.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class MachineRanks:
         *,
         per_host: int,
         network: Network,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
         self.count = count
@@ -116,7 +119,8 @@ class MachineRanks:
         self.processes: list[subprocess.Popen[bytes]] = []
         port, rank_port = random.SystemRandom().sample(range(*PORTS), 2)
         hosts = count // per_host
-        environment = {
+        variables = {
+            **(environment or {}),
             **network_environment(network, 0, emulated=False),
             RANK_PORT: str(rank_port),
             "PYTHONUNBUFFERED": "1",
@@ -128,7 +132,7 @@ class MachineRanks:
                     f"--nproc-per-node={per_host}", f"--master-addr={machines.hosts[0][1]}",
                     f"--master-port={port}", "--max-restarts=0", "-m", *module,
                 ]  # fmt: skip
-                self._start(host, command, environment)
+                self._start(host, command, variables)
         except BaseException:
             self.__exit__()
             raise
@@ -183,19 +187,39 @@ class MachineRanks:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            codes = [process.poll() for process in self.processes]
+            codes = self.codes()
             if all(code == 0 for code in codes):
                 return JobResult(JobStatus.DONE)
-            if (failed := next((host for host, code in enumerate(codes) if code), None)) is not None:
-                return self._failed(failed)
+            if any(codes):
+                return self.failed()
             if time.monotonic() > deadline:
                 completed = [done(rank) for rank in range(self.count)]
                 return JobResult(JobStatus.TIMED_OUT, None, completed.index(min(completed)))
             time.sleep(POLL_S)
 
-    def _failed(self, host: int) -> JobResult:
-        deadline = time.monotonic() + GRACE_S
-        while any(process.poll() is None for process in self.processes) and time.monotonic() < deadline:
+    def codes(self) -> list[int | None]:
+        """Returns the exit code of the launcher on each machine, None while it runs."""
+        return [process.poll() for process in self.processes]
+
+    def pids(self) -> list[int]:
+        """Returns nothing: the ranks may be on other machines."""
+        return []
+
+    def number(self, pid: int) -> int:
+        """Raises ValueError: `pids` gives none."""
+        raise ValueError(pid)
+
+    def failed(self) -> JobResult:
+        """Returns the result of a job of which a launcher has failed, with the rank or the machine that caused it.
+
+        Raises:
+            StorageError: if a rank could not write or read a file. Such a job has no result.
+        """
+        host = next((host for host, code in enumerate(self.codes()) if code), 0)
+        own = self._log(host).read_text(errors="replace")
+        # The others wait for a machine that can't be reached; otherwise they may know the cause.
+        deadline = time.monotonic() + (GRACE_S if STARTED in own else 0.0)
+        while None in self.codes() and time.monotonic() < deadline:
             time.sleep(POLL_S)
         text = "\n".join(self._log(h).read_text(errors="replace") for h in range(len(self.processes)))
         ended = [(int(match[1]), int(match[2])) for match in _FAILED_RANK.finditer(text)]
@@ -211,8 +235,13 @@ class MachineRanks:
             rank, number = killed[0]
             how = f"was killed by {signal.Signals(number).name}"
             return JobResult(JobStatus.FAILED, f"rank {rank} {how}", rank, log_tail=self._log_tail(rank))
+        if ended:
+            rank, exited = ended[0]
+            reason = f"rank {rank} ended with exit code {exited} and no traceback"
+            return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank), exit_code=exited)
         name = self.machines.hosts[host][0]
-        lines = [line.strip() for line in self._log(host).read_text(errors="replace").splitlines() if line.strip()]
+        log = self._log(host).read_text(errors="replace")
+        lines = [line.strip() for line in log.splitlines() if line.strip() not in ("", STARTED)]
         code = self.processes[host].poll()
         reason = f"host {name}: ended with exit code {code}: {lines[-1][:300] if lines else 'no message'}"
         return JobResult(JobStatus.FAILED, reason, log_tail=tuple(lines[-LOG_LINES:]))

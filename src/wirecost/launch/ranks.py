@@ -162,6 +162,18 @@ class Ranks:
                 return self._timed_out([done(r) for r in range(len(self.processes))])
             time.sleep(POLL_S)
 
+    def codes(self) -> list[int | None]:
+        """Returns the exit code of each rank, None while it runs."""
+        return [process.poll() for process in self.processes]
+
+    def pids(self) -> list[int]:
+        """Returns the process IDs of the ranks that still run."""
+        return [process.pid for process in self.processes if process.poll() is None]
+
+    def number(self, pid: int) -> int:
+        """Returns the rank with a process ID."""
+        return [process.pid for process in self.processes].index(pid)
+
     def failed(self) -> JobResult:
         """Returns the result of a job in which a rank has failed, with the rank that caused it."""
         ended_first = {r for r, p in enumerate(self.processes) if p.returncode}
@@ -178,8 +190,9 @@ class Ranks:
             return self._killed(min(killed))
         if not failures:
             rank = min(ended_first)
-            reason = f"rank {rank} ended with exit code {self.processes[rank].returncode} and no traceback"
-            return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank))
+            code = self.processes[rank].returncode
+            reason = f"rank {rank} ended with exit code {code} and no traceback"
+            return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank), exit_code=code)
         return result_of(failures, ended_first, self._log_tail)
 
     def _fault_path(self) -> object:

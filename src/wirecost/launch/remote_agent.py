@@ -4,8 +4,9 @@ It reads the command as a line of JSON from its input, so that nothing has to su
 
     {"command": ["torchrun", "..."], "environment": {"GLOO_SOCKET_IFNAME": "eth0"}}
 
-All processes of the command are killed when the input ends. The input ends with the process on the other side,
-however that ends, so that nothing stays on a machine that is only reached through a connection.
+It first prints the line `STARTED`. All processes of the command are killed when the input ends. The input ends
+with the process on the other side, however that ends, so that nothing stays on a machine that is only reached
+through a connection.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import BinaryIO
 from wirecost.launch.processes import become_subreaper, descendants, end_descendants, kill
 
 MOST_BYTES = 1 << 20
+STARTED = "wirecost: the agent has started"
+"""Line of output by which the caller knows that the machine could be reached."""
 
 
 def run(source: BinaryIO) -> int:
@@ -30,6 +33,7 @@ def run(source: BinaryIO) -> int:
     Raises:
         ValueError: if the first line describes no command.
     """
+    print(STARTED, file=sys.stderr, flush=True)
     job = json.loads(source.readline(MOST_BYTES))
     command, environment = job["command"], job["environment"]
     become_subreaper()

@@ -28,6 +28,7 @@ class JobResult:
         traceback: the Python traceback of that rank.
         log_tail: the last lines of the log of that rank.
         memory: the peak memory and the failed allocation, if memory ran out.
+        exit_code: exit code of that rank, if it is all that is known of the cause.
     """
 
     status: JobStatus
@@ -36,3 +37,4 @@ class JobResult:
     traceback: str | None = None
     log_tail: tuple[str, ...] = ()
     memory: OutOfMemory | None = None
+    exit_code: int | None = None

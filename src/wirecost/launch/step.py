@@ -21,7 +21,9 @@ from wirecost.storage import StorageError, fault_of_exit
 
 CONTAINER_IMAGE = "WIRECOST_CONTAINER_IMAGE"
 """Variable with the image in which srun of the pyxis plugin starts the ranks."""
-_TASK_ENDED = re.compile(r"task (\d+): (Killed|Segmentation fault|Aborted|Bus error|Terminated|Exited with[^\n]*)")
+_TASK_ENDED = re.compile(
+    r"tasks? (\d+)[\d,-]*: (Killed|Segmentation fault|Aborted|Bus error|Terminated|Exited with[^\n]*)"
+)
 _OUT_OF_MEMORY = re.compile(r"oom[-_ ]kill|OUT_OF_MEMORY|exceeded .{0,20}memory limit", re.IGNORECASE)
 _LOST_NODE = re.compile(r"NODE FAILURE|Node failure|Communication connection failure|DUE TO NODE", re.IGNORECASE)
 _TIME_LIMIT = re.compile(r"DUE TO TIME LIMIT|CANCELLED AT|DUE TO PREEMPTION")
@@ -37,6 +39,7 @@ class StepRanks:
         per_host: number of ranks on each node.
         network: the network between the nodes, whose variables the tasks get.
         environment: further variables of the tasks.
+        mounts: further folders that a container gets, under the same path.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class StepRanks:
         per_host: int,
         network: Network,
         environment: Mapping[str, str] | None = None,
+        mounts: Sequence[Path] = (),
     ) -> None:
         self.directory = directory
         self.count = count
@@ -60,7 +64,7 @@ class StepRanks:
         parent = os.getpid()
         with (directory / "logs" / "srun.log").open("wb") as log:
             self.process = subprocess.Popen(
-                [*srun_command(count, per_host, directory), *command],
+                [*srun_command(count, per_host, directory, mounts), *command],
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -98,9 +102,27 @@ class StepRanks:
                 completed = [done(rank) for rank in range(self.count)]
                 return JobResult(JobStatus.TIMED_OUT, None, completed.index(min(completed)))
             time.sleep(POLL_S)
-        return JobResult(JobStatus.DONE) if code == 0 else self._failed(code)
+        return JobResult(JobStatus.DONE) if code == 0 else self.failed()
 
-    def _failed(self, code: int) -> JobResult:
+    def codes(self) -> list[int | None]:
+        """Returns the exit code of srun, None while it runs."""
+        return [self.process.poll()]
+
+    def pids(self) -> list[int]:
+        """Returns nothing: the tasks may be on other nodes."""
+        return []
+
+    def number(self, pid: int) -> int:
+        """Raises ValueError: `pids` gives none."""
+        raise ValueError(pid)
+
+    def failed(self) -> JobResult:
+        """Returns the result of a step that failed, with the rank or the node that caused it.
+
+        Raises:
+            StorageError: if a rank could not write or read a file. Such a job has no result.
+        """
+        code = self.process.returncode
         text = (self.directory / "logs" / "srun.log").read_text(errors="replace")
         ended = [(int(match[1]), match[2]) for match in _TASK_ENDED.finditer(text)]
         if fault := fault_of_exit(code):
@@ -121,6 +143,10 @@ class StepRanks:
         if killed:
             rank, how = killed[0]
             return JobResult(JobStatus.FAILED, f"rank {rank} ended: {how}", rank, log_tail=self._log_tail(rank))
+        if ended and (match := re.search(r"exit code (\d+)", ended[0][1])):
+            rank, exited = ended[0][0], int(match[1])
+            reason = f"rank {rank} ended with exit code {exited} and no traceback"
+            return JobResult(JobStatus.FAILED, reason, rank, log_tail=self._log_tail(rank), exit_code=exited)
         reason = f"srun ended with exit code {code}: {_last_line(text) or 'no message'}"
         return JobResult(JobStatus.FAILED, reason, ended[0][0] if ended else None, log_tail=_tail(text))
 
@@ -129,14 +155,16 @@ class StepRanks:
         return _tail(path.read_text(errors="replace")) if rank is not None and path.exists() else ()
 
 
-def srun_command(count: int, per_host: int, directory: Path) -> list[str]:
+def srun_command(count: int, per_host: int, directory: Path, mounts: Sequence[Path] = ()) -> list[str]:
     """Returns the command line of srun for a step of `count` tasks, `per_host` on each node.
 
     Args:
         directory: contains `logs/` for the output of the tasks. A container gets it too.
+        mounts: further folders that a container gets.
     """
     image = os.environ.get(CONTAINER_IMAGE)
-    container = [f"--container-image={image}", f"--container-mounts={directory}:{directory}"] if image else []
+    folders = ",".join(f"{folder}:{folder}" for folder in (directory, *mounts))
+    container = [f"--container-image={image}", f"--container-mounts={folders}"] if image else []
     return [
         "srun",
         f"--nodes={-(-count // per_host)}",

@@ -25,20 +25,17 @@ from wirecost.errors import WirecostError
 from wirecost.jobs.environment import visible_gpus
 from wirecost.jobs.start import start_job
 from wirecost.jobs.watch import watch_job
-from wirecost.launch.machines import MachineRanks, Machines
 from wirecost.launch.ranks import Ranks, count_lines
 from wirecost.launch.result import JobResult, JobStatus
-from wirecost.launch.step import CONTAINER_IMAGE, StepRanks
-from wirecost.spec import Device, Experiment, JobExperiment
+from wirecost.spec import AnyExperiment, Device, Experiment, JobExperiment
 from wirecost.storage import exit_code_of, write_file
-from wirecost.study.allocation import MACHINES, STEP
 from wirecost.study.busy import OthersWatch, busy_fraction
+from wirecost.study.elsewhere import is_elsewhere, runs_here, start_elsewhere
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Status
 from wirecost.train.worker import preload as preload_rank
 from wirecost.train.worker import run_here
 
-STEP_RANK = ("-m", "wirecost.study.step_rank")
 THREADS_BESIDE_A_GPU = 4
 """Number of threads of a rank that computes on a GPU. One thread launches kernels; more would disturb other ranks.
 """
@@ -53,7 +50,7 @@ def run_cell(directory: Path, worker: Sequence[str] = ()) -> Outcome:
     machine = {"busy_fraction_before": busy_fraction()}
     others = OthersWatch()
     outcome = _run(directory, worker)
-    if not _is_elsewhere(directory):  # such ranks are no children of this process
+    if not is_elsewhere(directory):  # such ranks are no children of this process
         machine["others_fraction_during"] = others.fraction()
     write_file(directory / "machine.json", json.dumps(machine))
     return outcome
@@ -70,17 +67,14 @@ def _run(directory: Path, worker: Sequence[str]) -> Outcome:
             (directory / "link.json").write_text(running.link.model_dump_json(indent=1))
             if reason := too_slow(running.link):
                 return Outcome(status=Status.SKIPPED, reason=reason)
+        if is_elsewhere(directory):
+            return _run_elsewhere(experiment, directory)
         if isinstance(experiment, JobExperiment):
             device = Device.CUDA if visible_gpus(os.environ) else Device.CPU
             counters = stack.enter_context(recorded_counters(directory, device, running.hosts))
             ranks = stack.enter_context(start_job(experiment, directory, running.hosts))
         else:
             counters = stack.enter_context(recorded_counters(directory, experiment.device, running.hosts))
-            if _is_elsewhere(directory):
-                step = stack.enter_context(_step(directory, experiment))
-                counters.start()
-                result = step.watch(float(experiment.timeout), partial(_samples, directory))
-                return _outcome(result, experiment, directory)
             ranks = stack.enter_context(_start_ranks(experiment, directory, running.hosts, worker))
         counters.start()
         before = read_segments_of_hosts(running.hosts) if running.hosts else None
@@ -92,6 +86,23 @@ def _run(directory: Path, worker: Sequence[str]) -> Outcome:
         if before and after:
             (directory / "tcp.json").write_text(after.since(before).model_dump_json())
         return outcome
+
+
+def _run_elsewhere(experiment: AnyExperiment, directory: Path) -> Outcome:
+    """Runs an experiment whose ranks another launcher starts."""
+    device = Device.CUDA if visible_gpus(os.environ) else Device.CPU
+    with ExitStack() as stack:
+        if runs_here(directory):
+            counters = stack.enter_context(recorded_counters(directory, device, None))
+        else:
+            counters = None
+        step = stack.enter_context(start_elsewhere(directory, experiment))
+        if counters is not None:
+            counters.start()
+        if isinstance(experiment, JobExperiment):
+            return outcome_of_job(watch_job(step, experiment, directory))
+        result = step.watch(float(experiment.timeout), partial(_samples, directory))
+        return _outcome(result, experiment, directory)
 
 
 def _read_experiment(directory: Path) -> Experiment | JobExperiment:
@@ -126,34 +137,6 @@ def outcome_of_job(result: JobResult) -> Outcome:
         traceback=result.traceback,
         log_tail=result.log_tail,
         memory=result.memory,
-    )
-
-
-def _is_elsewhere(directory: Path) -> bool:
-    """Returns whether another launcher starts the ranks, perhaps on other machines."""
-    return (directory / STEP).exists() or (directory / MACHINES).exists()
-
-
-def _step(directory: Path, experiment: Experiment) -> StepRanks | MachineRanks:
-    """Starts the ranks as a step of srun on the nodes of this job's allocation, or by torchrun on the machines
-    that the user named.
-    """
-    if (directory / MACHINES).exists():
-        return MachineRanks(
-            [STEP_RANK[1], str(directory.resolve())],
-            directory.resolve(),
-            Machines.from_json((directory / MACHINES).read_bytes()),
-            experiment.ranks,
-            per_host=experiment.ranks_per_host,
-            network=experiment.network,
-        )
-    return StepRanks(
-        # A container has its own Python.
-        ["python3" if CONTAINER_IMAGE in os.environ else sys.executable, *STEP_RANK, str(directory.resolve())],
-        directory.resolve(),
-        experiment.ranks,
-        per_host=experiment.ranks_per_host,
-        network=experiment.network,
     )
 
 

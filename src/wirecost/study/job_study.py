@@ -9,6 +9,7 @@ from typing import Any
 
 from wirecost.errors import SpecError
 from wirecost.spec import Study, validate
+from wirecost.study.allocation import Allocation, OnMachines
 from wirecost.study.runner import Again, Progress, run_study
 from wirecost.study.store import Result
 
@@ -23,13 +24,18 @@ def job_study(
     networks: Sequence[str],
     hosts: Sequence[str] | None,
     iteration_regex: str | None = None,
+    machines: int | None = None,
+    interface: str | None = None,
     **settings: Any,
 ) -> Study:
     """Returns the study that runs a command over networks.
 
     Args:
-        networks: names of presets, or `native`, which is this machine as it is.
+        networks: names of presets, or `native`, which is this machine or these machines as they are.
         hosts: numbers of hosts, or text of the form `2x2`. None is two hosts, and one process for `native` alone.
+        machines: number of machines on which another launcher starts the command. `native` is then the network
+            between them, and None of `hosts` is all of them. None is this machine.
+        interface: the interface of the network between machines. None leaves the choice to NCCL or gloo.
         settings: further keys of the study, like `iterations`, `warmup`, `profile_iterations` and `timeout`.
 
     Raises:
@@ -38,8 +44,13 @@ def job_study(
     job: dict[str, Any] = {"name": name, "command": list(command)}
     if iteration_regex is not None:
         job["iteration_regex"] = iteration_regex
-    native = {"name": NATIVE, "description": "this machine as it is", "native": {}, "inside": True}
+    if machines is None:
+        native = {"name": NATIVE, "description": "this machine as it is", "native": {}, "inside": True}
+    else:
+        native = {"name": NATIVE, "native": {} if interface is None else {"interface": interface}}
+        native["description"] = "the network between the machines as it is"
     default = [1] if list(networks) == [NATIVE] else [2]
+    default = default if machines is None else [machines]
     shapes = [int(shape) if shape.isdecimal() else shape for shape in hosts] if hosts else default
     data = {
         "name": name,
@@ -53,20 +64,29 @@ def job_study(
 
 
 def run_job(
-    study: Study, out: Path | None, *, resume: bool, retry_failed: bool, progress: Progress
+    study: Study,
+    out: Path | None,
+    *,
+    resume: bool,
+    retry_failed: bool,
+    progress: Progress,
+    place: Allocation | OnMachines | None = None,
 ) -> list[Result]:
     """Runs a command's study and returns its results.
 
     Args:
         out: the directory of the results. None keeps nothing.
+        place: nodes or machines on which the command is started. All of them see `out`, which is then not None.
 
     Raises:
         SpecError, UnsupportedError: before anything is started.
         StoreError: if the directory holds other results, or can't be written.
     """
     if out is not None:
-        return run_study(study, out, resume=resume, again=Again(failed=retry_failed), progress=progress)
-    if resume:
-        raise SpecError("without a directory there is nothing to resume")
+        return run_study(
+            study, out, resume=resume, again=Again(failed=retry_failed), progress=progress, place=place
+        )
+    if resume or place is not None:
+        raise SpecError("without a directory there is nothing to resume, and nothing that machines share")
     with tempfile.TemporaryDirectory(prefix="wirecost-run-") as folder:
         return run_study(study, Path(folder) / "results", progress=progress)

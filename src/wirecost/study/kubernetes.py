@@ -1,35 +1,30 @@
 """Writes manifests that run a study on Kubernetes. They are written, not applied.
 
-OUT/kubernetes/SHAPE.yaml    a Secret, a ConfigMap with the study, and a JobSet with one pod for each host
+OUT/kubernetes/SHAPE.yaml    a Secret, a ConfigMap with the study, and what starts one pod for each host
 
-A JobSet (jobset.x-k8s.io/v1alpha2) gives its pods stable names in DNS and ends them together.
+`kubernetes_objects` describes the objects.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from wirecost.errors import SpecError
-from wirecost.launch.pods import PORT, TOKEN
+from wirecost.errors import SpecError, one_of
 from wirecost.spec import Device, Study, to_yaml
 from wirecost.storage import write_file
 from wirecost.study.allocation import Allocation
+from wirecost.study.kubernetes_objects import KINDS, Pods
 from wirecost.study.pod import STUDY
 from wirecost.study.runnable import check_installed
 from wirecost.study.store import Store
 
 FOLDER = "kubernetes"
-RESULTS = "/results"
-"""Path in each pod at which the volume of the results is mounted."""
-LONGEST_NAME = 40
-"""Longest name of a JobSet here. Kubernetes adds to it for the names of pods, which have at most 63 characters."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,7 @@ class KubernetesOptions:
         namespace: namespace. None leaves that of `kubectl`.
         cpus: processor cores of a pod, as Kubernetes writes them. None asks for none.
         memory: memory of a pod, as Kubernetes writes it. None asks for none.
+        kind: what starts the pods: `jobset`, or `trainjob` of Kubeflow Trainer.
     """
 
     image: str
@@ -49,6 +45,7 @@ class KubernetesOptions:
     namespace: str | None = None
     cpus: str | None = None
     memory: str | None = None
+    kind: str = "jobset"
 
 
 @dataclass(frozen=True)
@@ -67,11 +64,6 @@ def write_manifests(study: Study, out: Path, options: KubernetesOptions) -> list
         SpecError, MissingExtraError: if the study can't be trained, or an option is none that Kubernetes takes.
         StoreError, OSError: if a file can't be written.
     """
-    if study.jobs:
-        raise SpecError(
-            f"--launcher kubernetes: '{study.jobs[0].name}' is a command; in a job of yours, start it with "
-            "torchrun ... -m wirecost run --networks native -- COMMAND"
-        )
     check_installed(study)
     store = Store(out)
     store.check_study_file(study)
@@ -89,91 +81,38 @@ def write_manifests(study: Study, out: Path, options: KubernetesOptions) -> list
 
 
 def manifest(study: Study, allocation: Allocation, options: KubernetesOptions) -> list[dict[str, Any]]:
-    """Returns the objects that run the experiments of one shape: Secret, ConfigMap and JobSet.
+    """Returns the objects that run the experiments of one shape.
 
     Raises:
         SpecError: if an option is none that Kubernetes takes.
     """
     _check(options)
-    base = re.sub(r"[^a-z0-9-]+", "-", f"{study.name}-{allocation.name}".lower()).strip("-")
-    name = f"wirecost-{base}"[:LONGEST_NAME].rstrip("-")
+    limits = {"cpu": options.cpus, "memory": options.memory}
+    if study.device is Device.CUDA:
+        limits["nvidia.com/gpu"] = str(allocation.tasks_per_node)
+    pods = Pods(
+        study.name,
+        allocation,
+        options.image,
+        options.claim,
+        {key: value for key, value in limits.items() if value is not None},
+    )
     place = {"namespace": options.namespace} if options.namespace else {}
-    hosts = [f"{name}-hosts-0-{number}.{name}" for number in range(allocation.nodes)]
     return [
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": name, **place},
+            "metadata": {"name": pods.name, **place},
             "stringData": {"token": secrets.token_hex(32)},
         },
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name, **place},
+            "metadata": {"name": pods.name, **place},
             "data": {STUDY.name: to_yaml(study)},
         },
-        {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
-            "metadata": {"name": name, **place},
-            "spec": {
-                "network": {"enableDNSHostnames": True, "subdomain": name},
-                "failurePolicy": {"maxRestarts": 3},
-                "replicatedJobs": [
-                    {
-                        "name": "hosts",
-                        "replicas": 1,
-                        "template": {
-                            "spec": {
-                                "parallelism": allocation.nodes,
-                                "completions": allocation.nodes,
-                                "completionMode": "Indexed",
-                                "backoffLimit": 0,
-                                "template": {"spec": _pod(study, allocation, options, name, hosts)},
-                            }
-                        },
-                    }
-                ],
-            },
-        },
+        *KINDS[options.kind](pods, place),
     ]
-
-
-def _pod(
-    study: Study, allocation: Allocation, options: KubernetesOptions, name: str, hosts: Sequence[str]
-) -> dict[str, Any]:
-    limits = {"cpu": options.cpus, "memory": options.memory}
-    if study.device is Device.CUDA:
-        limits["nvidia.com/gpu"] = str(allocation.tasks_per_node)
-    container: dict[str, Any] = {
-        "name": "wirecost",
-        "image": options.image,
-        "command": ["python3", "-m", "wirecost.study.pod"],
-        "args": [allocation.name, ",".join(hosts), f"{RESULTS}/{study.name}"],
-        "env": [
-            {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": name, "key": "token"}}},
-            {"name": "PYTHONUNBUFFERED", "value": "1"},
-        ],
-        "ports": [{"containerPort": PORT}],
-        "resources": {"limits": {key: value for key, value in limits.items() if value is not None}},
-        "volumeMounts": [
-            {"name": "results", "mountPath": RESULTS},
-            {"name": "study", "mountPath": str(STUDY.parent)},
-            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108 - NCCL's between ranks of a pod
-        ],
-    }
-    if allocation.is_emulated:
-        # Hosts are network namespaces of the pod.
-        container["securityContext"] = {"capabilities": {"add": ["SYS_ADMIN", "NET_ADMIN"]}}
-    return {
-        "restartPolicy": "Never",
-        "containers": [container],
-        "volumes": [
-            {"name": "results", "persistentVolumeClaim": {"claimName": options.claim}},
-            {"name": "study", "configMap": {"name": name}},
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
-        ],
-    }
 
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -182,6 +121,8 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?)?")
 
 def _check(options: KubernetesOptions) -> None:
     """Raises SpecError for an option that Kubernetes doesn't take."""
+    if options.kind not in KINDS:
+        raise SpecError(f"--manifest: {one_of('kind of manifest', options.kind, tuple(KINDS))}")
     for option, value, pattern, example in (
         ("--volume-claim", options.claim, _NAME, "results"),
         ("--namespace", options.namespace, _NAME, "training"),

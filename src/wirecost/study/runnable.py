@@ -51,12 +51,8 @@ def check_on_machines(study: Study, machines: int, allocation: Allocation | None
     """
     _check_training_installed(study)
     check_study(study)
-    if study.jobs:
-        raise SpecError(
-            f"--launcher hosts: '{study.jobs[0].name}' is a command; start it by torchrun on each host, as "
-            "torchrun ... -m wirecost run --networks native -- COMMAND"
-        )
-    native = [e.hosts for e in all_models(study) if e.network.emulate is None]
+    experiments = (*study.job_experiments(), *all_models(study))
+    native = [e.hosts for e in experiments if e.network.emulate is None]
     most = max(native, default=0) if allocation is None else allocation.nodes
     if most > machines:
         raise SpecError(f"{study.name}: hosts: {most}, and --on names {machines}")

@@ -19,9 +19,10 @@ from wirecost.launch.isolate import Isolated
 from wirecost.launch.machines import Machines
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
 from wirecost.launch.supervision import await_end
-from wirecost.spec import AnyExperiment, Device, Experiment, JobExperiment, Study
+from wirecost.spec import AnyExperiment, Device, JobExperiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
 from wirecost.study.allocation import MACHINES, STEP, Allocation, OnMachines
+from wirecost.study.elsewhere import HOW
 from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.judge import judge
@@ -41,6 +42,8 @@ from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreE
 POLL_S = 0.1
 SET_UP_S = 300.0
 """Time beyond the experiment's timeout for its process to load libraries and measure its network."""
+SUBMISSION_S = 300.0
+"""Time that the submission of a study's jobs may take."""
 CELL = "wirecost.study.cell"
 
 
@@ -134,7 +137,9 @@ def run_study(
         raise StoreError(f"{out}: holds an earlier run; go on with --resume, or choose another --out")
     store.check_study_file(study)
     with ExitStack() as stack:
-        stack.enter_context(store.locked(shared=allocation is not None))
+        # A job may start before all jobs of its study are submitted.
+        wait_s = SUBMISSION_S if isinstance(place, Allocation) else 0.0
+        stack.enter_context(store.locked(shared=allocation is not None, wait_s=wait_s))
         stack.enter_context(recorded_run(out))
         if allocation is None:
             store.sweep()
@@ -201,13 +206,13 @@ class _Queue:
     def _run(self, experiment: AnyExperiment, rest: Sequence[AnyExperiment]) -> Outcome:
         watch = _Watch(self.progress, experiment, rest, self.time_left)
         if isinstance(experiment, JobExperiment):
-            return _run_one(self.store, experiment, self.cells, watch, None)
+            return _run_one(self.store, experiment, self.cells, watch, None, launcher=self._launcher(experiment))
         if self.gpus is not None and experiment.ranks > self.gpus:
             return _skip(self.store, experiment, too_few_gpus(experiment.ranks, self.gpus))
         tokens = self.tokens[experiment.workload.text_vocabulary]
         return _run_one(self.store, experiment, self.cells, watch, tokens, launcher=self._launcher(experiment))
 
-    def _launcher(self, experiment: Experiment) -> tuple[str, str] | None:
+    def _launcher(self, experiment: AnyExperiment) -> tuple[str, str] | None:
         """Returns name and content of the file that says which other launcher starts the ranks, if one does."""
         if experiment.network.emulate is not None:
             return None
@@ -360,7 +365,8 @@ def _run_and_publish(
     log_path = directory / "logs" / "cell.log"
     started = time.monotonic()
     emulated = experiment.network.emulate is not None
-    forked = not isinstance(experiment, JobExperiment)
+    # Ranks that another launcher starts load PyTorch themselves.
+    forked = launcher is None and not isinstance(experiment, JobExperiment)
     with (
         log_path.open("wb") as log,
         cells.start(directory, network=emulated, output=log, forked=forked) as cell,
@@ -381,7 +387,7 @@ def _run_and_publish(
         diagnostics = (*breakdown.diagnostics, diagnostic("network_not_benchmarked", message))
         breakdown = breakdown.model_copy(update={"diagnostics": diagnostics})
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-    for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP, MACHINES):
+    for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP, MACHINES, HOW):
         (directory / leftover).unlink(missing_ok=True)
     shutil.rmtree(directory / "dumps", ignore_errors=True)
     store.publish(experiment, outcome, breakdown)

@@ -102,22 +102,16 @@ def submit(study: Study, out: Path, options: SlurmOptions, run_options: Sequence
         SpecError, MissingExtraError: if the study can't be trained.
         UnsupportedError: without sbatch.
         StoreError: if the store is in use, or holds jobs that are queued or run.
-        WirecostError: if sbatch refuses a job. Jobs that were submitted before stay.
+        WirecostError: if sbatch refuses a job. Jobs that were submitted before stay, and are named.
     """
     if shutil.which("sbatch") is None:
         raise UnsupportedError("--launcher slurm: sbatch isn't installed here; run it where jobs are submitted")
-    if study.jobs:
-        raise SpecError(
-            f"--launcher slurm: '{study.jobs[0].name}' is a command; in a job of yours, start it with: "
-            "srun wirecost run --networks native -- COMMAND"
-        )
     check_installed(study)
     store = Store(out)
     store.check_study_file(study)
+    _check_queue(out)  # these jobs may have locked the store
     with store.locked():
-        if queued := queue_of(out):
-            names = ", ".join(job.job for job in queued[:5])
-            raise StoreError(f"{out}: jobs of an earlier run wait or run ({names}); wirecost study cancel {out}")
+        _check_queue(out)
         store.save_study(study)
         again = bool(run_options)
         todo = [e for e in store.planned(study) if again or not store.is_finished(e)]
@@ -128,9 +122,24 @@ def submit(study: Study, out: Path, options: SlurmOptions, run_options: Sequence
             count = len(allocation.fitting(todo))
             script = folder / f"{allocation.name}.sbatch"
             write_file(script, script_of(study, out.resolve(), allocation, options, count, run_options))
-            jobs.append(SubmittedJob(number=_sbatch(script), shape=allocation.name, experiments=count))
+            try:
+                number = _sbatch(script)
+            except WirecostError as error:
+                before = ", ".join(str(job.number) for job in jobs)
+                raise WirecostError(f"{error}{f'; submitted before: {before}' if jobs else ''}") from error
+            jobs.append(SubmittedJob(number=number, shape=allocation.name, experiments=count))
             write_file(folder / "jobs.json", _JOBS.dump_json(jobs, indent=1))
     return jobs
+
+
+def _check_queue(out: Path) -> None:
+    """Raises StoreError if jobs that were submitted for a store wait or run."""
+    if queued := queue_of(out):
+        names = ", ".join(job.job for job in queued[:5])
+        raise StoreError(
+            f"{out}: jobs of an earlier run wait or run ({names}); wirecost study cancel {shlex.quote(str(out))} "
+            "ends them"
+        )
 
 
 def script_of(
@@ -194,7 +203,8 @@ def _sbatch(script: Path) -> int:
         raise WirecostError(f"sbatch {script}: no answer within {ANSWER_S:.0f} s") from error
     number = done.stdout.strip().partition(";")[0]
     if done.returncode or not number.isdigit():
-        raise WirecostError(f"sbatch {script}: {done.stderr.strip()[-300:] or 'failed without a message'}")
+        said = " ".join(done.stderr.split())[:300]
+        raise WirecostError(f"sbatch {script}: {said or 'failed without a message'}")
     return int(number)
 
 
@@ -285,4 +295,7 @@ def cancel_jobs(root: Path) -> list[str]:
     done = subprocess.run(["scancel", *numbers], capture_output=True, text=True, check=False, timeout=ANSWER_S)
     if done.returncode:
         raise WirecostError(f"scancel {' '.join(numbers)}: {done.stderr.strip()[-300:] or 'failed'}")
-    return [f"cancelled job {number}; finished experiments are kept, --resume goes on" for number in numbers]
+    return [
+        f"cancelled job {number}; finished experiments are kept, and the next submission runs the others"
+        for number in numbers
+    ]

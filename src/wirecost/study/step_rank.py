@@ -59,7 +59,7 @@ def main() -> NoReturn:
     directory = Path(sys.argv[1])
     if RANK_PORT in os.environ:
         rank = under_torchrun(os.environ)
-        _write_to(directory / "logs" / f"rank-{rank}.log")
+        write_to(directory / "logs" / f"rank-{rank}.log")
     elif (world := slurm_world(os.environ)) is not None:
         rank = world.rank
         os.environ |= variables_of(world, os.environ)
@@ -85,7 +85,7 @@ def under_torchrun(environment: MutableMapping[str, str]) -> int:
     return int(rank)
 
 
-def _write_to(path: Path) -> None:
+def write_to(path: Path) -> None:
     """Sends the output of this process to a file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     for standard in (1, 2):

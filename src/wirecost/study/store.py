@@ -30,6 +30,7 @@ import fcntl
 import os
 import shutil
 import stat
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -58,6 +59,7 @@ from wirecost.study.result import (
 from wirecost.study.schedule import scheduled
 
 PARTIAL = ".partial-"
+POLL_S = 0.2
 CLAIMS = ".claims"
 """Folder of the locks by which runs that share a store claim experiments."""
 
@@ -81,11 +83,12 @@ class Store:
         self.corpus = root / "corpus"
 
     @contextmanager
-    def locked(self, *, shared: bool = False) -> Iterator[None]:
+    def locked(self, *, shared: bool = False, wait_s: float = 0.0) -> Iterator[None]:
         """Locks the store for one run.
 
         Args:
             shared: let other runs that share it work at the same time. They claim each experiment (`claimed`).
+            wait_s: time in seconds to wait for another run to end.
 
         Raises:
             StoreError: if another run has locked it, or it can't be written or read when it is locked or while the
@@ -100,7 +103,7 @@ class Store:
             raise StoreError(f"{error.filename}: can't be written: {error.strerror}{remedy}") from error
         try:
             try:
-                fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                _lock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
             except BlockingIOError as error:
                 raise StoreError(f"{self.root}: another run is writing here; wait for it or use --out") from error
             except OSError as error:
@@ -400,3 +403,17 @@ def remove(path: Path) -> None:
             f"{path}: is left of an earlier run and can't be deleted: {error.filename or path}: {error.strerror}; "
             "delete it, or have its owner do so, then go on with --resume"
         ) from error
+
+
+def _lock(file: int, kind: int, wait_s: float) -> None:
+    """Locks an open file. Raises BlockingIOError if another process has it longer than `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+        else:
+            return

@@ -17,6 +17,8 @@ from wirecost.trace.matched import Matched
 from wirecost.trace.rank import RankTrace
 
 _BEFORE = -(2**62)
+_MOST_WAITS = 100_000
+"""Waits that are kept at least, before those are dropped that can't explain a later one."""
 
 
 class Straggler(msgspec.Struct):
@@ -57,6 +59,11 @@ class _Past(msgspec.Struct):
         self.sums.append(self.sums[-1] + wait_ns)
         self.causes.append(causes)
 
+    def forget(self, before_ns: int) -> None:
+        """Drops the waits that started before a time."""
+        at = bisect_left(self.starts, before_ns)
+        del self.starts[:at], self.sums[:at], self.causes[:at]
+
 
 def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[Straggler]:
     """Returns the stragglers, the most costly first. The list includes ranks that were never last.
@@ -67,6 +74,7 @@ def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
     past: dict[int, _Past] = defaultdict(lambda: _Past([], [0], []))
     exposed = {t.rank or 0: t for t in traces}
     together = _Together()
+    kept = 0
     for m in sorted(matched, key=lambda m: int(m.start_ns.max())):
         ranks = np.array(m.ranks)
         own_total: dict[int, float] = defaultdict(float)
@@ -95,6 +103,12 @@ def stragglers(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
         for rank, start, felt, causes in additions:
             past[rank].add(start, felt, causes)
         together.add(m)
+        kept += len(additions)
+        if kept > _MOST_WAITS and len(set(m.ranks)) == len(traces):
+            # No pair of ranks looks further back than to its last common collective.
+            kept = 0
+            for history in past.values():
+                history.forget(int(m.end_ns.max()))
     return sorted(by_rank.values(), key=lambda s: (-s.cost_ns, s.rank))
 
 
@@ -105,9 +119,9 @@ class _Together:
         self._ends: dict[int, dict[frozenset[int], int]] = defaultdict(dict)
 
     def add(self, m: Matched) -> None:
-        members = frozenset(m.ranks)
+        members, end_ns = frozenset(m.ranks), int(m.end_ns.max())
         for rank in m.ranks:
-            self._ends[rank][members] = int(m.end_ns.max())
+            self._ends[rank][members] = end_ns
 
     def last(self, first: int, second: int) -> int:
         """Returns the end of the last collective of both ranks; a time before all of them without any."""

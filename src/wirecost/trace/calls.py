@@ -16,6 +16,7 @@ from wirecost.trace.evidence import is_vague
 from wirecost.trace.operations import UNKNOWN, operation
 from wirecost.trace.recorded import Annotation, Call, Columns, HostRange, Int64, Recorded
 from wirecost.trace.situation import find_situation
+from wirecost.trace.spans import Spans
 from wirecost.trace.windows import Window
 
 
@@ -49,7 +50,7 @@ class Calls(msgspec.Struct):
     kernels: list[str]
     stream: Int64
     own_start_ns: Int64  # the time from which exposed instants belong to the call, not to an earlier one
-    exposed: Int64  # (n, 2): when communication runs and compute doesn't, sorted and disjoint
+    exposed: Spans  # when communication runs and compute doesn't
     cause: Int64  # index into `causes.CODES`, -1 where nothing is exposed; waits for other ranks aside
     host_call: Int64  # the call that delayed the launch: index into `host_calls`, -1 if none is known
     host_calls: list[str]
@@ -112,7 +113,7 @@ def build_calls(
         kernels=kernels,
         stream=columns.stream[rows],
         own_start_ns=own_start,
-        exposed=exposed.copy(),
+        exposed=Spans.of(exposed),
         peers={number: list(call.peers) for number, call in enumerate(calls) if call.peers},
         inferred=bool(inferred),
     )

@@ -48,23 +48,52 @@ def comm_parts(traces: Sequence[RankTrace], matched: Sequence[Matched]) -> list[
         windows = [(i.window.name, i.window.start_ns, i.window.end_ns) for i in trace.iterations]
         if not windows and trace.parts is not None:
             windows = [("whole", trace.start_ns, trace.end_ns)]
-        rows += [_row(trace, name, start, end, wait, bubble) for name, start, end in windows]
+        rows += _rows(trace, windows, wait, bubble)
     return rows
 
 
-def _row(trace: RankTrace, name: str, start_ns: int, end_ns: int, wait: Int64, bubble: np.ndarray) -> CommParts:
+def _rows(
+    trace: RankTrace, windows: Sequence[tuple[str, int, int]], wait: Int64, bubble: np.ndarray
+) -> list[CommParts]:
+    """Returns a row for each window (name, start, end) of a rank."""
     calls = trace.calls
-    inside = (calls.end_ns > start_ns) & (calls.start_ns < end_ns)
-    begin = np.clip(calls.own_start_ns[inside], start_ns, end_ns)
-    end = np.clip(calls.end_ns[inside], begin, end_ns)
-    until = np.clip(calls.start_ns[inside] + np.maximum(wait[inside], 0), begin, end)
-    before = [measure_before(calls.exposed, times) for times in (begin, until, end)]
-    waited, moved = before[1] - before[0], before[2] - before[1]
-    known, is_bubble = wait[inside] >= 0, bubble[inside]
+    insides, spans = [], []
+    for _, start_ns, end_ns in windows:
+        inside = (calls.end_ns > start_ns) & (calls.start_ns < end_ns)
+        begin = np.clip(calls.own_start_ns[inside], start_ns, end_ns)
+        end = np.clip(calls.end_ns[inside], begin, end_ns)
+        until = np.clip(calls.start_ns[inside] + np.maximum(wait[inside], 0), begin, end)
+        insides.append(inside)
+        spans.append((begin, until, end))
+    # All at once: a long trace has hundreds of thousands of exposed spans.
+    times = [time for span in spans for time in span]
+    before = (
+        measure_before(calls.exposed.intervals(), np.concatenate(times)) if times else np.empty(0, dtype=np.int64)
+    )
+    rows, at = [], 0
+    for (name, start_ns, end_ns), inside in zip(windows, insides, strict=True):
+        count = int(inside.sum())
+        begin, until, end = before[at : at + 3 * count].reshape(3, count)
+        at += 3 * count
+        known, is_bubble = wait[inside] >= 0, bubble[inside]
+        rows.append(_row(trace.rank, name, end_ns - start_ns, (until - begin, end - until), known, is_bubble))
+    return rows
+
+
+def _row(
+    rank: int | None,
+    name: str,
+    window_ns: int,
+    exposed_ns: tuple[Int64, Int64],
+    known: np.ndarray,
+    is_bubble: np.ndarray,
+) -> CommParts:
+    """Returns the row of a window. `exposed_ns`: the exposed parts of each call before and after its wait ends."""
+    waited, moved = exposed_ns
     return CommParts(
-        rank=trace.rank,
+        rank=rank,
         iteration=name,
-        window_ns=end_ns - start_ns,
+        window_ns=window_ns,
         exposed_ns=int((waited + moved).sum()),
         transfer_ns=int(moved[known].sum()),
         wait_ns=int(waited[known & ~is_bubble].sum()),

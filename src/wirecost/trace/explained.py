@@ -112,4 +112,5 @@ def _exposed_wait(trace: RankTrace, wait: Int64) -> Int64:
     calls = trace.calls
     begin = calls.own_start_ns
     until = np.clip(calls.start_ns + wait, begin, np.maximum(calls.end_ns, begin))
-    return measure_before(calls.exposed, until) - measure_before(calls.exposed, begin)
+    exposed = calls.exposed.intervals()
+    return measure_before(exposed, until) - measure_before(exposed, begin)

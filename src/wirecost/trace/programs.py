@@ -111,7 +111,7 @@ def _stalls(trace: RankTrace, rows: Int64) -> tuple[Int64, list[int]]:
     waits: list[int] = []
     by_end = rows[np.argsort(calls.end_ns[rows], kind="stable")]
     ends = calls.end_ns[by_end]
-    for span in calls.exposed.tolist():
+    for span in calls.exposed.intervals().tolist():
         at = int(np.searchsorted(ends, span[1], side="right")) - 1
         # Where computing goes on before a call ends, the device didn't wait for it.
         if at >= 0 and ends[at] == span[1]:

@@ -125,7 +125,7 @@ def build_rank(
     calls.start_ns += base
     calls.end_ns += base
     calls.own_start_ns += base
-    calls.exposed += base
+    calls.exposed = calls.exposed.shifted(base)
     return RankTrace(
         file=encodable(str(path)),
         rank=rank,

@@ -3,7 +3,7 @@
 A job's traces lie on the machines of its ranks. Each is reduced where it lies, and the reductions are read
 together as the traces would be, with the same result.
 
-    wirecost reduced trace 1\\n    the format and its version
+    wirecost reduced trace 2\\n    the format and its version
     (zstd) {options, traces}      MessagePack of the `RankTrace` of each device of the file
 """
 
@@ -24,7 +24,7 @@ from wirecost.trace.source import TraceError
 from wirecost.trace.wire import decode_arrays, encode_arrays
 
 SUFFIX = ".wtrace"
-MAGIC = b"wirecost reduced trace 1\n"
+MAGIC = b"wirecost reduced trace 2\n"
 LARGEST_BYTES = 1 << 30
 """Largest reduction that is read, before and after decompression."""
 TIMELINE_SEGMENTS = 2_000
@@ -94,10 +94,9 @@ def _check(trace: RankTrace) -> None:
     count = len(calls.start_ns)
     for name in Calls.__struct_fields__:
         value: Any = getattr(calls, name)
-        if isinstance(value, np.ndarray) and value.shape != (count,) and name != "exposed":
+        if isinstance(value, np.ndarray) and value.shape != (count,):
             raise ValueError(f"the column {name} has another length")
-    if calls.exposed.ndim != 2 or calls.exposed.shape[1] != 2:
-        raise ValueError("the exposed spans are no pairs")
+    calls.exposed.intervals()  # raises an error if they are damaged
     for index, limit, least in (
         (calls.op, len(calls.ops), 0),
         (calls.group, len(calls.groups), 0),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import yaml
 from wirecost.errors import SpecError
 from wirecost.launch.pods import PodServer, end
 from wirecost.launch.ports import free_port
+from wirecost.launch.remote_agent import STARTED
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.study.allocation import Allocation
 from wirecost.study.kubernetes import KubernetesOptions, manifest, write_manifests
@@ -104,6 +106,17 @@ JOB = record(
         "backoffLimit": {"type": "integer", "minimum": 0}, "template": record({"spec": POD}),
     }
 )  # fmt: skip
+JOB_SET = {
+    "network": record({"enableDNSHostnames": {"type": "boolean"}, "subdomain": LABEL}),
+    "failurePolicy": record({"maxRestarts": {"type": "integer", "minimum": 0}}),
+}
+ARGUMENTS = {name: CONTAINER["properties"][name] for name in ("command", "args", "env")}
+TRAINER = "trainer.kubeflow.org/v1alpha1"
+# A container of a runtime has no command of its own here, and Kubeflow Trainer demands its name and label.
+NODE = CONTAINER | {"required": ["name", "image", "ports", "volumeMounts"]}
+NODE_POD = record({**POD["properties"], "containers": array(NODE)})
+NODE_JOB = record({**JOB["properties"], "template": record({"spec": NODE_POD})})
+ANCESTOR = record({"labels": record({"trainer.kubeflow.org/trainjob-ancestor-step": {"const": "trainer"}})})
 SCHEMAS = {
     "Secret": record(
         {"apiVersion": {"const": "v1"}, "kind": {"const": "Secret"}, "metadata": METADATA, "stringData": {"type": "object", "additionalProperties": {"type": "string"}}}
@@ -116,9 +129,55 @@ SCHEMAS = {
             "apiVersion": {"const": "jobset.x-k8s.io/v1alpha2"}, "kind": {"const": "JobSet"}, "metadata": METADATA,
             "spec": record(
                 {
-                    "network": record({"enableDNSHostnames": {"type": "boolean"}, "subdomain": LABEL}),
-                    "failurePolicy": record({"maxRestarts": {"type": "integer", "minimum": 0}}),
+                    **JOB_SET,
                     "replicatedJobs": array(record({"name": LABEL, "replicas": COUNT, "template": record({"spec": JOB})})),
+                }
+            ),
+        }
+    ),
+    "TrainingRuntime": record(
+        {
+            "apiVersion": {"const": TRAINER}, "kind": {"const": "TrainingRuntime"}, "metadata": METADATA,
+            "spec": record(
+                {
+                    "mlPolicy": record({"numNodes": COUNT}),
+                    "template": record(
+                        {
+                            "spec": record(
+                                {
+                                    **JOB_SET,
+                                    "replicatedJobs": array(
+                                        record(
+                                            {
+                                                "name": {"const": "node"}, "replicas": {"const": 1},
+                                                "template": record({"metadata": ANCESTOR, "spec": NODE_JOB}),
+                                            }
+                                        )
+                                    ),
+                                }
+                            )
+                        }
+                    ),
+                }
+            ),
+        }
+    ),
+    "TrainJob": record(
+        {
+            "apiVersion": {"const": TRAINER}, "kind": {"const": "TrainJob"},
+            # RFC 1035: the first character is a letter
+            "metadata": record({"name": LABEL | {"pattern": "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"}}, {"namespace": LABEL}),
+            "spec": record(
+                {
+                    "runtimeRef": record(
+                        {
+                            "apiGroup": {"const": "trainer.kubeflow.org"}, "kind": {"const": "TrainingRuntime"},
+                            "name": LABEL,
+                        }
+                    ),
+                    "trainer": record(
+                        {**ARGUMENTS, "numNodes": COUNT, "resourcesPerNode": CONTAINER["properties"]["resources"]}
+                    ),
                 }
             ),
         }
@@ -154,6 +213,30 @@ def test_a_manifest_holds_to_its_schema(study: Study, options: KubernetesOptions
     assert validate(Study, parse_yaml(text, "s"), "s") == study
 
 
+@pytest.mark.parametrize("study", [STUDY, GPUS])
+@pytest.mark.parametrize("shape", ["1x4", "2x4", "2x4-emulated"])
+def test_a_train_job_holds_to_its_schema_and_names_its_pods(study: Study, shape: str) -> None:
+    options = replace(OPTIONS, kind="trainjob")
+    documents = manifest(study, Allocation.named(shape), options)
+    assert [d["kind"] for d in documents] == ["Secret", "ConfigMap", "TrainingRuntime", "TrainJob"]
+    for document in documents:
+        jsonschema.validate(document, SCHEMAS[document["kind"]])
+    runtime, job = documents[2:]
+    nodes, name = Allocation.named(shape).nodes, job["metadata"]["name"]
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"] == name
+    assert job["spec"]["trainer"]["numNodes"] == runtime["spec"]["mlPolicy"]["numNodes"] == nodes
+    # Kubeflow Trainer's JobSet has the name of the TrainJob: JOBSET-JOB-INDEX-POD.SUBDOMAIN
+    _, hosts, _ = job["spec"]["trainer"]["args"]
+    assert hosts.split(",") == [f"{name}-node-0-{n}.{name}" for n in range(nodes)]
+    assert runtime["spec"]["template"]["spec"]["network"]["subdomain"] == name
+    (container,) = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert container["name"] == "node"
+    gpus = job["spec"]["trainer"]["resourcesPerNode"]["limits"].get("nvidia.com/gpu")
+    assert gpus == (str(Allocation.named(shape).tasks_per_node) if study is GPUS else None)
+
+
 def test_manifests_are_written_for_each_shape_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     written = write_manifests(STUDY, tmp_path, OPTIONS)
@@ -180,6 +263,7 @@ def test_manifests_are_written_for_each_shape_and_nothing_else(tmp_path: Path) -
         (KubernetesOptions("i", "r", None, "many"), "--pod-cpus: 'many'"),
         (KubernetesOptions("i", "r", None, None, "64 GB"), "--pod-memory: '64 GB'"),
         (KubernetesOptions("i\nj", "r"), "--container-image: is no name"),
+        (KubernetesOptions("i", "r", kind="pods"), "--manifest: unknown kind of manifest 'pods'"),
     ],
 )
 def test_options_that_kubernetes_does_not_take_are_refused(options: KubernetesOptions, message: str) -> None:
@@ -220,7 +304,7 @@ def sent(server: PodServer, command: list[str], token: str = "secret") -> subpro
 
 def test_a_pod_runs_the_command_of_another(pod: PodServer) -> None:
     done = sent(pod, ["sh", "-c", "echo hello $HELLO; exit 7"])
-    assert (done.returncode, done.stdout) == (7, b"hello there\n")
+    assert (done.returncode, done.stdout) == (7, f"{STARTED}\nhello there\n".encode())
     killed = sent(pod, ["sh", "-c", "kill -9 $$"])
     assert killed.returncode == 128 + 9
 

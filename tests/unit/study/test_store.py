@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 
@@ -179,6 +181,17 @@ def test_a_lock_that_is_no_file_is_one_line(tmp_path: Path, instead: str) -> Non
     lock.mkdir() if instead == "directory" else lock.symlink_to(".lock")
     with pytest.raises(StoreError, match=r"\.lock: can't be written: "), Store(tmp_path).locked():
         pass
+
+
+def test_a_job_waits_while_further_jobs_of_its_study_are_submitted(tmp_path: Path) -> None:
+    ended: list[bool] = []
+    with ExitStack() as submission:
+        submission.enter_context(Store(tmp_path).locked())
+        with pytest.raises(StoreError, match="another run is writing here"), Store(tmp_path).locked(shared=True):
+            pass
+        threading.Timer(0.3, lambda: (ended.append(True), submission.close())).start()
+        with Store(tmp_path).locked(shared=True, wait_s=60):
+            assert ended
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

@@ -83,6 +83,20 @@ def test_outputs_of_the_whole_job_do_not_go_with_a_reduction(job: Path, tmp_path
     assert "--reduce writes reductions alone" in str(run.exception)
 
 
+def test_the_tasks_of_a_slurm_step_share_the_traces_of_their_node(job: Path, tmp_path: Path) -> None:
+    for task in range(4):
+        step = {
+            "SLURM_PROCID": str(task), "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2",
+            "SLURM_LOCALID": str(task % 2),
+        }  # fmt: skip
+        folder = tmp_path / f"node-{task // 2}"
+        run = CliRunner().invoke(application(), ["trace", str(job), "--reduce", str(folder)], env=step)
+        assert run.exit_code == 0, run.output
+        assert run.output.count("wrote") == (2, 1)[task % 2]
+    # Each node has reduced all traces that it sees.
+    assert [len(list(folder.iterdir())) for folder in sorted(tmp_path.iterdir())] == [3, 3]
+
+
 def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[]")
     with pytest.raises(TraceError, match=r"x\.json"):
@@ -91,7 +105,7 @@ def test_a_file_that_is_no_trace_is_named(tmp_path: Path) -> None:
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / f"rank-0{SUFFIX}"
-    path.write_bytes(b"wirecost reduced trace 2\n...")
+    path.write_bytes(b"wirecost reduced trace 1\n...")
     with pytest.raises(TraceError, match="a reduction of another version of wirecost; reduce the trace again"):
         read(path)
 
@@ -142,3 +156,11 @@ def test_a_reduction_that_would_fill_the_memory_is_refused(tmp_path: Path) -> No
     path.write_bytes(MAGIC + bytes.fromhex("28b52ffde0") + (1 << 31).to_bytes(8, "little") + bytes(16))
     with pytest.raises(TraceError, match="damaged reduction"):
         read(path)
+
+
+def test_waits_that_explain_no_later_one_are_dropped_without_a_difference(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = read(job).to_dict()
+    monkeypatch.setattr("wirecost.trace.blame._MOST_WAITS", 0)
+    assert read(job).to_dict() == kept
