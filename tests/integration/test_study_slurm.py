@@ -97,8 +97,21 @@ def control(*update: str) -> None:
 def test_plans_are_measured_in_an_allocation(environment: dict[str, str], tmp_path: Path) -> None:
     model = "{name: tiny, layers: 2, hidden: 64, heads: 4, vocab_size: 256, sequence_length: 64}"
     cluster = "{gpu: A100-PCIe-40GB, gpus_per_node: 1, nodes: 2, intra_node: pcie4, inter_node: tcp-1g}"
-    plan = [*WIRECOST, "plan", model, "--cluster", cluster, "--gpus", "2", "-B", "4", "--stack", "engine-cuda"]
-    plan += ["--precision", "fp32", "--tp", "1", "--measure", "1", "--launcher", "srun", "--format", "json"]
+    plan = [sys.executable, "-m", "wirecost", "plan", model, "--cluster", cluster, "--gpus", "2", "-B", "4"]
+    plan += [
+        "--stack",
+        "engine-cuda",
+        "--precision",
+        "fp32",
+        "--tp",
+        "1",
+        "--measure",
+        "1",
+        "--launcher",
+        "srun",
+        "--format",
+        "json",
+    ]
 
     def measured(nodes: int) -> subprocess.CompletedProcess[str]:
         command = ["salloc", f"--nodes={nodes}", "--ntasks-per-node=1", *plan]
