@@ -12,7 +12,8 @@ import typer
 from wirecost.cli.output import FORMAT, check_format, console, print_csv, table
 
 if TYPE_CHECKING:
-    from wirecost.report.job_rows import JobRow, Share
+    from wirecost.breakdown import Share
+    from wirecost.report.job_rows import JobRow
     from wirecost.report.turning_point import TurningPoint
 
 
@@ -213,7 +214,4 @@ def _cells(row: JobRow, *, several: bool) -> list[str]:
 
 
 def _share(share: Share | None) -> str:
-    if share is None:
-        return "unknown"
-    low, high = f"{100 * share.low:.0f}", f"{100 * share.high:.0f}"
-    return f"{low} %" if low == high else f"{low}-{high} %"
+    return "unknown" if share is None else share.text(0)

@@ -133,6 +133,7 @@ def _profile(
     """Returns the profiled window of all ranks, or None if none was asked for."""
     from wirecost.trace import TraceError, read
     from wirecost.trace.comm_parts import comm_parts
+    from wirecost.trace.compare_ranks import steady_iterations
     from wirecost.trace.diagnostic_counts import DiagnosticCounts
     from wirecost.trace.waits import find_waits
 
@@ -163,7 +164,7 @@ def _profile(
         except TraceError as error:
             traces = []
             unknown.append(UnknownProfile(rank=min(paths), reason=f"its trace can't be read: {error}"))
-        for trace in traces:
+        for trace, steady in zip(traces, steady_iterations(traces), strict=True):
             reason = next((f"{d.code}: {d.message}" for d in trace.diagnostics if loses_data(d)), None)
             if world_size > 1 and not len(trace.calls):
                 reason = reason or "no communication in the trace"
@@ -175,10 +176,11 @@ def _profile(
                 continue
             iterations += [
                 Iteration(rank=trace.rank or 0, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
-                for i in whole
+                for i in (trace.iterations[n] for n in steady)
             ]
         if traces and not unknown:
             rows = comm_parts(traces, find_waits(traces, DiagnosticCounts()).matched)
+            kept = {(i.rank, i.name) for i in iterations}
             comm = [
                 ProfiledComm(
                     rank=row.rank or 0,
@@ -189,6 +191,7 @@ def _profile(
                     unknown_ns=row.unknown_ns,
                 )
                 for row in rows
+                if (row.rank or 0, row.iteration) in kept
             ]
     return Profile(asked_iterations=asked, iterations=tuple(iterations), comm=tuple(comm), unknown=tuple(unknown))
 
