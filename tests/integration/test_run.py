@@ -223,8 +223,9 @@ def test_spawned_data_loaders_are_no_ranks(tmp_path: Path) -> None:
     assert not processes_of(str(JOBS / "ddp.py"))
 
 
-def test_a_crash_names_the_rank_and_its_error(tmp_path: Path) -> None:
-    outcome = measure(tmp_path, python("ddp.py", "--crash-at", "3")).outcome
+@pytest.mark.parametrize("iteration", ["0", "3"])  # before the first step, and after it
+def test_a_crash_names_the_rank_and_its_error(tmp_path: Path, iteration: str) -> None:
+    outcome = measure(tmp_path, python("ddp.py", "--crash-at", iteration)).outcome
     assert (outcome.status, outcome.rank) == (Status.FAILED, 1)
     assert outcome.reason == "rank 1: ZeroDivisionError: the test's own error"
     assert outcome.traceback is not None and "ddp.py" in outcome.traceback

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from wirecost.jobs.commands import starts_ranks
 from wirecost.jobs.environment import visible_gpus
+from wirecost.jobs.output import failed_rank, last_line
 from wirecost.jobs.problems import why_unusable
 from wirecost.jobs.steps import RankSteps, read_steps
-from wirecost.launch.ranks import DUMP_S, POLL_S, Ranks, read_from
+from wirecost.launch.ranks import DUMP_S, LOG_LINES, POLL_S, Ranks, read_from
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 from wirecost.launch.waiting import slowest_rank
@@ -41,7 +42,7 @@ def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobRe
             looked_s = elapsed.seconds
             recordings = read_steps(directory)
             if is_measured(recordings, experiment) or not any(c is None or c for c in codes):
-                return _judged(recordings, experiment)
+                return _judged(ranks, recordings, experiment)
             if any(codes):
                 return _failed(ranks, experiment)
         if stall := stalls.look(lambda: [p.pid for p in ranks.processes if p.poll() is None]):
@@ -70,9 +71,14 @@ def _more_expected(recordings: Sequence[RankSteps], experiment: JobExperiment) -
     return recordings[0].world_size == 1 and len(recordings) < launched
 
 
-def _judged(recordings: Sequence[RankSteps], experiment: JobExperiment) -> JobResult:
+def _judged(ranks: Ranks, recordings: Sequence[RankSteps], experiment: JobExperiment) -> JobResult:
     reason = why_unusable(recordings, experiment)
-    return JobResult(JobStatus.DONE) if reason is None else JobResult(JobStatus.FAILED, reason)
+    if reason is None:
+        return JobResult(JobStatus.DONE)
+    output = ranks.output(0)
+    if not recordings and (last := last_line(output)) is not None:
+        reason = f"{reason}; its last line of output: {last}"
+    return JobResult(JobStatus.FAILED, reason, log_tail=output[-LOG_LINES:])
 
 
 def _name(experiment: JobExperiment, number: int) -> str:
@@ -89,9 +95,11 @@ def _failed(ranks: Ranks, experiment: JobExperiment) -> JobResult:
     code = ranks.processes[result.rank].returncode
     if code is None or code < 0:
         return result
-    last = next((line.strip() for line in reversed(result.log_tail) if line.strip()), None)
-    said = f"; its last line of output: {last[:300]}" if last else " and wrote no output"
-    reason = f"{_name(experiment, result.rank)} ended with exit code {code}{said}"
+    output = ranks.output(result.rank)
+    last = last_line(output)
+    said = f"; its last line of output: {last}" if last else " and wrote no output"
+    how = failed_rank(output) or f"{_name(experiment, result.rank)} ended with exit code {code}"
+    reason = f"{how}{said}"
     return JobResult(result.status, reason, result.rank, None, result.log_tail, result.memory)
 
 

@@ -68,6 +68,7 @@ class Recorder:
 
     def __init__(self):
         self.calls = 0
+        self.rank = None
         self._pid = 0
         self._over = False
 
