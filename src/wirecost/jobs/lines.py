@@ -18,7 +18,7 @@ LONGEST_LINE = 1 << 16
 
 
 class Lines:
-    """Cuts output into lines. A line ends with a line feed, with a carriage return as in progress bars, or both."""
+    """Cuts output into lines. A line ends with a line feed, a carriage return as in progress bars, or both."""
 
     def __init__(self) -> None:
         self._line = b""

@@ -235,7 +235,7 @@ def test_the_breakdown_is_an_imported_one(tmp_path: Path, job: list[Made]) -> No
     breakdown = load(tmp_path, job).breakdown
     assert breakdown.source is Source.IMPORTED
     assert breakdown.world_size == 4
-    assert len(breakdown.iterations) == 20
+    assert len(breakdown.iterations) == 4 * 4  # of 4 * 5: the last window lacks the host's time behind it
     assert len(breakdown.collectives) == 4
     again = type(breakdown).model_validate_json(breakdown.model_dump_json())
     assert again == breakdown
