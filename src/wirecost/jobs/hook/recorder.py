@@ -311,11 +311,14 @@ def _report_failure(kind, error, trace):
         sign = "lost_peer"
     folder = os.path.join(FOLDER, "failures")  # noqa: PTH118
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    path = os.path.join(folder, f"rank-{rank}.json")  # noqa: PTH118
+    if os.path.exists(path):  # noqa: PTH110
+        return  # a launcher of this rank fails after it, and only knows that it failed
     partial = os.path.join(folder, f".rank-{rank}.json")  # noqa: PTH118
     with open(partial, "w") as file:  # noqa: PTH123
         reason = f"{kind.__name__}: {lines[0][:500] if lines else ''}"
         json.dump({"rank": int(rank), "kind": sign, "reason": reason, "traceback": text[-20000:]}, file)
-    os.rename(partial, os.path.join(folder, f"rank-{rank}.json"))  # noqa: PTH104, PTH118
+    os.rename(partial, path)  # noqa: PTH104
 
 
 _RECORDER = Recorder()
