@@ -298,6 +298,8 @@ def _report_failure(kind, error, trace):
     )
     if rank is None or issubclass(kind, KeyboardInterrupt):
         return
+    if kind.__name__ == "ChildFailedError":
+        return  # torchrun inside this process, whose child has the error
     text = "".join(traceback.format_exception(kind, error, trace))
     lines = str(error).strip().splitlines()
     sign = "error"
