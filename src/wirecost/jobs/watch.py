@@ -24,6 +24,9 @@ from wirecost.spec.job import JobExperiment
 LOOK_S = 0.5
 """Time in seconds between two looks at the recordings, so that looking doesn't disturb the job."""
 
+ALONE_S = 60.0
+"""Time in seconds after which a job without a step has failed if the command on one host has ended by itself."""
+
 
 def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobResult:
     """Waits until a job is measured, has ended, or can't go on.
@@ -34,7 +37,7 @@ def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobRe
         StorageError: if a process could not write a file.
     """
     elapsed, stalls = ElapsedTime(), StallWatch(disk_may_be_slow=True)
-    looked_s = 0.0
+    looked_s, alone_s = 0.0, None
     while True:
         codes = [process.poll() for process in ranks.processes]
         elapsed.step()
@@ -42,9 +45,15 @@ def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobRe
             looked_s = elapsed.seconds
             recordings = read_steps(directory)
             if is_measured(recordings, experiment) or not any(c is None or c for c in codes):
-                return _judged(ranks, recordings, experiment)
+                return _judged(recordings, experiment, directory)
             if any(codes):
-                return _failed(ranks, experiment)
+                return _failed(ranks, experiment, directory)
+            if recordings or 0 not in codes:
+                alone_s = None
+            elif alone_s is None:
+                alone_s = elapsed.seconds
+            elif elapsed.seconds - alone_s > ALONE_S:
+                return _ended_alone(experiment, codes, directory)
         if stall := stalls.look(lambda: [p.pid for p in ranks.processes if p.poll() is None]):
             number = [p.pid for p in ranks.processes].index(stall.pid)
             return JobResult(JobStatus.FAILED, f"{_name(experiment, number)} made no progress: it {stall.reason}")
@@ -71,14 +80,33 @@ def _more_expected(recordings: Sequence[RankSteps], experiment: JobExperiment) -
     return recordings[0].world_size == 1 and len(recordings) < launched
 
 
-def _judged(ranks: Ranks, recordings: Sequence[RankSteps], experiment: JobExperiment) -> JobResult:
+def _judged(recordings: Sequence[RankSteps], experiment: JobExperiment, directory: Path) -> JobResult:
     reason = why_unusable(recordings, experiment)
     if reason is None:
         return JobResult(JobStatus.DONE)
-    output = ranks.output(0)
+    output = _output(directory, 0)
     if not recordings and (last := last_line(output)) is not None:
         reason = f"{reason}; its last line of output: {last}"
     return JobResult(JobStatus.FAILED, reason, log_tail=output[-LOG_LINES:])
+
+
+def _ended_alone(experiment: JobExperiment, codes: Sequence[int | None], directory: Path) -> JobResult:
+    """Returns the result of a job without a step, of which one process has ended and others still run."""
+    ended, running = codes.index(0), codes.index(None)
+    output = _output(directory, ended)
+    last = last_line(output)
+    said = f"its last line of output: {last}" if last else "it wrote no output"
+    reason = (
+        f"{_name(experiment, ended)} ended without a step of an optimizer, but {_name(experiment, running)} still "
+        f"runs: they don't train together; {said}"
+    )
+    return JobResult(JobStatus.FAILED, reason, ended, log_tail=output[-LOG_LINES:])
+
+
+def _output(directory: Path, number: int) -> tuple[str, ...]:
+    """Returns the last lines of the output of a process that was started."""
+    path = directory / "logs" / f"rank-{number}.log"
+    return tuple(read_from(path, 0).splitlines()) if path.exists() else ()
 
 
 def _name(experiment: JobExperiment, number: int) -> str:
@@ -86,7 +114,7 @@ def _name(experiment: JobExperiment, number: int) -> str:
     return f"the launcher on host {number}" if launcher else f"rank {number}"
 
 
-def _failed(ranks: Ranks, experiment: JobExperiment) -> JobResult:
+def _failed(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobResult:
     """Returns the result of a job of which a process failed. Without a traceback, its last line of output is
     named."""
     result = ranks.failed()
@@ -95,7 +123,7 @@ def _failed(ranks: Ranks, experiment: JobExperiment) -> JobResult:
     code = ranks.processes[result.rank].returncode
     if code is None or code < 0:
         return result
-    output = ranks.output(result.rank)
+    output = _output(directory, result.rank) or result.log_tail
     last = last_line(output)
     said = f"; its last line of output: {last}" if last else " and wrote no output"
     how = failed_rank(output) or f"{_name(experiment, result.rank)} ended with exit code {code}"

@@ -230,11 +230,7 @@ class Ranks:
         return JobResult(JobStatus.TIMED_OUT, None, slowest, log_tail=log_tail)
 
     def _log_tail(self, rank: int) -> tuple[str, ...]:
-        return self.output(rank)[-LOG_LINES:]
-
-    def output(self, rank: int) -> tuple[str, ...]:
-        """Returns the last lines of a process's output, at most `DUMP_BYTES` bytes."""
-        return tuple(read_from(self.directory / "logs" / f"rank-{rank}.log", 0).splitlines())
+        return tuple(read_from(self.directory / "logs" / f"rank-{rank}.log", 0).splitlines()[-LOG_LINES:])
 
 
 def read_from(path: Path, position: int) -> str:
