@@ -15,6 +15,7 @@ from wirecost.jobs.environment import visible_gpus
 from wirecost.jobs.output import failed_rank, last_line
 from wirecost.jobs.problems import why_unusable
 from wirecost.jobs.steps import RankSteps, read_steps
+from wirecost.jobs.unhooked import REASON, UNHOOKED_S, hook_loaded, runs_pytorch
 from wirecost.launch.ranks import DUMP_S, LOG_LINES, POLL_S, Ranks, read_from
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.stalls import ElapsedTime, StallWatch
@@ -37,7 +38,7 @@ def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobRe
         StorageError: if a process could not write a file.
     """
     elapsed, stalls = ElapsedTime(), StallWatch(disk_may_be_slow=True)
-    looked_s, alone_s = 0.0, None
+    looked_s, alone_s, unhooked_s = 0.0, None, None
     while True:
         codes = [process.poll() for process in ranks.processes]
         elapsed.step()
@@ -54,6 +55,12 @@ def watch_job(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobRe
                 alone_s = elapsed.seconds
             elif elapsed.seconds - alone_s > ALONE_S:
                 return _ended_alone(experiment, codes, directory)
+            if not _is_unhooked(ranks, recordings, directory):
+                unhooked_s = None
+            elif unhooked_s is None:
+                unhooked_s = elapsed.seconds
+            elif elapsed.seconds - unhooked_s > UNHOOKED_S:
+                return JobResult(JobStatus.FAILED, REASON)
         if stall := stalls.look(lambda: [p.pid for p in ranks.processes if p.poll() is None]):
             number = [p.pid for p in ranks.processes].index(stall.pid)
             return JobResult(JobStatus.FAILED, f"{_name(experiment, number)} made no progress: it {stall.reason}")
@@ -88,6 +95,13 @@ def _judged(recordings: Sequence[RankSteps], experiment: JobExperiment, director
     if not recordings and (last := last_line(output)) is not None:
         reason = f"{reason}; its last line of output: {last}"
     return JobResult(JobStatus.FAILED, reason, log_tail=output[-LOG_LINES:])
+
+
+def _is_unhooked(ranks: Ranks, recordings: Sequence[RankSteps], directory: Path) -> bool:
+    """Returns whether the job runs PyTorch in processes of this machine, none of which has the hook."""
+    if recordings or hook_loaded(directory):
+        return False
+    return runs_pytorch(p.pid for p in ranks.processes if p.poll() is None)
 
 
 def _ended_alone(experiment: JobExperiment, codes: Sequence[int | None], directory: Path) -> JobResult:
@@ -149,6 +163,13 @@ def _timed_out(ranks: Ranks, experiment: JobExperiment, directory: Path) -> JobR
         if rank < count and (text := read_from(path, 0)):
             dumps[rank] = text
     slowest = slowest_rank(done, dumps)
+    if not recordings:
+        last = last_line(_output(directory, 0))
+        said = f"; the last line of output: {last}" if last else ""
+        reason = (
+            f"not finished after {float(experiment.timeout):.0f} s, and no step of an optimizer was seen{said}"
+        )
+        return JobResult(JobStatus.TIMED_OUT, reason, log_tail=_output(directory, 0)[-LOG_LINES:])
     total = max(experiment.warmup, 1) + experiment.iterations + experiment.profile_iterations
     who = f"rank {slowest}" if slowest is not None else "the slowest rank"
     completed = done[slowest] if slowest is not None else min(done)

@@ -88,7 +88,7 @@ def _row(result: Result) -> JobRow:
         rate_bps=known.measured_rate_bps if known else None,
         mean_use_bps=known.mean_use_bps if known else None,
         peak_use_bps=known.peak_use_bps if known else None,
-        unknown=b.profile.reason if b.profile else "no iterations were profiled",
+        unknown=b.profile.reason if b.profile else "unknown: no iterations were profiled",
     )
 
 

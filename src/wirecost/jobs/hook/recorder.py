@@ -283,9 +283,10 @@ def _watch_end():
 
     sys.excepthook = report
     with contextlib.suppress(Exception):
+        # The folder tells the launcher that this is ready.
+        os.makedirs(os.path.join(FOLDER, "dumps"), exist_ok=True)  # noqa: PTH103, PTH118
         # A job's own handler stays, and one that it installs later replaces this one.
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            os.makedirs(os.path.join(FOLDER, "dumps"), exist_ok=True)  # noqa: PTH103, PTH118
             rank = os.environ.get("RANK", "unknown")
             path = os.path.join(FOLDER, "dumps", f"{rank}-{os.getpid()}.txt")  # noqa: PTH118
             # The file stays open for as long as the process lives.
