@@ -39,6 +39,7 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _groups(items)
     reasons = {
         "needs_root": _no_namespaces,
         "needs_gpu": lambda: None if shutil.which("nvidia-smi") else "no NVIDIA GPU here",
@@ -50,6 +51,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if marked and (reason := why_not()):
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+def _groups(items: list[pytest.Item]) -> None:
+    """Keeps tests on one parallel worker that share a fixture which takes long, or a cluster."""
+    for item in items:
+        name = item.path.stem
+        if "slurm" in name:
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+        elif name in ("test_data_command", "test_study_hosts") or item.path.parts[-3:-1] == (
+            "integration",
+            "train",
+        ):
+            item.add_marker(pytest.mark.xdist_group(name))
 
 
 def _no_namespaces() -> str | None:

@@ -380,7 +380,8 @@ def predict() -> dict[str, Any]:
     """Returns the schema of `wirecost predict --format json`: one prediction, a sweep, or a study."""
     numbers = _keys(
         iteration_s="number", comm_fraction="number", comm_fraction_low="number?", comm_fraction_high="number?",
-        tokens_per_s="number?", mfu="number?", fits="boolean", largest_micro_batch="integer?",
+        tokens_per_s="number?", tokens_per_s_low="number?", tokens_per_s_high="number?",
+        mfu="number?", mfu_low="number?", mfu_high="number?", fits="boolean", largest_micro_batch="integer?",
     )  # fmt: skip
     numbers["assumed"] = {
         "type": "object",

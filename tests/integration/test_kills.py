@@ -15,7 +15,7 @@ from support.kills import SIGNALS, end_many
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.needs_root, pytest.mark.slow]
 
-COUNT = int(os.environ.get("WIRECOST_KILLS", "200"))
+COUNT = int(os.environ.get("WIRECOST_KILLS", "40"))
 
 
 @pytest.mark.timeout(1500)

@@ -61,11 +61,16 @@ def faulty_worker(folder: Path, body: str) -> list[str]:
 
 
 def network_namespaces() -> set[int]:
-    """Returns every network namespace that a process of this machine is in."""
+    """Returns every network namespace that a process of this machine is in. Beside other tests, only processes that
+    this one started count."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    mine = f"PYTEST_XDIST_WORKER={worker}\0".encode() if worker else b""
     found = set()
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
+                if mine not in Path(f"/proc/{entry}/environ").read_bytes():
+                    continue
                 found.add(os.stat(f"/proc/{entry}/ns/net").st_ino)
             except OSError:
                 continue

@@ -47,9 +47,13 @@ def show_prediction(result: Any, largest: int | None, shares: Range, format: str
         f"{percent(shares.low)} to {percent(shares.high)})"
     )
     out.print(
-        f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / setup.gpus:,.0f} a GPU"
+        f"  throughput     {result.tokens_per_s:,.0f} tokens/s, {result.tokens_per_s / setup.gpus:,.0f} a GPU   "
+        f"({interval.level:.0%} interval {' to '.join(f'{rate:,.0f}' for rate in result.tokens_per_s_range)})"
     )
-    out.print(f"  MFU            {percent(result.mfu)}")
+    out.print(
+        f"  MFU            {percent(result.mfu)}   ({interval.level:.0%} interval "
+        f"{' to '.join(percent(mfu) for mfu in result.mfu_range)})"
+    )
     price = setup.cluster.dollars_per_gpu_hour
     if price:
         out.print(
@@ -100,7 +104,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
                 str(p.setup.global_batch),
                 seconds(total),
                 f"{seconds(interval.low_ns / 1e9)} to {seconds(interval.high_ns / 1e9)}",
-                percent(float(p.times.exposed_comm_s) / total),
+                percent(p.comm_fraction),
                 f"{p.tokens_per_s:,.0f}",
                 percent(p.mfu),
                 ", ".join(codes),

@@ -36,9 +36,27 @@ def smooth_maximum(a: Number, b: Number, sharpness: float) -> Number:
     return high * np.exp(np.log1p(ratio**sharpness) / sharpness)
 
 
+REFERENCE_SHARE = 0.75
+"""The share of a GPU's peak at which a stack's factor for matrix products applies as it is."""
+
+
+def share_of_peak(gpu: Number, stack: Number) -> Number:
+    """Returns the share of a GPU's peak that a stack's matrix products reach.
+
+    A stack changes what matrix products lose, so that no pair exceeds the peak. The losses, 1 / share - 1, of
+    every GPU are multiplied by a factor that turns REFERENCE_SHARE into `stack` times as much.
+
+    Args:
+        gpu: the GPU's share of its peak.
+        stack: the stack's factor.
+    """
+    factor = (1 / (stack * REFERENCE_SHARE) - 1) / (1 / REFERENCE_SHARE - 1)
+    return 1 / (1 + (1 / gpu - 1) * factor)
+
+
 def matrix_s(flops: Number, elements: Number, machine: Machine) -> Number:
     """Returns the seconds of matrix products of `flops` operations over `elements` operands and results."""
-    rate = machine.peak_flops * machine.matrix_efficiency * machine.stack.layer.matrix_efficiency
+    rate = machine.peak_flops * share_of_peak(machine.matrix_efficiency, machine.stack.layer.matrix_efficiency)
     traffic = machine.matrix_traffic * machine.element_bytes / (machine.memory_Bps * machine.memory_efficiency)
     return flops / rate + elements * traffic
 

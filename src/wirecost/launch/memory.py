@@ -11,6 +11,7 @@ from pathlib import Path
 from wirecost.breakdown.memory import MemoryKind, OutOfMemory
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+MEMINFO, CGROUP_LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _REQUESTED = re.compile(
     # Messages of PyTorch on a GPU ("Tried to allocate 2.00 GiB") and on a CPU ("you tried to allocate 8
@@ -32,6 +33,20 @@ def peak_resident_bytes(status: Path = STATUS) -> int | None:
     except OSError:
         return None
     return int(match[1]) * 1024 if match else None
+
+
+def host_memory_bytes(meminfo: Path = MEMINFO, limit: Path = CGROUP_LIMIT) -> int | None:
+    """Returns the memory of this machine in bytes, or the limit of this process's container if that is lower. None
+    if the kernel reports neither."""
+    found = []
+    for path, pattern, unit in ((meminfo, r"^MemTotal:\s+(\d+) kB$", 1024), (limit, r"^(\d+)$", 1)):
+        try:
+            match = re.search(pattern, path.read_text(), re.MULTILINE)
+        except OSError:
+            continue
+        if match:
+            found.append(int(match[1]) * unit)
+    return min(found, default=None)
 
 
 def forget_peak_resident(clear_refs: Path = CLEAR_REFS) -> bool:

@@ -21,7 +21,7 @@ from wirecost.prediction.breakdown import Modelled, as_breakdown
 
 LONGEST_S, MOST_BYTES = 1e7, 1e18
 """Bounds of an iteration. A prediction beyond them comes from a mistyped number."""
-_SHORTEST_SHOWN_S = 1e-9
+_LEAST_SHOWN = 1e-4
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,25 @@ class Prediction:
     def tokens_per_s(self) -> float:
         """Returns the tokens of all ranks per second."""
         return self.setup.global_batch * self.setup.workload.sequence_length / self.total_s
+
+    def by_time(self, rate: float) -> tuple[float, float]:
+        """Returns the 90 % interval of a rate that is inversely proportional to the iteration time, as `mfu` and
+        `tokens_per_s` are: low and high."""
+        interval = self.breakdown.interval
+        assert interval is not None
+        work = rate * self.total_s * 1e9
+        return work / interval.high_ns, work / interval.low_ns
+
+    @property
+    def tokens_per_s_range(self) -> tuple[float, float]:
+        """Returns the 90 % interval of `tokens_per_s`."""
+        return self.by_time(self.tokens_per_s)
+
+    @property
+    def mfu_range(self) -> tuple[float, float]:
+        """Returns the 90 % interval of `mfu`. No GPU exceeds its peak."""
+        low, high = self.by_time(self.mfu)
+        return min(low, 1.0), min(high, 1.0)
 
 
 def predict(setup: Setup, *, machine: Machine | None = None) -> Prediction:
@@ -137,7 +156,8 @@ def largest_micro_batch(setup: Setup, *, limit: int = 4096) -> int | None:
 
 
 def iteration_parts(prediction: Prediction) -> list[tuple[str, float]]:
-    """Returns the parts of the predicted iteration that take any time, with their seconds. They sum to it."""
+    """Returns the parts of the predicted iteration with their seconds. They sum to it, but for parts that are left
+    out because they take less than a ten-thousandth of it."""
     times = prediction.times
     parts = (
         ("compute", times.compute_s),
@@ -153,7 +173,8 @@ def iteration_parts(prediction: Prediction) -> list[tuple[str, float]]:
         ("slowest node", times.straggler_s),
         ("other", times.other_s),
     )
-    return [(name, float(spent_s)) for name, spent_s in parts if float(spent_s) > _SHORTEST_SHOWN_S]
+    least_s = _LEAST_SHOWN * prediction.total_s
+    return [(name, float(spent_s)) for name, spent_s in parts if float(spent_s) > least_s]
 
 
 def memory_parts(prediction: Prediction) -> list[tuple[str, float]]:

@@ -50,7 +50,8 @@ class LayerKernels(Costs):
     """The other kernels of a layer. `*_bytes` are memory traffic of forward; backward moves twice that."""
 
     matrix_efficiency: float = Field(default=1.0, gt=0, le=1.3)
-    """Rate of this stack's matrix products relative to the GPU's best."""
+    """Rate of this stack's matrix products relative to those of a GPU that reaches 75 % of its peak. On other
+    GPUs the losses are scaled alike, so no stack exceeds a peak."""
     low_precision_efficiency: float = Field(default=0.75, gt=0, le=1)
     """Rate of FP8 and FP4 products relative to that of other formats' share of their peak, scaling included."""
     hidden_bytes: NonNegativeFloat

@@ -11,13 +11,14 @@ import torch.distributed as dist
 from torch import nn
 
 from wirecost.errors import SpecError
+from wirecost.launch.memory import host_memory_bytes
 from wirecost.spec import Experiment, Plan, Precision
 from wirecost.train.checks import check_combination, check_experiment, check_plan
 from wirecost.train.clock import clock_for
 from wirecost.train.communicator import Communicator
 from wirecost.train.compiled import apply_compile
 from wirecost.train.groups import Groups
-from wirecost.train.models import Batch, build_model, drawing_device
+from wirecost.train.models import Batch, build_model, check_room, drawing_device
 from wirecost.train.parallel import (
     DataParallelStrategy,
     Execution,
@@ -97,10 +98,12 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
 
     Raises:
         SpecError: if the engine can't run the workload, the plan or the experiment.
+        MemoryError: if the host can't hold the weights of the whole model.
     """
     workload, plan = experiment.workload, experiment.plan
     if problem := check_plan(plan) or check_combination(workload, plan) or check_experiment(experiment):
         raise SpecError(problem)
+    check_room(experiment, device, host_memory_bytes())
     groups = Groups(experiment, dist.get_rank())
     recorder = Recorder(clock_for(device))
     torch.manual_seed(experiment.seed)
@@ -113,7 +116,7 @@ def build_engine(experiment: Experiment, device: torch.device) -> Engine:
     if groups.tensor.size > 1:
         from wirecost.train.parallel.tensor.apply import apply_tensor_parallel
 
-        apply_tensor_parallel(plan, full_model, groups, recorder)
+        apply_tensor_parallel(plan, full_model, groups, recorder, experiment.micro_batch)
     if groups.context.size > 1:
         from wirecost.train.parallel.context import apply_context_parallel
 

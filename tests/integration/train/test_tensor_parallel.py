@@ -51,7 +51,9 @@ TWO = [
 FOUR = [
     *((WORKLOADS[f], tensor(4)) for f in Family),
     (TINY, tensor(4)),
+    # A micro-batch that doesn't divide over the ranks: slices have a part of each sequence.
     (LLAMA, tensor(4, sequence=True)),
+    *((WORKLOADS[f], tensor(4, sequence=True)) for f in Family),
     (GPT, context(4)),
     (GPT, tensor(2, rank_order=RankOrder.PIPELINE_FIRST)),
     (GPT, tensor(2, data_parallel=DataParallel.DDP)),

@@ -8,7 +8,13 @@ import pytest
 
 from wirecost.breakdown import MemoryKind, OutOfMemory
 from wirecost.launch.failures import _largest
-from wirecost.launch.memory import asked_bytes, forget_peak_resident, out_of_memory, peak_resident_bytes
+from wirecost.launch.memory import (
+    asked_bytes,
+    forget_peak_resident,
+    host_memory_bytes,
+    out_of_memory,
+    peak_resident_bytes,
+)
 from wirecost.launch.rank import classify
 
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.00 GiB is free."
@@ -61,3 +67,14 @@ def test_the_largest_of_several_ranks_in_words() -> None:
     )
     assert most.words == "peak memory reached 2 GiB (allocated on the GPU), largest allocation asked for 1 MiB"
     assert _largest([OutOfMemory()]).words == "peak memory reached unknown, largest allocation asked for unknown"
+
+
+def test_the_memory_of_a_host_is_that_of_its_container_if_it_has_one(tmp_path: Path) -> None:
+    meminfo, limit = tmp_path / "meminfo", tmp_path / "memory.max"
+    assert host_memory_bytes(meminfo, limit) is None
+    meminfo.write_text("MemTotal:       1000 kB\nMemFree:         10 kB\n")
+    assert host_memory_bytes(meminfo, limit) == 1000 * 1024
+    limit.write_text("max\n")
+    assert host_memory_bytes(meminfo, limit) == 1000 * 1024
+    limit.write_text("4096\n")
+    assert host_memory_bytes(meminfo, limit) == 4096

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from wirecost.spec import Workload, validate
+from wirecost.spec import Plan, Workload, validate
 from wirecost.spec.presets import named
 
 torch = pytest.importorskip("torch")
 
-from wirecost.train.models import drawing_device  # noqa: E402
+from support.parity import experiment  # noqa: E402
+from wirecost.train.models import check_room, drawing_device  # noqa: E402
 
 WORKLOAD = validate(Workload, named("workload", "gpt-2-medium"), "workload")
 WEIGHTS_BYTES = 4 * 354_823_168
@@ -43,3 +44,14 @@ def test_a_gpu_draws_where_the_whole_model_has_room_and_all_gpus_draw_alike(
     machine(monkeypatch, memory_bytes, *names)
     device = torch.device("cuda", 0)
     assert (drawing_device(WORKLOAD, device) is device) is on_the_gpu
+
+
+def test_a_host_that_cannot_hold_the_weights_of_its_ranks_draws_none() -> None:
+    trained = experiment(Plan(name="ddp"), WORKLOAD, 2)
+    cpu = torch.device("cpu")
+    check_room(trained, cpu, 2 * WEIGHTS_BYTES)
+    check_room(trained, cpu, None)
+    with pytest.raises(
+        MemoryError, match=r"unable to allocate 2\.64 GiB on a host of 2\.64 GiB: each of its 2 ranks"
+    ):
+        check_room(trained, cpu, 2 * WEIGHTS_BYTES - 1)

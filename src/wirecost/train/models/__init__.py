@@ -1,7 +1,13 @@
 """Models of shared blocks. They contain no parallelism code."""
 
 from wirecost.train.models.base import Batch, Model, State, Unit
-from wirecost.train.models.build import build_model, drawing_device, examples_for, prepared_examples_for
+from wirecost.train.models.build import (
+    build_model,
+    check_room,
+    drawing_device,
+    examples_for,
+    prepared_examples_for,
+)
 
 __all__ = [
     "Batch",
@@ -9,6 +15,7 @@ __all__ = [
     "State",
     "Unit",
     "build_model",
+    "check_room",
     "drawing_device",
     "examples_for",
     "prepared_examples_for",

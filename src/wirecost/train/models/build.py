@@ -11,7 +11,7 @@ import torch
 
 from wirecost.corpus.prepared import CorpusVocabulary
 from wirecost.errors import SpecError
-from wirecost.spec import Family, Workload
+from wirecost.spec import Experiment, Family, Workload
 from wirecost.spec.parameters import count
 from wirecost.train.checks import check_workload
 from wirecost.train.checks.workloads import variant_of
@@ -72,6 +72,30 @@ def drawing_device(workload: Workload, device: torch.device) -> AbstractContextM
         return nullcontext()
     kinds = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
     return device if len(kinds) == 1 else nullcontext()
+
+
+def check_room(experiment: Experiment, device: torch.device, memory_bytes: int | None) -> None:
+    """Checks that the host can hold the FP32 weights of the whole model, which each rank draws before it is split.
+
+    The kernel would end the ranks, and other processes with them.
+
+    Args:
+        memory_bytes: the memory of this host, or None if it isn't known.
+
+    Raises:
+        MemoryError: if it can't.
+    """
+    workload = experiment.workload
+    if memory_bytes is None or not isinstance(drawing_device(workload, device), nullcontext):
+        return
+    ranks = experiment.ranks if experiment.network.emulate is not None else experiment.ranks_per_host
+    need = 4 * count(workload).total
+    if ranks * need > memory_bytes:
+        asked, held = (f"{size / 2**30:.2f} GiB" for size in (ranks * need, memory_bytes))
+        raise MemoryError(
+            f"unable to allocate {asked} on a host of {held}: each of its {ranks} ranks draws the FP32 weights of "
+            f"'{workload.name}'; train a smaller model, or predict this one"
+        )
 
 
 def build_model(workload: Workload) -> Model:

@@ -156,12 +156,21 @@ RULES: dict[type[nn.Module], Callable[[Any, Splitter], None]] = {
 }
 
 
-def apply_tensor_parallel(plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder) -> None:
-    """Splits a whole model in place. Every rank of the tensor group keeps its part."""
+def apply_tensor_parallel(
+    plan: Plan, model: nn.Module, groups: Groups, recorder: Recorder, micro_batch: int
+) -> None:
+    """Splits a whole model in place. Every rank of the tensor group keeps its part.
+
+    Args:
+        micro_batch: number of sequences in each micro-batch.
+    """
     if groups.tensor.size == 1:
         return
     ranks = TensorRanks(
-        Communicator(groups.tensor, recorder), sequence=plan.sequence_parallel, overlap=plan.overlap
+        Communicator(groups.tensor, recorder),
+        sequence=plan.sequence_parallel,
+        overlap=plan.overlap,
+        by_batch=micro_batch % groups.tensor.size == 0,
     )
     split = Splitter(Shards(groups.tensor), ranks)
     modules = list(model.modules())

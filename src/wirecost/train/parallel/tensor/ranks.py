@@ -20,14 +20,17 @@ class TensorRanks:
     """The tensor group.
 
     Attributes:
-        sequence: whether each rank has only a slice of the sequence between the parallel parts, (batch,
-            sequence / n, hidden).
+        sequence: whether each rank has only a slice of the positions between the parallel parts.
         overlap: whether a linear's communication in backward runs while its other gradient is computed.
+        by_batch: whether a slice has whole sequences, (batch / n, sequence, hidden), in one piece of memory, as
+            collectives need it. Otherwise it is (batch, sequence / n, hidden), which is copied before and after
+            each collective, unless the batch is 1.
     """
 
     communicator: Communicator
     sequence: bool
     overlap: bool
+    by_batch: bool = False
 
     @property
     def size(self) -> int:
@@ -46,33 +49,44 @@ class TensorRanks:
         self.communicator.all_reduce(x, op=dist.ReduceOp.MAX, phase=PHASE)
 
     def gather(self, x: torch.Tensor, *, asynchronous: bool = False) -> tuple[torch.Tensor, Pending]:
-        """Gathers the slices of a sequence, (batch, sequence / n, ...).
+        """Gathers the ranks' slices.
 
         Returns:
-            The slices, (n, batch, sequence / n, ...), which `whole` puts in order after the gather has ended.
+            The slices, (n, *slice), which `whole` puts in order after the gather has ended.
         """
         spread = x.new_empty((self.size, *x.shape))
         return spread, self.communicator.all_gather(
             spread.view(-1), x.contiguous().view(-1), phase=PHASE, asynchronous=asynchronous
         )
 
-    @staticmethod
-    def whole(spread: torch.Tensor) -> torch.Tensor:
-        """Returns slices, (n, batch, sequence / n, ...), as (batch, sequence, ...). A batch of 1 isn't copied."""
+    def whole(self, spread: torch.Tensor) -> torch.Tensor:
+        """Returns slices, (n, *slice), as (batch, sequence, ...)."""
+        if self.by_batch:
+            return spread.flatten(0, 1)
         return spread.transpose(0, 1).flatten(1, 2)
 
     def scatter_sum(self, x: torch.Tensor, *, asynchronous: bool = False) -> tuple[torch.Tensor, Pending]:
         """Returns this rank's slice of the sum of `x`, (batch, sequence, ...). It is valid after the
         reduce-scatter."""
-        spread = x.unflatten(1, (self.size, -1)).transpose(0, 1).contiguous()
+        if self.by_batch:
+            spread = x.unflatten(0, (self.size, -1)).contiguous()
+        else:
+            spread = x.unflatten(1, (self.size, -1)).transpose(0, 1).contiguous()
         part = torch.empty_like(spread[0])
         return part, self.communicator.reduce_scatter(
             part.view(-1), spread.view(-1), phase=PHASE, asynchronous=asynchronous
         )
 
-    def slice(self, x: torch.Tensor, dim: int = 1) -> torch.Tensor:
-        """Returns this rank's slice of the sequence, which is dimension `dim` of `x`."""
-        return x.chunk(self.size, dim)[self.index]
+    def slice(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns this rank's slice of `x`, (batch, sequence, ...)."""
+        return x.chunk(self.size, 0 if self.by_batch else 1)[self.index]
+
+    def slice_of_positions(self, index: torch.Tensor) -> torch.Tensor:
+        """Returns this rank's slice of a number for each position, (batch, sequence), or (sequence,) if it is the
+        same for all sequences."""
+        if index.dim() > 1:
+            return self.slice(index)
+        return index if self.by_batch else index.chunk(self.size)[self.index]
 
     def wait(self, *pending: Pending) -> None:
         """Waits for collectives."""

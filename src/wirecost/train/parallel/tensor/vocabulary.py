@@ -31,7 +31,7 @@ class VocabularyEmbedding(nn.Module):
 
 
 class SlicedEmbedding(nn.Module):
-    """An embedding with sequence parallelism, which looks up only this rank's slice of the sequence."""
+    """An embedding with sequence parallelism, which looks up only this rank's slice of the positions."""
 
     def __init__(self, embedding: nn.Embedding, ranks: TensorRanks) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class SlicedEmbedding(nn.Module):
         mark_partial(self.weight)
 
     def forward(self, index: torch.Tensor) -> torch.Tensor:
-        return functional.embedding(self.ranks.slice(index, -1), self.weight)
+        return functional.embedding(self.ranks.slice_of_positions(index), self.weight)
 
 
 class ParallelVocabularyLoss(nn.Module):
