@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ class StudyResults(ResultView):
         return "\n".join(lines)
 
 
-def _fraction(row: dict[str, Any]) -> str:
+def _fraction(row: Mapping[str, Any]) -> str:
     """Returns the communication fraction of a row in percent. It is an interval for some commands."""
     if row["comm_fraction"] is not None:
         return f"{row['comm_fraction']:.0%}"

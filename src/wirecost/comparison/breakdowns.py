@@ -123,7 +123,7 @@ def compare_repeats(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> 
         ValueError: if a side has no repeats.
     """
     times = [[statistics.median(t) for b in side if (t := b.iteration_times_ns())] for side in (before, after)]
-    pooled = [_pooled(side) for side in (before, after)]
+    pooled = _pooled(before), _pooled(after)
     parts = [
         _part(
             part,
@@ -132,7 +132,7 @@ def compare_repeats(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> 
         )
         for part in PARTS
     ]
-    return _compared(*pooled, times, ratio_over_repeats(*times), parts, [False, False], "repeat")
+    return _compared(pooled[0], pooled[1], times, ratio_over_repeats(*times), parts, [False, False], "repeat")
 
 
 def _pooled(repeats: Sequence[Breakdown]) -> Breakdown:
@@ -209,16 +209,17 @@ def _mean_ns(breakdown: Breakdown, part: str) -> float | None:
 
 def _part(part: str, means_ns: Sequence[float | None], shares: Sequence[Share | None]) -> PartChange:
     """Returns the change of a part from the means in ns and the shares of both sides."""
-    before, after = shares
+    (before_ns, after_ns), (before, after) = means_ns, shares
     return PartChange(
         part,
-        *means_ns,
-        before.point if before else None,
-        after.point if after else None,
-        before.low if before else None,
-        before.high if before else None,
-        after.low if after else None,
-        after.high if after else None,
+        before_ns=before_ns,
+        after_ns=after_ns,
+        before_share=before.point if before else None,
+        after_share=after.point if after else None,
+        before_share_low=before.low if before else None,
+        before_share_high=before.high if before else None,
+        after_share_low=after.low if after else None,
+        after_share_high=after.high if after else None,
     )
 
 

@@ -135,6 +135,7 @@ def _profile(
     from wirecost.trace.comm_parts import comm_parts
     from wirecost.trace.compare_ranks import steady_iterations
     from wirecost.trace.diagnostic_counts import DiagnosticCounts
+    from wirecost.trace.source import NoDeviceEvents
     from wirecost.trace.waits import find_waits
 
     asked = experiment.profile_iterations
@@ -161,6 +162,9 @@ def _profile(
         try:
             told = [f"{path.name}={rank}" for rank, path in paths.items()]
             traces = list(read(list(paths.values()), ranks=told, jobs=1).traces)
+        except NoDeviceEvents:
+            traces = []
+            unknown.append(UnknownProfile(rank=min(paths), reason="a run on a CPU without communication"))
         except TraceError as error:
             traces = []
             unknown.append(UnknownProfile(rank=min(paths), reason=f"its trace can't be read: {error}"))

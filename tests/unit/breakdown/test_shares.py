@@ -93,7 +93,7 @@ def comm(transfer_ns: int, wait_ns: int, bubble_ns: int = 0, unknown_ns: int = 0
 )
 def test_transfer_and_wait_sum_to_the_exposed_share(times: list[tuple[int, int, int]], ends: list[float]) -> None:
     profile = window(iteration("a", 0, 10), comm=tuple(comm(*each) for each in times))
-    parts = divided(Share(*ends, 3), profile)
+    parts = divided(Share(ends[0], ends[1], 3), profile)
     assert parts is not None
     transfer, wait = parts
     assert (transfer.low + wait.low, transfer.high + wait.high) == pytest.approx(tuple(ends))
