@@ -216,6 +216,10 @@ def trace() -> dict[str, Any]:
             step_time_ns="integer", traced_ns="number", added_ns="number", idle_ns="number", iterations="integer"
         )
     )
+    ideal = record(
+        _keys(iteration_ns="number?", ideal_ns="number?", error="number?", unknown="string?", sentence="string")
+        | {"costs": _list(_table_row("straggler_costs"))}
+    )
     finding = record(_keys(code="string", share="number", mean_ns="number", text="string", advice="string"))
     return record(
         {
@@ -227,6 +231,7 @@ def trace() -> dict[str, Any]:
             "clocks": _list(_table_row("clocks")),
             "comm_parts": _list(_table_row("comm_parts")),
             "stragglers": _list(_table_row("stragglers")),
+            "without_stragglers": ideal,
             "imbalance": _list(_table_row("imbalance")),
             "top_exposed": _list(_table_row("exposed", more={"causes": _list(cause)})),
             "causes": _list(cause),
@@ -341,6 +346,11 @@ def report() -> dict[str, Any]:
         workload="string", plan="string", ranks="integer", micro_batch="integer?",
         smallest_oom_micro_batch="integer?", trials="integer", memory_bytes="integer?",
     )  # fmt: skip
+    predicted = _keys(
+        network="string", from_network="string", from_plan="string", question="string", measured_ms="number",
+        predicted_ms="number?", low_ms="number?", high_ms="number?", error="number?", inside="boolean?",
+        unknown="string?",
+    )  # fmt: skip
     benchmark = _keys(
         network="string", hosts="integer", ranks="integer", latency_ns="number?", largest_bytes="integer?",
         bus_bandwidth_GBps="number?", fitted_bus_bandwidth_GBps="number?", left_out_error="number?",
@@ -356,6 +366,7 @@ def report() -> dict[str, Any]:
             "expected_from_bytes_and_rate": _list(record(cell | expectation)),
             "gradient_traffic": _list(record(cell | traffic)),
             "largest_batches": _list(record(found)),
+            "what_if": _list(record(cell | predicted)),
             "networks": _list(record(benchmark)),
             "diagnostics": _list(_diagnostic(experiments=_typed("integer"))),
             "warnings": _list(record(_keys(code="string", message="string", experiments="integer"))),
