@@ -205,12 +205,17 @@ def _cells(row: JobRow, *, several: bool) -> list[str]:
     return [
         *((row.workload, str(row.ranks)) if several else ()),
         row.network,
-        f"{time.median * 1e-6:.3g} ms ({time.q1 * 1e-6:.3g}-{time.q3 * 1e-6:.3g})",
+        f"{_ms(time.median)} ms ({_ms(time.q1)}-{_ms(time.q3)})",
         *map(_share, (row.exposed, row.hidden, row.transfer, row.wait)),
         row.transport or "unknown",
         use,
         "1" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f}-{ratio.high:.2f})",
     ]
+
+
+def _ms(time_ns: float) -> str:
+    """Returns a time in milliseconds with three digits, or without decimals."""
+    return f"{time_ns * 1e-6:.3g}" if time_ns < 999.5e6 else f"{time_ns * 1e-6:.0f}"
 
 
 def _share(share: Share | None) -> str:
