@@ -68,10 +68,10 @@ def show(results: list[Result]) -> None:
             if b is None or time is None or reference is None or reference.breakdown is None:
                 print(f"{head} {result.outcome.status}: {result.outcome.reason}")
                 continue
-            share = b.profile.share("exposed_comm_ns") if b.profile else None
+            share = b.share("exposed_comm_ns")
             ratio = ratio_of_medians(b.iteration_times_ns(), reference.breakdown.iteration_times_ns())
             tokens_per_s = TOKENS_IN_BATCH * b.world_size / (time.median * 1e-9)
-            shown = "unknown" if share is None else f"{share:.0%}"
+            shown = "unknown" if share is None else share.text(0)
             against = "" if ratio is None else f"{ratio.value:.2f}"
             print(f"{head} {time.median * 1e-6:8.1f} {tokens_per_s:9,.0f} {shown:>8} {against:>6}")
 

@@ -69,10 +69,18 @@ STUDY: Columns = {
     "iteration_ms_q3": ("ms", "The same, third quartile."),
     "iteration_ms_low": ("ms", "Lower end of the 95 % interval of the iteration time over repeats (Student's t)."),
     "iteration_ms_high": ("ms", "Its upper end."),
-    "comm_fraction": ("share of the iteration", "Exposed communication, mean over ranks, median over iterations."),
-    "comm_fraction_q1": ("share of the iteration", "The same, first quartile."),
-    "comm_fraction_q3": ("share of the iteration", "The same, third quartile."),
-    "comm_fraction_low": ("share of the iteration", "Lower end of its 95 % interval over repeats (Student's t)."),
+    "comm_fraction": (
+        "share of the iteration",
+        "Exposed communication, mean over ranks, median over iterations. Empty for a command of which only an "
+        "interval is known.",
+    ),
+    "comm_fraction_q1": ("share of the iteration", "The same, first quartile. Empty for a command."),
+    "comm_fraction_q3": ("share of the iteration", "The same, third quartile. Empty for a command."),
+    "comm_fraction_low": (
+        "share of the iteration",
+        "Lower end of its 95 % interval over repeats (Student's t); of a single run of a command, of what its "
+        "profiled window leaves open, as `exposed_fraction_low` of `wirecost run`.",
+    ),
     "comm_fraction_high": ("share of the iteration", "Its upper end."),
     "disturbed": ("text", "Codes of what disturbed the run or one of its repeats, separated by spaces."),
     "compute_only_fraction": ("share of the iteration", "Compute without communication, median."),
@@ -386,8 +394,12 @@ COMPARISON: Columns = {
     "before_ms": ("ms", "Its time before, for each iteration and rank."),
     "after_ms": ("ms", "Its time after."),
     "change_ms": ("ms", "The difference."),
-    "before_share": ("share of the iteration", "Its share before."),
-    "after_share": ("share of the iteration", "Its share after."),
+    "before_share": ("share of the iteration", "Its share before. Empty if only an interval is known."),
+    "after_share": ("share of the iteration", "Its share after. Empty if only an interval is known."),
+    "before_share_low": ("share of the iteration", "Lower end of the share before."),
+    "before_share_high": ("share of the iteration", "Its upper end."),
+    "after_share_low": ("share of the iteration", "Lower end of the share after."),
+    "after_share_high": ("share of the iteration", "Its upper end."),
 }
 
 STUDY_COMPARISON: Columns = {

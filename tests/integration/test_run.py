@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from wirecost import load
 from wirecost.cli import application
 from wirecost.errors import SpecError
 from wirecost.spec import JobExperiment, Study
@@ -81,8 +83,8 @@ def check_measured(result: Result, ranks: int = 2) -> None:
     profile = breakdown.profile
     assert profile is not None and profile.reason is None
     assert len(profile.iterations) == 2 * ranks
-    exposed, hidden = profile.share("exposed_comm_ns"), profile.share("overlapped_ns")
-    assert exposed is not None and hidden is not None and exposed < 1
+    exposed, hidden = breakdown.share("exposed_comm_ns"), breakdown.share("overlapped_ns")
+    assert exposed is not None and hidden is not None and exposed.low < 1
     assert sum(i.parts.comm_ns for i in profile.iterations) > 0
     parts = {(i.rank, i.name): i.parts.exposed_comm_ns for i in profile.iterations}
     assert len(profile.comm) == len(parts) > 0
@@ -136,6 +138,34 @@ def test_commands_for_studies_read_what_a_run_has_kept(kept: Kept) -> None:
     resumed = runner.invoke(application(), ["run", "--resume", *kept.arguments])
     assert resumed.exit_code == 0, resumed.output
     assert json.loads(resumed.stdout)["rows"] == json.loads(kept.printed)["rows"]
+
+
+def test_every_command_prints_the_same_exposed_share(kept: Kept) -> None:
+    def answer(*arguments: str) -> dict[str, Any]:
+        printed = CliRunner().invoke(application(), [*arguments, "--format", "json"])
+        assert printed.exit_code == 0, printed.output
+        return json.loads(printed.stdout)
+
+    shares = {
+        row["network"]: (row["exposed_fraction_low"], row["exposed_fraction_high"])
+        for row in json.loads(kept.printed)["rows"]
+    }
+    assert len(shares) == 2 and None not in {end for ends in shares.values() for end in ends}
+    experiments = answer("report", str(kept.out))["experiments"]
+    assert {e["network"]: (e["comm_fraction_low"], e["comm_fraction_high"]) for e in experiments} == shares
+    compared = {}
+    for pair in answer("compare", str(kept.out), str(kept.out))["pairs"]:
+        (part,) = (p for p in pair["comparison"]["parts"] if p["part"] == "exposed_comm_ns")
+        compared[pair["network"]] = part["before_share_low"], part["before_share_high"]
+        assert (part["after_share_low"], part["after_share_high"]) == compared[pair["network"]]
+    assert compared == shares
+    for result in Store(kept.out).contents(every_byte=True).results:
+        name = result.experiment.network.name
+        one = answer("compare", str(result.directory), str(result.directory))
+        (part,) = (p for p in one["parts"] if p["part"] == "exposed_comm_ns")
+        assert (part["before_share_low"], part["before_share_high"]) == shares[name]
+        (row,) = (r for r in load(result.directory).rows() if r["part"] == "exposed communication")
+        assert (row["share_low"], row["share_high"]) == shares[name]
 
 
 @pytest.mark.parametrize("options", [[], ["--predictions", "nowhere"], ["--calibration", "nowhere"]])
@@ -193,8 +223,9 @@ def test_spawned_data_loaders_are_no_ranks(tmp_path: Path) -> None:
     assert not processes_of(str(JOBS / "ddp.py"))
 
 
-def test_a_crash_names_the_rank_and_its_error(tmp_path: Path) -> None:
-    outcome = measure(tmp_path, python("ddp.py", "--crash-at", "3")).outcome
+@pytest.mark.parametrize("iteration", ["0", "3"])  # before the first step, and after it
+def test_a_crash_names_the_rank_and_its_error(tmp_path: Path, iteration: str) -> None:
+    outcome = measure(tmp_path, python("ddp.py", "--crash-at", iteration)).outcome
     assert (outcome.status, outcome.rank) == (Status.FAILED, 1)
     assert outcome.reason == "rank 1: ZeroDivisionError: the test's own error"
     assert outcome.traceback is not None and "ddp.py" in outcome.traceback

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from wirecost.api.parts import bars, collective_rows, iteration_rows, part_rows
 from wirecost.api.view import ResultView, Rows
-from wirecost.breakdown import Breakdown, Spread
+from wirecost.breakdown import Breakdown, Share, Spread
 from wirecost.comparison.breakdowns import Comparison
 from wirecost.comparison.breakdowns import compare as compare_breakdowns
 from wirecost.comparison.sources import is_experiment, is_study, load_breakdown
@@ -43,8 +43,11 @@ class BreakdownView(ResultView):
 
     @property
     def comm_fraction(self) -> float | None:
-        """Median share of the iteration that is exposed communication. None if it is unknown."""
-        return _median(self.breakdown.comm_fraction(), 1.0)
+        """Share of the iteration that is exposed communication: the median over iterations. None if it is unknown,
+        and if only an interval is known (`breakdown.share("exposed_comm_ns")`).
+        """
+        share = self.breakdown.share("exposed_comm_ns")
+        return share.point if share else None
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -62,7 +65,8 @@ class BreakdownView(ResultView):
 
     def _headline(self) -> str:
         return (
-            f"{self.breakdown.title} ({self.breakdown.source}): {_numbers(self.iteration_ms, self.comm_fraction)}"
+            f"{self.breakdown.title} ({self.breakdown.source}): "
+            f"{_numbers(self.iteration_ms, self.breakdown.share('exposed_comm_ns'))}"
         )
 
 
@@ -104,6 +108,10 @@ class ComparisonView(ResultView):
                 "change_ms": None if p.change_ns is None else p.change_ns * 1e-6,
                 "before_share": p.before_share,
                 "after_share": p.after_share,
+                "before_share_low": p.before_share_low,
+                "before_share_high": p.before_share_high,
+                "after_share_low": p.after_share_low,
+                "after_share_high": p.after_share_high,
             }
             for p in c.parts
         ]
@@ -162,7 +170,6 @@ def _median(spread: Spread | None, factor: float) -> float | None:
     return None if spread is None else spread.median * factor
 
 
-def _numbers(iteration_ms: float | None, comm_fraction: float | None) -> str:
+def _numbers(iteration_ms: float | None, exposed: Share | None) -> str:
     time = "unknown" if iteration_ms is None else f"{iteration_ms:.4g} ms"
-    share = "unknown" if comm_fraction is None else f"{comm_fraction:.1%}"
-    return f"iteration {time}, communication {share}"
+    return f"iteration {time}, communication {exposed.text() if exposed else 'unknown'}"

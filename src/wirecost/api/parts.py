@@ -36,14 +36,23 @@ def iteration_rows(breakdown: Breakdown) -> list[dict[str, Any]]:
 
 
 def part_rows(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """Returns a row for each part: its mean in milliseconds per iteration and rank, and its share of the time."""
-    windows = [i.parts.window_ns for i in breakdown.iterations]
-    total_ns = sum(windows)
+    """Returns a row for each part: its mean in milliseconds per iteration and rank, and its share of an iteration
+    as `Breakdown.share` has it. None is unknown. A share that is an interval is unknown but has bounds.
+    """
+    known = all(i.parts.known for i in breakdown.iterations)
     rows: list[dict[str, Any]] = []
     for part in PARTS:
-        spent_ns = sum(getattr(i.parts, f"{part}_ns") for i in breakdown.iterations)
-        mean_ms = spent_ns / len(windows) * 1e-6 if windows else None
-        rows.append({"part": WORDS[part], "mean_ms": mean_ms, "share": spent_ns / total_ns if total_ns else None})
+        spent_ns = [getattr(i.parts, f"{part}_ns") for i in breakdown.iterations]
+        share = breakdown.share(f"{part}_ns")
+        rows.append(
+            {
+                "part": WORDS[part],
+                "mean_ms": sum(spent_ns) / len(spent_ns) * 1e-6 if spent_ns and known else None,
+                "share": share.point if share else None,
+                "share_low": share.low if share else None,
+                "share_high": share.high if share else None,
+            }
+        )
     return rows
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wirecost.api.view import ResultView, Rows
 from wirecost.report import StudyReport, read_report
@@ -61,14 +62,23 @@ class StudyResults(ResultView):
         lines = [f"{self.report.name}: {done} of {len(rows)} experiments done, in {self.directory}"]
         for row in rows[:_MOST_LINES]:
             what = f"{row['workload']} on {row['network']}, {row['plan']}, <{row['ranks']}, {row['global_batch']}>"
-            if row["iteration_ms"] is None or row["comm_fraction"] is None:
+            if row["iteration_ms"] is None:
                 lines.append(f"{what}: {row['status']}")
             else:
                 time = f"iteration {row['iteration_ms']:.1f} ms"
-                lines.append(f"{what}: {time}, communication {row['comm_fraction']:.0%}")
+                lines.append(f"{what}: {time}, communication {_fraction(row)}")
         if len(rows) > _MOST_LINES:
             lines.append(f"{len(rows) - _MOST_LINES} more: .rows()")
         return "\n".join(lines)
+
+
+def _fraction(row: Mapping[str, Any]) -> str:
+    """Returns the communication fraction of a row in percent. It is an interval for some commands."""
+    if row["comm_fraction"] is not None:
+        return f"{row['comm_fraction']:.0%}"
+    if row["comm_fraction_low"] is None:
+        return "unknown"
+    return f"{row['comm_fraction_low']:.0%} to {row['comm_fraction_high']:.0%}"
 
 
 def read_study(directory: str | os.PathLike[str]) -> StudyResults:

@@ -56,7 +56,7 @@ class Traces(ResultView):
     def comm_fraction(self) -> float | None:
         """Share of the iteration that is exposed communication, as in the answer. None if it is unknown.
 
-        It is the mean over the iterations and ranks. `breakdown.comm_fraction()` has the median over iterations.
+        It is that of the mean iteration. `breakdown.comm_fraction()` has the median over iterations.
         """
         return exposed_share(loads(self.trace_set))
 

@@ -13,6 +13,7 @@ from wirecost.breakdown.result import (
     NetworkRecord,
     Source,
 )
+from wirecost.breakdown.shares import Share
 from wirecost.breakdown.statistics import Ratio, Spread, ratio_of_medians
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Profile",
     "ProfiledComm",
     "Ratio",
+    "Share",
     "Source",
     "Spread",
     "UnknownProfile",

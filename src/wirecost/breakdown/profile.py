@@ -65,22 +65,21 @@ class Profile(BaseModel):
         ranks = ", ".join(str(u.rank) for u in self.unknown)
         return f"unknown: {self.unknown[0].reason} (rank{'s' * (len(self.unknown) > 1)} {ranks})"
 
-    def share(self, part: str) -> float | None:
-        """Returns a part's share of the window, the median over iterations and ranks; None if unknown. `part` is a
-        field of `Parts`.
-        """
-        if self.unknown:
-            return None
-        known = [getattr(i.parts, part) / i.parts.window_ns for i in self.iterations if i.parts.window_ns]
-        return statistics.median(known) if known else None
-
-    def spread(self, part: str) -> Spread | None:
+    def part_share(self, part: str) -> Spread | None:
         """Returns a part's share of the window over iterations, each with the mean over its ranks; None if
         unknown. `part` is a field of `Parts`.
         """
         if self.unknown:
             return None
         return samples.part_share(samples.by_iteration(self.iterations).values(), part)
+
+    def iteration_ns(self) -> float:
+        """Returns the median time of a profiled iteration in ns, each with its slowest rank.
+
+        Raises:
+            statistics.StatisticsError: without iterations.
+        """
+        return statistics.median(samples.iteration_times_ns(samples.by_iteration(self.iterations).values()))
 
     def overlap(self) -> float | None:
         """Returns the share of communication that compute hides, over all iterations and ranks; None if unknown or

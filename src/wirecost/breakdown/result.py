@@ -12,6 +12,7 @@ from wirecost.breakdown.integers import Natural, Positive
 from wirecost.breakdown.iteration import Iteration, Phase
 from wirecost.breakdown.memory import PeakMemory, largest_peak
 from wirecost.breakdown.profile import Profile
+from wirecost.breakdown.shares import Share, share
 from wirecost.breakdown.statistics import Spread
 from wirecost.diagnostics import Diagnostic, diagnostics_of_warnings
 
@@ -125,6 +126,12 @@ class Breakdown(_Frozen):
         field of `Parts`.
         """
         return samples.part_share(self.by_iteration().values(), part)
+
+    def share(self, part: str) -> Share | None:
+        """Returns the share of an iteration that a part takes, as every command prints it; None if unknown. `part`
+        is a field of `Parts`. If iterations were only timed, it is that of the profiled window.
+        """
+        return share(self.by_iteration().values(), self.profile, part)
 
     def phase_ns(self, phase: Phase) -> Spread | None:
         """Returns a phase's time in ns over iterations, each with the mean over its ranks; None if no iteration

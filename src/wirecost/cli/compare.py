@@ -12,7 +12,7 @@ from wirecost.cli.output import FORMAT, check_format, console, print_csv
 from wirecost.errors import WirecostError
 
 if TYPE_CHECKING:
-    from wirecost.comparison.breakdowns import Comparison
+    from wirecost.comparison.breakdowns import Comparison, PartChange
     from wirecost.comparison.studies import Pair, StudyComparison
 
 
@@ -99,9 +99,6 @@ def _show_studies(comparison: StudyComparison, out: Any) -> None:
     def ms(ns: float | None) -> str:
         return "unknown" if ns is None else f"{ns / 1e6:,.3f}"
 
-    def share(value: float | None) -> str:
-        return "–" if value is None else f"{value:.1%}"
-
     for p in comparison.pairs:
         c = p.comparison
         exposed = next(x for x in c.parts if x.part == "exposed_comm_ns")
@@ -112,7 +109,7 @@ def _show_studies(comparison: StudyComparison, out: Any) -> None:
         )
         cells = [
             p.workload, p.plan, p.network, str(p.ranks), ms(c.before_iteration_ns), ms(c.after_iteration_ns),
-            share(exposed.before_share), share(exposed.after_share), change,
+            _share(exposed, "before"), _share(exposed, "after"), change,
         ]  # fmt: skip
         table.add_row(*(Text(printable(cell)) for cell in cells))
     out.print(table)
@@ -132,9 +129,6 @@ def _show(c: Comparison, out: Any) -> None:
     def ms(ns: float | None) -> str:
         return "unknown" if ns is None else f"{ns / 1e6:,.3f}"
 
-    def share(value: float | None) -> str:
-        return "–" if value is None else f"{value:.1%}"
-
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("per iteration and rank")
     for side, source in (("before", c.before_source), ("after", c.after_source)):
@@ -144,7 +138,7 @@ def _show(c: Comparison, out: Any) -> None:
     table.add_column("change ms", justify="right", no_wrap=True)
     for p in c.parts:
         table.add_row(
-            WORDS[p.part], ms(p.before_ns), share(p.before_share), ms(p.after_ns), share(p.after_share),
+            WORDS[p.part], ms(p.before_ns), _share(p, "before"), ms(p.after_ns), _share(p, "after"),
             "unknown" if p.change_ns is None else f"{p.change_ns / 1e6:+,.3f}",
         )  # fmt: skip
     table.add_row(
@@ -176,6 +170,14 @@ def _show(c: Comparison, out: Any) -> None:
 def _times(c: Comparison, side: str) -> list[float | None]:
     """Returns the times in ns that a side's column shows."""
     return [getattr(c, f"{side}_iteration_ns"), *(getattr(p, f"{side}_ns") for p in c.parts)]
+
+
+def _share(change: PartChange, side: str) -> str:
+    """Returns a part's share of an iteration in percent, or its interval."""
+    low, high = (getattr(change, f"{side}_share_{end}") for end in ("low", "high"))
+    if low is None:
+        return "–"
+    return f"{low:.1%}" if low == high else f"{100 * low:.1f}-{high:.1%}"
 
 
 def _size(value: float | None) -> str:

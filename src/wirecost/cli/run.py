@@ -31,7 +31,8 @@ from wirecost.cli._launchers import (
 from wirecost.cli.output import FORMAT, check_format, console, print_csv, table
 
 if TYPE_CHECKING:
-    from wirecost.report.job_rows import JobRow, Share
+    from wirecost.breakdown import Share
+    from wirecost.report.job_rows import JobRow
     from wirecost.report.turning_point import TurningPoint
     from wirecost.spec import Study
     from wirecost.study import Result
@@ -323,7 +324,7 @@ def _cells(row: JobRow, *, several: bool) -> list[str]:
     return [
         *((row.workload, str(row.ranks)) if several else ()),
         row.network,
-        f"{time.median * 1e-6:.3g} ms ({time.q1 * 1e-6:.3g}-{time.q3 * 1e-6:.3g})",
+        f"{_ms(time.median)} ms ({_ms(time.q1)}-{_ms(time.q3)})",
         *map(_share, (row.exposed, row.hidden, row.transfer, row.wait)),
         row.transport or "unknown",
         use,
@@ -331,8 +332,10 @@ def _cells(row: JobRow, *, several: bool) -> list[str]:
     ]
 
 
+def _ms(time_ns: float) -> str:
+    """Returns a time in milliseconds with three digits, or without decimals."""
+    return f"{time_ns * 1e-6:.3g}" if time_ns < 999.5e6 else f"{time_ns * 1e-6:.0f}"
+
+
 def _share(share: Share | None) -> str:
-    if share is None:
-        return "unknown"
-    low, high = f"{100 * share.low:.0f}", f"{100 * share.high:.0f}"
-    return f"{low} %" if low == high else f"{low}-{high} %"
+    return "unknown" if share is None else share.text(0)

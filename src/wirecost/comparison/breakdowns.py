@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from wirecost.breakdown import Breakdown, Collective, Ratio, Source, ratio_of_medians, ratio_over_repeats
+from wirecost.breakdown import (
+    Breakdown,
+    Collective,
+    Ratio,
+    Share,
+    Source,
+    ratio_of_medians,
+    ratio_over_repeats,
+)
+from wirecost.breakdown.shares import over_repeats
 from wirecost.errors import WirecostError
 
 WHOLE = "whole"
@@ -28,9 +37,11 @@ WORDS = {
 
 @dataclass(frozen=True)
 class PartChange:
-    """One of the five parts: mean nanoseconds per iteration and rank, and its share of the window.
+    """One of the five parts: mean nanoseconds per iteration and rank, and its share of an iteration as
+    `Breakdown.share` has it.
 
-    None is unknown. Where iterations were only timed, a share is that of the profiled window.
+    None is unknown. A share is unknown but has bounds if it is an interval, as that of a command may be. Otherwise
+    the bounds are the share itself.
     """
 
     part: str
@@ -38,6 +49,10 @@ class PartChange:
     after_ns: float | None
     before_share: float | None
     after_share: float | None
+    before_share_low: float | None = None
+    before_share_high: float | None = None
+    after_share_low: float | None = None
+    after_share_high: float | None = None
 
     @property
     def change_ns(self) -> float | None:
@@ -80,7 +95,8 @@ class Comparison:
 
 
 def compare(before: Breakdown, after: Breakdown) -> Comparison:
-    """Compares two breakdowns; an iteration's time is its slowest rank's, parts are means over ranks.
+    """Compares two breakdowns. An iteration's time is its slowest rank's. Times of parts are means over iterations
+    and ranks, and shares are those of `Breakdown.share`.
 
     Recorded windows without iterations are compared only by their shares, because their length depends on the
     profiler.
@@ -92,7 +108,11 @@ def compare(before: Breakdown, after: Breakdown) -> Comparison:
         _refuse_partial_windows(side, name)
     undivided = [_is_whole(side) for side in (before, after)]
     times = [[] if w else side.iteration_times_ns() for side, w in zip((before, after), undivided, strict=True)]
-    return _compared(before, after, times, ratio_of_medians(*times), undivided)
+    parts = [
+        _part(part, [_mean_ns(side, part) for side in (before, after)], [s.share(part) for s in (before, after)])
+        for part in PARTS
+    ]
+    return _compared(before, after, times, ratio_of_medians(*times), parts, undivided)
 
 
 def compare_repeats(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> Comparison:
@@ -103,7 +123,16 @@ def compare_repeats(before: Sequence[Breakdown], after: Sequence[Breakdown]) -> 
         ValueError: if a side has no repeats.
     """
     times = [[statistics.median(t) for b in side if (t := b.iteration_times_ns())] for side in (before, after)]
-    return _compared(_pooled(before), _pooled(after), times, ratio_over_repeats(*times), [False, False], "repeat")
+    pooled = _pooled(before), _pooled(after)
+    parts = [
+        _part(
+            part,
+            [_mean_ns(side, part) for side in pooled],
+            [over_repeats([b.share(part) for b in side]) for side in (before, after)],
+        )
+        for part in PARTS
+    ]
+    return _compared(pooled[0], pooled[1], times, ratio_over_repeats(*times), parts, [False, False], "repeat")
 
 
 def _pooled(repeats: Sequence[Breakdown]) -> Breakdown:
@@ -124,12 +153,12 @@ def _compared(
     after: Breakdown,
     times: Sequence[Sequence[float]],
     speedup: Ratio | None,
+    parts: Sequence[PartChange],
     undivided: list[bool],
     sample: str = "iteration",
 ) -> Comparison:
     """Returns the comparison of two breakdowns with these iteration times in ns of each side."""
     medians = [statistics.median(t) if t else None for t in times]
-    parts = tuple(_part(before, after, name) for name in PARTS)
     return Comparison(
         before_source=before.source,
         after_source=after.source,
@@ -138,7 +167,7 @@ def _compared(
         before_iteration_ns=medians[0],
         after_iteration_ns=medians[1],
         speedup=speedup,
-        parts=parts,
+        parts=tuple(parts),
         collectives=_collectives(before, after),
         summary=tuple(_summary(before, after, speedup, parts, undivided, sample)),
         sample=sample,
@@ -178,17 +207,20 @@ def _mean_ns(breakdown: Breakdown, part: str) -> float | None:
     return sum(values_ns) / len(values_ns) if values_ns else 0.0
 
 
-def _share(breakdown: Breakdown, part: str, mean_ns: float | None) -> float | None:
-    if mean_ns is None:
-        return breakdown.profile.share(part) if breakdown.profile else None
-    window_ns = _mean_ns(breakdown, "window_ns")
-    return mean_ns / window_ns if window_ns else None
-
-
-def _part(before: Breakdown, after: Breakdown, part: str) -> PartChange:
-    means = _mean_ns(before, part), _mean_ns(after, part)
-    shares = [_share(side, part, mean) for side, mean in zip((before, after), means, strict=True)]
-    return PartChange(part, *means, *shares)
+def _part(part: str, means_ns: Sequence[float | None], shares: Sequence[Share | None]) -> PartChange:
+    """Returns the change of a part from the means in ns and the shares of both sides."""
+    (before_ns, after_ns), (before, after) = means_ns, shares
+    return PartChange(
+        part,
+        before_ns=before_ns,
+        after_ns=after_ns,
+        before_share=before.point if before else None,
+        after_share=after.point if after else None,
+        before_share_low=before.low if before else None,
+        before_share_high=before.high if before else None,
+        after_share_low=after.low if after else None,
+        after_share_high=after.high if after else None,
+    )
 
 
 def _by_operation(breakdown: Breakdown) -> dict[tuple[str, str], list[Collective]]:
@@ -218,7 +250,7 @@ def _summary(
     before: Breakdown,
     after: Breakdown,
     speedup: Ratio | None,
-    parts: tuple[PartChange, ...],
+    parts: Sequence[PartChange],
     undivided: list[bool],
     sample: str,
 ) -> list[str]:
@@ -234,8 +266,8 @@ def _summary(
     counts = [len(side.by_iteration()) for side in (before, after)]
     if counts[0] != counts[1] and before.collectives and after.collectives:
         lines.append(
-            f"Collectives are sums over {counts[0]} iteration{'s' * (counts[0] != 1)} in the first and "
-            f"{counts[1]} in the second."
+            f"Collectives are sums over all that was recorded: {counts[0]} complete "
+            f"iteration{'s' * (counts[0] != 1)} in the first and {counts[1]} in the second."
         )
     if any(undivided):
         which = "either side" if all(undivided) else "the first" if undivided[0] else "the second"
@@ -256,8 +288,8 @@ def _summary(
         )
     if len(known) < len(parts):
         lines.append(
-            "Iterations of a command are only timed: shares are those of the window under the profiler, where "
-            "there was one."
+            "Iterations of a command are only timed: shares are from the window under the profiler, where there "
+            "was one."
         )
     return lines
 

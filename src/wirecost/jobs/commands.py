@@ -29,6 +29,13 @@ _REPLACED = {
         "--num-processes": True,
         "--rdzv-backend": True,
     },
+    "fabric": {
+        "--devices": True,
+        "--num-nodes": True,
+        "--node-rank": True,
+        "--main-address": True,
+        "--main-port": True,
+    },
 }
 """Options of launchers that this job decides, and whether each has a value."""
 
@@ -40,6 +47,7 @@ _VALUELESS = {
         "--multi-gpu", "--no-python", "--no-tpu-cluster", "--quiet", "--same-network", "--tpu", "--tpu-cluster",
         "--tpu-use-sudo", "--use-deepspeed", "--use-fsdp", "--use-megatron-lm", "--use-parallelism-config", "-q",
     },
+    "fabric": set(),
 }  # fmt: skip
 """Further options of launchers that have no value, with dashes inside."""
 _OWN_KINDS = ("--multi_gpu", "--use_fsdp", "--use_deepspeed", "--use_megatron_lm", "--tpu", "--config_file")
@@ -71,7 +79,7 @@ def starts_ranks(command: Sequence[str], *, gpus: bool) -> bool:
     On CPUs, `accelerate launch` starts the script once, so that it counts as the script.
     """
     launcher = launcher_of(command)
-    return launcher is not None and (launcher.kind == "torchrun" or _on_gpus(command, launcher, gpus=gpus))
+    return launcher is not None and (launcher.kind != "accelerate" or _on_gpus(command, launcher, gpus=gpus))
 
 
 def _on_gpus(command: Sequence[str], launcher: Launcher, *, gpus: bool) -> bool:
@@ -97,6 +105,14 @@ def command_on(command: Sequence[str], place: Place, *, gpus: bool) -> list[str]
             f"--master-addr={place.address}",
             f"--master-port={place.port}",
             "--max-restarts=0",
+        ]
+    elif launcher.kind == "fabric":
+        options = [
+            f"--num-nodes={place.hosts}",
+            f"--node-rank={place.host}",
+            f"--devices={place.ranks_per_host}",
+            f"--main-address={place.address}",
+            f"--main-port={place.port}",
         ]
     elif not _on_gpus(command, launcher, gpus=gpus):
         # The script reads its rank from the environment.

@@ -17,6 +17,34 @@ LONGEST_LINE = 1 << 16
 """Number of bytes of a line that are matched. The rest of a longer line is copied only."""
 
 
+class Lines:
+    """Cuts output into lines. A line ends with a line feed, a carriage return as in progress bars, or both."""
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._returned = False
+
+    def ended_by(self, output: bytes) -> list[bytes]:
+        """Returns the lines that end in the next piece of output, each without its end. No output is the end of
+        the last line.
+
+        Only the first `LONGEST_LINE` bytes of a line are kept.
+        """
+        if not output:
+            last, self._line = self._line, b""
+            return [last] if last else []
+        if self._returned and output.startswith(b"\n"):
+            output = output[1:]
+        self._returned = output.endswith(b"\r")
+        *ended, rest = re.split(rb"\r\n|\r|\n", output)
+        lines = []
+        for line in ended:
+            lines.append((self._line + line)[:LONGEST_LINE])
+            self._line = b""
+        self._line = (self._line + rest)[:LONGEST_LINE]
+        return lines
+
+
 def run_timed(
     command: Sequence[str], environment: Mapping[str, str], pattern: str, directory: Path, rank: int
 ) -> int:
@@ -59,13 +87,18 @@ def run_timed(
     with (folder / f"lines-{rank}.jsonl").open("w", buffering=1) as steps:
         steps.write(json.dumps(header) + "\n")
         ends = 0
-        while line := process.stdout.readline(LONGEST_LINE):
+        lines = Lines()
+        while True:
+            output = os.read(process.stdout.fileno(), LONGEST_LINE)
             now_ns = time.monotonic_ns()
-            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.write(output)
             sys.stdout.buffer.flush()
-            if regex.search(line.decode(errors="replace")):
-                steps.write(json.dumps({"end": ends, "t_ns": now_ns}) + "\n")
-                ends += 1
+            for line in lines.ended_by(output):
+                if regex.search(line.decode(errors="replace")):
+                    steps.write(json.dumps({"end": ends, "t_ns": now_ns}) + "\n")
+                    ends += 1
+            if not output:
+                break
         code = process.wait()
         steps.write(json.dumps({"ended": "exit", "reason": None}) + "\n")
     return code if code >= 0 else 128 - code

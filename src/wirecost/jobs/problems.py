@@ -51,7 +51,7 @@ def _nothing_recorded(recordings: Sequence[RankSteps], experiment: JobExperiment
     if failed is not None:
         return f"the job's iterations can't be recorded: {failed}"
     return (
-        "no step of a PyTorch optimizer was seen before the job ended; for a job that doesn't use PyTorch, or "
-        "starts Python with -I, -E or -S, give a regular expression of the lines that end an iteration "
-        "(--iteration-regex)"
+        "no step of a PyTorch optimizer was seen before the job ended; a job must not go on in the background "
+        "after its command has ended; for one that doesn't use PyTorch, or starts Python with -I, -E or -S, give "
+        "a regular expression of the lines that end an iteration (--iteration-regex)"
     )

@@ -243,8 +243,7 @@ class Ranks:
         return JobResult(JobStatus.TIMED_OUT, None, slowest, log_tail=log_tail)
 
     def _log_tail(self, rank: int) -> tuple[str, ...]:
-        text = (self.directory / "logs" / f"rank-{rank}.log").read_text(errors="replace")
-        return tuple(text.splitlines()[-LOG_LINES:])
+        return tuple(read_from(self.directory / "logs" / f"rank-{rank}.log", 0).splitlines()[-LOG_LINES:])
 
 
 def read_from(path: Path, position: int) -> str:

@@ -48,17 +48,16 @@ def _breakdown(path: Path) -> str:
     from wirecost.trace import TraceError, read
 
     try:
-        (trace,) = read(path, jobs=1).traces
+        breakdown = read(path, jobs=1).breakdown
     except TraceError as error:
         return str(error)
-    parts = [i.parts for i in trace.iterations if not i.window.cut] or ([trace.parts] if trace.parts else [])
-    window_ns = sum(p.window_ns for p in parts)
-    if not window_ns:
+    time = breakdown.iteration_ns()
+    exposed, hidden = (breakdown.share(part) for part in ("exposed_comm_ns", "overlapped_ns"))
+    if time is None or exposed is None or hidden is None:
         return "no iteration in the trace"
-    exposed, hidden = (sum(getattr(p, n) for p in parts) / window_ns for n in ("exposed_comm_ns", "overlapped_ns"))
     return (
-        f"{window_ns / len(parts) * 1e-6:.4g} ms under the profiler, {exposed:.0%} exposed communication, "
-        f"{hidden:.0%} hidden"
+        f"{time.median * 1e-6:.4g} ms under the profiler, {exposed.text(0)} exposed communication, "
+        f"{hidden.text(0)} hidden"
     )
 
 

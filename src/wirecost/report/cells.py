@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from wirecost.breakdown import Breakdown, MeanInterval, Spread, share_interval, time_interval
+from wirecost.breakdown import Breakdown, MeanInterval, Share, Spread, share_interval, time_interval
 from wirecost.prediction.matched import Matched
 from wirecost.spec import AnyExperiment, JobExperiment, Plan, Scaling, plan_name, workload_name
 from wirecost.study import Status
@@ -88,11 +88,15 @@ class Cell:
 
     @property
     def fraction_interval(self) -> MeanInterval | None:
-        """Returns the 95 % interval of the communication fraction over repeats; None without two of them."""
-        if not self.over_repeats:
-            return None
-        known = (run.summary.shown_comm_fraction for run in self.runs if run.summary)
-        return share_interval([fraction.median for fraction in known if fraction is not None])
+        """Returns the interval of the communication fraction: the 95 % interval over repeats, and that of a
+        command as `Summary.exposed` has it. None if it is unknown, and for a single run of a model.
+        """
+        known = [share for run in self.runs if run.summary and (share := run.summary.exposed) is not None]
+        if self.over_repeats:
+            low, high = (share_interval(ends) for ends in ([s.low for s in known], [s.high for s in known]))
+            return MeanInterval(low.low, high.high, low.n) if low and high else None
+        timed_only = self.summary is not None and self.summary.comm_fraction is None
+        return MeanInterval(known[0].low, known[0].high, known[0].n) if known and timed_only else None
 
     @property
     def engine_plan(self) -> Plan | None:
@@ -105,8 +109,14 @@ class Cell:
         return self.result.summary
 
     @property
+    def exposed(self) -> Share | None:
+        """Returns the communication fraction, which is an interval for some commands; None if unknown."""
+        return self.summary.exposed if self.summary else None
+
+    @property
     def comm_fraction(self) -> Spread | None:
-        return self.summary.shown_comm_fraction if self.summary else None
+        """Returns the communication fraction of a model that wirecost trained; None if unknown."""
+        return self.summary.comm_fraction if self.summary else None
 
     @property
     def predicted_fraction(self) -> Spread | None:
@@ -129,9 +139,9 @@ class Cell:
         """Returns the fraction as text, or the status of a run without one. `!` marks a run over another transport
         than asked for, `~` a disturbed one, `p` a prediction of a cell that wasn't measured.
         """
-        fraction = self.comm_fraction
+        fraction = self.exposed
         if fraction is not None:
-            return f"{fraction.median:.2f}{'!' if self.other_transport else ''}{self.mark}"
+            return f"{fraction.fraction_text()}{'!' if self.other_transport else ''}{self.mark}"
         predicted = self.predicted_fraction
         if predicted is not None:
             return f"{predicted.median:.2f}p"

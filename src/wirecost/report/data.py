@@ -57,11 +57,12 @@ def _row(cell: Cell) -> dict[str, Any]:
     row |= _quartiles("iteration_ms", time, 1e-6)
     row |= _interval("iteration_ms", cell.iteration_interval_ns, 1e-6)
     row |= _quartiles("comm_fraction", cell.comm_fraction, 1.0)
+    row["comm_fraction"] = cell.exposed.point if cell.exposed else None
     row |= _interval("comm_fraction", cell.fraction_interval, 1.0)
     row["disturbed"] = " ".join(cell.disturbed) if s else None
     for part in PARTS:
-        share = s.part_shares[f"{part}_ns"] if s else None
-        row[f"{part}_fraction"] = share.median if share else None
+        share = s.shares[f"{part}_ns"] if s else None
+        row[f"{part}_fraction"] = share.point if share else None
     for phase in Phase:
         spent = s.phases_ns.get(phase) if s else None
         row[f"{phase}_ms"] = spent.median * 1e-6 if spent else None

@@ -78,13 +78,16 @@ def breakdown_chart(report: StudyReport) -> alt.Chart | alt.FacetChart:
 
 
 def fraction_chart(report: StudyReport) -> alt.FacetChart:
-    """Returns the communication fraction with its quartiles, in the same panels as `breakdown_chart`."""
+    """Returns the communication fraction with its quartiles, or its interval for a command, in the same panels as
+    `breakdown_chart`."""
     import altair as alt
 
     data = [
-        _place(report, cell) | {"fraction": f.median, "q1": f.q1, "q3": f.q3}
+        _place(report, cell)
+        | {"fraction": f.low, "label": f.fraction_text()}
+        | ({"q1": q.q1, "q3": q.q3} if (q := cell.comm_fraction) else {"q1": f.low, "q3": f.high})
         for cell in report.cells
-        if (f := cell.comm_fraction) is not None
+        if (f := cell.exposed) is not None
     ]
     x = alt.X("network:N", sort=list(report.networks), title=None, axis=alt.Axis(labelAngle=-30))
     y = alt.Y("fraction:Q", scale=alt.Scale(domain=[0, 1]), title="communication / iteration")
@@ -95,7 +98,7 @@ def fraction_chart(report: StudyReport) -> alt.FacetChart:
             x=x, y=y, color=colour, tooltip=["network:N", alt.Tooltip("fraction:Q", format=".3f")]
         ),
         base.mark_rule(strokeWidth=2).encode(x=x, y="q1:Q", y2="q3:Q"),
-        base.mark_text(dy=-8).encode(x=x, y="q3:Q", text=alt.Text("fraction:Q", format=".2f")),
+        base.mark_text(dy=-8).encode(x=x, y="q3:Q", text="label:N"),
     )
     return _panels(layers, report, data).properties(title=_title(report))
 
@@ -146,7 +149,7 @@ def charts_of(report: StudyReport) -> dict[str, Any]:
     # Commands have no phases, and without a profile no known fraction.
     if not report.phases():
         del charts["breakdown"]
-    if all(c.comm_fraction is None for c in report.cells):
+    if all(c.exposed is None for c in report.cells):
         del charts["comm_fraction"]
     rows, left_out = study_rows(report)
     if rows:

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wirecost.breakdown import Breakdown, Ratio, Spread, ratio_of_medians
+from wirecost.breakdown import Breakdown, Ratio, Share, Spread, ratio_of_medians
+from wirecost.breakdown.shares import divided
 from wirecost.spec import AnyExperiment, JobExperiment, workload_name
 from wirecost.study import Result, Status
-
-PROFILER_TOLERANCE = 0.05
-"""Largest difference between an iteration under the profiler and one without it, as a fraction, at which a
-share of the one is taken for that of the other. Beyond it the share is an interval."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share of an iteration as an interval from `low` to `high`."""
-
-    low: float
-    high: float
-
-    @property
-    def middle(self) -> float:
-        return (self.low + self.high) / 2
 
 
 @dataclass(frozen=True)
@@ -104,42 +88,15 @@ def _row(result: Result) -> JobRow:
         rate_bps=known.measured_rate_bps if known else None,
         mean_use_bps=known.mean_use_bps if known else None,
         peak_use_bps=known.peak_use_bps if known else None,
-        unknown=b.profile.reason if b.profile else "no iterations were profiled",
+        unknown=b.profile.reason if b.profile else "unknown: no iterations were profiled",
     )
 
 
-def _shares(b: Breakdown) -> dict[str, Share]:
-    """Returns the known shares. They are means over ranks and profiled iterations, so that `transfer` and
-    `wait` sum to `exposed`."""
-    profile, time = b.profile, b.iteration_ns()
-    if profile is None or profile.unknown or not profile.iterations or time is None:
-        return {}
-    profiled_ns = statistics.median(
-        max(i.parts.window_ns for i in profile.iterations if i.name == name)
-        for name in {i.name for i in profile.iterations}
-    )
-    slowdown = profiled_ns / time.median if time.median else 1.0
-
-    def share(part_of_window: float) -> Share:
-        """Returns the share of an iteration without the profiler.
-
-        The profiler lengthens computation: a share of its window is too low, and the same time in the shorter
-        iteration too high.
-        """
-        if abs(slowdown - 1) <= PROFILER_TOLERANCE:
-            return Share(part_of_window, part_of_window)
-        other = min(1.0, part_of_window * slowdown)
-        return Share(min(part_of_window, other), max(part_of_window, other))
-
-    window_ns = sum(i.parts.window_ns for i in profile.iterations)
-    exposed_ns, hidden_ns = (
-        sum(getattr(i.parts, part) for i in profile.iterations) for part in ("exposed_comm_ns", "overlapped_ns")
-    )
-    shares = {"exposed": share(exposed_ns / window_ns), "hidden": share(hidden_ns / window_ns)}
-    if profile.comm and not any(c.unknown_ns for c in profile.comm):
-        shares["transfer"] = share(sum(c.transfer_ns for c in profile.comm) / window_ns)
-        shares["wait"] = share(sum(c.wait_ns + c.bubble_ns for c in profile.comm) / window_ns)
-    return shares
+def _shares(b: Breakdown) -> dict[str, Share | None]:
+    """Returns the shares of a row; None is unknown. `transfer` and `wait` sum to `exposed`."""
+    exposed = b.share("exposed_comm_ns")
+    transfer, wait = divided(exposed, b.profile) or (None, None)
+    return {"exposed": exposed, "hidden": b.share("overlapped_ns"), "transfer": transfer, "wait": wait}
 
 
 def as_dict(row: JobRow) -> dict[str, Any]:

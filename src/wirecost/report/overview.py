@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from wirecost.breakdown import Ratio, Spread
+from wirecost import breakdown
+from wirecost.breakdown import Ratio
 from wirecost.report.cells import Cell
 from wirecost.report.records import Expectation
 from wirecost.report.study_report import StudyReport
@@ -18,7 +19,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Share:
-    """The communication fractions of the cells that share one property. Each cell contributes its median.
+    """The communication fractions of the cells that share one property. Each cell contributes its median,
+    and one whose fraction is an interval contributes nothing.
 
     The average is the mean: a median over cells of several scales jumps when one of them lacks a result. It is
     None if no cell has a result. `cells` counts all cells, `done` those with a result.
@@ -110,10 +112,10 @@ def cross(report: StudyReport, most_rows: int, most_columns: int) -> Cross | Non
     return Cross(across, tuple(shown), tuple(rows), len(report.networks) - len(rows), len(columns) - len(shown))
 
 
-def highest(report: StudyReport, count: int) -> list[tuple[Cell, Spread]]:
+def highest(report: StudyReport, count: int) -> list[tuple[Cell, breakdown.Share]]:
     """Returns the cells with the highest communication fractions, the highest first."""
-    known = ((c, fraction) for c in report.cells if (fraction := c.comm_fraction) is not None)
-    return heapq.nlargest(count, known, key=lambda pair: pair[1].median)
+    known = ((c, fraction) for c in report.cells if (fraction := c.exposed) is not None)
+    return heapq.nlargest(count, known, key=lambda pair: pair[1].low)
 
 
 def speed_up_shares(report: StudyReport) -> list[SpeedUpShare]:
@@ -144,7 +146,7 @@ def _sorted(cells: Iterable[Cell], key: Callable[[Cell], T], order: Iterable[T])
 
 
 def _share(name: str, cells: Sequence[Cell]) -> Share:
-    fractions = [fraction.median for c in cells if (fraction := c.comm_fraction) is not None]
+    fractions = [c.exposed.point for c in cells if c.exposed and c.exposed.point is not None]
     return Share(
         name=name,
         mean=statistics.fmean(fractions) if fractions else None,

@@ -128,7 +128,7 @@ def fraction_overview(report: StudyReport) -> alt.FacetChart:
     panels = panels_of(report)
     data = []
     for (panel, network), cells in panels.groups.items():
-        fractions = [fraction.median for c in cells if (fraction := c.comm_fraction) is not None]
+        fractions = [c.exposed.point for c in cells if c.exposed and c.exposed.point is not None]
         spread = Spread.of(fractions)
         if spread is not None:
             data.append(

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wirecost.report.cells import Cell
 from wirecost.report.overview import Cross, Dimension, cross, dimensions, highest
 from wirecost.report.study_report import StudyReport
 from wirecost.report.terminal_tables import make_table, number_range
@@ -93,6 +94,12 @@ def _beside(names: Sequence[str], width: int) -> list[list[int]]:
     return groups
 
 
+def _quartiles(cell: Cell) -> str:
+    """Returns the quartiles of a cell's communication fraction in brackets; nothing for a command."""
+    spread = cell.comm_fraction
+    return "" if spread is None else f" ({spread.q1:.2f}-{spread.q3:.2f})"
+
+
 def _highest(report: StudyReport) -> Table:
     shown = highest(report, HIGHEST)
     counts = sorted({fraction.n for _, fraction in shown})
@@ -107,6 +114,6 @@ def _highest(report: StudyReport) -> Table:
             Text(report.network_label(cell.network)),
             Text(cell.plan),
             Text(cell.scale.label),
-            f"{fraction.median:.2f} ({fraction.q1:.2f}-{fraction.q3:.2f}){cell.mark}",
+            f"{fraction.fraction_text()}{_quartiles(cell)}{cell.mark}",
         )
     return table

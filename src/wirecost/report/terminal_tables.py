@@ -51,7 +51,7 @@ def fractions(report: StudyReport, plan: str, width: int) -> list[Table]:
         table.add_column("n", justify="right")
         for _, rows in groupby(part.rows, key=lambda row: row[0]):
             for workload, network, cells in rows:
-                counts = {c.comm_fraction.n for c in cells if c and c.comm_fraction}
+                counts = {c.exposed.n for c in cells if c and c.exposed}
                 table.add_row(
                     Text(workload),
                     Text(labels[network]),
@@ -274,7 +274,7 @@ def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
     sources = ", ".join(sorted({p.profile.source for p in profiled(report)}))
     table = make_table(
         f"Overlap in a window under {sources}, after the measured iterations "
-        "(shares of an iteration, medians over iterations and ranks; overlap is of communication)"
+        "(shares of an iteration, medians over its iterations of the mean over ranks; overlap is of communication)"
     )
     for name in ("workload", "network", "plan", "scale"):
         table.add_column(name)

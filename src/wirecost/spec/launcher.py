@@ -1,4 +1,4 @@
-"""Launchers that a command may start itself: torchrun and accelerate."""
+"""Launchers that a command may start itself: torchrun, accelerate and fabric."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from pathlib import PurePath
 
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
 _PER_NODE = ("--nproc-per-node", "--nproc_per_node")
+_DEVICES = ("--devices",)
 _PROCESSES = ("--num_processes", "--num-processes")
 _MACHINES = ("--num_machines", "--num-machines")
+_WRAPPERS = frozenset(
+    (
+        "chrt", "conda", "env", "hatch", "ionice", "mamba", "micromamba", "nice", "nohup", "numactl", "pdm",
+        "pipenv", "pixi", "poetry", "rye", "setsid", "stdbuf", "taskset", "time", "uv", "uvx",
+    )
+)  # fmt: skip
+"""Programs that start the command behind their own options."""
+_PROGRAM = re.compile(r"torchrun|accelerate|fabric|python[0-9.]*")
+_SCRIPT = re.compile(r".*\.(py|sh)")
 
 
 @dataclass(frozen=True)
@@ -18,7 +28,7 @@ class Launcher:
     """A launcher with its arguments in a command.
 
     Attributes:
-        kind: `torchrun` or `accelerate`.
+        kind: `torchrun`, `accelerate` or `fabric`.
         prefix: number of arguments before the launcher's own options.
     """
 
@@ -33,6 +43,10 @@ def launcher_of(command: Sequence[str]) -> Launcher | None:
         return Launcher("torchrun", 1)
     if program == "accelerate" and list(command[1:2]) == ["launch"]:
         return Launcher("accelerate", 2)
+    if program == "fabric" and list(command[1:2]) == ["run"]:
+        return Launcher("fabric", 2)
+    if program in _WRAPPERS:
+        return _wrapped(command)
     if not re.fullmatch(r"python[0-9.]*", program):
         return None
     # Options of the interpreter may stand before the module.
@@ -52,6 +66,17 @@ def launcher_of(command: Sequence[str]) -> Launcher | None:
     return None
 
 
+def _wrapped(command: Sequence[str]) -> Launcher | None:
+    """Returns the launcher that a wrapper such as `uv run` starts, or None."""
+    for place in range(1, len(command)):
+        if _SCRIPT.fullmatch(command[place]):
+            return None
+        if _PROGRAM.fullmatch(PurePath(command[place]).name):
+            inner = launcher_of(command[place:])
+            return Launcher(inner.kind, inner.prefix + place) if inner else None
+    return None
+
+
 def option_value(arguments: Sequence[str], names: Sequence[str]) -> str | None:
     """Returns the value of the first option with one of these names, or None."""
     for place, argument in enumerate(arguments):
@@ -65,8 +90,8 @@ def ranks_per_host_of(command: Sequence[str], hosts: int) -> int | None:
     """Returns the number of ranks that the launcher in a command starts on each host, or None if the command
     doesn't say it as a number.
 
-    torchrun's option counts the ranks of a host, and that of accelerate those of all hosts. Without a number of
-    machines, these are divided over `hosts`.
+    The options of torchrun and fabric count the ranks of a host, and that of accelerate those of all hosts.
+    Without a number of machines, these are divided over `hosts`.
     """
     launcher = launcher_of(command)
     if launcher is None:
@@ -74,6 +99,8 @@ def ranks_per_host_of(command: Sequence[str], hosts: int) -> int | None:
     arguments = command[launcher.prefix :]
     if launcher.kind == "torchrun":
         return _number(option_value(arguments, _PER_NODE)) or (None if option_value(arguments, _PER_NODE) else 1)
+    if launcher.kind == "fabric":
+        return _number(option_value(arguments, _DEVICES)) or (None if option_value(arguments, _DEVICES) else 1)
     processes, machines = (_number(option_value(arguments, names)) for names in (_PROCESSES, _MACHINES))
     if processes is None:
         return None

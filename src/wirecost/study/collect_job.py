@@ -133,7 +133,9 @@ def _profile(
     """Returns the profiled window of all ranks, or None if none was asked for."""
     from wirecost.trace import TraceError, read
     from wirecost.trace.comm_parts import comm_parts
+    from wirecost.trace.compare_ranks import steady_iterations
     from wirecost.trace.diagnostic_counts import DiagnosticCounts
+    from wirecost.trace.source import NoDeviceEvents
     from wirecost.trace.waits import find_waits
 
     asked = experiment.profile_iterations
@@ -160,10 +162,13 @@ def _profile(
         try:
             told = [f"{path.name}={rank}" for rank, path in paths.items()]
             traces = list(read(list(paths.values()), ranks=told, jobs=1).traces)
+        except NoDeviceEvents:
+            traces = []
+            unknown.append(UnknownProfile(rank=min(paths), reason="a run on a CPU without communication"))
         except TraceError as error:
             traces = []
             unknown.append(UnknownProfile(rank=min(paths), reason=f"its trace can't be read: {error}"))
-        for trace in traces:
+        for trace, steady in zip(traces, steady_iterations(traces), strict=True):
             reason = next((f"{d.code}: {d.message}" for d in trace.diagnostics if loses_data(d)), None)
             if world_size > 1 and not len(trace.calls):
                 reason = reason or "no communication in the trace"
@@ -175,10 +180,11 @@ def _profile(
                 continue
             iterations += [
                 Iteration(rank=trace.rank or 0, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
-                for i in whole
+                for i in (trace.iterations[n] for n in steady)
             ]
         if traces and not unknown:
             rows = comm_parts(traces, find_waits(traces, DiagnosticCounts()).matched)
+            kept = {(i.rank, i.name) for i in iterations}
             comm = [
                 ProfiledComm(
                     rank=row.rank or 0,
@@ -189,6 +195,7 @@ def _profile(
                     unknown_ns=row.unknown_ns,
                 )
                 for row in rows
+                if (row.rank or 0, row.iteration) in kept
             ]
     return Profile(asked_iterations=asked, iterations=tuple(iterations), comm=tuple(comm), unknown=tuple(unknown))
 

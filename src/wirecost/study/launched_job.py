@@ -24,7 +24,7 @@ from wirecost.jobs.watch import is_measured
 from wirecost.launch.environment import nccl_log_environment
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.ports import free_port
-from wirecost.launch.ranks import GRACE_S, LOG_LINES
+from wirecost.launch.ranks import GRACE_S, LOG_LINES, read_from
 from wirecost.spec import Device, JobExperiment, Study
 from wirecost.storage import write_file
 from wirecost.study.collect_job import collect_job
@@ -156,7 +156,7 @@ def _run_rank(experiment: JobExperiment, launched: Launched, directory: Path, po
     with log_path.open("wb") as log, Isolated(experiment.job.arguments, network=False, output=log) as command:
         outcome = _watch(command.poll, experiment, directory, launched)
     if outcome.status is Status.FAILED:
-        tail = log_path.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        tail = read_from(log_path, 0).splitlines()[-LOG_LINES:]
         outcome = outcome.model_copy(update={"log_tail": tuple(tail)})
     return outcome
 

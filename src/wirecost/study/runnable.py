@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -109,10 +111,23 @@ def check_study(study: Study) -> None:
         if shutil.which(job.arguments[0]) is None:
             raise SpecError(
                 f"{study.name}: workload '{job.name}': there is no program {job.arguments[0]!r} to start"
+                f"{_instead(job.arguments)}"
             )
     if not study.models:
         return
     _check_corpus(study)
+
+
+def _instead(arguments: Sequence[str]) -> str:
+    """Returns what would be right in the place of a command that can't be started; empty if that isn't known."""
+    program = arguments[0]
+    if Path(program).is_file():
+        with_program = {".py": "python", ".sh": "bash"}.get(Path(program).suffix)
+        instead = f"; start it as: {with_program} {shlex.quote(program)}" if with_program else ""
+        return f": the file isn't executable{instead}"
+    if len(arguments) == 1 and shutil.which((program.split() or [""])[0]) is not None:
+        return f": write the command without quotes, as in: -- {program}"
+    return ""
 
 
 def _check_corpus(study: Study) -> None:

@@ -14,8 +14,10 @@ from wirecost.breakdown import (
     PeakMemory,
     Phase,
     Profile,
+    Share,
     Spread,
     samples,
+    shares,
 )
 from wirecost.breakdown.decode import decode_breakdown, to_model
 from wirecost.breakdown.memory import largest_peak
@@ -39,7 +41,9 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class ProfileSummary:
-    """The profiled window: shares of an iteration as in `Profile`; None if unknown, with the reason."""
+    """The shares of an iteration in the profiled window: medians over its iterations, each with the mean over its
+    ranks. None if unknown, with the reason.
+    """
 
     source: str
     asked_iterations: int
@@ -47,8 +51,6 @@ class ProfileSummary:
     exposed_comm: float | None
     overlap: float | None
     reason: str | None
-    exposed_spread: Spread | None = None
-    """The share of exposed communication over the profiled iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +58,18 @@ class Summary:
     """The numbers of a breakdown, each computed by the breakdown's method.
 
     `iteration_times_ns` holds the slowest rank's time of each iteration. `part_shares` (by field of `Parts`) and
-    `phases_ns` are spreads over iterations. `sent_bytes` is the number of bytes that a rank sends in an iteration,
-    averaged over ranks, with each collective on a ring (docs/explanation/measurement.md). `losses` are those of
-    the global batch by iteration. `expert_imbalance` is the largest load of a rank's experts over the mean. None
-    is unknown.
+    `phases_ns` are spreads over iterations. `shares` (by field of `Parts`) are those that are shown: those of the
+    profiled window if the iterations were only timed. `sent_bytes` is the number of bytes that a rank sends in an
+    iteration, averaged over ranks, with each collective on a ring (docs/explanation/measurement.md). `losses` are
+    those of the global batch by iteration. `expert_imbalance` is the largest load of a rank's experts over the
+    mean. None is unknown.
     """
 
     title: str
     iteration_times_ns: tuple[int, ...]
     iteration_ns: Spread | None
     part_shares: dict[str, Spread | None]
+    shares: dict[str, Share | None]
     phases_ns: dict[Phase, Spread]
     tokens_per_s: float | None
     sent_bytes: float | None
@@ -83,13 +87,9 @@ class Summary:
         return self.part_shares["exposed_comm_ns"]
 
     @property
-    def shown_comm_fraction(self) -> Spread | None:
-        """Returns `comm_fraction`, or that of the profiled window if the iterations were only timed, as a
-        command's are; None if unknown.
-        """
-        if self.comm_fraction is None and self.profile is not None:
-            return self.profile.exposed_spread
-        return self.comm_fraction
+    def exposed(self) -> Share | None:
+        """Returns the share of an iteration that is exposed communication; None if unknown."""
+        return self.shares["exposed_comm_ns"]
 
 
 def summarise(content: bytes) -> Summary:
@@ -107,11 +107,13 @@ def summarise(content: bytes) -> Summary:
     peak = largest_peak(b.peak_memory, b.world_size)
     # The collectives of a command are unknown.
     timed_only = any(i.parts.unknown_ns for i in b.iterations)
+    profile = to_model(Profile, b.profile) if b.profile else None
     return Summary(
         title=b.title,
         iteration_times_ns=tuple(times_ns),
         iteration_ns=iteration_ns,
         part_shares={part: samples.part_share(groups, part) for part in PARTS},
+        shares={part: shares.share(groups, profile, part) for part in PARTS},
         phases_ns={phase: spread for phase, spread in spent.items() if spread is not None},
         tokens_per_s=samples.tokens_per_s(b.tokens_per_iteration, iteration_ns),
         sent_bytes=None if timed_only else _sent_bytes(b.collectives, len(b.iterations)),
@@ -120,7 +122,7 @@ def summarise(content: bytes) -> Summary:
         transfer=_transfer(b.collectives),
         network=to_model(NetworkRecord, b.network) if b.network else None,
         peak=to_model(PeakMemory, peak) if peak else None,
-        profile=_profile(to_model(Profile, b.profile)) if b.profile else None,
+        profile=_profile(profile) if profile else None,
         diagnostics=b.diagnostics,
     )
 
@@ -151,14 +153,13 @@ def over_repeats(summaries: Sequence[Summary]) -> Summary:
         iteration_times_ns=tuple(round(t) for t in times_ns),
         iteration_ns=iteration_ns,
         part_shares={part: _medians(s.part_shares[part] for s in summaries) for part in PARTS},
+        shares={part: shares.over_repeats([s.shares[part] for s in summaries]) for part in PARTS},
         phases_ns={phase: spread for phase, spread in spent.items() if spread is not None},
         tokens_per_s=tokens[0] / iteration_ns.median if tokens and iteration_ns else None,
         expert_imbalance=_medians(s.expert_imbalance for s in summaries),
         network=min(networks, key=lambda n: n.measured_rate_bps or 0.0, default=None),
         peak=max(peaks, key=lambda p: p.peak_bytes or 0, default=None),
-        profile=replace(profiles[0], exposed_spread=_medians(p.exposed_spread for p in profiles))
-        if profiles
-        else None,
+        profile=profiles[0] if profiles else None,
         diagnostics=tuple(dict.fromkeys(d for s in summaries for d in s.diagnostics)),
     )
 
@@ -200,12 +201,12 @@ def _transfer(collectives: Sequence[Collective]) -> Transfer | None:
 
 
 def _profile(profile: Profile) -> ProfileSummary:
+    hidden, exposed = (profile.part_share(part) for part in ("overlapped_ns", "exposed_comm_ns"))
     return ProfileSummary(
         source=profile.source,
         asked_iterations=profile.asked_iterations,
-        overlapped=profile.share("overlapped_ns"),
-        exposed_comm=profile.share("exposed_comm_ns"),
+        overlapped=hidden.median if hidden else None,
+        exposed_comm=exposed.median if exposed else None,
         overlap=profile.overlap(),
         reason=profile.reason,
-        exposed_spread=profile.spread("exposed_comm_ns"),
     )

@@ -10,6 +10,9 @@ import msgspec
 
 from wirecost.trace.explained import Cause, Explained
 from wirecost.trace.rank import RankTrace
+from wirecost.trace.windows import LAUNCHES
+
+_ENOUGH = 3  # iterations, so that one can be left out
 
 
 class Imbalance(msgspec.Struct):
@@ -58,6 +61,18 @@ def complete(traces: Sequence[RankTrace]) -> list[list[int]]:
     """
     every_cut = all(i.window.cut for t in traces for i in t.iterations)
     return [[n for n, i in enumerate(t.iterations) if every_cut or not i.window.cut] for t in traces]
+
+
+def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
+    """Returns the positions of each trace's iterations that enter means: those that the recording doesn't cut.
+
+    If windows come from launches, the last one ends with its own device work instead of the next step, so it lacks
+    the host's time between the two. It is left out if there are three or more.
+    """
+    return [
+        rows[:-1] if len(rows) >= _ENOUGH and t.iterations[rows[-1]].window.source == LAUNCHES else rows
+        for t, rows in zip(traces, complete(traces), strict=True)
+    ]
 
 
 def imbalance(traces: Sequence[RankTrace]) -> list[Imbalance]:

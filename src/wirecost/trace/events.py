@@ -20,6 +20,7 @@ from wirecost.trace.categories import (
 from wirecost.trace.classify import Classifier
 from wirecost.trace.device_events import DeviceEvents
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
+from wirecost.trace.host_compute import HostCompute
 from wirecost.trace.host_events import HostEvents
 from wirecost.trace.lanes import LaneEvents
 from wirecost.trace.numbers import NotANumber, OutOfRange, span_ns
@@ -65,7 +66,7 @@ class Collector:
         # Steps among the operators count only if no step is annotated, as in old traces.
         self._operator_steps: list[Annotation] = []
         self._steps_annotated = False
-        self._cpu_ops: list[tuple[int, int]] = []
+        self._cpu_ops = HostCompute()
         self._spans: list[tuple[int, int]] = []
         self._marks: dict[str, int] = {}
         self._decode_name = msgspec.json.Decoder(str).decode
@@ -132,10 +133,10 @@ class Collector:
         if name.startswith(_STEP):
             if not self._steps_annotated:
                 self._annotation(event, self._operator_steps, NONE)
-        elif self._keep_cpu and event.ph == "X" and not self._host.communicates(name):
+        elif self._keep_cpu and event.ph == "X":
             times = self._span(event)
             if times is not None:
-                self._cpu_ops.append(times)
+                self._cpu_ops.add(name, *times, self._host.thread_of(event))
 
     def _span(self, event: Plain) -> tuple[int, int] | None:
         return self._times.span(bytes(event.ts), bytes(event.dur))
@@ -233,7 +234,7 @@ class Collector:
             launches=self._host.launches(),
             record_start_ns=min(starts, default=None),
             record_end_ns=max(ends, default=None),
-            cpu_ops=self._cpu_ops,
+            cpu_ops=self._cpu_ops.spans(),
             metadata=metadata,
             sub_microsecond=self._times.fractions,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import numpy as np
 
-from wirecost.trace.loads import steady_iterations
+from wirecost.trace.compare_ranks import steady_iterations
 from wirecost.trace.matched import SHORTEST, Matched
 from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.recorded import Int64

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from wirecost.trace.compare_ranks import complete
+from wirecost.trace.compare_ranks import steady_iterations
 from wirecost.trace.matched_traces import MatchedTraces
-from wirecost.trace.windows import LAUNCHES
-
-_ENOUGH = 3  # iterations, so that one can be left out
 
 if TYPE_CHECKING:
     from wirecost.breakdown import Parts
@@ -56,19 +53,6 @@ class RankLoad(msgspec.Struct):
     @property
     def comm_ns(self) -> float:
         return self.overlapped_ns + self.exposed_ns
-
-
-def steady_iterations(traces: Sequence[RankTrace]) -> list[list[int]]:
-    """Returns the positions of each trace's iterations that enter means: those that the recording doesn't cut.
-
-    If windows come from launches, the last one ends with its own device work instead of the next step, so it lacks
-    the host's time between the two. It is left out if there are three or more.
-    """
-    complete_rows = complete(traces)
-    return [
-        rows[:-1] if len(rows) >= _ENOUGH and t.iterations[rows[-1]].window.source == LAUNCHES else rows
-        for t, rows in zip(traces, complete_rows, strict=True)
-    ]
 
 
 def loads(s: MatchedTraces) -> list[RankLoad]:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from wirecost.trace.compare_ranks import steady_iterations
 from wirecost.trace.idle import IdleUse
 from wirecost.trace.lateness import Lateness, lateness
-from wirecost.trace.loads import RankLoad, loads, steady_iterations
+from wirecost.trace.loads import RankLoad, loads
 from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.places import Place
 

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from wirecost.diagnostics import KINDS, Diagnostic, diagnostic
-from wirecost.trace.compare_ranks import complete
+from wirecost.trace.compare_ranks import steady_iterations
 from wirecost.trace.matched_traces import MatchedTraces
 
 # Below this mean size a ring is bound by latency rather than by bandwidth on current networks (NCCL switches
@@ -30,14 +30,14 @@ class LostTime(msgspec.Struct):
 
 
 class _Totals:
-    """Sums over the complete iterations of all ranks (the whole windows of ranks without iterations)."""
+    """Sums over the steady iterations of all ranks (the whole windows of ranks without iterations)."""
 
     def __init__(self, s: MatchedTraces) -> None:
         self.windows = 0
         self.marked = any(t.iterations for t in s.traces)
         self.window = self.compute = self.comm = self.overlapped = self.exposed = self.memory = self.idle = 0
         self.wait = self.transfer = self.first = 0.0
-        for trace, waits, kept in zip(s.traces, s.waits, complete(s.traces), strict=True):
+        for trace, waits, kept in zip(s.traces, s.waits, steady_iterations(s.traces), strict=True):
             parts = [trace.iterations[n].parts for n in kept]
             if not trace.iterations and trace.parts is not None:
                 parts.append(trace.parts)

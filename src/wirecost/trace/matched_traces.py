@@ -14,7 +14,14 @@ from wirecost.trace.blame import Straggler, stragglers
 from wirecost.trace.clocks import ClockOffset
 from wirecost.trace.collective_rows import CollectiveRow, collective_rows
 from wirecost.trace.comm_parts import CommParts, comm_parts
-from wirecost.trace.compare_ranks import Exposed, Imbalance, imbalance, top_exposed
+from wirecost.trace.compare_ranks import (
+    Exposed,
+    Imbalance,
+    complete,
+    imbalance,
+    steady_iterations,
+    top_exposed,
+)
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.explained import Cause, Explained
 from wirecost.trace.matched import Matched
@@ -95,19 +102,18 @@ class MatchedTraces:
 
     @cached_property
     def breakdown(self) -> Breakdown:
-        """The imported `Breakdown`. Steps that the recording cuts are left out, with a warning, unless all are;
-        a trace without iterations counts with its whole window."""
-        iterations, cut = [], 0
-        every_cut = all(i.window.cut for t in self.traces for i in t.iterations)
-        for trace in self.traces:
+        """The imported `Breakdown` of the iterations of `steady_iterations`. If some are left out because the
+        recording cuts them, a diagnostic says so. A trace without iterations counts with its whole window."""
+        iterations: list[Iteration] = []
+        cut = sum(
+            len(t.iterations) - len(rows) for t, rows in zip(self.traces, complete(self.traces), strict=True)
+        )
+        for trace, rows in zip(self.traces, steady_iterations(self.traces), strict=True):
             rank = trace.rank or 0
-            for i in trace.iterations:
-                if i.window.cut and not every_cut:
-                    cut += 1
-                    continue
-                iterations.append(
-                    Iteration(rank=rank, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
-                )
+            iterations += [
+                Iteration(rank=rank, name=i.window.name, parts=i.parts, start_ns=i.window.start_ns)
+                for i in (trace.iterations[n] for n in rows)
+            ]
             if not trace.iterations and trace.parts is not None:
                 iterations.append(Iteration(rank=rank, name="whole", parts=trace.parts, start_ns=trace.start_ns))
         diagnostics = [

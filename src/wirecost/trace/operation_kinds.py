@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 
-from wirecost.trace.loads import steady_iterations
+from wirecost.trace.compare_ranks import steady_iterations
 from wirecost.trace.names import function_name
 from wirecost.trace.rank import RankTrace
 

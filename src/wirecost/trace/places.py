@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from wirecost.trace.loads import steady_iterations
+from wirecost.trace.compare_ranks import steady_iterations
 
 if TYPE_CHECKING:
     from wirecost.trace.matched_traces import MatchedTraces

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from wirecost.trace.compare_ranks import complete
+from wirecost.trace.compare_ranks import steady_iterations
 from wirecost.trace.rank import RankTrace
 
 
@@ -58,8 +58,8 @@ def profiler_cost(traces: Sequence[RankTrace], step_time_ns: int | None) -> Prof
         return None
     windows: dict[str, list[int]] = defaultdict(list)
     idle: list[int] = []
-    for trace, complete_rows in zip(traces, complete(traces), strict=True):
-        for number in complete_rows:
+    for trace, steady in zip(traces, steady_iterations(traces), strict=True):
+        for number in steady:
             iteration = trace.iterations[number]
             windows[iteration.window.name].append(iteration.parts.window_ns)
             idle.append(iteration.parts.idle_ns)

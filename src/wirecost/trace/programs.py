@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wirecost.breakdown.intervals import Intervals, measure_before, merge
-from wirecost.trace.loads import steady_iterations
+from wirecost.trace.compare_ranks import steady_iterations
 from wirecost.trace.rank import RankTrace
 from wirecost.trace.recorded import NONE, Int64
 

@@ -165,7 +165,7 @@ class Recorded:
     launches: Launches = field(default_factory=Launches)
     record_start_ns: int | None = None
     record_end_ns: int | None = None
-    cpu_ops: list[tuple[int, int]] = field(default_factory=list)
+    cpu_ops: list[tuple[int, int]] = field(default_factory=list)  # when a thread of a CPU run computes
     metadata: dict[str, Any] = field(default_factory=dict)
     sub_microsecond: bool = True
     names_only: bool = False  # of communication nothing but kernels' names is recorded

@@ -30,6 +30,8 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.set_num_threads(1)
+    if options.crash_at == 0 and rank == 1:
+        raise ZeroDivisionError("the test's own error")
     layers = torch.nn.Sequential(*[torch.nn.Linear(options.width, options.width) for _ in range(options.layers)])
     model = torch.nn.parallel.DistributedDataParallel(layers)
     parameters = list(model.parameters())

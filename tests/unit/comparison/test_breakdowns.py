@@ -79,7 +79,9 @@ def test_other_ranks_and_numbers_of_iterations_are_pointed_out() -> None:
     )
     summary = compare(wide, made([20] * 9, world=2)).summary
     assert summary[0].startswith("The first holds 2 ranks, the second 1")
-    assert summary[1] == "Collectives are sums over 5 iterations in the first and 9 in the second."
+    assert summary[1] == (
+        "Collectives are sums over all that was recorded: 5 complete iterations in the first and 9 in the second."
+    )
     assert compare(wide, wide).summary[0].startswith("No difference")
 
 

@@ -5,6 +5,7 @@ import pytest
 from wirecost.jobs.commands import Place, command_on, starts_ranks
 from wirecost.jobs.environment import gpu_environment, launcher_environment, rank_environment, without_ranks
 from wirecost.jobs.launched import Launched, launched_here
+from wirecost.spec.launcher import ranks_per_host_of
 
 PLACE = Place(host=1, hosts=2, ranks_per_host=4, address="10.77.0.1", port=29500)
 
@@ -29,6 +30,42 @@ def test_torchrun_gets_the_rendezvous_of_this_job(given: str) -> None:
         "torchrun", "--nnodes=2", "--node-rank=1", "--nproc-per-node=4", "--master-addr=10.77.0.1",
         "--master-port=29500", "--max-restarts=0", "--no-python", "--tee", "3", "x.py", "--nnodes", "9",
     ]  # fmt: skip
+
+
+def test_fabric_gets_the_rendezvous_of_this_job() -> None:
+    given = [
+        "fabric",
+        "run",
+        "--accelerator=cpu",
+        "--devices",
+        "3",
+        "--num_nodes=1",
+        "--strategy",
+        "ddp",
+        "t.py",
+        "--devices",
+        "9",
+    ]
+    assert starts_ranks(given, gpus=False)
+    assert command_on(given, PLACE, gpus=False) == [
+        "fabric", "run", "--num-nodes=2", "--node-rank=1", "--devices=4", "--main-address=10.77.0.1",
+        "--main-port=29500", "--accelerator=cpu", "--strategy", "ddp", "t.py", "--devices", "9",
+    ]  # fmt: skip
+    assert ranks_per_host_of(given, 2) == 3
+
+
+@pytest.mark.parametrize(
+    "wrapper", ["uv run", "conda run -n env --no-capture-output", "env A=1 nice -n 5", "numactl --cpunodebind=0"]
+)
+def test_a_launcher_behind_a_wrapper_is_found(wrapper: str) -> None:
+    for launcher in ("torchrun", "python -m torch.distributed.run", "/opt/bin/torchrun"):
+        given = f"{wrapper} {launcher} --standalone --nproc-per-node 3 t.py".split()
+        head = [*wrapper.split(), *launcher.split()]
+        assert command_on(given, PLACE, gpus=False)[: len(head) + 2] == [*head, "--nnodes=2", "--node-rank=1"]
+        assert ranks_per_host_of(given, 2) == 3
+    for plain in ("python t.py torchrun", "t.py torchrun --nnodes 3", "bash run.sh torchrun"):
+        given = f"{wrapper} {plain}".split()
+        assert not starts_ranks(given, gpus=True) and command_on(given, PLACE, gpus=True) == given
 
 
 def test_a_module_keeps_its_own_options() -> None:

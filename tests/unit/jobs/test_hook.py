@@ -128,6 +128,20 @@ def test_an_uncaught_error_is_reported_for_the_launcher(tmp_path: Path) -> None:
     assert (report["kind"], report["reason"]) == ("error", "ZeroDivisionError: division by zero")
 
 
+def test_an_error_of_a_launcher_does_not_hide_that_of_its_rank(tmp_path: Path) -> None:
+    """A launcher like accelerate imports PyTorch, and fails after the script that it has started."""
+    script = """
+import subprocess, sys
+import torch
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, "-c", "import torch; 1 / 0"], check=True)
+"""
+    with pytest.raises(AssertionError, match="CalledProcessError"):
+        run(tmp_path, script)
+    report = json.loads((tmp_path / "job" / "failures" / "rank-0.json").read_text())
+    assert report["reason"] == "ZeroDivisionError: division by zero"
+
+
 def test_the_hook_imports_the_standard_library_only() -> None:
     sources = list(HOOK.glob("*.py"))
     assert len(sources) == 3

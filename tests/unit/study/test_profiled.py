@@ -67,7 +67,8 @@ def test_hidden_and_exposed_communication_of_every_rank(tmp_path: Path) -> None:
         (rank, f"ProfilerStep#{n}") for rank in (0, 1) for n in (1, 2)
     ]
     assert {(i.parts.overlapped_ns, i.parts.exposed_comm_ns) for i in window.iterations} == {(200_000, 300_000)}
-    assert window.share("exposed_comm_ns") == pytest.approx(0.3)
+    exposed = window.part_share("exposed_comm_ns")
+    assert exposed is not None and exposed.median == pytest.approx(0.3)
     assert window.overlap() == pytest.approx(0.4)
 
 
@@ -86,7 +87,7 @@ def test_one_doubtful_rank_leaves_the_run_unknown(
     window = profile(tmp_path, step(1) + step(2), events)
     assert {i.rank for i in window.iterations} == {0}
     assert reason in (window.reason or "")
-    assert (window.share("exposed_comm_ns"), window.overlap()) == (None, None)
+    assert (window.part_share("exposed_comm_ns"), window.overlap()) == (None, None)
 
 
 def test_a_trace_that_is_missing_or_none(tmp_path: Path) -> None:

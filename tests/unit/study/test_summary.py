@@ -68,8 +68,10 @@ def test_each_number_is_the_breakdowns_own(found: list[Iteration], tokens: int |
     assert summary.diagnostics == breakdown.diagnostics
     assert breakdown.profile is not None
     assert summary.profile is not None
-    assert summary.profile.overlapped == breakdown.profile.share("overlapped_ns")
-    assert summary.profile.exposed_comm == breakdown.profile.share("exposed_comm_ns")
+    assert summary.shares == {part: breakdown.share(part) for part in PARTS}
+    hidden, exposed = (breakdown.profile.part_share(part) for part in ("overlapped_ns", "exposed_comm_ns"))
+    assert summary.profile.overlapped == (hidden.median if hidden else None)
+    assert summary.profile.exposed_comm == (exposed.median if exposed else None)
     assert (summary.profile.overlap, summary.profile.reason) == (breakdown.profile.overlap(), None)
 
 

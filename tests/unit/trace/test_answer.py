@@ -226,7 +226,7 @@ def test_the_five_lines_have_their_labels(tmp_path: Path) -> None:
     s = solve(tmp_path, [*kernels(), *HIDDEN, *END])
     assert [label for label, _ in s.answer.lines] == ["Iteration", "Communication", "Cause", "To be won", "Next"]
     assert all(text and not text.endswith(".") for _, text in s.answer.lines)
-    assert "median of 4" in s.answer.iteration
+    assert "median of 3" in s.answer.iteration  # of 4: the last window lacks the host's time behind it
 
 
 def test_each_line_of_the_answer_fits_80_columns(tmp_path: Path) -> None:

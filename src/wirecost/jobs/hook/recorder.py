@@ -68,6 +68,7 @@ class Recorder:
 
     def __init__(self):
         self.calls = 0
+        self.rank = None
         self._pid = 0
         self._over = False
 
@@ -283,9 +284,10 @@ def _watch_end():
 
     sys.excepthook = report
     with contextlib.suppress(Exception):
+        # The folder tells the launcher that this is ready.
+        os.makedirs(os.path.join(FOLDER, "dumps"), exist_ok=True)  # noqa: PTH103, PTH118
         # A job's own handler stays, and one that it installs later replaces this one.
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            os.makedirs(os.path.join(FOLDER, "dumps"), exist_ok=True)  # noqa: PTH103, PTH118
             rank = os.environ.get("RANK", "unknown")
             path = os.path.join(FOLDER, "dumps", f"{rank}-{os.getpid()}.txt")  # noqa: PTH118
             # The file stays open for as long as the process lives.
@@ -298,6 +300,8 @@ def _report_failure(kind, error, trace):
     )
     if rank is None or issubclass(kind, KeyboardInterrupt):
         return
+    if kind.__name__ == "ChildFailedError":
+        return  # torchrun inside this process, whose child has the error
     text = "".join(traceback.format_exception(kind, error, trace))
     lines = str(error).strip().splitlines()
     sign = "error"
@@ -311,11 +315,14 @@ def _report_failure(kind, error, trace):
         sign = "lost_peer"
     folder = os.path.join(FOLDER, "failures")  # noqa: PTH118
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    path = os.path.join(folder, f"rank-{rank}.json")  # noqa: PTH118
+    if os.path.exists(path):  # noqa: PTH110
+        return  # a launcher of this rank fails after it, and only knows that it failed
     partial = os.path.join(folder, f".rank-{rank}.json")  # noqa: PTH118
     with open(partial, "w") as file:  # noqa: PTH123
         reason = f"{kind.__name__}: {lines[0][:500] if lines else ''}"
         json.dump({"rank": int(rank), "kind": sign, "reason": reason, "traceback": text[-20000:]}, file)
-    os.rename(partial, os.path.join(folder, f"rank-{rank}.json"))  # noqa: PTH104, PTH118
+    os.rename(partial, path)  # noqa: PTH104
 
 
 _RECORDER = Recorder()
