@@ -17,21 +17,27 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
 from wirecost.calibration.inputs.evaluate import machine_of_row, with_choices
+from wirecost.calibration.inputs.fractions import fraction_rows
 from wirecost.calibration.inputs.rows import TableRow, iteration_rows
-from wirecost.calibration.inputs.table import TableKind, kind_of, read_table
+from wirecost.calibration.inputs.table import Setting, TableKind, kind_of, read_table
+from wirecost.costmodel.inputs import RECOMPUTE_FULL, Layout
 from wirecost.costmodel.iteration import iterate, iterate_memory
 from wirecost.errors import WirecostError
-from wirecost.planner.answer import answer
-from wirecost.planner.distinct import OTHER_DEGREES, PART_ERRORS
+from wirecost.planner.answer import answer, matching, setup_of_choice
+from wirecost.planner.constraints import parse_constraints
+from wirecost.planner.distinct import OTHER_DEGREES, PART_ERRORS, Distances
 from wirecost.planner.question import Question, usual_stacks
+from wirecost.planner.schedules import SCHEDULES
 from wirecost.planner.search import search
-from wirecost.spec import load_spec, stack_named, with_nodes
+from wirecost.prediction.predict import predict
+from wirecost.spec import MatrixPrecision, Recompute, load_spec, stack_named, with_nodes
 
 GPT_22B = "{name: gpt-22b, layers: 48, hidden: 6144, heads: 64, vocab_size: 51200, sequence_length: 2048}"
 SEARCHES = (
@@ -45,6 +51,8 @@ CHOICES = (
     "sequence_parallel", "recompute", "accumulation",
 )  # fmt: skip
 LEAST_PLANS_OF_A_RANK = 3
+UNSTATED_SHARDING = ("default", "hybrid")
+"""Words of a row's sharding that leave open what is sharded, or over how many ranks."""
 
 
 def question_of(
@@ -75,6 +83,31 @@ def speed() -> None:
                 f"{name:34s} {found.legal:10,d} {len(found):10,d} {searched_s:7.2f} s {answered_s:7.2f} s "
                 f"{wanted_s:6.0f} s {found.legal / searched_s:11,.0f}"
             )
+
+
+def published() -> None:
+    """Prints where a search that may try every schedule finds the published plan of DeepSeek-V3.
+
+    It is PP 16, EP 64 over 8 nodes, ZeRO-1, DualPipe and FP8 (arXiv:2412.19437, section 3.2). The authors
+    recompute parts of a layer, which is between the plans without recomputation and with all of it.
+    """
+    asked = replace(
+        question_of(*SEARCHES[2][:5], "megatron-core"),
+        schedules=tuple(SCHEDULES),
+        matrix_precision=MatrixPrecision.FP8,
+    )
+    found = search(asked)
+    alike = set(Distances(found).alike(0).tolist())
+    plan = ["tp=1", "pp=16", "cp=1", "ep=64", "zero=1", "mb=1", "schedule=dualpipe"]
+    place = int(np.flatnonzero(matching(found, parse_constraints(plan)))[0])
+    words = "in the first group" if place in alike else "not in the first group"
+    choice = replace(found.choice(place), recompute=Recompute.NONE)
+    without = predict(setup_of_choice(asked, choice, asked.stacks[0]))
+    print(
+        f"deepseek-v3 on 2048: fastest {found.total_s[0]:.1f} s ({found.choice(0).label}); published plan "
+        f"{found.total_s[place]:.1f} s with everything recomputed, {words}; {without.total_s:.1f} s with nothing "
+        f"recomputed, which {without.fit}"
+    )
 
 
 def choices_of(row: TableRow) -> tuple[float, ...]:
@@ -162,23 +195,65 @@ def regret(reference: Path) -> None:
     )
 
 
+def least_layout(row: TableRow) -> Layout:
+    """Returns the layout of a row with the settings that its table doesn't state at those of the least memory:
+    recomputation of everything, and shards of everything over all ranks."""
+    layout = row.layout
+    if not row.parameters["act_recompute"]:
+        layout = replace(layout, recompute=RECOMPUTE_FULL)
+    if any(word in row.parameters["sharding"].lower() for word in UNSTATED_SHARDING):
+        layout = replace(layout, sharding=3.0, node_sharding=0.0)
+    return layout
+
+
 def memory(reference: Path) -> None:
-    """Prints how many rows of each table, which all ran, are predicted to need too much memory."""
+    """Prints whether the rows of each table, which all ran, are predicted to fit in memory: for certain, perhaps
+    (the GPU's memory lies in the interval), perhaps with settings that the table doesn't state, or not at all."""
     print()
-    print(f"{'table':22s} {'rows':>5s} {'predicted not to fit':>21s} {'largest need':>13s}")
+    head = (
+        f"{'table, all of which ran':24s} {'rows':>5s} {'fit':>5s} {'may not fit':>12s} {'settings unstated':>18s}"
+    )
+    print(f"{head} {'do not fit':>11s} {'least need':>11s}")
+    totals = np.zeros(5, dtype=int)
     for path in sorted((reference / "measured").glob("*.csv")):
         table = read_table(path)
         if kind_of(table) is not TableKind.ITERATIONS:
             continue
-        shares = []
+        counts, largest = np.zeros(5, dtype=int), 0.0
         for row in iteration_rows(table).rows:
-            if not row.choose:
-                machine = machine_of_row(row, {})
-                need = float(iterate_memory(row.shape, row.layout, machine).total)
-                shares.append(need / machine.memory_bytes)
-        if shares:
-            over = sum(share > 1 for share in shares)
-            print(f"{path.stem:22s} {len(shares):5d} {over:21d} {max(shares):11.2f} x")
+            if row.choose:
+                continue
+            machine = machine_of_row(row, {})
+            need = iterate_memory(row.shape, row.layout, machine)
+            other = iterate_memory(row.shape, least_layout(row), machine)
+            has = machine.memory_bytes
+            least = min(float(need.least), float(other.least))
+            fits = [float(need.total) <= has, float(need.least) <= has, least <= has, True]
+            counts[0] += 1
+            counts[1 + fits.index(True)] += 1
+            largest = max(largest, least / has)
+        totals += counts
+        if counts[0]:
+            print(_memory_line(path.stem, counts, f"{largest:9.2f} x"))
+    print(_memory_line("all", totals, ""))
+    fractions = reference / "comm_fraction_cluster_a.csv"
+    if fractions.exists():
+        rows = fraction_rows(read_table(fractions), Setting(testbed=load_spec("testbed", "pinnacles-a"))).rows
+        right: Counter[tuple[bool, bool]] = Counter()
+        for row in rows:
+            machine = machine_of_row(row, {})
+            need = float(iterate_memory(row.shape, row.layout, machine).least)
+            right[row.measured is None, need > machine.memory_bytes] += 1
+        out, others = right[True, True] + right[True, False], right[False, True] + right[False, False]
+        print(
+            f"Pinnacles: {right[True, True]} of {out} cells that ran out of memory are predicted not to fit, and "
+            f"{right[False, True]} of the {others} others"
+        )
+
+
+def _memory_line(name: str, counts: np.ndarray, largest: str) -> str:
+    rows, fit, may_not, unstated, not_at_all = counts.tolist()
+    return f"{name:24s} {rows:5d} {fit:5d} {may_not:12d} {unstated:18d} {not_at_all:11d} {largest}"
 
 
 def evidence(reference: Path) -> None:
@@ -213,6 +288,7 @@ def evidence(reference: Path) -> None:
 
 def main() -> None:
     speed()
+    published()
     if len(sys.argv) > 1:
         regret(Path(sys.argv[1]))
         memory(Path(sys.argv[1]))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from support.ddp_traces import Job as Recorded
 from support.ddp_traces import write_job
-from wirecost.whatif.answer import Job, Question
+from wirecost.whatif.answer import Job
+from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
 from wirecost.whatif.stragglers import stragglers
 

@@ -186,6 +186,12 @@ TRACE: dict[str, Columns] = {
         "delay_ns": ("ns", "Time that the rank came after the one before it, sum."),
         "passed_on_ns": ("ns", "Part of the delay that the rank's own waiting explains."),
     },
+    "straggler_costs": {
+        "of": ("text", "What costs: `rank`, `host`, `stage` or `operation`."),
+        "name": ("text", "Which one."),
+        "cost_ns": ("ns", "What it adds to the ideal iteration, in which no rank is slower than the others."),
+        "share": ("share of the iteration", "The same as a share of the recorded iteration."),
+    },
     "imbalance": {
         "iteration": ("text", "Name of the iteration."),
         "ranks": ("ranks", "Number of ranks."),

@@ -13,6 +13,12 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from reference_pages import columns
 from reference_pages.meanings import COMMON, meanings
+from reference_pages.plan_schemas import measured_plans, plans
+from reference_pages.schema_parts import DRAFT, record
+from reference_pages.schema_parts import keys as _keys
+from reference_pages.schema_parts import list_of as _list
+from reference_pages.schema_parts import or_null as _or_null
+from reference_pages.schema_parts import typed as _typed
 from reference_pages.yaml_keys import fields
 from wirecost.breakdown import Breakdown
 from wirecost.collectives.document import Document
@@ -22,7 +28,6 @@ from wirecost.spec.base import Spec
 from wirecost.trace.tables import SCHEMA_VERSION, column_types
 from wirecost.units import BitsPerSecond, Seconds
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
 ADDRESS = "https://raw.githubusercontent.com/wirecost/wirecost/main/docs/reference/schemas"
 
 _PRESETS: tuple[type[Spec], ...] = (Workload, Network, Plan, GPU, Link)
@@ -130,38 +135,6 @@ def _lengths(metadata: list[Any]) -> dict[str, Any]:
 # Outputs
 
 
-def record(
-    properties: dict[str, Any], *, optional: tuple[str, ...] = (), title: str | None = None
-) -> dict[str, Any]:
-    """Returns the schema of an object that has all these keys, `optional` ones perhaps, and no other."""
-    schema: dict[str, Any] = {"$schema": DRAFT, "title": title} if title else {}
-    return schema | {
-        "type": "object",
-        "properties": properties,
-        "required": [key for key in properties if key not in optional],
-        "additionalProperties": False,
-    }
-
-
-def _typed(text: str, description: str | None = None) -> dict[str, Any]:
-    """Returns the schema of a type written as `integer`, or `integer?` where null is allowed."""
-    name = text.removesuffix("?")
-    schema: dict[str, Any] = {"type": [name, "null"] if text.endswith("?") else name}
-    return schema | ({"description": description} if description else {})
-
-
-def _keys(**keys: str) -> dict[str, Any]:
-    return {name: _typed(text) for name, text in keys.items()}
-
-
-def _list(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
 _JSON_OF_COLUMN = {"Int64": "integer?", "Float64": "number?", "String": "string?", "Boolean": "boolean?"}
 
 
@@ -216,6 +189,10 @@ def trace() -> dict[str, Any]:
             step_time_ns="integer", traced_ns="number", added_ns="number", idle_ns="number", iterations="integer"
         )
     )
+    ideal = record(
+        _keys(iteration_ns="number?", ideal_ns="number?", error="number?", unknown="string?", sentence="string")
+        | {"costs": _list(_table_row("straggler_costs"))}
+    )
     finding = record(_keys(code="string", share="number", mean_ns="number", text="string", advice="string"))
     return record(
         {
@@ -227,6 +204,7 @@ def trace() -> dict[str, Any]:
             "clocks": _list(_table_row("clocks")),
             "comm_parts": _list(_table_row("comm_parts")),
             "stragglers": _list(_table_row("stragglers")),
+            "without_stragglers": ideal,
             "imbalance": _list(_table_row("imbalance")),
             "top_exposed": _list(_table_row("exposed", more={"causes": _list(cause)})),
             "causes": _list(cause),
@@ -341,6 +319,11 @@ def report() -> dict[str, Any]:
         workload="string", plan="string", ranks="integer", micro_batch="integer?",
         smallest_oom_micro_batch="integer?", trials="integer", memory_bytes="integer?",
     )  # fmt: skip
+    predicted = _keys(
+        network="string", from_network="string", from_plan="string", question="string", measured_ms="number",
+        predicted_ms="number?", low_ms="number?", high_ms="number?", error="number?", inside="boolean?",
+        unknown="string?",
+    )  # fmt: skip
     benchmark = _keys(
         network="string", hosts="integer", ranks="integer", latency_ns="number?", largest_bytes="integer?",
         bus_bandwidth_GBps="number?", fitted_bus_bandwidth_GBps="number?", left_out_error="number?",
@@ -356,6 +339,7 @@ def report() -> dict[str, Any]:
             "expected_from_bytes_and_rate": _list(record(cell | expectation)),
             "gradient_traffic": _list(record(cell | traffic)),
             "largest_batches": _list(record(found)),
+            "what_if": _list(record(cell | predicted)),
             "networks": _list(record(benchmark)),
             "diagnostics": _list(_diagnostic(experiments=_typed("integer"))),
             "warnings": _list(record(_keys(code="string", message="string", experiments="integer"))),
@@ -476,6 +460,8 @@ OUTPUTS: dict[str, tuple[typing.Callable[[], dict[str, Any]], str]] = {
     "doctor": (doctor, "`wirecost doctor --format json`"),
     "report": (report, "`wirecost report DIRECTORY --format json`"),
     "predict": (predict, "`wirecost predict ... --format json`"),
+    "plans": (plans, "`wirecost plan ... --format json`"),
+    "measured-plans": (measured_plans, "`wirecost plan ... --measure K --format json`"),
     "bench": (bench, "`wirecost bench ... --format json`"),
     "bench-read": (bench_read, "`wirecost bench --read FILE --format json`"),
     "monitor": (monitor, "a line of `wirecost monitor --out FILE.jsonl`"),

@@ -219,6 +219,29 @@ def test_a_job_at_its_time_limit_loses_nothing_and_goes_on_later(
     wait_for(lambda: states(environment, tmp_path) == ["done", "done"], tmp_path)
 
 
+def test_plans_are_measured_in_an_allocation(environment: dict[str, str], tmp_path: Path) -> None:
+    model = "{name: tiny, layers: 2, hidden: 64, heads: 4, vocab_size: 256, sequence_length: 64}"
+    cluster = "{gpu: A100-PCIe-40GB, gpus_per_node: 1, nodes: 2, intra_node: pcie4, inter_node: tcp-1g}"
+    plan = [*WIRECOST, "plan", model, "--cluster", cluster, "--gpus", "2", "-B", "4", "--stack", "engine-cuda"]
+    plan += ["--precision", "fp32", "--tp", "1", "--measure", "1", "--launcher", "srun", "--format", "json"]
+
+    def measured(nodes: int) -> subprocess.CompletedProcess[str]:
+        command = ["salloc", f"--nodes={nodes}", "--ntasks-per-node=1", *plan]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+
+    few = measured(nodes=1)
+    assert few.returncode == 2
+    assert "2 nodes are needed, and the allocation has 1" in few.stderr
+    done = measured(nodes=2)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["plans"]
+    assert (row["status"], row["reason"]) == ("done", None)
+    assert row["measured_s"] > 0
+    assert len(list(tmp_path.glob("wirecost-runs/plan-tiny/plan-*/experiments/*/status.json"))) == 1
+
+
 def processes(name: str, folder: Path) -> list[int]:
     """Returns the processes with a name that work in a folder."""
     found = []

@@ -28,6 +28,7 @@ from wirecost.collectives.efficiency import fit_rows
 from wirecost.collectives.readers import read_results
 from wirecost.collectives.result import BenchNetwork
 from wirecost.counters.rows import Row
+from wirecost.planner.measured_plans import Measured, MeasuredPlans
 from wirecost.prediction.study_validation import ExperimentError
 from wirecost.report import read_report
 from wirecost.report.data import to_csv
@@ -241,6 +242,32 @@ def test_predictions_fit_their_schema() -> None:
     check("predict", run(*one, "--gpus", "64", "--sweep", "bandwidth=100Gb/s..400Gb/s"))
     check("predict", run(*one, "--gpus", "64", "--sweep", "tensor_parallel=1..64"))
     check("predict", run("predict", "--study", "demo", "--cluster", "dgx-h100", "--format", "json"))
+
+
+PLAN_VARIANTS = (
+    ("--explain", "1", "2"),
+    ("--tokens", "300B", "--price", "2.50", "--deadline", "1 h"),
+    ("--may-not-fit", "--schedules", "1f1b,zb-h1,dualpipe", "--stack", "generic"),
+    ("--constraint", "memory<=1GiB"),
+    ("--tp", "2", "--change-one"),
+)
+
+
+@pytest.mark.parametrize("more", PLAN_VARIANTS)
+def test_plans_fit_their_schema(more: tuple[str, ...]) -> None:
+    job = ("plan", "llama-3-8b", "--cluster", "dgx-h100", "--gpus", "16", "-B", "64", "--format", "json")
+    result = CliRunner().invoke(application(), [*job, *more])
+    # 1 says that no plan fits or meets the deadline.
+    assert result.exit_code in (0, 1), result.output
+    check("plans", json.loads(result.stdout))
+
+
+def test_measured_plans_fit_their_schema(tmp_path: Path) -> None:
+    done = Measured(0, "tp=1", 1.0, 2.0, "done")
+    failed = Measured(1, "tp=2", 1.0, None, "failed", "rank 1 ended: Killed")
+    both = MeasuredPlans(tmp_path, tmp_path / "measured.csv", [done, failed], 1, ["a note"])
+    check("measured-plans", json.loads(json.dumps(both.document())))
+    check("measured-plans", json.loads(json.dumps(MeasuredPlans(tmp_path).document())))
 
 
 def test_bench_of_others_fits_its_schema(tmp_path: Path) -> None:

@@ -133,7 +133,8 @@ class PlanView(ResultView):
 
     def _headline(self) -> str:
         found, question = self.answer.found, self.answer.question
-        lines = [f"{len(found)} of {found.legal} legal plans of {question.workload.name} fit (predicted)"]
+        fit = "fit" if found.is_certain else "may fit"
+        lines = [f"{len(found)} of {found.legal} legal plans of {question.workload.name} {fit} (predicted)"]
         lines += [
             f"{number}: {ranked.choice.label}: {ranked.prediction.total_s * 1e3:.0f} ms, group {ranked.group}"
             for number, ranked in enumerate(self.answer.ranked, 1)
@@ -150,6 +151,8 @@ def plan(
     deadline: str | None = None,
     budget: str | float | None = None,
     price: float | None = None,
+    schedules: str | Sequence[str] | None = None,
+    may_not_fit: bool = False,
     top: int = TOP,
     change_one: bool = False,
     **job: Unpack[JobOptions],
@@ -166,6 +169,9 @@ def plan(
         deadline: longest time of the run, as `30 days`.
         budget: largest price of the run in US dollars.
         price: price of one GPU for an hour in US dollars. The default is the cluster's.
+        schedules: pipeline schedules that may be chosen. The default is `1f1b` and `interleaved`, which were
+            measured.
+        may_not_fit: rank plans too that may not fit in memory.
         top: number of plans that are listed.
         change_one: search plans that differ in one choice from the one that `job` describes.
         job: see `wirecost.JobOptions`. Options of a plan fix what they name, and the rest is searched.
@@ -173,8 +179,10 @@ def plan(
     Raises:
         WirecostError: if a name is unknown, or no plan is legal.
     """
-    texts = [None if value is None else str(value) for value in (headroom, tokens, deadline, budget, price)]
-    wishes = Wishes(tuple(constraints), *texts)
+    listed = schedules if schedules is None or isinstance(schedules, str) else ",".join(schedules)
+    wanted = (headroom, tokens, deadline, budget, price, listed)
+    texts = [None if value is None else str(value) for value in wanted]
+    wishes = Wishes(tuple(constraints), *texts, ranks_uncertain=may_not_fit)
     present = present_plan(workload, job) if change_one else None
     request = (
         request_of(workload, job, wishes) if present is None else request_around(workload, job, wishes, present)

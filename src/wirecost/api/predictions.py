@@ -75,13 +75,23 @@ class PredictionView(ResultView):
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the fullest rank in bytes."""
+        """Memory of the fullest rank in bytes: the upper end of its interval."""
         return float(self.prediction.memory.total)
 
     @property
+    def least_memory_bytes(self) -> float:
+        """Memory of the fullest rank in bytes with the smallest formats of the stack: the lower end."""
+        return float(self.prediction.memory.least)
+
+    @property
     def fits(self) -> bool:
-        """Whether the fullest rank fits in the memory of its GPU."""
+        """Whether the fullest rank fits in the memory of its GPU for certain."""
         return self.prediction.fits
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether the fullest rank fits at least with the smallest formats of the stack."""
+        return self.prediction.may_fit
 
     @property
     def largest_micro_batch(self) -> int | None:
@@ -120,10 +130,10 @@ class PredictionView(ResultView):
     def _headline(self) -> str:
         low_high = self.interval_ms
         interval = "" if low_high is None else f" (90 % interval {low_high[0]:.4g} to {low_high[1]:.4g} ms)"
-        fits = "fits in memory" if self.fits else "does not fit in memory"
         return (
             f"{self.breakdown.title}, predicted: iteration {self.iteration_ms:.4g} ms{interval}, "
-            f"communication {self.comm_fraction:.1%}, {self.tokens_per_s:,.0f} tokens/s, {fits}"
+            f"communication {self.comm_fraction:.1%}, {self.tokens_per_s:,.0f} tokens/s, "
+            f"{self.prediction.fit} in memory"
         )
 
 
@@ -162,7 +172,7 @@ class SweepView(ResultView):
                 lines.append(f"{point.label}: {point.refused}")
             else:
                 time, share = f"{predicted.total_s * 1e3:.0f} ms", f"{predicted.comm_fraction:.1%}"
-                fits = "" if predicted.fits else ", doesn't fit in memory"
+                fits = "" if predicted.fits else f", {predicted.fit} in memory"
                 lines.append(f"{point.label}: iteration {time}, communication {share}{fits}")
         return "\n".join(lines)
 

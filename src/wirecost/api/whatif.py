@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,19 @@ from wirecost.breakdown import Parts
 from wirecost.diagnostics import Diagnostic
 from wirecost.errors import WirecostError
 from wirecost.units import BitsPerSecond, format_rate_bps, parse_rate_bps, parse_time_s
-from wirecost.whatif.answer import Answer, Job, Question, WhatIf, answers
+from wirecost.whatif.answer import Job, WhatIf, answers
+from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
+from wirecost.whatif.results import Answer
+from wirecost.whatif.study_cells import (
+    is_study,
+    measured_answers,
+    others,
+    profiled_experiment,
+    read_cell,
+    step_time_ns,
+    study_networks,
+)
 from wirecost.whatif.sweep import Sweep
 from wirecost.whatif.sweep import sweep as sweep_bandwidth
 
@@ -31,11 +43,15 @@ class WhatIfView(ResultView):
     Attributes:
         result: all that was answered.
         sweep: the iteration over a range of bandwidths. None if none was asked for.
+        measured_ms: what the study measured, by question; empty for traces of one job.
     """
 
-    def __init__(self, result: WhatIf, sweep: Sweep | None = None) -> None:
+    def __init__(
+        self, result: WhatIf, sweep: Sweep | None = None, measured_ms: Mapping[str, float] | None = None
+    ) -> None:
         self.result = result
         self.sweep = sweep
+        self.measured_ms = dict(measured_ms or {})
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -81,7 +97,7 @@ class WhatIfView(ResultView):
                 "ranks": result.ranks,
                 "steps": result.steps,
             },
-            "answers": [_answer_dict(answer) for answer in result.answers],
+            "answers": [_answer_dict(answer, self.measured_ms.get(answer.question)) for answer in result.answers],
             "diagnostics": [d.as_row() for d in self.diagnostics],
         }
         if result.straggler_ms:
@@ -143,7 +159,7 @@ class WhatIfView(ResultView):
             )
             found.append(
                 f"{answer.question}: from {replay.iteration_ms:.1f} ms to {to}{ratio}, "
-                f"bound by the {answer.bound_by}"
+                f"bound by the {answer.bound_by}{_measured(answer, self.measured_ms.get(answer.question))}"
             )
             if answer.why_interval:
                 found.append(f"An interval, because {answer.why_interval}.")
@@ -154,7 +170,9 @@ class WhatIfView(ResultView):
             found.append(f"Without one rank's being slower alone, an iteration saves: {costs}.")
         host = result.host
         known = "the host's speed without the profiler "
-        if host.known:
+        if result.job.on_processors:
+            known = "processors compute as recorded"
+        elif host.known:
             known += f"is {1 / host.high:.2f} times the recorded one"
         else:
             known += "is not known" if any(a.why_interval for a in result.answers) else "makes no difference here"
@@ -261,8 +279,16 @@ def _mean_parts(parts: Sequence[Parts]) -> dict[str, float]:
     return {name.removesuffix("_ns"): sum(getattr(p, name) for p in parts) / len(parts) * 1e-6 for name in _PARTS}
 
 
-def _answer_dict(answer: Answer) -> dict[str, Any]:
-    return {
+def _measured(answer: Answer, measured_ms: float | None) -> str:
+    if measured_ms is None:
+        return ""
+    text = f"; the study measured {measured_ms:.1f} ms"
+    return text if answer.iteration_ms is None else f"{text} ({answer.iteration_ms / measured_ms - 1:+.1%})"
+
+
+def _answer_dict(answer: Answer, measured_ms: float | None = None) -> dict[str, Any]:
+    found = {} if measured_ms is None else {"measured_ms": measured_ms}
+    return found | {
         "question": answer.question,
         "iteration_ms": answer.iteration_ms,
         "low_ms": answer.low_ms,
@@ -277,7 +303,8 @@ def _answer_dict(answer: Answer) -> dict[str, Any]:
 def what_if(
     paths: PathLike | Iterable[PathLike],
     *,
-    network: str | None = None,
+    experiment: str | None = None,
+    network: str | Sequence[str] | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
     scale_communication: float | None = None,
@@ -295,8 +322,11 @@ def what_if(
     """Replays a job from its traces and says what changes to it would do. Changes are made together.
 
     Args:
-        paths: traces of all ranks that torch.profiler wrote: files, directories and globs.
-        network: a calibrated network's name, a cluster preset, a cluster's YAML file, or a benchmark's JSON file.
+        paths: traces of all ranks that torch.profiler wrote: files, directories and globs; or the folder of a
+            study's results, of which every experiment is asked about that differs in what can be changed.
+        experiment: of a study's results, the experiment whose traces are read, by its name or the beginning of it.
+        network: a calibrated network's name, a cluster preset, a cluster's YAML file, or a benchmark's JSON file;
+            several are answered one by one. In a study the names of its networks.
         bandwidth: a stated network instead: what each rank sends in one direction, as `100 Gb/s`.
         latency: time of an empty collective on it, as `20 us`.
         scale_communication: transfers are so many times as fast.
@@ -314,13 +344,14 @@ def what_if(
     Raises:
         WirecostError: if the traces can't be replayed, or don't allow a change.
     """
-    if bandwidth is not None and network is not None:
+    if bandwidth is not None and network:
         raise WirecostError("a network is either named (--network) or stated (--bandwidth), not both")
     if latency is not None and bandwidth is None and sweep is None:
         raise WirecostError("--latency belongs to a stated network: give --bandwidth too")
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    networks = [network] if isinstance(network, str) else list(network or ())
     question = Question(
-        network=network,
+        network=networks[0] if networks else None,
         bandwidth_bps=None if bandwidth is None else _parsed("--bandwidth", bandwidth, parse_rate_bps),
         latency_s=0.0 if latency is None else _parsed("--latency", latency, parse_time_s),
         scale_communication=scale_communication,
@@ -331,22 +362,55 @@ def what_if(
         like_rank=like_rank,
         faster_host=faster_host,
     )
-    step_time_ns = None if step_time is None else _parsed("--step-time", step_time, parse_time_s) * 1e9
-    if step_time_ns is not None and step_time_ns <= 0:
+    given_ns = None if step_time is None else _parsed("--step-time", step_time, parse_time_s) * 1e9
+    if given_ns is not None and given_ns <= 0:
         raise WirecostError(f"--step-time: a step takes longer than '{step_time}'")
     tables = [os.fspath(p) for p in named if os.fspath(p).endswith(".parquet")]
     if tables:
         raise WirecostError(f"{tables[0]}: a table of operations tells stragglers alone: use stragglers()")
-    job = Job(
-        read_ranks([os.fspath(p) for p in named], ranks=ranks),
-        step_time_ns=step_time_ns,
-        calibration=None if calibration is None else Path(calibration),
-    )
+    folder = None if calibration is None else Path(calibration)
+    if len(named) == 1 and is_study(Path(named[0])):
+        return study_view(Path(named[0]), experiment, question, networks, (given_ns, folder))
+    if experiment is not None:
+        raise WirecostError("--experiment names an experiment of a study: give the folder of its results alone")
+    job = Job(read_ranks([os.fspath(p) for p in named], ranks=ranks), step_time_ns=given_ns, calibration=folder)
     nothing = question == Question()
-    view = WhatIfView(answers(job, [] if nothing else question.each()))
+    questions = [] if nothing else [*question.each(), *(replace(question, network=n) for n in networks[1:])]
+    view = WhatIfView(answers(job, questions))
     if sweep is not None:
         view.sweep = sweep_bandwidth(job, question, sweep, question.latency_s)
     return view
+
+
+def study_view(
+    folder: Path,
+    experiment: str | None,
+    question: Question,
+    networks: Sequence[str],
+    basis: tuple[float | None, Path | None],
+) -> WhatIfView:
+    """Returns what the traces of a study's experiment say about others of it, beside what they measured.
+
+    Args:
+        question: further changes; with any, only the named networks are asked about.
+        basis: the step time in ns, by default the experiment's own, and a calibration.
+
+    Raises:
+        WirecostError: if no traces are kept, or the experiment isn't clear.
+    """
+    base = profiled_experiment(folder, experiment)
+    step_time, calibration = basis
+    job = Job(
+        read_cell(base.directory, base.experiment.ranks),
+        step_time_ns=step_time or step_time_ns(base),
+        calibration=calibration,
+        networks=study_networks(folder, base.experiment),
+    )
+    if replace(question, network=None) == Question():
+        questions = others(folder, base, networks)
+    else:
+        questions = [replace(question, network=name) for name in networks] or [question]
+    return WhatIfView(answers(job, questions), measured_ms=measured_answers(folder, base))
 
 
 def _parsed(option: str, text: str, parse: Any) -> float:

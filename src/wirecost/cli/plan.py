@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,13 @@ def plan(
     headroom: Annotated[
         str | None, typer.Option("--headroom", help="Share of the GPU's memory to leave free, as '10 %'.")
     ] = None,
+    schedules: Annotated[
+        str | None,
+        typer.Option("--schedules", help="Pipeline schedules to try: 1f1b, interleaved, zb-h1, zb-h2, dualpipe."),
+    ] = None,
+    may_not_fit: Annotated[
+        bool, typer.Option("--may-not-fit", help="Rank plans too that may not fit in memory.")
+    ] = False,
     change_one: Annotated[
         bool, typer.Option("--change-one", help="Keep the plan of the other options, and change one choice.")
     ] = False,
@@ -104,13 +112,17 @@ def plan(
     for name, value in (("--out", out), ("--command", command), ("--on", on), ("--interface", interface)):
         if value is not None and measure is None:
             raise SpecError(f"{name} is for --measure")
+    if launcher == "slurm":
+        raise SpecError("--launcher slurm: plans are measured inside an allocation: salloc ... --launcher srun")
     if launcher not in MEASURED_BY:
         raise SpecError(f"--launcher: {one_of('launcher', launcher, MEASURED_BY)}")
     if command is not None:
         from wirecost.planner.measuring import Measuring
 
         Measuring(command=command, target=emit)
-    wishes = Wishes(tuple(constraint or ()), headroom, tokens, deadline, budget, price)
+    wishes = Wishes(
+        tuple(constraint or ()), headroom, tokens, deadline, budget, price, schedules, ranks_uncertain=may_not_fit
+    )
     request, present = _request(job, workload, wishes, change_one=change_one)
     if emit is not None:
         from wirecost.planner.emit import restricted
@@ -185,10 +197,12 @@ def _print(answered: Answer, request: Request, explain: tuple[str, str] | None, 
 def _place(answered: Answer, launcher: str, on: str | None, remote: str | None) -> Allocation | OnMachines | None:
     """Returns the machines on which plans are measured; None for this one."""
     from wirecost.cli._study_launchers import place_of
+    from wirecost.planner.measuring import allocation_of
 
     question = answered.question
-    nodes = max(1, question.gpus // question.cluster.gpus_per_node)
-    return place_of(launcher, f"{nodes}x{question.gpus // nodes}" if launcher == "srun" else None, on, remote)
+    if launcher == "srun" and on is None and remote is None:
+        return allocation_of(question.gpus, question.cluster.gpus_per_node, os.environ)
+    return place_of(launcher, None, on, remote)
 
 
 def _measured(answered: Answer, count: int, out: Path | None, format: str, how: Measuring) -> None:
@@ -204,3 +218,5 @@ def _measured(answered: Answer, count: int, out: Path | None, format: str, how: 
         print_csv(result.rows())
     else:
         show_measured(result, format)
+    if result.best is None:
+        raise typer.Exit(1)

@@ -52,18 +52,23 @@ def show(answer: Answer, assumed: dict[str, str], format: str = "text") -> None:
 def _head_lines(answer: Answer) -> Iterator[str]:
     found, present = answer.found, answer.present
     if present is None:
-        yield f"{len(found):,} of {found.legal:,} legal plans fit in memory and meet the constraints."
+        fit = "fit" if found.is_certain else "may fit"
+        yield f"{len(found):,} of {found.legal:,} legal plans {fit} in memory and meet the constraints."
+        if found.is_certain and found.uncertain_count:
+            yield f"{found.uncertain_count:,} more may not fit. --may-not-fit ranks them, too."
         return
     size = format_size_bytes(float(present.prediction.memory.total), 3)
-    fits = "fits" if present.prediction.fits else "does not fit"
-    yield f"Your plan, {present.choice.label}: {seconds(present.prediction.total_s)}, {size}, {fits}."
+    yield (
+        f"Your plan, {present.choice.label}: {seconds(present.prediction.total_s)}, {size}, "
+        f"{present.prediction.fit}."
+    )
     yield f"{len(found):,} plans that differ from it in at most one choice fit in memory and meet the constraints."
 
 
 _CHOSEN = (
     "plan", "group", "TP", "PP", "VPP", "CP", "EP", "DP", "batch", "ZeRO", "options", "stack", "iteration", "90 %",
 )  # fmt: skip
-_REACHED = ("plan", "tokens/s", "MFU", "comm fraction", "memory", "worst", "$/Gtoken", "run", "$/run")
+_REACHED = ("plan", "tokens/s", "MFU", "comm fraction", "memory", "fit", "worst", "$/Gtoken", "run", "$/run")
 
 
 def _plans(answer: Answer) -> list[Any]:
@@ -74,6 +79,7 @@ def _plans(answer: Answer) -> list[Any]:
         "CP": any(r.choice.cp > 1 for r in ranked),
         "EP": any(r.choice.ep > 1 for r in ranked),
         "stack": len({r.stack.name for r in ranked}) > 1,
+        "fit": not answer.found.is_certain,
         "$/Gtoken": bool(answer.limits.price),
         "run": answer.limits.tokens is not None,
         "$/run": answer.limits.tokens is not None and bool(answer.limits.price),
@@ -111,7 +117,8 @@ def _cells(answer: Answer, number: int, ranked: Ranked) -> dict[str, str]:
         "tokens/s": f"{p.tokens_per_s:,.0f}",
         "MFU": percent(p.mfu, 0),
         "comm fraction": percent(p.comm_fraction, 0),
-        "memory": format_size_bytes(float(p.memory.total), 3),
+        "memory": f"{float(p.memory.least) / 2**30:.3g}-{format_size_bytes(float(p.memory.total), 3)}",
+        "fit": answer.fit(p),
         "worst": percent(ranked.regret, sign=True),
         "$/Gtoken": "-" if dollars is None else f"{dollars:,.2f}",
         "run": "-" if ranked.run_s is None else _long(ranked.run_s),
@@ -148,6 +155,10 @@ def _options(ranked: Ranked) -> Iterator[str]:
         yield "no-overlap"
     if c.pp_first:
         yield "PP-first"
+    if c.dp_last:
+        yield "DP-last"
+    if c.schedule is not None:
+        yield c.schedule.value
 
 
 def _honest_lines(answer: Answer) -> Iterator[str]:
@@ -168,10 +179,7 @@ def _honest_lines(answer: Answer) -> Iterator[str]:
     simple = answer.simplest
     if simple is not None and simple != 0:
         yield f"Simplest plan of group 1: {found.choice(simple).label}, {seconds(float(found.total_s[simple]))}"
-    near = found.near_miss
-    if near is not None and near.total_s < 0.99 * float(found.total_s[0]):
-        size = format_size_bytes(near.memory_bytes, 3)
-        yield f"Just too large, by this model: {near.choice.label}, {seconds(near.total_s)} with {size}"
+    yield from _memory_lines(answer)
     unfitted = {kind for each in answer.ranked for kind in each.unfitted or ()}
     if unfitted:
         plans = ", ".join(str(n) for n, each in enumerate(answer.ranked, 1) if each.unfitted)
@@ -185,6 +193,21 @@ def _honest_lines(answer: Answer) -> Iterator[str]:
     else:
         yield "Plan 1 stays the fastest with bandwidth or compute 20 % lower or higher."
     yield "`worst` is how much slower a plan is than the fastest in the worst of these four cases."
+
+
+def _memory_lines(answer: Answer) -> Iterator[str]:
+    """Yields what is not known about the memory of plans."""
+    found = answer.found
+    if not found.is_certain:
+        has = format_size_bytes(answer.question.usable_bytes, 3)
+        yield (
+            f"Plans that may not fit need more than {has} with the usual formats of their stack, and less with "
+            "the smallest ones that it offers for gradients, optimizer states and logits."
+        )
+    for each in found.uncertain[:1]:
+        if each.total_s < 0.99 * float(found.total_s[0]):
+            least, most = format_size_bytes(each.least_bytes, 3), format_size_bytes(each.memory_bytes, 3)
+            yield f"Faster, but may not fit ({least} to {most}): {each.choice.label}, {seconds(each.total_s)}"
 
 
 def _breakdown(answer: Answer) -> Any:
@@ -267,7 +290,8 @@ def _show_nothing(answer: Answer, out: Any) -> None:
         else:
             over = format_size_bytes(size - usable, 3)
             out.print(
-                f"  The smallest plan needs {format_size_bytes(size, 4)} of {format_size_bytes(usable, 4)}, "
+                f"  The smallest plan needs at least {format_size_bytes(size, 4)} of "
+                f"{format_size_bytes(usable, 4)}, "
                 f"{over} too much: {safe(choice.label)}",
                 soft_wrap=True,
             )

@@ -59,11 +59,11 @@ def show_prediction(result: Any, largest: int | None, shares: Range, format: str
         out.print(
             f"  cost           ${price * setup.gpus / 3600 / result.tokens_per_s * 1e9:,.2f} for a billion tokens"
         )
-    fits = "fits" if result.fits else "[bold red]does not fit[/bold red]"
+    fits = result.fit if result.fits else f"[bold red]{result.fit}[/bold red]"
     most = f"largest micro-batch {largest}" if largest else "no micro-batch fits"
     out.print(
-        f"  memory         {format_size_bytes(float(memory.total))} of "
-        f"{format_size_bytes(result.machine.memory_bytes)}: "
+        f"  memory         {format_size_bytes(float(memory.least))} to "
+        f"{format_size_bytes(float(memory.total))} of {format_size_bytes(result.machine.memory_bytes)}: "
         f"{fits} ({most})"
     )
     out.print()
@@ -96,7 +96,7 @@ def show_sweep(points: Sequence[Any], axis: str, format: str = "text") -> None:
         p = point.prediction
         interval = p.breakdown.interval
         total = float(p.times.total_s)
-        codes = [] if p.fits else ["out of memory"]
+        codes = [] if p.fits else ["may not fit" if p.may_fit else "out of memory"]
         codes += [d.code for d in p.breakdown.diagnostics if d.code == "extrapolated"][:1]
         body.append(
             [

@@ -62,6 +62,14 @@ def run(
     repair: Annotated[
         bool, typer.Option("--repair", help="With --resume: run experiments again whose results are damaged.")
     ] = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Profile iterations of every experiment after the measured ones and keep the traces, for "
+            "`wirecost whatif` and its table in the report.",
+        ),
+    ] = False,
     budget: Annotated[
         str | None,
         typer.Option(help="Time for this run, as in '20 min': what doesn't fit is left for --resume."),
@@ -115,13 +123,15 @@ def run(
     """Run every experiment of a study, each in fresh processes over its own emulated network."""
     from wirecost.errors import SpecError
     from wirecost.study import Again
-    from wirecost.study.loading import load_study
+    from wirecost.study.loading import load_study, profiled
     from wirecost.study.runner import default_out
     from wirecost.study.slurm import SlurmOptions
 
     if repair and not resume:
         raise SpecError("--repair goes with --resume: it runs damaged results of an earlier run again")
     loaded = load_study(study)
+    if profile:
+        loaded = profiled(loaded)
     if dry_run:
         _dry_run(loaded)
         return

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _MOST_CELLS = 2_000_000  # of a rank's time line in a Perfetto file
 # `trace.tables.NAMES`, which `--help` doesn't import.
 _TABLES = (
-    "ranks", "iterations", "collectives", "calls", "skew", "stragglers", "imbalance", "exposed", "causes",
-    "comm_parts", "slowdowns", "clocks", "kernels", "losses", "diagnostics",
+    "ranks", "iterations", "collectives", "calls", "skew", "stragglers", "straggler_costs", "imbalance",
+    "exposed", "causes", "comm_parts", "slowdowns", "clocks", "kernels", "losses", "diagnostics",
 )  # fmt: skip
 
 

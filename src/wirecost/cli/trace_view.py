@@ -45,6 +45,8 @@ def show(traces: TraceSet, format: str = "text") -> None:
     out = console(format)
     for label, text in traces.answer.brief_lines:
         _line(out, label, text)
+    if traces.world_size > 1 and traces.answer.iteration_ns is not None:
+        _line(out, "Stragglers", traces.straggler_costs.sentence)
     if traces.profiler_cost is not None:
         _line(out, "Profiler", traces.profiler_cost.sentence.rstrip("."))
     out.print()

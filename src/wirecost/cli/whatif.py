@@ -19,14 +19,22 @@ def whatif(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="TRACES...", help="Traces of all ranks of torch.profiler: files, directories, globs."
+            metavar="TRACES...",
+            help="Traces of all ranks of torch.profiler: files, directories, globs; or a study's results.",
         ),
     ],
-    network: Annotated[
+    experiment: Annotated[
         str | None,
         typer.Option(
+            help="With a study's results: the experiment whose traces are read, or the beginning of its name.",
+            metavar="NAME",
+        ),
+    ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
             help="Another network: the name of a calibrated one, a cluster preset, a cluster's .yaml, a result of "
-            "`wirecost bench --format json`.",
+            "`wirecost bench --format json`, a network of the study. May be repeated.",
             metavar="NAME|FILE",
         ),
     ] = None,
@@ -107,6 +115,7 @@ def whatif(
         raise WirecostError("--chart draws the curve of --sweep: give a range, like --sweep '1 Gb/s:400 Gb/s'")
     view = what_if(
         paths,
+        experiment=experiment,
         network=network,
         bandwidth=bandwidth,
         latency=latency,

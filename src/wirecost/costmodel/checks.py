@@ -6,7 +6,7 @@ Predictions and rows of tables are refused by the same checks.
 from __future__ import annotations
 
 from wirecost.errors import SpecError
-from wirecost.spec import DataParallel, PipelineSchedule, Plan, Workload
+from wirecost.spec import DataParallel, PipelineSchedule, Plan, RankOrder, Workload
 from wirecost.spec.workload import nearest_multiples
 
 ENDS = 2
@@ -105,6 +105,11 @@ def check_plan(workload: Workload, plan: Plan, ranks: int, *, experts_split: boo
     if plan.pipeline_schedule is PipelineSchedule.DUALPIPE and plan.pipeline_parallel % 2:
         raise SpecError(
             f"plan.pipeline_schedule: dualpipe needs an even pipeline_parallel, not {plan.pipeline_parallel}"
+        )
+    if plan.rank_order is RankOrder.DATA_LAST and plan.context_parallel > 1:
+        raise SpecError(
+            f"plan.rank_order: {plan.rank_order} is predicted without context parallelism only, not with "
+            f"context_parallel {plan.context_parallel}"
         )
     if plan.virtual_stages > 1 and plan.pipeline_parallel == 1:
         raise SpecError("plan.virtual_stages: interleaving needs pipeline_parallel above 1")

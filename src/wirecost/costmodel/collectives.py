@@ -209,12 +209,13 @@ def hierarchical_all_reduce_s(size_bytes: Number, members: Group, machine: Machi
     return 2 * gather_s(size_bytes, inside, machine) + all_reduce_s(share, between, machine)
 
 
-def all_to_all_s(size_bytes: Number, members: Group, machine: Machine) -> Number:
+def all_to_all_s(size_bytes: Number, members: Group, machine: Machine, once: Number = 1.0) -> Number:
     """Returns the seconds in which every rank sends `size_bytes` / n to each other one. What leaves the node
-    shares its NICs among all its GPUs."""
+    shares its NICs among all its GPUs. `once` is the share of it that leaves where copies for several ranks of a
+    node travel together."""
     n = members.size
     inside = size_bytes * (members.per_node - 1) / n / (machine.intra_Bps * machine.intra.efficiency)
-    leaving = size_bytes * (n - members.per_node) / n
+    leaving = once * size_bytes * (n - members.per_node) / n
     nic = machine.node_Bps * machine.inter.efficiency / (members.rings * members.per_node)
     ramp = 1 + np.sqrt(members.half_bytes / np.maximum(size_bytes, 1.0))
     modelled = members.several * (members.fixed_s + np.maximum(inside, members.crosses * leaving / nic) * ramp)

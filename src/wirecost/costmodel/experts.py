@@ -56,4 +56,14 @@ def expert_forward_s(tokens: Number, shape: Shape, layout: Layout, machine: Mach
     size = size * where(shape.capacity > 0, shape.capacity, 1.0)
     if machine.stack.tensor_parallel.experts_split:
         size = size / (1 + layout.sequence_parallel * (layout.tensor - 1))
-    return 2 * shape.moe_share * all_to_all_s(size, members, machine)
+    return 2 * shape.moe_share * all_to_all_s(size, members, machine, _once(shape, members))
+
+
+def _once(shape: Shape, members: Group) -> Number:
+    """Returns the share of the copies that leave a node with node-limited routing: a token uses experts on few
+    nodes, is sent to each of them once, and goes on over the links inside (DeepSeek-V3, arXiv:2412.19437, sections
+    2.1.2 and 3.2.2)."""
+    if not has(shape.used_groups > 0):
+        return 1.0
+    nodes = np.minimum(np.minimum(shape.used_groups, members.nodes), shape.top_k)
+    return where(shape.used_groups > 0, nodes / shape.top_k, 1.0)

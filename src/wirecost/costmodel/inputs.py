@@ -37,6 +37,7 @@ class Shape:
     dense_ffn: Number = 0.0  # width of the MLP of the layers without experts
     capacity: Number = 0.0  # capacity factor; 0: no token is dropped
     learned_routing: Number = 0.0  # the loads of the experts are not equal
+    used_groups: Number = 0.0  # groups of experts that a token uses at most, each on a node of its own; 0: any
     expert_parameters: Number = 0.0  # of the experts, in the mean over all layers
     head_share: Number = 1.0  # of the tokens, those that reach the vocabulary layer
     decoder_layers: Number = 0.0  # with cross attention (T5)
@@ -96,6 +97,7 @@ class Layout:
     bucket_bytes: Number = 25.0 * 2**20
     tensor_overlap: Number = 0.0  # of tensor-parallel collectives: 1 under products, -1 never, 0 as the stack does
     pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
+    data_last: Number = 0.0  # ranks run tensor, context, pipeline, data
 
     @property
     def world(self) -> Number:
@@ -112,14 +114,19 @@ class Layout:
     @property
     def data_stride(self) -> Number:
         """Returns the distance in ranks between neighbours of a data-parallel group."""
+        inner = self.tensor
+        if has(self.data_last > 0):
+            inner = inner * (1 + self.data_last * (self.pipeline - 1))
         if not has(self.pipeline_first > 0):
-            return self.tensor
-        return self.tensor + self.pipeline_first * (self.pipeline - self.tensor)
+            return inner
+        return inner + self.pipeline_first * (self.pipeline - inner)
 
     @property
     def stage_stride(self) -> Number:
         """Returns the distance in ranks between neighbouring stages."""
         stage = self.tensor * self.data * self.context
+        if has(self.data_last > 0):
+            stage = stage + self.data_last * (self.tensor * self.context - stage)
         if not has(self.pipeline_first > 0):
             return stage
         return stage + self.pipeline_first * (1 - stage)
@@ -206,6 +213,7 @@ class Machine:
     host: HostTimes
     once_s: Number  # what the host does once an iteration
     element_bytes: float = 2.0
+    product_bytes: float = 2.0  # of an operand of the layers' matrix products
     activation_scale: float = 1.0  # 2 where activations take four bytes
     gpu_name: str = ""
     shared_cores: SharedCores | None = None  # where ranks share processor cores

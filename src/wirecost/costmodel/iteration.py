@@ -10,8 +10,8 @@ from wirecost.costmodel.dataparallel import HeldParameters
 from wirecost.costmodel.host_launch import Waits
 from wirecost.costmodel.inputs import Layout, Machine, Shape
 from wirecost.costmodel.memory import Memory, memory
-from wirecost.costmodel.numbers import Number, blend, flag, has
-from wirecost.costmodel.pipeline import PipelineTime, PipelineWork, schedule
+from wirecost.costmodel.numbers import Number, blend, flag, has, where
+from wirecost.costmodel.pipeline import PipelineTime, PipelineWork, ends_are_shorter, schedule
 from wirecost.costmodel.shared_cores import bubble_s, sharing
 from wirecost.costmodel.stages import (
     LagTime,
@@ -103,7 +103,13 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
         shape.embedding_parameters + shape.other_parameters,
         np.maximum(shape.embedding_parameters, last),
     )
-    held = layers * layer + ends / layout.tensor + rank_experts(shape, layout)
+    ends = ends / layout.tensor
+    shorter = ends_are_shorter(shape.layers + shape.decoder_layers, layout, shape.predicted)
+    if has(shorter):
+        # First and last stage have one layer less than the others.
+        own = layer + shape.expert_parameters / _expert_shards(layout)
+        ends = where(shorter, np.maximum(ends - own, 0.0), ends)
+    held = layers * layer + ends + rank_experts(shape, layout)
     if has(shape.latent_whole > 0):
         held = held + layers * shape.latent_whole * (1 - 1 / layout.tensor)
     if has(shape.predicted > 0):
@@ -126,11 +132,16 @@ def rank_experts(shape: Shape, layout: Layout) -> Number:
     if not has(shape.expert_parameters > 0):
         return 0.0
     layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
+    experts = layers * shape.expert_parameters + shape.predicted * shape.module_experts
+    return experts / _expert_shards(layout)
+
+
+def _expert_shards(layout: Layout) -> Number:
+    """Returns the number of ranks over which the experts of a layer are divided."""
     tensor = np.minimum(
         layout.tensor, np.maximum(layout.tensor * layout.data * layout.context / layout.expert, 1.0)
     )
-    experts = layers * shape.expert_parameters + shape.predicted * shape.module_experts
-    return experts / (tensor * layout.expert)
+    return tensor * layout.expert
 
 
 def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:

@@ -118,6 +118,7 @@ def build(gpu: GPU, stack: Stack, node: Node, formats: Formats, cores: SharedCor
         host=HostTimes.of(stack.host),
         once_s=stack.iteration.once_s,
         element_bytes=width,
+        product_bytes=1.0 if low else 2.0,
         activation_scale=width / 2,
         gpu_name=gpu.name,
         shared_cores=cores,

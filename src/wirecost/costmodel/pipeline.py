@@ -62,7 +62,7 @@ def ends_are_shorter(layers: Number, layout: Layout, modules: Number = 0.0) -> F
 
 def boundary_crosses_nodes(layout: Layout, machine: Machine) -> Number:
     """Returns the share of stage boundaries between nodes. Ranks run tensor, context, data, then pipeline, so
-    that a stage is world / pipeline neighbours, or the other way round."""
+    that a stage is world / pipeline neighbours, or in another order (`Layout.stage_stride`)."""
     stage = layout.stage_stride
     per_node = np.maximum(1.0, np.floor(machine.gpus_per_node / stage))
     nodes = np.ceil(layout.pipeline / per_node)

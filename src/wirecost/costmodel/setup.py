@@ -179,4 +179,5 @@ def layout_of(checked: Setup) -> Layout:
         compression_bytes=sent.memory_bytes,
         bucket_bytes=bucket_bytes,
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
+        data_last=float(plan.rank_order is RankOrder.DATA_LAST),
     )

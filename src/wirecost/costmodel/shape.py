@@ -46,6 +46,7 @@ def shape_of(workload: Workload) -> Shape:
         dense_ffn=float(workload.ffn),
         capacity=float((moe.capacity_factor or 0.0) if moe else 0.0),
         learned_routing=float(moe is not None and moe.routing == "learned"),
+        used_groups=float(moe.top_k_groups if moe and moe.groups > moe.top_k_groups else 0),
         expert_parameters=experts_share * parts.experts_of_layer,
         decoder_layers=float(workload.decoder_layers or 0),
         decoder_sequence=float(workload.decoder_sequence) if workload.family is Family.T5 else 0.0,

@@ -109,6 +109,10 @@ class Answer:
         """Tokens of an iteration."""
         return self.question.global_batch * self.question.workload.sequence_length
 
+    def fit(self, prediction: Prediction) -> str:
+        """Returns whether a plan fits in the memory that plans may use: `fits` or `may not fit`."""
+        return "fits" if float(prediction.memory.total) <= self.question.usable_bytes else "may not fit"
+
     def stack_at(self, place: int) -> Stack:
         """Returns the stack of the plan at a place."""
         return self.question.stacks[self.found.modes[int(self.found.mode[place])][1]]

@@ -29,6 +29,8 @@ class Choice:
         sp: sequence parallelism.
         recompute: what backward computes again.
         pp_first: whether pipeline stages, and not tensor-parallel ranks, are neighbours.
+        dp_last: whether pipelines are inside nodes as far as they fit, and data parallelism is across them.
+        schedule: the pipeline schedule. None is 1F1B, interleaved where there are several chunks.
     """
 
     tp: int = 1
@@ -44,6 +46,8 @@ class Choice:
     sp: bool = False
     recompute: Recompute = Recompute.NONE
     pp_first: bool = False
+    dp_last: bool = False
+    schedule: PipelineSchedule | None = None
 
     @property
     def label(self) -> str:
@@ -58,7 +62,23 @@ class Choice:
         parts += [f"recompute={self.recompute.value}"]
         parts += ["overlap=off"] if self.dp * self.cp > 1 and not self.overlap else []
         parts += ["placement=pp_first"] if self.pp_first else []
+        parts += ["placement=dp_last"] if self.dp_last else []
+        parts += [f"schedule={self.schedule.value}"] if self.schedule else []
         return ",".join(parts)
+
+    @property
+    def rank_order(self) -> RankOrder:
+        """The order of the parallel dimensions over neighbouring ranks."""
+        if self.dp_last:
+            return RankOrder.DATA_LAST
+        return RankOrder.PIPELINE_FIRST if self.pp_first else RankOrder.TENSOR_FIRST
+
+    @property
+    def pipeline_schedule(self) -> PipelineSchedule:
+        """The pipeline schedule."""
+        if self.schedule is not None:
+            return self.schedule
+        return PipelineSchedule.INTERLEAVED if self.vpp > 1 else PipelineSchedule.ONE_F_ONE_B
 
     @property
     def data_parallel(self) -> DataParallel:
@@ -70,7 +90,6 @@ class Choice:
 
 def plan_of(choice: Choice, precision: str, matrix_precision: str | None) -> Plan:
     """Returns the plan of a choice."""
-    schedule = PipelineSchedule.INTERLEAVED if choice.vpp > 1 else PipelineSchedule.ONE_F_ONE_B
     return Plan.model_validate(
         {
             "name": PLAN_OF_OPTIONS,
@@ -79,7 +98,7 @@ def plan_of(choice: Choice, precision: str, matrix_precision: str | None) -> Pla
             "tensor_parallel": choice.tp,
             "sequence_parallel": choice.sp,
             "pipeline_parallel": choice.pp,
-            "pipeline_schedule": schedule,
+            "pipeline_schedule": choice.pipeline_schedule,
             "virtual_stages": choice.vpp,
             "context_parallel": choice.cp,
             "expert_parallel": choice.ep,
@@ -87,6 +106,6 @@ def plan_of(choice: Choice, precision: str, matrix_precision: str | None) -> Pla
             "matrix_precision": matrix_precision,
             "recompute": choice.recompute,
             "overlap": choice.overlap,
-            "rank_order": RankOrder.PIPELINE_FIRST if choice.pp_first else RankOrder.TENSOR_FIRST,
+            "rank_order": choice.rank_order,
         }
     )

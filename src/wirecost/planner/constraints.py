@@ -20,7 +20,8 @@ WORDS: dict[str, dict[str, float]] = {
     "recompute": {"none": 0.0, "selective": 1.0, "full": 2.0},
     "overlap": {"off": 0.0, "on": 1.0},
     "sharding_group": {"all": 0.0, "node": 1.0},
-    "placement": {"tp_first": 0.0, "pp_first": 1.0},
+    "placement": {"tp_first": 0.0, "pp_first": 1.0, "dp_last": 2.0},
+    "schedule": {"1f1b": 0.0, "interleaved": 1.0, "zb_h1": 2.0, "zb_h2": 3.0, "dualpipe": 4.0},
 }
 OUTCOMES = ("memory", "time")
 NAMES = {
@@ -34,6 +35,7 @@ NAMES = {
     "mbs": "mb",
     "sequence_parallel": "sp",
     "iteration": "time",
+    "pipeline_schedule": "schedule",
 }
 """Longer names of the quantities, which are accepted too."""
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {

@@ -12,6 +12,9 @@ from wirecost.planner.nearest import Change
 from wirecost.planner.rules import Rule
 from wirecost.prediction.predict import iteration_parts, memory_parts
 
+SCHEMA_VERSION = 1
+"""Version of the JSON document (docs/reference/schemas/plans.json)."""
+
 
 def plan_row(answer: Answer, number: int, ranked: Ranked) -> dict[str, Any]:
     """Returns the row of a listed plan. Times are in seconds, sizes in bytes."""
@@ -30,7 +33,9 @@ def plan_row(answer: Answer, number: int, ranked: Ranked) -> dict[str, Any]:
         "tokens_per_s": prediction.tokens_per_s,
         "mfu": prediction.mfu,
         "comm_fraction": prediction.comm_fraction,
+        "least_memory_bytes": float(prediction.memory.least),
         "memory_bytes": float(prediction.memory.total),
+        "fit": answer.fit(prediction),
         "regret_20_percent": ranked.regret,
         "dollars_per_billion_tokens": dollars_per_billion_tokens(answer, prediction.total_s),
         "run_s": ranked.run_s,
@@ -54,7 +59,8 @@ def choice_row(choice: Choice) -> dict[str, Any]:
         "overlap": choice.overlap,
         "sequence_parallel": choice.sp,
         "recompute": choice.recompute.value,
-        "rank_order": "pp-dp-cp-tp" if choice.pp_first else "tp-cp-dp-pp",
+        "rank_order": choice.rank_order.value,
+        "schedule": choice.pipeline_schedule.value if choice.pp > 1 else None,
     }
 
 
@@ -69,12 +75,14 @@ def document(answer: Answer, assumed: dict[str, str]) -> dict[str, Any]:
     question, found = answer.question, answer.found
     smallest = found.smallest
     return {
+        "schema_version": SCHEMA_VERSION,
         "workload": question.workload.name,
         "cluster": question.cluster.name,
         "gpus": question.gpus,
         "global_batch": question.global_batch,
         "sequence_length": question.workload.sequence_length,
         "stacks": [stack.name for stack in question.stacks],
+        "schedules": [schedule.value for schedule in question.schedules],
         "constraints": [each.text for each in question.constraints],
         "headroom": question.headroom,
         "assumed": assumed,
@@ -109,14 +117,19 @@ def document(answer: Answer, assumed: dict[str, str]) -> dict[str, Any]:
             }
             for case in answer.cases
         ],
-        "near_miss": None
-        if found.near_miss is None
-        else {
-            "label": found.near_miss.choice.label,
-            "iteration_s": found.near_miss.total_s,
-            "memory_bytes": found.near_miss.memory_bytes,
-        },
-        "smallest": None if smallest is None else {"label": smallest[0].label, "memory_bytes": smallest[1]},
+        "fitting_for_certain": found.is_certain,
+        "may_not_fit": found.uncertain_count,
+        "faster_that_may_not_fit": [
+            {
+                "label": each.choice.label,
+                "stack": question.stacks[each.stack].name,
+                "iteration_s": each.total_s,
+                "least_memory_bytes": each.least_bytes,
+                "memory_bytes": each.memory_bytes,
+            }
+            for each in found.uncertain
+        ],
+        "smallest": None if smallest is None else {"label": smallest[0].label, "least_memory_bytes": smallest[1]},
         "meets_limits": answer.meets,
         "changes": [change_row(change) for change in answer.changes],
     }

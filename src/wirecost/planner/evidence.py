@@ -62,7 +62,8 @@ def kinds_of(choice: Choice, workload: Workload, gpus_per_node: int) -> list[str
         "tp across nodes": choice.tp > gpus_per_node,
         f"recompute {choice.recompute.value}": choice.recompute is not Recompute.NONE,
         "experts": workload.mixture_of_experts is not None,
-        "order of ranks": choice.pp_first,
+        "order of ranks": choice.pp_first or choice.dp_last,
+        f"schedule {choice.pipeline_schedule.value}": choice.schedule is not None,
     }
     return [kind for kind, present in used.items() if present]
 

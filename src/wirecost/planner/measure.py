@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from wirecost.errors import SpecError, UnsupportedError
 from wirecost.planner.answer import Answer
 from wirecost.planner.distinct import Distances
+from wirecost.planner.measured_plans import Measured, MeasuredPlans
+from wirecost.planner.measured_step import run_step
 from wirecost.planner.measured_table import measured_table
 from wirecost.planner.measuring import Measuring, job_of
 from wirecost.spec import Device, Network, Plan, Study, validate
 from wirecost.spec.plan import PipelineSchedule
 from wirecost.storage import write_file
+from wirecost.study.allocation import Allocation
 from wirecost.study.runnable import gpus_here
 from wirecost.study.runner import Progress, run_study
 from wirecost.study.store import Status
@@ -34,90 +35,6 @@ MOST_RANKS_ON_CPU = 64
 THIS_MACHINE = Measuring()
 _SEARCHED = 5000
 """Plans from the fastest on among which those that the engine runs are looked for."""
-
-
-@dataclass
-class Measured:
-    """One plan that was run.
-
-    Attributes:
-        place: its place in the search.
-        label: the plan.
-        predicted_s, measured_s: iteration times in seconds; None if it could not be run.
-        status: how the run ended.
-    """
-
-    place: int
-    label: str
-    predicted_s: float
-    measured_s: float | None
-    status: str
-
-
-@dataclass
-class MeasuredPlans:
-    """The plans that were run.
-
-    Attributes:
-        measured: the plans in the order in which they were run.
-        left: number of further plans that could not be the fastest, and were not run.
-        out: where the results are.
-        notes: what limits the comparison.
-        table: the measured times as a table for `wirecost calibrate`. None where the ranks ran on CPUs, which no
-            table describes.
-    """
-
-    out: Path
-    table: Path | None = None
-    measured: list[Measured] = field(default_factory=list)
-    left: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def best(self) -> Measured | None:
-        """The fastest measured plan."""
-        done = [each for each in self.measured if each.measured_s is not None]
-        return min(done, key=lambda each: each.measured_s or math.inf) if done else None
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Returns a row for each plan that was run."""
-        return [
-            {
-                "plan": number,
-                "label": each.label,
-                "predicted_s": each.predicted_s,
-                "measured_s": each.measured_s,
-                "error": None if each.measured_s is None else each.predicted_s / each.measured_s - 1,
-                "status": each.status,
-            }
-            for number, each in enumerate(self.measured, 1)
-        ]
-
-    def lines(self) -> list[str]:
-        """Returns the conclusion as lines of text."""
-        best = self.best
-        lines = [] if best is None else [f"Fastest measured: {best.label}"]
-        if self.left:
-            lines.append(
-                f"{self.left} further plans were not run: they can't be faster than the fastest measured."
-            )
-        lines += self.notes
-        lines.append(f"Results: {self.out}, a study for each plan")
-        if self.table is not None:
-            lines.append(f"Predictions learn from them: wirecost calibrate {self.table} --save mine.yaml")
-        return lines
-
-    def document(self) -> dict[str, Any]:
-        """Returns plain data for JSON."""
-        best = self.best
-        return {
-            "plans": self.rows(),
-            "best": None if best is None else best.label,
-            "not_run": self.left,
-            "out": str(self.out),
-            "table": None if self.table is None else str(self.table),
-            "notes": self.notes,
-        }
 
 
 def measure(
@@ -214,13 +131,20 @@ def _run(
     answer: Answer, place: int, device: Device, folder: Path, progress: Progress | None, how: Measuring
 ) -> Measured:
     choice, predicted = answer.found.choice(place), float(answer.found.total_s[place])
-    study = study_of(answer, place, device, how, folder)
     out = folder / f"plan-{place + 1}"
-    results = run_study(study, out, resume=True, progress=progress, place=how.place)
-    done = next((r for r in results if r.outcome.status is Status.DONE and r.breakdown is not None), None)
-    if done is None or done.breakdown is None:
+    if how.command is not None and isinstance(how.place, Allocation):
+        arguments = job_of(answer, place, how, folder)["command"]
+        network = _network(answer, how.place.hosts, device, how)
+        done, reason = run_step(arguments, how.place, network, out, iterations=ITERATIONS, warmup=WARMUP)
+        status = "failed"
+    else:
+        study = study_of(answer, place, device, how, folder)
+        results = run_study(study, out, resume=True, progress=progress, place=how.place)
+        done = next((r for r in results if r.outcome.status is Status.DONE and r.breakdown is not None), None)
         status = str(results[0].outcome.status) if results else "not run"
-        return Measured(place, choice.label, predicted, None, status)
+        reason = (results[0].outcome.reason if results else None) or ""
+    if done is None or done.breakdown is None:
+        return Measured(place, choice.label, predicted, None, status, reason)
     spread = done.breakdown.iteration_ns()
     return Measured(place, choice.label, predicted, spread.median / 1e9 if spread else None, "done")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,11 @@ class Measuring:
     interface: str | None = None
 
     def __post_init__(self) -> None:
-        if self.command is not None and self.place is not None:
-            raise SpecError("--command: runs on this machine; on others wirecost's engine measures, without it")
+        if self.command is not None and self.place is not None and not hasattr(self.place, "nodes"):
+            raise SpecError(
+                "--command: runs on this machine or in an allocation of Slurm (--launcher srun); on named "
+                "machines wirecost's engine measures, without it"
+            )
         if self.command is not None:
             self.arguments({name: "1" for name in (*NUMBERS, "flags", "file")})
 
@@ -86,6 +90,24 @@ class Measuring:
     def _needs_target(self, name: str) -> None:
         if self.target is None:
             raise SpecError(f"--command: {{{name}}} needs --emit, which names the framework")
+
+
+def allocation_of(gpus: int, per_node: int, environment: Mapping[str, str]) -> Allocation:
+    """Returns the nodes of this job's allocation of Slurm that plans need.
+
+    Raises:
+        SpecError: if this process is in none, or it has too few nodes.
+    """
+    from wirecost.study.allocation import Allocation
+
+    nodes = max(1, gpus // per_node)
+    how = f"salloc -N {nodes} --ntasks-per-node={gpus // nodes} wirecost plan ..."
+    if "SLURM_JOB_ID" not in environment:
+        raise SpecError(f"--launcher srun: needs an allocation of Slurm, as with {how}")
+    present = environment.get("SLURM_JOB_NUM_NODES", "")
+    if present.isdigit() and int(present) < nodes:
+        raise SpecError(f"--launcher srun: {nodes} nodes are needed, and the allocation has {present}; {how}")
+    return Allocation(nodes, gpus // nodes, is_emulated=False)
 
 
 def job_of(answer: Answer, place: int, how: Measuring, folder: Path) -> dict[str, Any]:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wirecost.planner.choices import RECOMPUTES, Choice
+from wirecost.planner.schedules import SCHEDULES
 from wirecost.planner.search import Found
+from wirecost.spec.plan import PipelineSchedule
 
 
 def differing(found: Found, base: Choice) -> npt.NDArray[np.int64]:
@@ -27,7 +29,11 @@ def differing(found: Found, base: Choice) -> npt.NDArray[np.int64]:
     count += (found.column("recompute") != RECOMPUTES[base.recompute]).astype(np.int64)
     count += both_tensor & (found.column("sp") != float(base.sp))
     count += both_pipeline & (found.column("vpp") != base.vpp)
-    count += both_pipeline & (found.column("placement") != float(base.pp_first))
+    count += both_pipeline & (found.column("placement") != base.pp_first + 2.0 * base.dp_last)
+    # Interleaving is a change of the chunks already.
+    schedule = found.column("schedule")
+    schedule = np.where(schedule == SCHEDULES[PipelineSchedule.INTERLEAVED], 0.0, schedule)
+    count += both_pipeline & (schedule != (SCHEDULES[base.schedule] if base.schedule else 0.0))
     count += both_data & sharding
     count += both_data & (found.column("overlap") != float(base.overlap))
     return count

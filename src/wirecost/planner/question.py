@@ -8,7 +8,9 @@ from wirecost.costmodel.setup import OTHER_SOFTWARE, Setup, setup
 from wirecost.errors import SpecError
 from wirecost.planner.capabilities import ANY, Capabilities, capabilities_of
 from wirecost.planner.constraints import Constraint
+from wirecost.planner.schedules import MEASURED_SCHEDULES
 from wirecost.spec import Cluster, MatrixPrecision, Plan, Precision, Stack, Workload, stack_named
+from wirecost.spec.plan import PipelineSchedule
 
 USUAL_BATCH_TOKENS = ((1e9, 0.5e6), (2.7e9, 1e6), (13e9, 2e6), (float("inf"), 4e6))
 """Tokens of a global batch by the size of the model: parameters up to, and tokens (Brown et al. 2020,
@@ -29,6 +31,8 @@ class Question:
         matrix_precision: precision of the layers' matrix products, if it is lower.
         constraints: what every plan must meet.
         headroom: share of the GPU's memory that a plan leaves free.
+        schedules: the pipeline schedules that may be chosen, of `wirecost.planner.choices.SCHEDULES`.
+        ranks_uncertain: whether plans that may not fit are ranked among those that do.
         target: what the framework can do for which plans are written, besides the stacks.
     """
 
@@ -41,6 +45,8 @@ class Question:
     matrix_precision: MatrixPrecision | None = None
     constraints: tuple[Constraint, ...] = ()
     headroom: float = 0.0
+    schedules: tuple[PipelineSchedule, ...] = MEASURED_SCHEDULES
+    ranks_uncertain: bool = False
     target: Capabilities = ANY
 
     @property
@@ -74,7 +80,8 @@ class Question:
         )
 
 
-LARGEST_BATCH = 10**9
+LARGEST = 10**9
+"""Largest number of GPUs, sequences of a batch, layers and experts, so that their divisors are found quickly."""
 USUAL_STACKS = ("megatron-core", "fsdp-flash")
 """The stacks of a search that names none."""
 
@@ -113,7 +120,15 @@ def check_question(question: Question) -> None:
         )
     if question.global_batch < 1:
         raise SpecError(f"global_batch: {question.global_batch} is no batch; at least 1")
-    if question.global_batch > LARGEST_BATCH:
+    if question.global_batch > LARGEST:
         raise SpecError(f"global_batch: {question.global_batch} sequences are more than any job trains on")
+    moe = question.workload.mixture_of_experts
+    for name, count in (
+        ("gpus", question.gpus),
+        ("layers", question.layers),
+        ("experts", moe.experts if moe else 1),
+    ):
+        if count > LARGEST:
+            raise SpecError(f"{name}: {count} are more than any job has; at most {LARGEST}")
     if not 0 <= question.headroom < 1:
         raise SpecError(f"headroom: {question.headroom} is no share of memory; 0 or more and below 1")

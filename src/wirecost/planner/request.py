@@ -16,7 +16,8 @@ from wirecost.planner.choices import Choice
 from wirecost.planner.constraints import Constraint, parse_constraint, parse_constraints
 from wirecost.planner.limits import Limits, check_limits, parse_dollars, parse_long_time_s, parse_tokens
 from wirecost.planner.question import Question, usual_global_batch, usual_stacks
-from wirecost.prediction.job import JobOptions, setup_of
+from wirecost.planner.schedules import parse_schedules, schedule_constraint, unmeasured_schedule
+from wirecost.prediction.job import JobOptions, full_names, setup_of
 from wirecost.prediction.predict import predict
 from wirecost.spec import DataParallel, Plan, RankOrder, Stack, Workload, load_spec, read_yaml, validate
 from wirecost.spec.base import Spec
@@ -32,6 +33,7 @@ _OF_PLAN = {
 """Options of a job that fix a degree, and the quantity of a constraint."""
 _JOB = ("cluster", "gpus", "precision", "matrix_precision", "sequence_length", "bandwidth", "calibration")
 MOST_STACKS = 8
+_LISTS = ("constraints", "schedules")
 
 
 class PlanConstraints(Spec):
@@ -40,6 +42,7 @@ class PlanConstraints(Spec):
     Attributes:
         constraints: conditions on plans, as `tp<=8`.
         headroom: share of the GPU's memory that stays free, as `10 %`.
+        schedules: pipeline schedules that may be chosen, as `[1f1b, interleaved, zb-h1]`.
         tokens: tokens of the training run, as `300B`.
         deadline: longest time of the run, as `30 days`.
         budget: largest price of the run in US dollars, as `250k`.
@@ -47,6 +50,7 @@ class PlanConstraints(Spec):
     """
 
     constraints: tuple[str, ...] = Field(default=(), max_length=100)
+    schedules: tuple[str, ...] | None = Field(default=None, max_length=20)
     headroom: str | float | None = None
     tokens: str | float | None = None
     deadline: str | float | None = None
@@ -61,6 +65,8 @@ class Wishes:
     Attributes:
         constraints: conditions as `tp<=8`, and names of YAML files.
         headroom, tokens, deadline, budget, price: see `PlanConstraints`.
+        schedules: names of pipeline schedules, separated by commas.
+        ranks_uncertain: whether plans that may not fit are ranked among those that do.
     """
 
     constraints: tuple[str, ...] = ()
@@ -69,6 +75,8 @@ class Wishes:
     deadline: str | None = None
     budget: str | None = None
     price: str | None = None
+    schedules: str | None = None
+    ranks_uncertain: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,7 @@ def request_of(workload: str | Path | Workload, options: JobOptions, wishes: Wis
     Raises:
         SpecError: for unknown names, files that can't be read, or values that can't be.
     """
+    options = _searched(options)
     job: JobOptions = {key: value for key, value in options.items() if key in _JOB}  # type: ignore[assignment]
     stacks = _stacks(options.get("stack"))
     if stacks and len(stacks) == 1:
@@ -122,6 +131,8 @@ def request_of(workload: str | Path | Workload, options: JobOptions, wishes: Wis
         matrix_precision=base.plan.matrix_precision,
         constraints=constraints,
         headroom=_share(wishes.headroom),
+        schedules=parse_schedules(wishes.schedules, constraints),
+        ranks_uncertain=wishes.ranks_uncertain,
     )
     return Request(question, _limits(wishes, base), assumed)
 
@@ -132,8 +143,7 @@ def present_plan(workload: str | Path | Workload, options: JobOptions) -> Presen
     Raises:
         SpecError: see `wirecost.prediction.job.setup_of`.
     """
-    _check_searched(options)
-    setup = setup_of(workload, options)
+    setup = setup_of(workload, _searched(options))
     plan = setup.plan
     bucketed = plan.data_parallel is not DataParallel.ALL_REDUCE and plan.overlap
     several = setup.data_parallel * plan.context_parallel > 1
@@ -151,6 +161,8 @@ def present_plan(workload: str | Path | Workload, options: JobOptions) -> Presen
         sp=plan.sequence_parallel and plan.tensor_parallel > 1,
         recompute=plan.recompute,
         pp_first=plan.rank_order is RankOrder.PIPELINE_FIRST,
+        dp_last=plan.rank_order is RankOrder.DATA_LAST,
+        schedule=unmeasured_schedule(plan),
     )
     return Present(choice, predict(setup))
 
@@ -161,7 +173,11 @@ def request_around(
     """Returns the question of the plans around the one that options describe: with its batch and its stack."""
     setup = present.prediction.setup
     rest = without_plan({**options, "global_batch": setup.global_batch})
-    return with_stacks(request_of(workload, rest, wishes), (setup.stack,))
+    request = with_stacks(request_of(workload, rest, wishes), (setup.stack,))
+    own, listed = present.choice.schedule, request.question.schedules
+    if own is not None and own not in listed:
+        request = replace(request, question=replace(request.question, schedules=(*listed, own)))
+    return request
 
 
 def without_plan(options: JobOptions) -> JobOptions:
@@ -173,6 +189,26 @@ def with_stacks(request: Request, stacks: tuple[Stack, ...]) -> Request:
     """Returns the request with other stacks."""
     assumed = {key: value for key, value in request.assumed.items() if key != "stacks"}
     return replace(request, question=replace(request.question, stacks=stacks), assumed=assumed)
+
+
+def _searched(options: JobOptions) -> JobOptions:
+    """Returns options by their full names.
+
+    Raises:
+        SpecError: for unknown options, and for those of plans that are not searched.
+    """
+    options = full_names(options)
+    if options.get("lora_rank") is not None:
+        raise SpecError("lora_rank: plans with adapters aren't searched; `wirecost predict` predicts one")
+    if options.get("tensor_overlap") is not None:
+        raise SpecError("tensor_overlap: isn't searched; `wirecost predict` predicts a plan with it")
+    communication = options.get("context_communication")
+    if communication not in (None, "p2p"):
+        raise SpecError(
+            f"context_communication: {shorten(communication)} isn't searched, but p2p is; "
+            "`wirecost predict` predicts a plan with it"
+        )
+    return options
 
 
 def _stacks(given: str | Path | Stack | None) -> tuple[Stack, ...]:
@@ -187,7 +223,6 @@ def _stacks(given: str | Path | Stack | None) -> tuple[Stack, ...]:
 
 def _fixed(options: JobOptions) -> list[Constraint]:
     """Returns the constraints that options of a plan make."""
-    _check_searched(options)
     texts = [f"{key}={options[name]}" for name, key in _OF_PLAN.items() if options.get(name) is not None]  # type: ignore[literal-required]
     plan = options.get("plan")
     if plan is not None:
@@ -203,7 +238,7 @@ def _fixed(options: JobOptions) -> list[Constraint]:
         texts.append(f"zero={int(SHARDING[kind])}")
         texts += ["overlap=off"] * (kind is DataParallel.ALL_REDUCE) + ["overlap=on"] * (kind is DataParallel.DDP)
     if (schedule := options.get("pipeline_schedule")) is not None:
-        texts.append(_schedule(schedule))
+        texts.append(schedule_constraint(schedule))
     if (group := options.get("sharding_group")) is not None:
         texts.append(f"sharding_group={group}")
     if (split := options.get("sequence_parallel")) is not None:
@@ -211,24 +246,6 @@ def _fixed(options: JobOptions) -> list[Constraint]:
     if (again := options.get("recompute")) is not None:
         texts.append(f"recompute={again}")
     return [parse_constraint(text) for text in texts]
-
-
-def _check_searched(options: JobOptions) -> None:
-    """Raises SpecError for an option of a plan that no searched plan has."""
-    for name in ("lora_rank", "context_communication", "tensor_overlap"):
-        if options.get(name) is not None:  # type: ignore[literal-required]
-            raise SpecError(f"{name}: isn't searched; leave it out, or predict one plan (`wirecost predict`)")
-
-
-def _schedule(name: str) -> str:
-    """Returns the constraint that a pipeline schedule makes."""
-    known = {"1f1b": "vpp=1", "interleaved": "vpp>1"}
-    if name not in known:
-        raise SpecError(
-            f"pipeline_schedule: {shorten(name)} isn't searched, but {' and '.join(known)} are; "
-            "GPipe takes as long as 1f1b and more memory"
-        )
-    return known[name]
 
 
 def _with_files(wishes: Wishes) -> Wishes:
@@ -240,7 +257,8 @@ def _with_files(wishes: Wishes) -> Wishes:
             continue
         loaded = validate(PlanConstraints, read_yaml(Path(text)), text)
         texts += loaded.constraints
-        held = {key: str(value) for key, value in loaded if key != "constraints" and value is not None}
+        held = {key: str(value) for key, value in loaded if key not in _LISTS and value is not None}
+        held |= {} if loaded.schedules is None else {"schedules": ",".join(loaded.schedules)}
         wishes = replace(wishes, **{key: value for key, value in held.items() if getattr(wishes, key) is None})
     return replace(wishes, constraints=tuple(texts))
 

@@ -20,9 +20,8 @@ from wirecost.planner.space import Mode, Space, space_of
 
 CHUNK = 16384
 """Plans that are evaluated at once: their arrays stay in the processor's caches."""
-MARGIN = 0.1
-"""Share by which a plan may exceed the memory to be named as a near miss: predictions of dense models that did run
-lie up to 16 % above the memory of their GPUs."""
+MOST_UNCERTAIN = 3
+"""Most plans that may not fit of an answer that has others."""
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Machines = Callable[[int, int], Machine]
@@ -32,23 +31,27 @@ Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class NearMiss:
-    """A plan that needs a little more memory than there is.
+class Uncertain:
+    """A plan that may not fit: its upper end of memory is more than there is, its lower end is not.
 
     Attributes:
         choice: the plan.
+        stack: place of its stack in the question.
         total_s: its iteration time in seconds.
-        memory_bytes: its memory.
+        least_bytes, memory_bytes: lower and upper end of its memory.
     """
 
     choice: Choice
+    stack: int
     total_s: float
+    least_bytes: float
     memory_bytes: float
 
 
 @dataclass(frozen=True)
 class Found:
-    """The plans that fit, from the fastest to the slowest. Arrays have the shape (plans,).
+    """The plans that fit, from the fastest to the slowest; those that may not fit are among them if none fits for
+    certain, or if the question ranks them. Arrays have the shape (plans,).
 
     Attributes:
         space: all legal plans.
@@ -56,11 +59,15 @@ class Found:
         row, mode: place of each plan's degrees in `space.columns`, and of its mode in `modes`.
         modes: the modes, with the stacks (places in the question).
         total_s: iteration time in seconds.
-        memory_bytes: memory of the fullest rank.
+        memory_bytes: memory of the fullest rank, the upper end of its interval.
         comm_fraction: exposed communication over the iteration time.
         legal: number of legal plans.
-        near_miss: the fastest plan that needs up to MARGIN more memory than there is. None without any.
-        smallest: the legal plan of the least memory, and its memory in bytes. None without legal plans.
+        is_certain: whether all of them fit for certain.
+        uncertain: the fastest of the plans that may not fit, with one of each set of TP, PP, CP and EP, if they
+            are faster than the fastest that fits.
+        uncertain_count: number of plans that may not fit.
+        smallest: the legal plan of the least memory, and the lower end of its memory in bytes. None without legal
+            plans.
     """
 
     space: Space
@@ -72,7 +79,9 @@ class Found:
     memory_bytes: Floats
     comm_fraction: Floats
     legal: int
-    near_miss: NearMiss | None
+    is_certain: bool
+    uncertain: tuple[Uncertain, ...]
+    uncertain_count: int
     smallest: tuple[Choice, float] | None
 
     def __len__(self) -> int:
@@ -86,6 +95,9 @@ class Found:
         """Returns a quantity of all plans: a column of the space, or a value of the modes."""
         if name in self.space.columns:
             return self.space.columns[name][self.row]
+        if name == "schedule":
+            given = np.array([mode.schedule for mode, _ in self.modes])[self.mode]
+            return np.where(given > 0, given, self.space.columns["vpp"][self.row] > 1)
         return np.array([mode.values[name] for mode, _ in self.modes])[self.mode]
 
     def iterations(self, places: Indices, machines: Machines) -> Iterator[tuple[Indices, Iteration]]:
@@ -117,14 +129,15 @@ def machines_of(question: Question) -> Machines:
 
 
 def search(question: Question, tell: Tell | None = None) -> Found:
-    """Returns all plans of a question that fit in memory and meet its constraints."""
+    """Returns all plans of a question that fit in memory and meet its constraints. Those that may not fit are
+    searched too."""
     space = space_of(question)
     work = _Work(space, shape_of(question.workload), machines_of(question), usable=question.usable_bytes)
-    groups = [
-        (base, stack, [mode for mode in modes if mode.without_order == base])
-        for stack, modes in enumerate(space.modes)
-        for base in dict.fromkeys(mode.without_order for mode in modes)
-    ]
+    alike: dict[tuple[Mode, int], list[Mode]] = {}
+    for stack, modes in enumerate(space.modes):
+        for mode in modes:
+            alike.setdefault((mode.without_order, stack), []).append(mode)
+    groups = [(base, stack, modes) for (base, stack), modes in alike.items()]
     total = sum(len(space.rows_of(mode, stack)) for _, stack, modes in groups for mode in modes) if tell else 0
     for base, stack, modes in groups:
         work.evaluate(base, modes, stack)
@@ -144,7 +157,7 @@ class _Work:
     legal: int = 0
     smallest: tuple[Choice, float] | None = None
     modes: list[tuple[Mode, int]] = field(default_factory=list)
-    parts: list[tuple[Indices, Indices, Floats, Floats, Floats]] = field(default_factory=list)
+    parts: list[tuple[Indices, Indices, Floats, Floats, Floats, Floats]] = field(default_factory=list)
 
     def evaluate(self, base: Mode, modes: list[Mode], stack: int) -> None:
         """Evaluates modes that have the memory of `base`."""
@@ -152,36 +165,38 @@ class _Work:
         rows = space.rows_of(base, stack)
         if not len(rows):
             return
-        size = self._memory(rows, base, stack)
-        memory = np.full(len(space), np.inf)
-        memory[rows] = size
+        memory, least = np.full((2, len(space)), np.inf)
+        memory[rows], least[rows] = self._memory(rows, base, stack)
         for mode in modes:
             own = space.rows_of(mode, stack)
             self.legal += len(own)
             if not len(own):
                 continue
-            self._keep_smallest(own, memory, mode)
+            self._keep_smallest(own, least, mode)
             limits = holding(space.question.constraints, {"memory": memory[own]}, len(own))
-            own = own[(memory[own] <= self.usable * (1 + MARGIN)) & limits]
+            own = own[(least[own] <= self.usable) & limits]
             self.modes.append((mode, stack))
             for chosen, machine in _by_machine(space, own, stack, self.machines):
-                self._time(own[chosen], memory, mode, machine)
+                self._time(own[chosen], (memory, least), mode, machine)
 
     def _memory(self, rows: Indices, mode: Mode, stack: int) -> Floats:
+        """Returns the upper and the lower end of the memory, of shape (2, rows)."""
         machine = self.machines(stack, 0)
-        sizes = np.empty(len(rows))
+        sizes = np.empty((2, len(rows)))
         with np.errstate(all="ignore"):
             for start in range(0, len(rows), CHUNK):
                 layout = self.space.layout(rows[start : start + CHUNK], mode, stack)
-                sizes[start : start + CHUNK] = iterate_memory(self.shape, layout, machine).total
+                need = iterate_memory(self.shape, layout, machine)
+                sizes[0, start : start + CHUNK] = need.total
+                sizes[1, start : start + CHUNK] = need.least
         return sizes
 
-    def _keep_smallest(self, rows: Indices, memory: Floats, mode: Mode) -> None:
-        least = int(rows[np.argmin(memory[rows])])
-        if self.smallest is None or memory[least] < self.smallest[1]:
-            self.smallest = (self.space.choice(least, mode), float(memory[least]))
+    def _keep_smallest(self, rows: Indices, least: Floats, mode: Mode) -> None:
+        row = int(rows[np.argmin(least[rows])])
+        if self.smallest is None or least[row] < self.smallest[1]:
+            self.smallest = (self.space.choice(row, mode), float(least[row]))
 
-    def _time(self, rows: Indices, memory: Floats, mode: Mode, machine: Machine) -> None:
+    def _time(self, rows: Indices, sizes: tuple[Floats, Floats], mode: Mode, machine: Machine) -> None:
         number = len(self.modes) - 1
         stack = self.modes[number][1]
         with np.errstate(all="ignore"):
@@ -193,22 +208,29 @@ class _Work:
                 kept = np.isfinite(total) & (total > 0)
                 kept &= holding(self.space.question.constraints, {"time": total}, len(own))
                 places = np.full(int(kept.sum()), number)
-                self.parts.append((own[kept], places, total[kept], memory[own[kept]], share[kept]))
+                memory, least = (size[own[kept]] for size in sizes)
+                self.parts.append((own[kept], places, total[kept], memory, least, share[kept]))
 
     def found(self) -> Found:
         """Returns the plans that fit, from the fastest on."""
         empty = np.empty(0)
-        listed = self.parts or [(empty.astype(int), empty.astype(int), empty, empty, empty)]
-        row, mode, total, memory, share = (np.concatenate(column) for column in zip(*listed, strict=True))
+        listed = self.parts or [(empty.astype(int), empty.astype(int), empty, empty, empty, empty)]
+        row, mode, total, memory, least, share = (np.concatenate(column) for column in zip(*listed, strict=True))
         # If plans take the same time, the one with less memory comes first.
         order = np.lexsort((memory, total))
         over = memory[order] > self.usable
-        near = None
-        if over.any():
-            place = order[int(np.argmax(over))]
-            choice = self.space.choice(int(row[place]), self.modes[int(mode[place])][0])
-            near = NearMiss(choice, float(total[place]), float(memory[place]))
-        order = order[~over]
+        certain = not over.all() and not self.space.question.ranks_uncertain
+        uncertain: list[Uncertain] = []
+        if certain:
+            faster = order[over & (total[order] < total[order[int(np.argmin(over))]])]
+            degrees = np.stack([self.space.columns[name][row[faster]] for name in ("tp", "pp", "cp", "ep")])
+            first = np.sort(np.unique(degrees, axis=1, return_index=True)[1])
+            for place in faster[first[:MOST_UNCERTAIN]]:
+                kind, stack = self.modes[int(mode[place])]
+                choice = self.space.choice(int(row[place]), kind)
+                sizes = float(least[place]), float(memory[place])
+                uncertain.append(Uncertain(choice, stack, float(total[place]), *sizes))
+            order = order[~over]
         return Found(
             space=self.space,
             shape=self.shape,
@@ -219,7 +241,9 @@ class _Work:
             memory_bytes=memory[order],
             comm_fraction=share[order],
             legal=self.legal,
-            near_miss=near,
+            is_certain=not over.any() or certain,
+            uncertain=tuple(uncertain),
+            uncertain_count=int(over.sum()),
             smallest=self.smallest,
         )
 

@@ -1,18 +1,21 @@
 """Enumerates the legal plans of a question: degrees and batches as arrays, and the modes that each can run in.
 
 A plan is a row of degrees and micro-batches (TP, PP, chunks, CP, EP, DP, micro-batch) in a mode (ZeRO stage,
-sharding group, overlap, sequence parallelism, recomputation, order of ranks). Legal is what
+sharding group, overlap, sequence parallelism, recomputation, order of ranks, schedule). Legal is what
 `wirecost.costmodel.setup.setup` accepts and the stack can do, with these differences: stages are interleaved only
 where the chunks are equal (or embedding and loss each replace a layer, as in Llama 3), tensor parallelism divides
 heads for keys and values or is a multiple of them, sequence parallelism needs a sequence that divides, sharding
-inside nodes needs context-parallel ranks inside nodes, and of plans that are the same to the formulas one is kept.
-GPipe is left out: it takes the time of 1F1B and more memory.
+inside nodes needs context-parallel ranks inside nodes, data parallelism comes last only without context
+parallelism, and of plans that are the same to the formulas one is kept. GPipe is left out: it takes the time of
+1F1B and more memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import islice, product
 
 import numpy as np
@@ -25,12 +28,15 @@ from wirecost.costmodel.inputs import (
     RECOMPUTE_SELECTIVE,
     Layout,
 )
+from wirecost.costmodel.setup import ZERO_BUBBLE
 from wirecost.errors import SpecError
 from wirecost.planner.capabilities import Capabilities
 from wirecost.planner.choices import RECOMPUTES, Choice
 from wirecost.planner.constraints import holding
 from wirecost.planner.question import Question
+from wirecost.planner.schedules import MEASURED_SCHEDULES, SCHEDULES
 from wirecost.spec import Plan, Workload
+from wirecost.spec.plan import PipelineSchedule
 
 DDP_BUCKET_BYTES = float(Plan.model_fields["bucket_bytes"].default)
 MOST_ROWS = 2_000_000
@@ -38,6 +44,8 @@ MOST_ROWS = 2_000_000
 Columns = dict[str, npt.NDArray[np.float64]]
 """The degrees and batches of all rows, each an array of shape (rows,)."""
 _WORD_OF = {value: word for word, value in RECOMPUTES.items()}
+_SCHEDULE_OF = {value: schedule for schedule, value in SCHEDULES.items()}
+_ZERO_BUBBLE = {SCHEDULES[schedule]: kind for schedule, kind in ZERO_BUBBLE.items()}
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,8 @@ class Mode:
     sp: float = 0.0
     recompute: float = 0.0
     pp_first: float = 0.0
+    dp_last: float = 0.0
+    schedule: float = 0.0  # of SCHEDULES; 0: 1F1B, or interleaved where a row has several chunks
 
     @property
     def values(self) -> dict[str, float]:
@@ -60,13 +70,16 @@ class Mode:
             "overlap": self.overlap,
             "sp": self.sp,
             "recompute": self.recompute,
-            "placement": self.pp_first,
+            "placement": self.pp_first + 2 * self.dp_last,
         }
 
     @property
     def without_order(self) -> Mode:
-        """The mode of the same memory: neither overlap nor the order of ranks changes it."""
-        return replace(self, overlap=0.0, pp_first=0.0)
+        """The mode of the same memory: overlap doesn't change it, and the order of ranks only where shards stay
+        inside nodes."""
+        if self.node_sharding:
+            return replace(self, overlap=0.0)
+        return replace(self, overlap=0.0, pp_first=0.0, dp_last=0.0)
 
 
 @dataclass(frozen=True)
@@ -95,7 +108,8 @@ class Space:
         if mode.zero or mode.overlap:
             mask = mask & several
         if mode.node_sharding:
-            inside = np.floor(per_node / (c["pp"] if mode.pp_first else c["tp"]))
+            inner = c["pp"] if mode.pp_first else c["tp"] * (c["pp"] if mode.dp_last else 1)
+            inside = np.floor(per_node / inner)
             mask = mask & (inside > 1) & (inside < c["dp"] * c["cp"]) & (c["dp"] > 1) & (inside % c["cp"] == 0)
             mask = mask & ((c["dp"] * c["cp"]) % np.maximum(inside, 1) == 0)
         if mode.sp:
@@ -103,7 +117,31 @@ class Space:
             mask = mask & (c["tp"] > 1) & (length % (c["tp"] * c["cp"]) == 0)
         if mode.pp_first:
             mask = mask & (c["pp"] > 1) & (c["pp"] < question.gpus) & (question.gpus > per_node)
+        if mode.dp_last:
+            mask = mask & (c["pp"] > 1) & (c["dp"] > 1) & (c["cp"] == 1) & (question.gpus > per_node)
+        if self._limits_schedules:
+            schedule = self.schedules(slice(None), mode)
+            mask = mask & holding(question.constraints, {"schedule": schedule}, len(self))
+            allowed = np.isin(schedule, [SCHEDULES[each] for each in question.schedules])
+            mask = mask & (allowed | (c["pp"] == 1))
+        if mode.schedule:
+            mask = mask & (c["pp"] > 1) & (c["vpp"] == 1)
+        if mode.schedule == SCHEDULES[PipelineSchedule.DUALPIPE]:
+            mask = mask & (c["pp"] % 2 == 0)
         return np.flatnonzero(mask)
+
+    @cached_property
+    def _limits_schedules(self) -> bool:
+        """Whether a constraint names schedules, or 1F1B or interleaving is not allowed."""
+        named = any(each.key == "schedule" for each in self.question.constraints)
+        return named or not set(MEASURED_SCHEDULES) <= set(self.question.schedules)
+
+    def schedules(self, rows: npt.NDArray[np.int64] | slice, mode: Mode) -> npt.NDArray[np.float64]:
+        """Returns the numbers of the pipeline schedules of rows in a mode."""
+        if mode.schedule:
+            return np.full(len(self.columns["vpp"][rows]), mode.schedule)
+        several = self.columns["vpp"][rows] > 1
+        return np.where(several, SCHEDULES[PipelineSchedule.INTERLEAVED], 0.0)
 
     def _offered(self, mode: Mode, can: Capabilities) -> npt.NDArray[np.bool_]:
         """Returns the rows that a stack can run in a mode."""
@@ -138,6 +176,9 @@ class Space:
             recompute=mode.recompute,
             bucket_bytes=usual_bucket_bytes(self.question.stacks[stack], c["dp"][rows], DDP_BUCKET_BYTES),
             pipeline_first=mode.pp_first,
+            data_last=mode.dp_last,
+            zero_bubble=_ZERO_BUBBLE.get(mode.schedule, 0.0),
+            dualpipe=float(mode.schedule == SCHEDULES[PipelineSchedule.DUALPIPE]),
         )
 
     def choice(self, row: int, mode: Mode) -> Choice:
@@ -151,6 +192,8 @@ class Space:
             sp=bool(mode.sp),
             recompute=_WORD_OF[mode.recompute],
             pp_first=bool(mode.pp_first),
+            dp_last=bool(mode.dp_last),
+            schedule=_SCHEDULE_OF[mode.schedule] if mode.schedule else None,
         )
 
 
@@ -201,17 +244,23 @@ def divides_layers(workload: Workload, tp: int) -> bool:
     return groups % tp == 0 or tp % groups == 0
 
 
+@cache
+def _chunks(layers: int, pp: int) -> list[int]:
+    """Returns the numbers of chunks above 1 that divide layers, or layers and both ends, evenly over stages."""
+    most = layers // pp
+    counts = {v for whole in (layers, layers + 2) if whole % pp == 0 for v in divisors(whole // pp)}
+    return sorted(v for v in counts if 2 <= v <= most)
+
+
 def chunk_counts(layers: int, pp: int, accumulation: int) -> list[int]:
     """Returns the numbers of chunks above 1 with which `pp` stages can be interleaved evenly."""
-    if pp == 1 or accumulation % pp:
-        return []
-    most = layers // pp
-    return [v for v in range(2, most + 1) if layers % (pp * v) == 0 or (layers + 2) % (pp * v) == 0]
+    return [] if pp == 1 or accumulation % pp else _chunks(layers, pp)
 
 
+@cache
 def divisors(number: int) -> list[int]:
     """Returns the divisors of a positive number from the smallest on."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
@@ -224,10 +273,14 @@ def _modes(question: Question, place: int) -> Iterator[Mode]:
         recomputes.remove(RECOMPUTE_SELECTIVE)
     groups = (0.0, 1.0) if can.hybrid else (0.0,)
     shardings = [(float(zero), node) for zero in can.zero for node in (groups if zero else (0.0,))]
-    orders = (0.0, 1.0) if can.placement else (0.0,)
-    for (zero, node), overlap, sp, recompute, pp_first in product(
-        shardings, (0.0, 1.0), (0.0, 1.0), recomputes, orders
+    orders = [(0.0, 0.0), *([(1.0, 0.0)] if can.placement else []), *([(0.0, 1.0)] if can.data_last else [])]
+    schedules = [0.0]
+    if can.pipeline:
+        offered = [each for each in question.schedules if can.schedules is None or each in can.schedules]
+        schedules += [SCHEDULES[each] for each in offered if each not in MEASURED_SCHEDULES]
+    for (zero, node), overlap, sp, recompute, order, schedule in product(
+        shardings, (0.0, 1.0), (0.0, 1.0), recomputes, orders, schedules
     ):
-        mode = Mode(zero, node, overlap, sp, recompute, pp_first)
+        mode = Mode(zero, node, overlap, sp, recompute, *order, schedule)
         if holding(constraints, mode.values, 1)[0]:
             yield mode

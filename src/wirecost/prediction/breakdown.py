@@ -26,7 +26,7 @@ from wirecost.prediction.diagnostics import interval_and_diagnostics
 from wirecost.prediction.interval import LEVEL
 from wirecost.spec.plan import PLAN_OF_OPTIONS
 
-MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "overhead", "total")
+MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "logits", "overhead", "total", "least")
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,21 @@ def as_breakdown(setup: Setup, modelled: Modelled) -> Breakdown:
     total = _ns(times.total_s)
     spread, diagnostics = interval_and_diagnostics(setup)
     if float(memory.total) > machine.memory_bytes:
-        diagnostics.append(
-            diagnostic(
-                "out_of_memory",
-                f"needs {float(memory.total) / 2**30:.1f} GiB of the GPU's {machine.memory_bytes / 2**30:.0f}",
-            )
+        has, least, most = (
+            size / 2**30 for size in (machine.memory_bytes, float(memory.least), float(memory.total))
         )
+        if least > has:
+            diagnostics.append(
+                diagnostic("out_of_memory", f"needs {least:.1f} to {most:.1f} GiB of the GPU's {has:.0f}")
+            )
+        else:
+            diagnostics.append(
+                diagnostic(
+                    "memory_uncertain",
+                    f"needs {most:.1f} GiB of the GPU's {has:.0f} with the usual formats of '{setup.stack.name}', "
+                    f"and {least:.1f} with the smallest",
+                )
+            )
     # A plan that options alone describe has no name of its own.
     named_plan = "" if setup.plan.name == PLAN_OF_OPTIONS else f", plan {setup.plan.name}"
     iteration = Iteration(rank=0, name="predicted", parts=_parts(times), phases=_phases(times, modelled.layout))

@@ -106,17 +106,27 @@ class JobOptions(Degrees, total=False):
     calibration: str | Path | None
 
 
+def full_names(options: JobOptions) -> JobOptions:
+    """Returns options with the full names of those that short names stand for.
+
+    Raises:
+        SpecError: for an unknown option that has a value.
+    """
+    full = {SHORT_NAMES.get(key, key): value for key, value in options.items()}
+    for key, value in full.items():
+        if value is not None and key not in JobOptions.__annotations__:
+            raise SpecError(one_of("option", key, JobOptions.__annotations__))
+    return JobOptions(**full)  # type: ignore[typeddict-item]
+
+
 def setup_of(workload: str | Path | Workload, options: JobOptions) -> Setup:
     """Returns the checked setup that a workload and options describe.
 
     Raises:
         SpecError: for an unknown option or name, a file that can't be read, or values that are inconsistent.
     """
-    options = JobOptions(**{SHORT_NAMES.get(key, key): value for key, value in options.items()})  # type: ignore[typeddict-item]
+    options = full_names(options)
     given = {key: value for key, value in options.items() if value is not None}
-    for key in given:
-        if key not in JobOptions.__annotations__:
-            raise SpecError(one_of("option", key, JobOptions.__annotations__))
     degrees = {key: value for key, value in given.items() if key in Degrees.__annotations__}
     plan = _plan(options.get("plan"), degrees)
     stack = _spec("stack", Stack, options.get("stack"))

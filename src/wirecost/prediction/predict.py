@@ -38,8 +38,18 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Returns whether the job fits in the GPU's memory."""
+        """Returns whether the job fits in the GPU's memory for certain."""
         return float(self.memory.total) <= self.machine.memory_bytes
+
+    @property
+    def may_fit(self) -> bool:
+        """Returns whether the job fits at least with the formats and options that need the least memory."""
+        return float(self.memory.least) <= self.machine.memory_bytes
+
+    @property
+    def fit(self) -> str:
+        """Returns whether the job fits in memory as words: `fits`, `may not fit` or `does not fit`."""
+        return "fits" if self.fits else "may not fit" if self.may_fit else "does not fit"
 
     @property
     def total_s(self) -> float:

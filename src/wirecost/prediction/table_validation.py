@@ -231,7 +231,7 @@ def _validate_fractions(
 def predict_fraction(row: TableRow, values: Values) -> float | None:
     """Returns the communication fraction of a row; None if the configuration does not fit in memory."""
     machine = machine_of_row(row, values)
-    if float(iterate_memory(row.shape, row.layout, machine).total) > machine.memory_bytes:
+    if float(iterate_memory(row.shape, row.layout, machine).least) > machine.memory_bytes:
         return None
     times = iterate(row.shape, row.layout, machine)
     return float(times.comm_fraction)

@@ -15,6 +15,7 @@ from wirecost.report.largest_batch import LargestBatch, largest_batches
 from wirecost.report.memory import peak_of
 from wirecost.report.records import Benchmarked, Expectation, SpeedUp
 from wirecost.report.study_report import StudyReport
+from wirecost.report.what_if import Predicted
 from wirecost.spec import JobExperiment
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def to_json(report: StudyReport) -> str:
         "expected_from_bytes_and_rate": [_expectation(each) for each in report.expectations()],
         "gradient_traffic": [_gradient_traffic(each) for each in compressions(report)],
         "largest_batches": [_largest_batch(each) for each in largest_batches(report)],
+        "what_if": [_predicted(each) for each in report.what_ifs],
         "networks": [_benchmark(each) for each in report.benchmarks],
         "diagnostics": [row.diagnostic.as_json() | {"experiments": row.experiments} for row in diagnostics],
         "warnings": [
@@ -188,6 +190,22 @@ def _gradient_traffic(c: Compression) -> dict[str, Any]:
         "sent_bytes": c.sent_bytes,
         "saved": c.saved,
         "losses": c.losses,
+    }
+
+
+def _predicted(p: Predicted) -> dict[str, Any]:
+    return {
+        **_place(p.cell),
+        "from_network": p.base.network,
+        "from_plan": p.base.plan,
+        "question": p.question,
+        "measured_ms": p.measured_ms,
+        "predicted_ms": p.predicted_ms,
+        "low_ms": p.low_ms,
+        "high_ms": p.high_ms,
+        "error": p.error,
+        "inside": p.inside,
+        "unknown": p.unknown,
     }
 
 

@@ -69,6 +69,7 @@ def render_page(report: StudyReport, *, full: bool = False) -> str:
         largest_batches=largest_batches(report),
         peaks=peaks,
         profiled=profiled(report),
+        what_ifs=report.what_ifs,
         unfinished=report.unfinished(),
         diagnostics=report.diagnostics(),
     )

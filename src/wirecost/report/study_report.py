@@ -23,6 +23,7 @@ from wirecost.report.records import (
     SpeedUp,
     Unfinished,
 )
+from wirecost.report.what_if import Predicted, predictions_of
 from wirecost.spec import DataParallel, GradientTraffic, JobExperiment
 from wirecost.study import Status, Store
 from wirecost.study.manifest import read_regular
@@ -224,6 +225,12 @@ class StudyReport:
         if more > 0:
             rows.append(diagnostic("more_damaged_results", f"left out: {more} more", count=more))
         return rows
+
+    @cached_property
+    def what_ifs(self) -> list[Predicted]:
+        """Predictions of cells from the traces of others, with what was measured; none for a large study."""
+        networks = _places(self.networks)
+        return [] if self.is_large else predictions_of(sorted(self.cells, key=lambda c: networks[c.network]))
 
     def unfinished(self) -> list[Unfinished]:
         """Returns the cells that failed, were skipped or ran out of memory. Many cells with the same reason are

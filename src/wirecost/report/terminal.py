@@ -42,6 +42,7 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
         console.print(tables.profiled_windows(report, most))
         for reason in list(dict.fromkeys(p.profile.reason for p in profiled(report) if p.profile.reason))[:most]:
             console.print(Text(f"Profiled window {printable(reason)}", style="yellow"), soft_wrap=True)
+    _print_what_ifs(report, console, most)
     if largest_batches(report):
         console.print()
         console.print(tables.largest_batch(report, most))
@@ -60,6 +61,16 @@ def print_report(report: StudyReport, console: Console | None = None, *, full: b
             ),
             soft_wrap=True,
         )
+
+
+def _print_what_ifs(report: StudyReport, console: Console, most: int | None) -> None:
+    """Prints the answers from other experiments' traces, and why some are unknown."""
+    if not report.what_ifs:
+        return
+    console.print()
+    console.print(tables.what_ifs(report, most))
+    for reason in list(dict.fromkeys(w.unknown for w in report.what_ifs if w.unknown))[:most]:
+        console.print(Text(f"What-if answers unknown: {printable(reason)}", style="yellow"), soft_wrap=True)
 
 
 def _print_iterations(report: StudyReport, console: Console) -> None:

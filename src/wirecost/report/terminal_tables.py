@@ -294,6 +294,27 @@ def profiled_windows(report: StudyReport, most: int | None = None) -> Table:
     return table
 
 
+def what_ifs(report: StudyReport, most: int | None = None) -> Table:
+    """Returns the table of predictions from other experiments' traces, beside what was measured."""
+    table = make_table("What-if answers from other experiments' traces: predicted and measured iteration, ms")
+    for name in ("from", "workload", "network", "plan", "scale"):
+        table.add_column(name)
+    for name in ("predicted", "measured", "error"):
+        table.add_column(name, justify="right")
+    for w in _first(report.what_ifs, most, table):
+        table.add_row(
+            Text(f"{report.network_label(w.base.network)}, {w.base.plan}"),
+            Text(w.cell.workload),
+            Text(report.network_label(w.cell.network)),
+            Text(w.cell.plan),
+            Text(w.cell.scale.label),
+            w.text,
+            f"{w.measured_ms:,.1f}{w.cell.mark}",
+            w.verdict,
+        )
+    return table
+
+
 def largest_batch(report: StudyReport, most: int | None = None) -> Table:
     """Returns the table of the largest micro-batches that fit into memory."""
     table = make_table("Largest micro-batch that fits into memory")

@@ -116,6 +116,7 @@ class RankOrder(StrEnum):
 
     TENSOR_FIRST = "tp-cp-dp-pp"  # tensor parallelism inside hosts, pipelines across hosts, as in Megatron-LM
     PIPELINE_FIRST = "pp-dp-cp-tp"  # the reverse order
+    DATA_LAST = "tp-cp-pp-dp"  # pipelines inside hosts, replicas across them: Megatron-LM's --use-tp-pp-dp-mapping
 
 
 class Plan(Spec):

@@ -227,6 +227,27 @@ class MemoryCosts(Costs):
     """Memory in bytes that is not tensors: CUDA context, NCCL buffers, cuBLAS workspace."""
     fragmentation: float = Field(default=1.05, ge=1, alias="memory_fragmentation")
     """Memory that is reserved over memory that is allocated."""
+    least_gradient_state_bytes: PositiveFloat | None = None
+    """`gradient_state_bytes` with the smallest format that the stack offers. None is the same."""
+    least_optimizer_state_bytes: PositiveFloat | None = None
+    """`optimizer_state_bytes` with the smallest formats that the stack offers. None is the same."""
+    least_logit_state_bytes: PositiveFloat | None = None
+    """`logit_state_bytes` with the smallest loss kernel that the stack offers. None is the same."""
+
+    @property
+    def least_gradient_bytes(self) -> float:
+        """The least bytes of the gradients for each parameter."""
+        return min(self.least_gradient_state_bytes or self.gradient_state_bytes, self.gradient_state_bytes)
+
+    @property
+    def least_optimizer_bytes(self) -> float:
+        """The least bytes of the optimizer state for each parameter."""
+        return min(self.least_optimizer_state_bytes or self.optimizer_state_bytes, self.optimizer_state_bytes)
+
+    @property
+    def least_logit_bytes(self) -> float:
+        """The least bytes for each logit."""
+        return min(self.least_logit_state_bytes or self.logit_state_bytes, self.logit_state_bytes)
 
 
 class WorkloadCorrection(Spec):

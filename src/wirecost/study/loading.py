@@ -45,3 +45,15 @@ def _with_config_of(folder: Path, workload: object) -> object:
         deprecated(f"'{workload}' from the working directory", "its path from the folder of the study's file")
         return workload
     return str(in_study_folder)
+
+
+PROFILED_ITERATIONS = 4
+"""Iterations that `wirecost study run --profile` profiles: a replay leaves out the first, and checks each against
+the others."""
+
+
+def profiled(study: Study) -> Study:
+    """Returns a study whose every experiment is profiled; one that profiles iterations already stays as it is."""
+    if study.profile_iterations:
+        return study
+    return study.model_copy(update={"profile_iterations": PROFILED_ITERATIONS})

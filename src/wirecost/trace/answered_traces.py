@@ -10,6 +10,7 @@ from wirecost.trace.diagnosis import Loss, losses
 from wirecost.trace.lost_time import LostTime, lost_time
 from wirecost.trace.matched_traces import MatchedTraces
 from wirecost.trace.notable import notable_diagnostics
+from wirecost.trace.straggler_costs import StragglerCosts, straggler_costs
 
 
 class AnsweredTraces(MatchedTraces):
@@ -31,6 +32,12 @@ class AnsweredTraces(MatchedTraces):
         return lost_time(self)
 
     @cached_property
+    def straggler_costs(self) -> StragglerCosts:
+        """The ideal iteration with no rank slower than the others, and what ranks, hosts, stages and operations
+        cost."""
+        return straggler_costs(self)
+
+    @cached_property
     def notable_diagnostics(self) -> list[Diagnostic]:
         """The diagnostics that change how the numbers are read, each code once over all ranks."""
         return notable_diagnostics(self)
@@ -39,5 +46,7 @@ class AnsweredTraces(MatchedTraces):
     def summary(self) -> list[str]:
         """The answer, the losses and the notable diagnostics as lines of text."""
         lines = [f"{label}: {text}." for label, text in self.answer.lines]
+        if self.world_size > 1:
+            lines.append(f"Stragglers: {self.straggler_costs.sentence}.")
         reported = [loss.diagnostic for loss in self.lost_time] + self.notable_diagnostics
         return lines + [line for each in reported for line in lines_of(each)]

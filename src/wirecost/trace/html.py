@@ -42,7 +42,7 @@ def render_html(traces: TraceSet) -> str:
     return environment.from_string(_file("page.html")).render(
         title=traces.breakdown.title,
         headline=_headline(answer.brief[2]),
-        answer=[line for line in answer.lines if line[0] != "Cause"],
+        answer=[line for line in answer.lines if line[0] != "Cause"] + _stragglers(traces),
         diagnostics=[(d.severity.value, lines_of(d)) for d in traces.notable_diagnostics],
         bars=bars(traces),
         legend=legend(traces),
@@ -63,6 +63,10 @@ def _file(name: str) -> str:
 
 def _headline(cause: str) -> str:
     return cause[:1].upper() + cause[1:]
+
+
+def _stragglers(traces: TraceSet) -> list[tuple[str, str]]:
+    return [("Stragglers", traces.straggler_costs.sentence)] if traces.world_size > 1 else []
 
 
 def _bars_note(traces: TraceSet) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from wirecost.text import encodable
 from wirecost.trace.source import TraceError
 
 # `rank0_`, `rank-34.`, `global_rank7`.
@@ -37,6 +38,9 @@ def _small(value: object, least: int) -> int | None:
     return (
         value if isinstance(value, int) and not isinstance(value, bool) and least <= value < _MAX_RANKS else None
     )
+
+
+_LONGEST_HOST = 253  # characters of a name in DNS (RFC 1035)
 
 
 def distributed_info(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,3 +111,9 @@ def rank_by_option(path: str | Path, options: Iterable[tuple[str, int]]) -> int 
         if pattern in (text, name) or fnmatch.fnmatchcase(text, pattern) or fnmatch.fnmatchcase(name, pattern):
             return rank
     return None
+
+
+def host_name(metadata: dict[str, Any]) -> str | None:
+    """Returns the name of the host that `host_name` gives; None without a plausible one."""
+    name = metadata.get("host_name")
+    return encodable(name) if isinstance(name, str) and 0 < len(name) <= _LONGEST_HOST else None

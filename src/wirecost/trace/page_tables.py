@@ -97,7 +97,16 @@ def tables(traces: TraceSet) -> list[dict[str, Any]]:
     from wirecost.trace.views import VIEWS
 
     shown, to_note = [], bool(traces.notable_diagnostics)
-    for name in ("collectives", "causes", "exposed", "skew", "stragglers", "iterations", "diagnostics"):
+    for name in (
+        "collectives",
+        "causes",
+        "exposed",
+        "skew",
+        "stragglers",
+        "straggler_costs",
+        "iterations",
+        "diagnostics",
+    ):
         view = VIEWS[name](traces)
         if not view.rows:
             continue

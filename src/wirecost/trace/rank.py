@@ -18,7 +18,7 @@ from wirecost.trace.classify import Classifier
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.evidence import KernelUse, decide, kernel_uses
 from wirecost.trace.families import HOST_ANNOTATIONS
-from wirecost.trace.identity import distributed_info, rank_by_name
+from wirecost.trace.identity import distributed_info, host_name, rank_by_name
 from wirecost.trace.idle import IdleUse, idle_uses
 from wirecost.trace.jumps import without_jumps
 from wirecost.trace.numbers import LIMIT_NS
@@ -67,6 +67,7 @@ class RankTrace(msgspec.Struct):
     timeline: Timeline | None = None
     base_ns: int = 0  # the time that was added to the times of the file
     idle: list[IdleUse] = []  # of each iteration; of the whole window without iterations
+    host: str | None = None  # name of the host, where the trace tells it
 
 
 def build_rank(
@@ -147,6 +148,7 @@ def build_rank(
         timeline=timeline,
         base_ns=base,
         idle=idle,
+        host=host_name(recorded.metadata),
     )
 
 

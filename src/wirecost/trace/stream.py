@@ -30,7 +30,9 @@ _BOUNDARY = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 _KEY = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _EVENTS_AGAIN = re.compile(rb'"traceEvents"\s*:\s*\[|\{\s*"ph"\s*:')
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
-_WANTED = frozenset(("distributedInfo", "baseTimeNanoseconds", "traceName", "displayTimeUnit", "schemaVersion"))
+_WANTED = frozenset(
+    ("distributedInfo", "baseTimeNanoseconds", "host_name", "traceName", "displayTimeUnit", "schemaVersion")
+)
 
 
 class Slice(NamedTuple):

@@ -140,6 +140,11 @@ def _diagnostic_rows(diagnostics: Sequence[Diagnostic]) -> list[Row]:
     ]  # fmt: skip
 
 
+def _without_stragglers(s: AnsweredTraces) -> Row:
+    found = s.straggler_costs
+    return {**_structs([found])[0], "costs": _structs(found.costs), "sentence": found.sentence}
+
+
 def _former_problems(diagnostics: Sequence[Diagnostic]) -> list[Row]:
     """Returns diagnostics as the `problems` of schema version 1."""
     return [{"code": d.code, "count": d.count, "loss": loses_data(d), "message": d.message} for d in diagnostics]
@@ -191,6 +196,10 @@ _TABLES: dict[str, tuple[Callable[[AnsweredTraces], list[Row]], dict[str, str]]]
     "stragglers": (
         lambda s: _structs(s.stragglers),
         {"rank": _INT, "late": _INT, "collectives": _INT, "cost_ns": _INT, "delay_ns": _INT, "passed_on_ns": _INT},
+    ),
+    "straggler_costs": (
+        lambda s: _structs(s.straggler_costs.costs),
+        {"of": _TEXT, "name": _TEXT, "cost_ns": _FLOAT, "share": _FLOAT},
     ),
     "imbalance": (
         lambda s: _structs(s.imbalance),
@@ -363,6 +372,7 @@ def as_dict(s: AnsweredTraces) -> dict[str, Any]:
         "clocks": _structs(s.clocks),
         "comm_parts": _structs(s.comm_parts),
         "stragglers": _structs(s.stragglers),
+        "without_stragglers": _without_stragglers(s),
         "imbalance": _structs(s.imbalance),
         "top_exposed": [row | {"causes": _structs(row["causes"])} for row in _structs(s.exposed)],
         "causes": _structs(s.causes),

@@ -310,6 +310,13 @@ def _cell(column: str, value: Any) -> str:
     return str(value)
 
 
+def straggler_costs_view(s: TraceSet) -> View:
+    """Returns what ranks, hosts, stages and kinds of operations cost, the largest of each first."""
+    rows = [[c.of, c.name, ms(c.cost_ns), share(c.share)] for c in s.straggler_costs.costs]
+    title = f"Stragglers, per iteration: {s.straggler_costs.sentence}"
+    return View(title, ["of", "name", "costs ms", "share"], rows, 2)
+
+
 _OWN: dict[str, Callable[[TraceSet], View]] = {
     "ranks": ranks_view,
     "iterations": iterations_view,
@@ -317,6 +324,7 @@ _OWN: dict[str, Callable[[TraceSet], View]] = {
     "exposed": exposed_view,
     "skew": skew_view,
     "stragglers": stragglers_view,
+    "straggler_costs": straggler_costs_view,
     "kernels": kernels_view,
     "losses": losses_view,
     "causes": causes_view,

@@ -24,16 +24,20 @@ def rank_grid(experiment: Experiment) -> np.ndarray[tuple[int, ...], np.dtype[np
     if problem := check_sharding_group(experiment) or check_expert_ranks(experiment):
         raise SpecError(problem)
     plan = experiment.plan
-    shard, expert = shard_ranks(experiment), plan.expert_parallel
-    replicas = experiment.data_parallel_degree // shard
+    shards, experts = shard_ranks(experiment), plan.expert_parallel
+    replicas = experiment.data_parallel_degree // shards
     sizes = (
         plan.pipeline_parallel,
         replicas,
-        shard // expert,
-        expert,
+        shards // experts,
+        experts,
         plan.context_parallel,
         plan.tensor_parallel,
     )
     if plan.rank_order is RankOrder.TENSOR_FIRST:
         return np.arange(experiment.ranks).reshape(sizes)
+    if plan.rank_order is RankOrder.DATA_LAST:
+        pipeline, replicate, shard, expert, *inner = sizes
+        ranks = np.arange(experiment.ranks).reshape(replicate, shard, expert, pipeline, *inner)
+        return np.moveaxis(ranks, 3, 0)
     return np.arange(experiment.ranks).reshape(sizes[::-1]).transpose()

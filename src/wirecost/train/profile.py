@@ -34,7 +34,10 @@ def profile_window(count: int, iterate: Callable[[int], object], device: torch.d
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     # Without a schedule the profiler doesn't annotate steps, and the trace has no iterations.
-    with profile(activities=activities, schedule=schedule(wait=0, warmup=1, active=count, repeat=1)) as profiler:
+    # On processors nothing else tells the bytes of collectives.
+    shapes = device.type == "cpu"
+    window = schedule(wait=0, warmup=1, active=count, repeat=1)
+    with profile(activities=activities, schedule=window, record_shapes=shapes) as profiler:
         for number in range(count + 1):
             iterate(number)
             # After the last iteration this stops recording, and waits for the device.

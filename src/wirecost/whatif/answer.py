@@ -6,24 +6,30 @@ transfers that aren't known well, it is an interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from wirecost.breakdown import Parts
 from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import WirecostError
 from wirecost.whatif import changes
 from wirecost.whatif.buckets import with_buckets
-from wirecost.whatif.graph import Graph, build
-from wirecost.whatif.host_speed import HostSpeed, fit_host
+from wirecost.whatif.graph import build
+from wirecost.whatif.host_speed import HostSpeed, fit_host, fit_processors
+from wirecost.whatif.job_diagnostics import job_diagnostics
 from wirecost.whatif.measure import bound_by, iteration_ns, measure
-from wirecost.whatif.network import NetworkModel, fitted_network, named_network, stated_network
-from wirecost.whatif.reading import RankRecord, read_ranks
+from wirecost.whatif.named_network import named_network
+from wirecost.whatif.network import NetworkModel, fitted_network, stated_network
+from wirecost.whatif.nodes import Graph
+from wirecost.whatif.overlap import with_full_overlap, without_overlap
+from wirecost.whatif.question import Question
+from wirecost.whatif.reading import RankRecord
+from wirecost.whatif.resharding import with_resharding, without_resharding
+from wirecost.whatif.results import Answer, Counts, Replay
 from wirecost.whatif.scenario import Scenario, as_recorded
-from wirecost.whatif.simulate import ReplayError, Speeds
+from wirecost.whatif.simulate import Speeds
 
 TOLERANCE = 0.03
 """Largest error of the replay at which a single number is given."""
@@ -31,159 +37,34 @@ _WIDE = 0.02
 """An interval that is no wider than this share of its middle is given as a number."""
 
 
+CORES_SHARED = 1.25
+"""How many times as fast or slow computing on processors may be on another network, where gloo takes another share
+of the cores."""
 _MOST_STRAGGLERS = 64
 """Ranks whose cost is replayed one by one."""
-_OTHERS = (
-    "scale_communication", "bucket_mib", "overlap", "reshard_after_forward", "without_straggler", "like_rank",
-    "faster_host",
-)  # fmt: skip
-"""The changes of a question but for the network."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is changed. Values that are left out stay as recorded.
-
-    Attributes:
-        network: a calibrated network, a cluster preset, a cluster's YAML file or a benchmark's JSON file.
-        bandwidth_bps, latency_s: a stated network instead.
-        scale_communication: transfers are so many times as fast.
-        bucket_mib: cap of DistributedDataParallel's buckets.
-        overlap, reshard_after_forward: True or False.
-        without_straggler: no rank has more to do than the fastest.
-        like_rank: every rank has the load of this rank.
-        faster_host: the host is so many times as fast.
-    """
-
-    network: str | None = None
-    bandwidth_bps: float | None = None
-    latency_s: float = 0.0
-    scale_communication: float | None = None
-    bucket_mib: float | None = None
-    overlap: bool | None = None
-    reshard_after_forward: bool | None = None
-    without_straggler: bool = False
-    like_rank: int | None = None
-    faster_host: float | None = None
-
-    def each(self) -> list[Question]:
-        """Returns this question and, if it holds several changes, each of them alone."""
-        single: list[Question] = []
-        if self.network is not None or self.bandwidth_bps is not None:
-            single.append(
-                Question(network=self.network, bandwidth_bps=self.bandwidth_bps, latency_s=self.latency_s)
-            )
-        nothing = Question()
-        for name in _OTHERS:
-            value = getattr(self, name)
-            if value != getattr(nothing, name):
-                single.append(replace(nothing, **{name: value}))
-        return [self, *single] if len(single) > 1 else [self]
-
-    @property
-    def text(self) -> str:
-        """The question in words."""
-        words = []
-        if self.network is not None:
-            words.append(f"network {self.network}")
-        if self.bandwidth_bps is not None:
-            words.append(stated_network(self.bandwidth_bps, self.latency_s).name)
-            if self.latency_s:
-                words[-1] += f" and {self.latency_s * 1e6:g} us"
-        if self.scale_communication is not None:
-            words.append(f"communication {self.scale_communication:g} times as fast")
-        if self.bucket_mib is not None:
-            words.append(f"buckets of {self.bucket_mib:g} MiB")
-        if self.overlap is not None:
-            words.append(f"overlap {'on' if self.overlap else 'off'}")
-        if self.reshard_after_forward is not None:
-            words.append(f"reshard after forward {'on' if self.reshard_after_forward else 'off'}")
-        if self.without_straggler:
-            words.append("no straggler")
-        if self.like_rank is not None:
-            words.append(f"every rank like rank {self.like_rank}")
-        if self.faster_host is not None:
-            words.append(f"host {self.faster_host:g} times as fast")
-        return ", ".join(words) or "as recorded"
-
-
-@dataclass
-class Answer:
-    """The answer to one question. `iteration_ms` is None where only `low_ms` to `high_ms` is known."""
-
-    question: str
-    iteration_ms: float | None
-    low_ms: float
-    high_ms: float
-    bound_by: str
-    comm_fraction: float | None
-    parts: list[Parts] = field(default_factory=list)
-    why_interval: str | None = None
-    diagnostics: list[Diagnostic] = field(default_factory=list)
-
-
-@dataclass
-class Replay:
-    """How the replay of the recording compares with it.
-
-    `iteration_ms` is the replayed iteration, without the profiler where the step time tells its cost; `error` the
-    replay against the recording, as a share.
-    """
-
-    iteration_ms: float
-    recorded_ms: float
-    error: float
-    bound_by: str
-    comm_fraction: float | None
-    parts: list[Parts]
-
-
-@dataclass
-class Counts:
-    """What the graph rests on: waits between streams that were inferred, dropped and moved, device work without a
-    recorded launch, communication that matches no other rank's, and host time that was cut as waiting."""
-
-    inferred_waits: int
-    refuted_waits: int
-    moved_waits: int
-    unlaunched: int
-    unmatched: int
-    unexplained_ms: float
-    host_waiting_ms: float
-
-
-@dataclass
-class WhatIf:
-    """Everything that was answered about a job."""
-
-    replay: Replay
-    answers: list[Answer]
-    counts: Counts
-    ranks: list[int]
-    world: int
-    steps: int
-    host: HostSpeed
-    diagnostics: list[Diagnostic]
-    job: Job
-    straggler_ms: dict[int, float] = field(
-        default_factory=dict
-    )  # by rank: what its being slower costs an iteration
 
 
 class Job:
-    """A job's traces, ready for questions."""
+    """A job's traces, ready for questions. `networks` are known by name before those of a calibration."""
 
     def __init__(
-        self, records: Sequence[RankRecord], *, step_time_ns: float | None = None, calibration: Path | None = None
+        self,
+        records: Sequence[RankRecord],
+        *,
+        step_time_ns: float | None = None,
+        calibration: Path | None = None,
+        networks: Mapping[str, NetworkModel] | None = None,
     ) -> None:
         self.records = list(records)
         self.graph: Graph = build(self.records)
         self.calibration = calibration
+        self.networks = dict(networks or {})
         self.recorded = as_recorded(self.graph)
+        self.on_processors = any(record.waits is not None for record in self.records)
         self.world = max([r.trace.world_size or 0 for r in self.records] + [len(self.records)])
-        self.diagnostics: list[Diagnostic] = self._diagnostics()
+        self.diagnostics = job_diagnostics(self.records, self.graph, self.world)
         self.step_time_ns = step_time_ns
-        self.host = fit_host(self.recorded, step_time_ns)
+        self.host = (fit_processors if self.on_processors else fit_host)(self.recorded, step_time_ns)
         if self.host.contradicts and step_time_ns is not None:
             self.diagnostics.append(
                 diagnostic(
@@ -211,34 +92,11 @@ class Job:
         ).run(Speeds(), order, begins_ns=self.graph.begins_ns)
         lengths = []
         for result in results:
-            starts = [*result.begins, result.end]
+            several = self.graph.open_end and len(result.begins) > 1
+            starts = result.begins if several else [*result.begins, result.end]
             lengths.append(np.diff(starts)[1:] if len(starts) > 2 else np.diff(starts))
         count = min(len(part) for part in lengths)
         return float(np.mean([part[:count] for part in lengths]))
-
-    def _diagnostics(self) -> list[Diagnostic]:
-        found: list[Diagnostic] = []
-        ranks = len(self.records)
-        if ranks < self.world:
-            found.append(
-                diagnostic(
-                    "ranks_missing",
-                    f"{ranks} of {self.world} ranks are there: what others make these wait for stays as recorded",
-                )
-            )
-        if self.graph.step_count < 3:
-            found.append(
-                diagnostic(
-                    "few_steps",
-                    f"{self.graph.step_count} steps are recorded: the first one after the profiler starts isn't a "
-                    "steady one, and edges are checked against few others",
-                )
-            )
-        if any(i.window.cut for r in self.records for i in r.trace.iterations):
-            found.append(
-                diagnostic("whatif_cut", "a recorded step is cut off: its end is missing from the replay")
-            )
-        return found
 
     def replay(self) -> Replay:
         """Returns how the recording replays."""
@@ -280,6 +138,8 @@ class Job:
 
     def network(self, question: Question) -> NetworkModel | None:
         """Returns the network that a question names; None where it stays as recorded."""
+        if question.network in self.networks:
+            return self.networks[question.network]
         if question.network is not None:
             return named_network(question.network, self.calibration, self.world)
         if question.bandwidth_bps is not None:
@@ -299,13 +159,13 @@ class Job:
         if question.without_straggler or question.like_rank is not None:
             steps.append(lambda s: changes.like_rank(s, self._rank_number(question.like_rank), speeds))
         if question.reshard_after_forward is not None:
-            steps.append(changes.with_resharding if question.reshard_after_forward else changes.without_resharding)
+            steps.append(with_resharding if question.reshard_after_forward else without_resharding)
         if question.bucket_mib is not None:
             cap = question.bucket_mib
             model = network or fitted_network(self.graph.collectives)
             steps.append(lambda s: with_buckets(s, cap, model))
         if question.overlap is not None:
-            steps.append(changes.with_full_overlap if question.overlap else changes.without_overlap)
+            steps.append(with_full_overlap if question.overlap else without_overlap)
         if network is not None:
             steps.append(lambda s: changes.with_network(s, network))
         if question.scale_communication is not None:
@@ -354,7 +214,13 @@ class Job:
             ]
         if not scenario.certain:
             transfers = [iteration_ns(scenario, speeds, ends) for ends in (scenario.low_ns, scenario.high_ns)]
-        low, high = _together(middle, (host, transfers))
+        computing = [middle, middle]
+        if self.on_processors:
+            computing = [
+                iteration_ns(scenario, replace(speeds, device=speeds.device * factor))
+                for factor in (1 / CORES_SHARED, CORES_SHARED)
+            ]
+        low, high = _together(middle, (host, transfers, computing))
         high += scenario.extra_ns
         why = self._why(scenario, middle, host, transfers)
         margin = max(TOLERANCE, 2 * abs(self.error))
@@ -380,6 +246,8 @@ class Job:
             )
         if scenario.bound_only:
             return scenario.bound_only
+        if self.on_processors:
+            return "computing and gloo share the processor's cores, so that each is as fast as the other lets it"
         if max(transfers) - min(transfers) > _WIDE * middle:
             return "transfer times on this network aren't known better"
         if max(host) - min(host) > _WIDE * middle:
@@ -388,29 +256,30 @@ class Job:
         return None
 
 
+@dataclass
+class WhatIf:
+    """Everything that was answered about a job."""
+
+    replay: Replay
+    answers: list[Answer]
+    counts: Counts
+    ranks: list[int]
+    world: int
+    steps: int
+    host: HostSpeed
+    diagnostics: list[Diagnostic]
+    job: Job
+    straggler_ms: dict[int, float] = field(
+        default_factory=dict
+    )  # by rank: what its being slower costs an iteration
+
+
 def _together(middle: float, effects: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Returns the interval of independent effects, each given by the lengths at its two ends: squares of
     logarithms are added."""
     down = sum(np.log(min(*ends, middle) / middle) ** 2 for ends in effects)
     up = sum(np.log(max(*ends, middle) / middle) ** 2 for ends in effects)
     return float(middle * np.exp(-np.sqrt(down))), float(middle * np.exp(np.sqrt(up)))
-
-
-def what_if(
-    paths: Sequence[str | Path],
-    questions: Sequence[Question],
-    *,
-    step_time_ns: float | None = None,
-    calibration: Path | None = None,
-    ranks: Sequence[str] = (),
-) -> WhatIf:
-    """Reads traces and answers questions about the job.
-
-    Raises:
-        WirecostError: if the traces can't be replayed, or don't allow a change that is asked for.
-    """
-    job = Job(read_ranks(paths, ranks=ranks), step_time_ns=step_time_ns, calibration=calibration)
-    return answers(job, questions)
 
 
 def answers(job: Job, questions: Sequence[Question]) -> WhatIf:
@@ -432,4 +301,4 @@ def answers(job: Job, questions: Sequence[Question]) -> WhatIf:
     )
 
 
-__all__ = ["Answer", "Job", "Question", "Replay", "ReplayError", "WhatIf", "answers", "what_if"]
+__all__ = ["Job", "WhatIf", "answers"]

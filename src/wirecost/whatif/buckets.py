@@ -14,8 +14,8 @@ import numpy as np
 
 from wirecost.diagnostics import diagnostic
 from wirecost.errors import WirecostError
-from wirecost.whatif.graph import HOST, JOIN, Collective, RankGraph, Step
 from wirecost.whatif.network import NetworkModel
+from wirecost.whatif.nodes import HOST, JOIN, Collective, RankGraph, Step
 from wirecost.whatif.rewrite import Node, Rewriting, rewrite
 from wirecost.whatif.scenario import Scenario
 
@@ -71,6 +71,11 @@ def with_buckets(scenario: Scenario, cap_mib: float, network: NetworkModel) -> S
             new_step, moved = rewrite(step, change, moved)
             new_steps.append(new_step)
         ranks.append(new_steps)
+    if not any_found and any(rank.record.waits is not None for rank in scenario.graph.ranks):
+        raise WirecostError(
+            "--bucket-mib: recordings of processors don't tell which gradients a bucket holds, so nothing is "
+            "known of other buckets"
+        )
     if not any_found:
         raise WirecostError(
             "--bucket-mib: the traces show no all-reduce of gradients in buckets (DistributedDataParallel); "

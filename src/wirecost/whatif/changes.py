@@ -1,18 +1,15 @@
-"""The other changes to a job: another network, no straggler, a rank's load for all, overlap off, no resharding."""
+"""Changes to a job: another network, faster transfers, no straggler, a rank's load for all."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from wirecost.diagnostics import diagnostic
 from wirecost.errors import WirecostError
-from wirecost.whatif.graph import JOIN, NONE, WORK, Collective, RankGraph, Step
 from wirecost.whatif.measure import iteration_ns
 from wirecost.whatif.network import NetworkModel, Transfer
+from wirecost.whatif.nodes import JOIN, Step
 from wirecost.whatif.scenario import Scenario, copy_step
 from wirecost.whatif.simulate import Speeds
 
@@ -142,188 +139,6 @@ def _as(model: Sequence[Step], own: Sequence[Step]) -> list[Step]:
                 changed.join[place] = join
         found.append(changed)
     return found
-
-
-def without_overlap(scenario: Scenario) -> Scenario:
-    """Returns the job in which computing that is launched after a collective waits for its end."""
-    changed = []
-    for rank, steps in zip(scenario.graph.ranks, scenario.ranks, strict=True):
-        streams = {int(s): i for i, s in enumerate(np.unique(rank.record.recorded.device.stream))}
-        new_steps = []
-        moved: dict[int, int] = {}
-        for step in steps:
-            new, moved = _blocking(step, streams[rank.main], moved)
-            new_steps.append(new)
-        changed.append(new_steps)
-    return replace(scenario, ranks=changed)
-
-
-def _blocking(step: Step, main: int, moved_before: dict[int, int]) -> tuple[Step, dict[int, int]]:
-    """Returns a step in which the main stream waits for each collective, and where its nodes have gone."""
-    computing = [i for i, k in enumerate(step.kind) if k == WORK and step.stream[i] == main and step.ref[i] >= 0]
-    launches = np.array([step.ref[i] for i in computing], dtype=np.int64)
-    key = np.arange(len(step.kind), dtype=float)
-    waits_on: dict[int, list[int]] = {}
-    for index, kind in enumerate(step.kind):
-        if kind != JOIN or step.stream[index] == main or step.ref[index] < 0:
-            continue
-        after = int(np.searchsorted(launches, step.ref[index], side="right"))
-        if after == len(computing):
-            continue
-        waiter = computing[after]
-        waits_on.setdefault(waiter, []).append(index)
-        # A node comes after what it waits for.
-        key[index] = min(key[index], waiter - 0.5)
-    order = np.argsort(key, kind="stable").tolist()
-    place = {old: new for new, old in enumerate(order)}
-
-    def to(position: int) -> int:
-        return place[position] if position >= 0 else NONE
-
-    columns = ("kind", "stream", "gap", "delay", "length", "join", "row")
-    new = replace(step, **{name: [getattr(step, name)[old] for old in order] for name in columns})
-    new.ref = [to(step.ref[old]) for old in order]
-    new.waits = {
-        to(index): [
-            (back, to(at) if back == 0 else moved_before.get(at, at) if back == 1 else at) for back, at in places
-        ]
-        for index, places in step.waits.items()
-    }
-    for waiter, joins in waits_on.items():
-        new.waits[to(waiter)] = [*new.waits.get(to(waiter), []), *((0, to(join)) for join in joins)]
-    new.first, new.last_host = to(step.first), to(step.last_host)
-    return new, place
-
-
-def with_full_overlap(scenario: Scenario) -> Scenario:
-    """Returns the job in which computing waits for collectives only at the end of a step: a bound, not a plan."""
-    changed = []
-    for steps in scenario.ranks:
-        new_steps = []
-        for step in steps:
-            new = copy_step(step)
-            waiting = [
-                index for index, places in step.waits.items()
-                if step.kind[index] == WORK and any(b == 0 and step.kind[at] == JOIN for b, at in places)
-            ]  # fmt: skip
-            for index in sorted(waiting)[:-1]:
-                new.waits[index] = [(b, at) for b, at in step.waits[index] if b != 0 or step.kind[at] != JOIN]
-            new_steps.append(new)
-        changed.append(new_steps)
-    return replace(
-        scenario,
-        ranks=changed,
-        bound_only="computing can't hide more than this: which waits a better overlap removes isn't in a trace",
-    )
-
-
-def without_resharding(scenario: Scenario) -> Scenario:
-    """Returns an FSDP job that keeps its parameters after the forward pass: the backward pass gathers nothing.
-
-    Raises:
-        WirecostError: if the traces show no all-gather in a backward pass of FSDP.
-    """
-    changed = []
-    removed = 0
-    for rank, steps in zip(scenario.graph.ranks, scenario.ranks, strict=True):
-        spans = _backward_gathers(rank)
-        new_steps = []
-        for step in steps:
-            new, count = _without_gathers(rank, step, spans, scenario.collectives)
-            removed += count
-            new_steps.append(new)
-        changed.append(new_steps)
-    gathers = any(c.op == "all_gather" for c in scenario.collectives)
-    if not removed and gathers and any(_is_fsdp(rank) for rank in scenario.graph.ranks):
-        return scenario
-    if not removed:
-        raise WirecostError(
-            "--reshard-after-forward off: the traces show no all-gather in the backward pass of FSDP2, so there "
-            "is nothing to leave out"
-        )
-    return replace(scenario, ranks=changed)
-
-
-def with_resharding(scenario: Scenario) -> Scenario:
-    """Returns an FSDP job that gathers its parameters again in the backward pass.
-
-    A job that does so already stays as it is. Of another one only bounds are known: the gathers are hidden behind
-    computing, or none of them is.
-
-    Raises:
-        WirecostError: if the traces show no all-gather.
-    """
-    ranks = scenario.graph.ranks
-    if any(len(spans) for rank in ranks for spans in _backward_gathers(rank).values()):
-        return scenario
-    gathered = []
-    for steps in scenario.ranks:
-        for step in steps[1:] or steps:
-            joins = [step.join[i] for i, kind in enumerate(step.kind) if kind == JOIN]
-            gathered.append(
-                sum(scenario.transfer_ns[j] for j in joins if scenario.collectives[j].op == "all_gather")
-            )
-    if not any(gathered):
-        raise WirecostError(
-            "--reshard-after-forward on: the traces show no all-gather of FSDP's parameters, so there is nothing "
-            "to reshard"
-        )
-    return replace(
-        scenario,
-        extra_ns=float(np.mean(gathered)),
-        bound_only="how much of gathering again the backward pass hides isn't in the recording",
-    )
-
-
-def _is_fsdp(rank: RankGraph) -> bool:
-    return any(a.name.startswith("FSDP::") for a in rank.record.recorded.cpu_annotations)
-
-
-def _backward_gathers(rank: RankGraph) -> dict[int, np.ndarray]:
-    """Returns for each thread of the backward pass the (start, end) of FSDP's gathers on the host."""
-    backward = {a.thread for a in rank.record.recorded.cpu_annotations if a.name.startswith("FSDP::pre_backward")}
-    found: dict[int, list[tuple[int, int]]] = {}
-    for annotation in rank.record.recorded.cpu_annotations:
-        if annotation.thread in backward and re.match(
-            r"FSDP::(all_gather|all_gather_copy_out)\b", annotation.name
-        ):
-            found.setdefault(annotation.thread, []).append((annotation.start_ns, annotation.end_ns))
-    return {thread: np.array(sorted(spans), dtype=np.int64) for thread, spans in found.items()}
-
-
-def _without_gathers(
-    rank: RankGraph, step: Step, spans: dict[int, np.ndarray], collectives: Sequence[Collective]
-) -> tuple[Step, int]:
-    new = copy_step(step)
-    recorded = rank.record.recorded
-    launches = recorded.launches
-    count = 0
-    emptied: set[int] = set()
-    for index, row in enumerate(step.row):
-        if row < 0 or recorded.launch[row] < 0:
-            continue
-        call = int(recorded.launch[row])
-        mine = spans.get(int(launches.thread[call]))
-        if mine is None or not len(mine):
-            continue
-        at = int(np.searchsorted(mine[:, 0], launches.start_ns[call], side="right")) - 1
-        if at < 0 or launches.start_ns[call] > mine[at, 1]:
-            continue
-        if step.kind[index] == JOIN:
-            if collectives[step.join[index]].op != "all_gather":
-                continue
-            count += 1
-            new.kind[index] = WORK
-            new.join[index] = NONE
-        new.length[index] = new.gap[index] = 0.0
-        new.delay[index] = -1e9
-        emptied.add(index)
-        if step.ref[index] >= 0:
-            new.gap[step.ref[index]] = new.length[step.ref[index]] = 0.0
-            new.stream[step.ref[index]] = NONE
-    if emptied:
-        new.waits = {i: p for i, p in new.waits.items() if i not in emptied}
-    return new, count
 
 
 __all__ = ["fastest_rank", "like_rank", "scaled_communication", "with_network"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from wirecost.breakdown.intervals import measure_before, merge
 from wirecost.trace.categories import KERNEL
-from wirecost.whatif.graph import JOIN, WORK, Graph, RankGraph, Step
+from wirecost.whatif.nodes import JOIN, WORK, Graph, RankGraph, Step
 from wirecost.whatif.simulate import RankTimes
 
 _LEAST = 1.02

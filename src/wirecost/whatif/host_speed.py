@@ -43,6 +43,15 @@ class HostSpeed:
         return Speeds(host=host, device=self.device, network=self.network if same_network else 1.0)
 
 
+def fit_processors(scenario: Scenario, step_time_ns: float | None) -> HostSpeed:
+    """Returns the speed of a job on processors: the profiler slows computing and gloo by the same factor."""
+    if step_time_ns is None:
+        return HostSpeed(1.0, 1.0, known=True)
+    recorded = iteration_ns(scenario, Speeds())
+    factor = step_time_ns / recorded if recorded else 1.0
+    return HostSpeed(1.0, 1.0, known=True, device=factor, network=factor)
+
+
 def fit_host(scenario: Scenario, step_time_ns: float | None) -> HostSpeed:
     """Returns the host's speed from the step time that the job measures without the profiler, if it is given."""
     if step_time_ns is None:

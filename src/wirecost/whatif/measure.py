@@ -12,7 +12,7 @@ from wirecost.breakdown import Parts, split_window
 from wirecost.breakdown.intervals import merge
 from wirecost.trace.categories import KERNEL
 from wirecost.whatif.contention import beside
-from wirecost.whatif.graph import HOST, JOIN, SYNC
+from wirecost.whatif.nodes import HOST, JOIN, SYNC
 from wirecost.whatif.scenario import Scenario
 from wirecost.whatif.simulate import RankTimes, Speeds
 

@@ -6,32 +6,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from wirecost.costmodel.collectives import all_reduce_s, all_to_all_s, gather_s, group, send_s
 from wirecost.costmodel.inputs import Machine
-from wirecost.costmodel.machine import machine_of
-from wirecost.diagnostics import Diagnostic, diagnostic
-from wirecost.errors import SpecError, one_of
-from wirecost.spec import Cluster, Precision, load_spec
-from wirecost.spec.loading import stack_named
-from wirecost.spec.presets import names
+from wirecost.diagnostics import Diagnostic
+from wirecost.errors import SpecError
+from wirecost.spec import Cluster
 from wirecost.trace.operations import bus_factor
-from wirecost.units import BitsPerSecond, format_rate_bps, format_size_bytes
-from wirecost.whatif.graph import Collective
+from wirecost.units import BitsPerSecond, format_rate_bps
+from wirecost.whatif.nodes import Collective
 
-_FAR_BEYOND = 4.0
+FAR_BEYOND = 4.0
 """A benchmark's line is taken to hold up to this many times its largest size. Beyond it, the time is an
 interval."""
-_BEYOND_SHARE = 0.15
+BEYOND_SHARE = 0.15
 """Half width of that interval, as a share of the time."""
-_SOCKET_GATHERS = 1.5
+SOCKET_GATHERS = 1.5
 """How many times as long as in a benchmark all-gathers and reduce-scatters over TCP with a cap took in sharded
 jobs at most (median of a job 1.0 to 1.45, docs/validation/whatif.md). All-reduces took 0.99 to 1.1."""
-_SOCKET_SHARES = (0.42, 0.85)
+SOCKET_SHARES = (0.42, 0.85)
 """Shares of a benchmark's rate that TCP sockets without a cap reached inside training jobs: they need the
 processor, which the job needs too (docs/how-to/whatif.md, measured jobs)."""
 
@@ -99,13 +94,13 @@ class ClusterNetwork(NetworkModel):
         value = float(seconds)
         low = high = value
         largest = self._largest(op, collective.size)
-        if largest is not None and size > _FAR_BEYOND * largest:
-            low, high = value * (1 - _BEYOND_SHARE), value * (1 + _BEYOND_SHARE)
+        if largest is not None and size > FAR_BEYOND * largest:
+            low, high = value * (1 - BEYOND_SHARE), value * (1 + BEYOND_SHARE)
         if self.sockets and not self.uncapped and op in ("all_gather", "reduce_scatter"):
-            low, high = min(low, value), max(high, value * _SOCKET_GATHERS)
+            low, high = min(low, value), max(high, value * SOCKET_GATHERS)
             value = float(np.sqrt(low * high))
         if self.uncapped:
-            low, high = value / _SOCKET_SHARES[1], value / _SOCKET_SHARES[0]
+            low, high = value / SOCKET_SHARES[1], value / SOCKET_SHARES[0]
             value = float(np.sqrt(low * high))
         return Transfer(value, low, high)
 
@@ -173,11 +168,11 @@ def fitted_network(collectives: Sequence[Collective]) -> FittedNetwork:
     for collective in collectives:
         if collective.bytes and collective.transfer_ns > 0 and collective.known:
             by_op.setdefault(collective.op, {}).setdefault(collective.bytes, []).append(collective.transfer_ns)
-    lines = {op: _line(sizes) for op, sizes in by_op.items()}
+    lines = {op: line_through(sizes) for op, sizes in by_op.items()}
     return FittedNetwork("as recorded", "transfers of the job itself", lines=lines)
 
 
-def _line(sizes: dict[int, list[int]]) -> tuple[float, float]:
+def line_through(sizes: dict[int, list[int]]) -> tuple[float, float]:
     size = np.array(sorted(sizes), dtype=float)
     time = np.array([np.median(sizes[int(s)]) for s in size]) * 1e-9
     if len(size) == 1 or size[-1] < 1.5 * size[0]:
@@ -190,114 +185,8 @@ def _line(sizes: dict[int, list[int]]) -> tuple[float, float]:
     return float(latency), float(slope)
 
 
-def named_network(given: str, calibration: Path | None, world: int) -> NetworkModel:
-    """Returns the network that a name or a file means.
-
-    Args:
-        given: the name of a calibrated network or of a cluster preset, a cluster's YAML file, or a result of
-            `wirecost bench --format json`.
-        calibration: a calibration's folder or document, as `wirecost calibrate --out` writes it.
-        world: number of ranks of the job.
-
-    Raises:
-        SpecError: if there is none of that name.
-    """
-    path = Path(given)
-    if path.suffix in (".yaml", ".yml"):
-        cluster = load_spec("cluster", given)
-        return _cluster_network(cluster, f"cluster file {given}", world)
-    if path.suffix == ".json":
-        return _bench_network(path)
-    calibrated: dict[str, Cluster] = _clusters(calibration) if calibration is not None else {}
-    if given in calibrated:
-        return _cluster_network(calibrated[given], f"calibration {calibration}", world)
-    if given in names("cluster"):
-        return _cluster_network(load_spec("cluster", given), f"preset {given}", world)
-    known = [*calibrated, *names("cluster")]
-    raise SpecError(
-        one_of("network", given, known)
-        + ("" if calibration else "; a network of your own: --calibration DIR, a cluster's .yaml, --bandwidth")
-    )
-
-
-def _clusters(folder: Path) -> dict[str, Cluster]:
-    if folder.is_dir():
-        files = sorted(folder.glob("cluster-*.yaml"))
-        if not files:
-            raise SpecError(f"{folder}: holds no calibrated cluster; expected files cluster-NAME.yaml")
-        found = [load_spec("cluster", str(path)) for path in files]
-        return {cluster.name: cluster for cluster in found}
-    from wirecost.calibration.saved import read
-
-    return dict(read(folder).clusters)
-
-
-def _cluster_network(cluster: Cluster, basis: str, world: int) -> ClusterNetwork:
-    machine = machine_of(cluster, stack_named("generic"), Precision.BF16)
-    found = ClusterNetwork(cluster.name, basis, cluster=cluster, machine=machine, world=world)
-    if world > cluster.gpus and cluster.nodes > 1:
-        found.cluster = cluster.model_copy(update={"nodes": -(-world // cluster.gpus_per_node)})
-    emulated = bool(cluster.network_efficiency and cluster.network_efficiency.emulated)
-    found.sockets = cluster.nodes > 1 and cluster.gpus_per_node == 1 and emulated
-    found.uncapped = _uncapped_sockets(cluster)
-    if found.uncapped:
-        found.diagnostics.append(
-            diagnostic(
-                "sockets_share_processor",
-                f"network '{cluster.name}' is TCP without a cap: a benchmark's rate of "
-                f"{format_rate_bps(float(cluster.inter_node.rate))} isn't reached in a job that needs the "
-                "processor too",
-            )
-        )
-    if cluster.network_efficiency is None:
-        found.diagnostics.append(
-            diagnostic(
-                "network_not_measured",
-                f"network '{cluster.name}': transfer times come from its nominal rate, no collective was measured",
-            )
-        )
-    return found
-
-
-def _uncapped_sockets(cluster: Cluster) -> bool:
-    """Returns whether the network between hosts is emulated by this machine's processor without a rate of its
-    own."""
-    if cluster.nodes < 2 or cluster.network_efficiency is None:
-        return False
-    emulated = bool(getattr(cluster.network_efficiency, "emulated", False))
-    return emulated and "nominal rate as the benchmark" not in (cluster.inter_node.source or "")
-
-
-def _bench_network(path: Path) -> NetworkModel:
-    """Returns a network from the JSON of `wirecost bench`: the line through each collective's sizes."""
-    try:
-        document: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{path}: can't be read as a benchmark's JSON: {error}") from error
-    rows = document.get("results") or document.get("rows") or document.get("measurements") if isinstance(
-        document, dict) else document  # fmt: skip
-    by_op: dict[str, dict[int, list[int]]] = {}
-    for row in rows if isinstance(rows, list) else []:
-        if not isinstance(row, dict):
-            continue
-        op, size, time = row.get("collective"), row.get("size_bytes"), row.get("median_ns") or row.get("time_ns")
-        if (
-            isinstance(op, str)
-            and isinstance(size, int)
-            and isinstance(time, int | float)
-            and size > 0
-            and time > 0
-        ):
-            by_op.setdefault(op, {}).setdefault(size, []).append(int(time))
-    if not by_op:
-        raise SpecError(f"{path}: holds no results of `wirecost bench --format json`")
-    lines = {op: _line(sizes) for op, sizes in by_op.items()}
-    largest = format_size_bytes(max(max(s) for s in by_op.values()))
-    return FittedNetwork(path.stem, f"benchmark {path} up to {largest}", lines=lines)
-
-
-def stated_network(rate_bps: float, latency_s: float) -> StatedNetwork:
-    """Returns a network of a stated bandwidth and latency.
+def stated_network(rate_bps: float, latency_s: float, name: str | None = None) -> StatedNetwork:
+    """Returns a network of a stated bandwidth and latency, by default named after its rate.
 
     Raises:
         SpecError: for a bandwidth that isn't positive, or a negative latency.
@@ -307,5 +196,5 @@ def stated_network(rate_bps: float, latency_s: float) -> StatedNetwork:
     if latency_s < 0:
         raise SpecError("--latency: a latency can't be negative")
     return StatedNetwork(
-        format_rate_bps(BitsPerSecond(rate_bps)), "stated", rate_Bps=rate_bps / 8, latency_s=latency_s
+        name or format_rate_bps(BitsPerSecond(rate_bps)), "stated", rate_Bps=rate_bps / 8, latency_s=latency_s
     )

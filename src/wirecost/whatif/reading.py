@@ -12,6 +12,7 @@ import numpy as np
 from wirecost.trace.classify import Classifier
 from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.events import Collector
+from wirecost.trace.families import HOST_ANNOTATIONS
 from wirecost.trace.foreign import refuse_head
 from wirecost.trace.identity import parse_rank_options, rank_by_option
 from wirecost.trace.jumps import without_jumps
@@ -21,6 +22,7 @@ from wirecost.trace.recorded import Int64, Recorded
 from wirecost.trace.source import SQLITE, TraceError, chunks, magic
 from wirecost.trace.stream import EventStream, Slice
 from wirecost.trace.typed import EventDecoder, Work
+from wirecost.whatif.cpu_recording import CpuCollector, CpuRecording, cpu_recording
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 """Operator in which autograd adds to a parameter's gradient, once a parameter and backward pass."""
@@ -44,6 +46,7 @@ class RankRecord:
     gradient_threads: Int64
     bucket_copies: Int64 = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
     diagnostics: DiagnosticCounts = field(default_factory=DiagnosticCounts)
+    waits: list[tuple[int, int]] | None = None  # (waiter, source) by row of the device, where they are known
 
     @property
     def name(self) -> str:
@@ -113,7 +116,25 @@ def read_ranks(paths: Sequence[str | Path], *, ranks: Iterable[str] = ()) -> lis
                 f"{other.trace.file} and {record.trace.file} both claim rank {record.trace.rank}; give the traces "
                 "of one run, one file a rank"
             )
+    _check_one_job(records)
     return sorted(records, key=lambda r: r.trace.rank or 0)
+
+
+def _check_one_job(records: Sequence[RankRecord]) -> None:
+    """Refuses traces of jobs of different sizes, and of processors beside those of GPUs."""
+    first: dict[int, RankRecord] = {}
+    for record in records:
+        if record.trace.world_size is not None:
+            first.setdefault(record.trace.world_size, record)
+    if len(first) > 1:
+        (size, one), (other_size, other) = list(first.items())[:2]
+        raise TraceError(
+            f"{one.trace.file} is of a job of {size} ranks and {other.trace.file} of one of {other_size}; give "
+            "the traces of one run"
+        )
+    kinds = {record.waits is not None for record in records}
+    if len(kinds) > 1:
+        raise TraceError("some traces are of GPUs and others of processors; give the traces of one run")
 
 
 def _read(path: Path) -> RankRecord:
@@ -133,14 +154,23 @@ def _read(path: Path) -> RankRecord:
             collector.add(slice_)
             count += len(slice_.events)
     except TraceError as error:
-        raise TraceError(f"{path}: {error}") from error
+        raise TraceError(_named(path, error)) from error
     if not stream.saw_events:
         raise TraceError(f"{path}: holds no list 'traceEvents'; expected a trace of torch.profiler")
     recorded = without_jumps(collector.finish(stream.metadata), diagnostics)
+    waits = None
+    if len(recorded.device.start_ns) == 0 and any(
+        a.name.startswith(HOST_ANNOTATIONS) for a in recorded.cpu_annotations
+    ):
+        cpu = _read_cpu(path, classifier, decoder)
+        recorded, waits = cpu.recorded, cpu.waits
     if len(recorded.device.start_ns) == 0:
+        cut_off = diagnostics.count("cut_off")
+        cut = "the file is cut off before any device event" if cut_off else "no device events"
         raise TraceError(
-            f"{path}: no device events; whatif replays GPU traces, recorded with "
-            "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+            f"{path}: {cut}; whatif replays traces of GPUs, recorded with torch.profiler.profile(activities="
+            "[ProfilerActivity.CPU, ProfilerActivity.CUDA]), and of processors with gloo (`wirecost trace` reads "
+            "those of other profilers)"
         )
     if not (recorded.launch >= 0).any():
         raise TraceError(
@@ -166,4 +196,23 @@ def _read(path: Path) -> RankRecord:
         gradient_threads=gradients[:, 2],
         bucket_copies=copies,
         diagnostics=diagnostics,
+        waits=waits,
     )
+
+
+def _read_cpu(path: Path, classifier: Classifier, decoder: EventDecoder) -> CpuRecording:
+    """Returns the recording of a rank on processors, from a second pass that keeps its operators."""
+    diagnostics = DiagnosticCounts()
+    collector = CpuCollector(classifier, diagnostics, decoder)
+    stream = EventStream(itertools.chain(chunks(path, diagnostics, None)), diagnostics, decoder)
+    for slice_ in stream:
+        collector.add(slice_)
+    try:
+        return cpu_recording(collector, collector.finish(stream.metadata))
+    except TraceError as error:
+        raise TraceError(_named(path, error)) from error
+
+
+def _named(path: Path, error: TraceError) -> str:
+    """Returns an error's text with the file's name once."""
+    return str(error) if str(error).startswith(f"{path}: ") else f"{path}: {error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wirecost.whatif.graph import HOST, JOIN, NONE, WORK, Step
+from wirecost.whatif.nodes import HOST, JOIN, NONE, WORK, Step
 
 Place = tuple[int, int]  # (steps back, position)
 

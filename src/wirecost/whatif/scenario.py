@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from wirecost.diagnostics import Diagnostic
 from wirecost.whatif.contention import alone, ratio_of
-from wirecost.whatif.graph import Collective, Graph, Step
+from wirecost.whatif.nodes import Collective, Graph, Step
 from wirecost.whatif.simulate import RankTimes, Speeds, replay
 
 

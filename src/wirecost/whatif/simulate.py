@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from wirecost.errors import WirecostError
-from wirecost.whatif.graph import HOST, JOIN, SYNC, WHOLE_DEVICE, Step
 from wirecost.whatif.host_calls import QUEUE_COMMANDS
+from wirecost.whatif.nodes import HOST, JOIN, SYNC, WHOLE_DEVICE, Step
 
 _REMEMBERED = 8  # cycles to which waits may reach back
 _PENDING = 1e18  # later than any time: the end of a collective that isn't known yet
@@ -192,7 +192,11 @@ class _Rank:
         """Returns the latest of `until` and the ends that a node waits for, each plus `pause`."""
         for back, at in self.step.waits[i]:
             if back <= self.cycle:
-                e = (self.ends[self.cycle - back][at] if back else self.t[at]) + pause
+                ends = self.ends[self.cycle - back] if back else self.t
+                # Where steps repeat, another one may come before than in the recording, with fewer nodes.
+                if at >= len(ends):
+                    continue
+                e = ends[at] + pause
                 if e > until:  # noqa: PLR1730 - faster than max()
                     until = e
         return until

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wirecost.trace.categories import KERNEL
-from wirecost.whatif.graph import HOST, JOIN, SYNC
 from wirecost.whatif.measure import order_of, settled
+from wirecost.whatif.nodes import HOST, JOIN, SYNC
 from wirecost.whatif.scenario import Scenario
 from wirecost.whatif.simulate import Speeds
 

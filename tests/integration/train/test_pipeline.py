@@ -47,6 +47,7 @@ def cases(ranks: int) -> Iterator[Experiment]:
             yield experiment(plan(schedule, data_parallel=data_parallel), GPT, 4)
     yield experiment(plan(GPIPE, data_parallel=DataParallel.ZERO1), GPT, 4)
     yield experiment(plan(ONE_F_ONE_B, rank_order=RankOrder.PIPELINE_FIRST), GPT, 4)
+    yield experiment(plan(ONE_F_ONE_B, rank_order=RankOrder.DATA_LAST), GPT, 4)
     yield experiment(plan(INTERLEAVED, data_parallel=DataParallel.DDP), WORKLOADS[Family.T5], 4)
     yield experiment(plan(ONE_F_ONE_B, recompute=Recompute.FULL), GPT, 4)
     yield experiment(plan(ONE_F_ONE_B, tensor_parallel=2), WORKLOADS[Family.BERT], 4)

@@ -10,7 +10,8 @@ from wirecost.calibration.inputs.rows import iteration_rows
 from wirecost.calibration.inputs.table import read_table
 from wirecost.planner.answer import Answer
 from wirecost.planner.distinct import Distances
-from wirecost.planner.measure import Measured, MeasuredPlans, _can_win, write_table
+from wirecost.planner.measure import _can_win, write_table
+from wirecost.planner.measured_plans import Measured, MeasuredPlans
 
 
 @pytest.fixture(scope="module")

@@ -96,11 +96,50 @@ def test_several_stacks_are_searched_together() -> None:
 
 
 def test_a_schedule_fixes_the_chunks() -> None:
-    assert request_of("llama-3-8b", job(pipeline_schedule="1f1b")).question.constraints[0].text == "vpp=1"
+    assert request_of("llama-3-8b", job(pipeline_schedule="1f1b")).question.constraints[0].text == "schedule=1f1b"
     found = answer(request_of("llama-3-8b", job(pipeline_schedule="interleaved")).question).found
     assert len(found) and found.column("vpp").min() > 1
     with pytest.raises(SpecError, match="isn't searched"):
         request_of("llama-3-8b", job(pipeline_schedule="gpipe"))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"lora_rank": 8}, "adapters aren't searched"),
+        ({"context_communication": "a2a"}, "a2a' isn't searched, but p2p is"),
+        ({"tensor": 4}, "unknown option 'tensor'"),
+    ],
+)
+def test_options_that_no_search_heeds_are_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        request_of("llama-3-8b", job(**options))
+    with pytest.raises(SpecError, match=reason):
+        present_plan("llama-3-8b", job(**options))
+
+
+def test_short_names_of_options_count_too() -> None:
+    found = answer(request_of("llama-3-8b", job(tp=4)).question).found
+    assert set(found.column("tp")) == {4}
+
+
+@pytest.mark.parametrize("text", ["gpipe", "zb-h3", ",", "1f1b;zb-h1"])
+def test_schedules_that_are_not_searched_are_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="schedules: "):
+        request_of("llama-3-8b", JOB, Wishes(schedules=text))
+
+
+def test_schedules_come_from_options_files_and_constraints(tmp_path: Path) -> None:
+    def allowed(**keys: Any) -> list[str]:
+        return [each.value for each in request_of("llama-3-8b", JOB, Wishes(**keys)).question.schedules]
+
+    assert allowed() == ["1f1b", "interleaved"]
+    assert allowed(schedules="ZB_H1, 1f1b") == ["zb-h1", "1f1b"]
+    assert allowed(constraints=("schedule=dualpipe",)) == ["1f1b", "interleaved", "dualpipe"]
+    assert allowed(constraints=("schedule!=dualpipe",)) == ["1f1b", "interleaved"]
+    file = tmp_path / "plans.yaml"
+    file.write_text("schedules: [1f1b, zb-h2]\n")
+    assert allowed(constraints=(str(file),)) == ["1f1b", "zb-h2"]
 
 
 def test_a_complete_plan_is_not_searched() -> None:

@@ -49,3 +49,32 @@ def test_hosts_that_cut_a_sharding_group_apart_are_refused_before_anything_start
     )  # fmt: skip
     with pytest.raises(SpecError, match="hosts with a whole number of data-parallel ranks; 3 ranks on a host"):
         rank_grid(next(iter(study.model_experiments())))
+
+
+def test_the_rank_order_says_which_ranks_are_neighbours() -> None:
+    def ranks(order: str) -> list[tuple[int, ...]]:
+        """Returns the tensor, pipeline and data-parallel groups of rank 0."""
+        plan = {
+            "name": "p",
+            "tensor_parallel": 2,
+            "pipeline_parallel": 2,
+            "data_parallel": "zero1",
+            "rank_order": order,
+        }
+        workload = {"name": "w", "layers": 2, "hidden": 8, "heads": 2, "vocab_size": 300, "sequence_length": 8}
+        study = validate(
+            Study,
+            {
+                "name": "s", "workloads": [workload], "networks": ["emulated-1g"], "plans": [plan], "hosts": [2],
+                "ranks_per_host": 4, "scaling": [{"kind": "strong", "global_batch": 4}],
+            },
+            "study",
+        )  # fmt: skip
+        grid = rank_grid(next(iter(study.model_experiments())))
+        return [
+            tuple(map(int, axis)) for axis in (grid[0, 0, 0, 0, 0], grid[:, 0, 0, 0, 0, 0], grid[0, 0, :, 0, 0, 0])
+        ]
+
+    assert ranks("tp-cp-dp-pp") == [(0, 1), (0, 4), (0, 2)]
+    assert ranks("pp-dp-cp-tp") == [(0, 4), (0, 1), (0, 2)]
+    assert ranks("tp-cp-pp-dp") == [(0, 1), (0, 2), (0, 4)]

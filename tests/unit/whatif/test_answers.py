@@ -14,9 +14,10 @@ from support.ddp_traces import Job as Recorded
 from support.ddp_traces import write_job
 from wirecost.errors import WirecostError
 from wirecost.trace.source import TraceError
-from wirecost.whatif.answer import Job, Question
+from wirecost.whatif.answer import Job
 from wirecost.whatif.buckets import assigned
 from wirecost.whatif.network import fitted_network
+from wirecost.whatif.question import Question
 from wirecost.whatif.reading import read_ranks
 from wirecost.whatif.sweep import bandwidth_range, sweep
 

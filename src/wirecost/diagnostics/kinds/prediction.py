@@ -24,6 +24,13 @@ KINDS = (
         "calibrate the stack on runs nearer to this job",
     ),
     _kind(
+        "memory_uncertain",
+        Severity.WARNING,
+        "The job may not fit in the memory of its GPUs. It does with the smallest formats that the stack offers "
+        "for gradients, optimizer states and logits and without fragmentation, and doesn't with the usual ones.",
+        "choose these formats, shrink the micro-batch, recompute, or shard more",
+    ),
+    _kind(
         "model_approximated",
         Severity.WARNING,
         "The model has a feature that changes the numbers and that the formulas don't describe, like attention "
@@ -38,8 +45,8 @@ KINDS = (
     _kind(
         "out_of_memory",
         Severity.ERROR,
-        "The job needs more memory than the GPU has. It can't run as planned, and the predicted time is that of a "
-        "GPU with enough memory.",
+        "The job needs more memory than the GPU has, even with the smallest formats. It can't run as planned, and "
+        "the predicted time is that of a GPU with enough memory.",
         "shrink the micro-batch, recompute, or shard more; `wirecost plan` finds the plans that fit",
     ),
     _kind(

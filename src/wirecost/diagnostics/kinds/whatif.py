@@ -58,6 +58,24 @@ KINDS = (
         "the recording.",
     ),
     _kind(
+        "whatif_steps_left_out",
+        Severity.INFO,
+        "Some ranks recorded further steps, or lack the end of one. The steps that all ranks have are replayed.",
+        "record the same steps on all ranks",
+    ),
+    _kind(
+        "whatif_truncated",
+        Severity.WARNING,
+        "The end of a trace file is missing. What it holds is replayed.",
+        "copy the file again, or record it again",
+    ),
+    _kind(
+        "whatif_unmatched",
+        Severity.WARNING,
+        "No communication is matched over the ranks. Each rank is replayed alone, and its waits stay as recorded.",
+        "give the traces of one run, recorded in the same steps on all ranks",
+    ),
+    _kind(
         "whatif_cut",
         Severity.WARNING,
         "A recorded step is cut off. Its end is missing from the replay.",

@@ -236,7 +236,8 @@ class Recorder:
 
             activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if self._cuda else [])
             window = schedule(wait=0, warmup=1, active=PROFILED, repeat=1)
-            self._profiler = profile(activities=activities, schedule=window)
+            # On processors nothing else tells the bytes of collectives.
+            self._profiler = profile(activities=activities, schedule=window, record_shapes=not self._cuda)
             self._profiler.start()
         except Exception as error:  # noqa: BLE001 - the job must go on
             self._profiler = None

@@ -36,10 +36,9 @@ def _parallel(job: EmittedJob) -> Arguments:
         found.append(("--num-virtual-stages-per-pipeline-rank", str(c.vpp)))
     if setup.workload.layers % (c.pp * c.vpp):
         found += _uneven(job)
-    if c.cp > 1:
-        found.append(("--context-parallel-size", str(c.cp)))
-    if c.ep > 1:
-        found.append(("--expert-model-parallel-size", str(c.ep)))
+    found += [("--context-parallel-size", str(c.cp))] if c.cp > 1 else []
+    found += [("--expert-model-parallel-size", str(c.ep))] if c.ep > 1 else []
+    found += [("--use-tp-pp-dp-mapping",)] if c.dp_last else []
     if c.sp:
         found.append(("--sequence-parallel",))
     if c.zero >= 1:

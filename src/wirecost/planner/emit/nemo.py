@@ -54,4 +54,5 @@ def config(job: EmittedJob) -> dict[str, dict[str, Any]]:
             "num_distributed_optimizer_instances": instances,
         },
         "optimizer": {"use_distributed_optimizer": c.zero >= 1},
+        **({"dist": {"use_tp_pp_dp_mapping": True}} if c.dp_last else {}),
     }

@@ -11,6 +11,7 @@ from wirecost.planner.capabilities import OF_STACKS, Capabilities
 from wirecost.planner.emit import deepspeed, megatron, nemo, torchrun, torchtitan
 from wirecost.planner.emit.job import EmittedJob
 from wirecost.planner.request import Request, with_stacks
+from wirecost.planner.schedules import MEASURED_SCHEDULES
 from wirecost.spec import stack_named
 
 
@@ -32,12 +33,14 @@ class Target:
 
 
 _DEEPSPEED = replace(OF_STACKS["deepspeed"], pipeline=False, expert=False)
+_MEGATRON = replace(OF_STACKS["megatron-core"], schedules=MEASURED_SCHEDULES)
+_TORCHTITAN = replace(OF_STACKS["torchtitan"], schedules=MEASURED_SCHEDULES)
 TARGETS = {
     "torchrun": Target(torchrun.write, torchrun.VERSION, None, Capabilities()),
-    "megatron": Target(megatron.write, megatron.VERSION, "megatron-core", OF_STACKS["megatron-core"]),
-    "torchtitan": Target(torchtitan.write, torchtitan.VERSION, "torchtitan", OF_STACKS["torchtitan"]),
+    "megatron": Target(megatron.write, megatron.VERSION, "megatron-core", _MEGATRON),
+    "torchtitan": Target(torchtitan.write, torchtitan.VERSION, "torchtitan", _TORCHTITAN),
     "deepspeed": Target(deepspeed.write, deepspeed.VERSION, "deepspeed", _DEEPSPEED),
-    "nemo": Target(nemo.write, nemo.VERSION, "megatron-core", OF_STACKS["megatron-core"]),
+    "nemo": Target(nemo.write, nemo.VERSION, "megatron-core", _MEGATRON),
 }
 
 

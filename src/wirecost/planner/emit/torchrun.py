@@ -10,7 +10,7 @@ VERSION = "PyTorch 2.10"
 def write(job: EmittedJob) -> str:
     """Returns the command line of torchrun, with the mesh as a comment."""
     c = job.choice
-    order = ["tp", "cp", "dp", "pp"] if c.pp_first else ["pp", "dp", "cp", "tp"]
+    order = c.rank_order.value.split("-")[::-1]
     sizes = {"pp": c.pp, "dp": c.dp, "cp": c.cp, "tp": c.tp}
     shape = ", ".join(str(sizes[name]) for name in order)
     names = ", ".join(f'"{name}"' for name in order)

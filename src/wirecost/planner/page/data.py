@@ -11,12 +11,13 @@ from wirecost.planner.answer import Answer
 from wirecost.planner.distinct import OTHER_DEGREES, OTHER_STACK, PART_ERRORS, UNFITTED
 from wirecost.planner.explain import CAUSES
 from wirecost.planner.parts import PARTS, parts_of
+from wirecost.planner.schedules import SCHEDULES
 
 MOST_PLANS = 20_000
 """Most plans on the page. Of more, the fastest, the Pareto front and an even selection of the others are shown."""
 FASTEST = 5_000
 _COUNTS = ("tp", "pp", "vpp", "cp", "ep", "dp", "mb", "zero")
-_FLAGS = ("sharding_group", "overlap", "sp", "recompute", "placement")
+_FLAGS = ("sharding_group", "overlap", "sp", "recompute", "placement", "schedule")
 
 
 def page_data(answer: Answer) -> dict[str, Any]:
@@ -39,7 +40,8 @@ def page_data(answer: Answer) -> dict[str, Any]:
             "overlap": ["off", "on"],
             "sp": ["off", "on"],
             "recompute": ["none", "selective", "full"],
-            "placement": ["tp_first", "pp_first"],
+            "placement": ["tp_first", "pp_first", "dp_last"],
+            "schedule": [schedule.value for schedule in SCHEDULES],
         },
         "parts": [_rounded(parts[:, column]) for column in range(len(PARTS))],
         "part_names": list(PARTS.values()),

@@ -26,7 +26,7 @@ function seconds(value) {
 
 function label(index) {
   return names
-    .filter((name) => name !== "placement" || data.choices[name][index])
+    .filter((name) => (name !== "placement" && name !== "schedule") || data.choices[name][index] > (name === "schedule" ? 1 : 0))
     .map((name) => name + "=" + word(name, index))
     .join(", ");
 }

@@ -66,10 +66,11 @@ def _plan(answer: Answer, number: int) -> dict[str, Any]:
 
 def _lines(answer: Answer, assumed: dict[str, str]) -> list[str]:
     question, found = answer.question, answer.found
+    fit = "fit" if found.is_certain else "may fit"
     words = ", ".join(f"{key} {value}" for key, value in assumed.items())
     return [
         f"Global batch {question.global_batch} x {question.workload.sequence_length} tokens. {len(found):,} of "
-        f"{found.legal:,} legal plans fit in memory. All times are predicted.",
+        f"{found.legal:,} legal plans {fit} in memory. All times are predicted.",
         f"The model can't tell {answer.alike:,} plans from the fastest one, even where errors that they share "
         "cancel.",
         f"Assumed: {words}." if words else "",

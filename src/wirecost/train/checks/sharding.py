@@ -10,6 +10,8 @@ def _inner(experiment: Experiment) -> int:
     plan = experiment.plan
     if plan.rank_order is RankOrder.TENSOR_FIRST:
         return plan.tensor_parallel * plan.context_parallel
+    if plan.rank_order is RankOrder.DATA_LAST:
+        return plan.model_parallel
     return plan.pipeline_parallel
 
 

@@ -1,0 +1,155 @@
+"""What-if questions between the experiments of a study: the traces of one, asked about the others.
+
+A study keeps the traces of experiments with `profile_iterations` at `traces/rank-R.json.gz`, and measured each of
+its networks with a short benchmark. An experiment can be asked about from another one's traces if they differ in
+the network or in the size of DistributedDataParallel's buckets only.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from wirecost.errors import SpecError, WirecostError, one_of
+from wirecost.spec import AnyExperiment, DataParallel, JobExperiment
+from wirecost.study import Store
+from wirecost.study.networks import Site, read_benchmark
+from wirecost.study.result import Result, read_result
+from wirecost.study.store import StoreError
+from wirecost.whatif.benchmark_network import benchmark_network
+from wirecost.whatif.network import NetworkModel, stated_network
+from wirecost.whatif.question import Question
+from wirecost.whatif.reading import RankRecord, read_ranks
+
+_MIB = 1 << 20
+_HOW = ("iterations", "min_time", "warmup", "profile_iterations", "timeout", "repeat", "network")
+"""Keys of an experiment that may differ: how it is measured, and its network."""
+
+
+def is_study(path: Path) -> bool:
+    """Returns whether a path is the folder of a study's results."""
+    return (path / "study.yaml").is_file() and (path / "experiments").is_dir()
+
+
+def traces_of(directory: Path, ranks: int) -> list[Path]:
+    """Returns the traces that an experiment kept, one for each rank; empty if one is missing."""
+    found = [directory / "traces" / f"rank-{rank}.json.gz" for rank in range(ranks)]
+    return found if all(path.is_file() for path in found) else []
+
+
+def read_cell(directory: Path, ranks: int) -> list[RankRecord]:
+    """Returns the traces of an experiment's ranks.
+
+    Raises:
+        WirecostError: if one is missing or can't be replayed.
+    """
+    files = traces_of(directory, ranks)
+    if not files:
+        raise WirecostError(f"{directory}: holds no traces of its {ranks} ranks: run the study with --profile")
+    return read_ranks(files, ranks=[f"{path.name}={rank}" for rank, path in enumerate(files)])
+
+
+def profiled_experiment(folder: Path, name: str | None) -> Result:
+    """Returns the experiment of a study whose traces are asked.
+
+    Args:
+        name: its name or the beginning of it; None if only one has traces.
+
+    Raises:
+        WirecostError: if there is none, or several could be meant.
+    """
+    store = Store(folder)
+    finished = sorted(path for path in store.experiments.iterdir() if path.is_dir() and path.name[0] != ".")
+    named = [path for path in finished if name is None or path.name.startswith(name)]
+    if name is not None and not named:
+        raise SpecError(f"{folder}: {one_of('experiment', name, [path.name for path in finished])}")
+    results = [read_result(path, path.name) for path in named]
+    kept = [r for r in results if traces_of(r.directory, r.experiment.ranks)]
+    if not kept:
+        which = f"experiment '{name}'" if name else "an experiment"
+        raise WirecostError(
+            f"{folder}: no traces of {which} are kept; run the study with: wirecost study run STUDY --profile"
+        )
+    if len(kept) > 1:
+        listed = ", ".join(r.directory.name for r in kept[:8])
+        raise SpecError(f"{folder}: several experiments have traces; name one with --experiment: {listed}")
+    return kept[0]
+
+
+def step_time_ns(result: Result) -> float | None:
+    """Returns an experiment's median iteration without the profiler; None if it isn't known."""
+    spread = result.breakdown.iteration_ns() if result.breakdown is not None else None
+    return None if spread is None else float(spread.median)
+
+
+def study_networks(folder: Path, base: AnyExperiment) -> dict[str, NetworkModel]:
+    """Returns the networks of a study by name, at the base's number of ranks, as its benchmarks measured them."""
+    store = Store(folder)
+    experiments = store.planned(store.study())
+    found: dict[str, NetworkModel] = {}
+    for experiment in experiments:
+        same = (experiment.hosts, experiment.ranks_per_host) == (base.hosts, base.ranks_per_host)
+        if same and experiment.network.name not in found:
+            model = network_of(store, experiment)
+            if model is not None:
+                found[experiment.network.name] = model
+    return found
+
+
+def network_of(store: Store, experiment: AnyExperiment) -> NetworkModel | None:
+    """Returns the network of an experiment as the study's benchmark measured it, else by its nominal rate; None if
+    neither is known."""
+    try:
+        document = read_benchmark(store, Site.of(experiment))
+    except StoreError:
+        document = None
+    emulation = experiment.network.emulate
+    if document is not None:
+        uncapped = emulation is not None and emulation.rate is None and experiment.hosts > 1
+        return benchmark_network(experiment.network.name, document, uncapped=uncapped)
+    if emulation is None or emulation.rate is None or experiment.hosts < 2:
+        return None
+    return stated_network(float(emulation.rate), 0.0, name=experiment.network.name)
+
+
+def question_between(base: AnyExperiment, other: AnyExperiment) -> Question | None:
+    """Returns the question that leads from one experiment to another; None if more differs than can be asked."""
+    if isinstance(base, JobExperiment) or isinstance(other, JobExperiment):
+        same = type(base) is type(other) and _content(base) == _content(other)
+        return Question(network=other.network.name) if same and base.network != other.network else None
+    first, second = _content(base), _content(other)
+    buckets = [content["plan"].pop("bucket_bytes") for content in (first, second)]
+    for content in (first, second):
+        content["plan"].pop("name")
+    if first != second:
+        return None
+    network = other.network.name if base.network != other.network else None
+    differ = buckets[0] != buckets[1] and base.plan.data_parallel is DataParallel.DDP
+    if network is None and not differ:
+        return None
+    return Question(network=network, bucket_mib=buckets[1] / _MIB if differ else None)
+
+
+def _content(experiment: AnyExperiment) -> dict:
+    return experiment.model_dump(mode="json", exclude=set(_HOW))
+
+
+def others(folder: Path, base: Result, networks: Sequence[str]) -> list[Question]:
+    """Returns the questions about the networks that are named, else about every experiment of the study that can
+    be asked about from the base."""
+    if networks:
+        return [Question(network=name) for name in networks]
+    store = Store(folder)
+    found = [question_between(base.experiment, e) for e in store.planned(store.study()) if e.repeat == 1]
+    return list(dict.fromkeys(question for question in found if question is not None))
+
+
+def measured_answers(folder: Path, base: Result) -> dict[str, float]:
+    """Returns the median iteration in ms of each experiment that can be asked about from a base, by question."""
+    found: dict[str, list[float]] = {}
+    for summary in Store(folder).summaries().results:
+        question = question_between(base.experiment, summary.experiment)
+        if question is not None and summary.summary is not None and summary.summary.iteration_times_ns:
+            found.setdefault(question.text, []).append(statistics.median(summary.summary.iteration_times_ns))
+    return {text: statistics.median(times) * 1e-6 for text, times in found.items()}
