@@ -104,7 +104,7 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
         np.maximum(shape.embedding_parameters, last),
     )
     ends = ends / layout.tensor
-    shorter = ends_are_shorter(shape.layers + shape.decoder_layers, layout)
+    shorter = ends_are_shorter(shape.layers + shape.decoder_layers, layout, shape.predicted)
     if has(shorter):
         # First and last stage have one layer less than the others.
         own = layer + shape.latent_whole * (1 - 1 / layout.tensor)

@@ -109,6 +109,11 @@ def test_hybrids_are_refused_by_name_by_all_three(name: str, tmp_path: Path) -> 
     assert "state-space layers" in skipped(of_row({}, model=name), tmp_path)[0]
 
 
+@pytest.mark.parametrize("name", ["Nemotron-340B", "Nemotron-3-8B", "Llama-3.1-Nemotron-Nano-8B"])
+def test_dense_models_of_like_names_are_no_hybrids(name: str, tmp_path: Path) -> None:
+    assert not skipped(of_row({}, model=name, n_layers="32", hidden="4096"), tmp_path)
+
+
 def test_no_offload_is_no_offload(tmp_path: Path) -> None:
     assert not skipped(of_row({}, notes="no offload"), tmp_path)
 

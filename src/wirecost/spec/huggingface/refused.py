@@ -65,7 +65,10 @@ REFUSED = {
 }
 """Reason by model type."""
 
-HYBRIDS = ("nemotron3", "nemotronh", "nemotronnano", "mamba", "jamba", "zamba", "bamba", "falconh1", "granite4")
+HYBRIDS = (
+    "nemotron3nano", "nemotron3super", "nemotron3ultra", "nemotron35", "nemotronh", "nemotronnano", "mamba",
+    "jamba", "zamba", "bamba", "falconh1", "granite4",
+)  # fmt: skip
 """Names of models that mix attention with state-space layers, in plain spelling."""
 
 
@@ -77,7 +80,8 @@ def refused_name(name: str) -> str | None:
     """Returns why a model of a name has no formulas, if it mixes attention with state-space layers or has sparse
     attention, or None."""
     spelled = "".join(letter for letter in name[:100].lower() if letter.isalnum())
-    if any(each in spelled for each in HYBRIDS):
+    # Llama-3.1-Nemotron-Nano is a Llama.
+    if "llama" not in spelled and any(each in spelled for each in HYBRIDS):
         return f"{name[:60]} mixes attention with state-space layers, for which there are no formulas"
     if any(each in spelled for each in WITH_INDEXER):
         return f"{name[:60]} has sparse attention, which is not described by the formulas"
