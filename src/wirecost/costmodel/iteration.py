@@ -115,8 +115,16 @@ def rank_parameters(shape: Shape, layout: Layout) -> Number:
         held = held + layers * shape.latent_whole * (1 - 1 / layout.tensor)
     if has(shape.predicted > 0):
         module = shape.module_parameters - shape.module_experts
-        held = held + shape.predicted * module / layout.tensor
+        held = held + _further_modules(shape, layout) * module / layout.tensor
     return held
+
+
+def _further_modules(shape: Shape, layout: Layout) -> Number:
+    """Returns the modules of multi-token prediction that the fullest rank has besides its layers. Where layers
+    don't divide evenly over stages, modules take the place of layers on the last one."""
+    layers = shape.layers + shape.decoder_layers
+    free = np.ceil(layers / layout.pipeline) * layout.pipeline - layers
+    return np.maximum(shape.predicted - free, 0.0)
 
 
 def _shared(shape: Shape) -> Number:
@@ -133,7 +141,9 @@ def rank_experts(shape: Shape, layout: Layout) -> Number:
     if not has(shape.expert_parameters > 0):
         return 0.0
     layers = np.ceil((shape.layers + shape.decoder_layers) / layout.pipeline)
-    experts = layers * shape.expert_parameters + shape.predicted * shape.module_experts
+    experts = layers * shape.expert_parameters
+    if has(shape.predicted > 0):
+        experts = experts + _further_modules(shape, layout) * shape.module_experts
     return experts / _expert_shards(layout)
 
 
