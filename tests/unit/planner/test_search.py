@@ -12,7 +12,6 @@ from wirecost.errors import SpecError
 from wirecost.planner.answer import matching, setup_of_choice
 from wirecost.planner.choices import plan_of
 from wirecost.planner.constraints import parse_constraints
-from wirecost.planner.distinct import Distances
 from wirecost.planner.question import Question
 from wirecost.planner.schedules import SCHEDULES
 from wirecost.planner.search import search
@@ -144,7 +143,7 @@ def test_no_schedule_is_tried_that_nobody_measured_unless_it_is_allowed() -> Non
     assert (allowed.column("pp")[allowed.column("schedule") == 4] % 2 == 0).all()
 
 
-def test_the_published_plan_of_deepseek_v3_is_among_the_first_that_cannot_be_told_apart() -> None:
+def test_the_published_plan_of_deepseek_v3_is_searched_and_a_plan_with_its_schedule_is_the_fastest() -> None:
     cluster = with_nodes(load_spec("cluster", "hgx-h800"), 2048)
     asked = Question(
         load_spec("workload", "deepseek-v3", sequence_length=4096), cluster, 2048, 15360,
@@ -152,11 +151,12 @@ def test_the_published_plan_of_deepseek_v3_is_among_the_first_that_cannot_be_tol
         constraints=parse_constraints(["mb=1", "vpp=1", "tp<=2"]),
     )  # fmt: skip
     found = search(asked)
+    assert matching(found, parse_constraints(["schedule=dualpipe"]))[0]
     # arXiv:2412.19437, section 3.2: PP 16, EP 64 over 8 nodes, ZeRO-1, DualPipe, no TP.
     published = parse_constraints(["tp=1", "pp=16", "cp=1", "ep=64", "zero=1", "schedule=dualpipe"])
-    places = np.flatnonzero(matching(found, published))
-    assert len(places)
-    assert set(places) & set(Distances(found).alike(0).tolist())
+    (places,) = np.nonzero(matching(found, published))
+    # Everything is recomputed in it here, because no choice describes the parts that its authors recompute.
+    assert found.total_s[places[0]] < 1.3 * found.total_s[0]
 
 
 @settings(max_examples=8, deadline=None)
