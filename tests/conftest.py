@@ -54,16 +54,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _groups(items: list[pytest.Item]) -> None:
-    """Keeps tests on one parallel worker that share a fixture which takes long, or a cluster."""
+    """Keeps the integration tests of a file, and all that start a Slurm, on one parallel worker: they share what takes
+    long to set up, and look for what a test of theirs left behind."""
     for item in items:
-        name = item.path.stem
-        if "slurm" in name:
-            item.add_marker(pytest.mark.xdist_group("slurm"))
-        elif name in ("test_data_command", "test_study_hosts") or item.path.parts[-3:-1] == (
-            "integration",
-            "train",
-        ):
-            item.add_marker(pytest.mark.xdist_group(name))
+        if "integration" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("slurm" if "slurm" in item.path.stem else item.path.stem))
 
 
 def _no_namespaces() -> str | None:

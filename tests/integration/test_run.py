@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from support.processes import of_this_worker
 from wirecost import load
 from wirecost.cli import application
 from wirecost.errors import SpecError
@@ -58,16 +59,16 @@ def python(script: str, *arguments: str) -> str:
 
 
 def processes_of(marker: str) -> list[str]:
-    """Returns the command lines of this machine that contain a text, without those of tests and of wirecost."""
+    """Returns the command lines of processes that contain a text, without those of wirecost and of other tests."""
     lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         if int(path.parent.name) != os.getpid():
             try:
                 line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if marker in line and "-m wirecost" not in line and of_this_worker(path.parent):
+                    lines.append(line)
             except OSError:
                 continue
-            if marker in line and "-m wirecost" not in line:
-                lines.append(line)
     return lines
 
 

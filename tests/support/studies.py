@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from support.processes import of_this_worker
 from wirecost.breakdown import Breakdown
 from wirecost.study import Result, Status
 
@@ -61,19 +62,14 @@ def faulty_worker(folder: Path, body: str) -> list[str]:
 
 
 def network_namespaces() -> set[int]:
-    """Returns every network namespace that a process of this machine is in. Beside other tests, only processes that
-    this one started count."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    mine = f"PYTEST_XDIST_WORKER={worker}\0".encode() if worker else b""
+    """Returns every network namespace of processes of this machine, without those of other parallel tests."""
     found = set()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if mine not in Path(f"/proc/{entry}/environ").read_bytes():
-                    continue
-                found.add(os.stat(f"/proc/{entry}/ns/net").st_ino)
-            except OSError:
-                continue
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if of_this_worker(entry):
+                found.add((entry / "ns" / "net").stat().st_ino)
+        except OSError:
+            continue
     return found
 
 
