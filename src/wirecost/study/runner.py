@@ -161,10 +161,9 @@ def run_study(
         queue.run(todo, len(planned & finished), deadline)
         # A trial for the largest batch may be followed by another one.
         while more := [e for e in known() if e.slug not in planned]:
-            before = len(planned)
-            planned |= {e.slug for e in more}
             progress.experiments_added(len(more))
-            queue.run(more, before, deadline)
+            queue.run(more, len(planned), deadline)
+            planned |= {e.slug for e in more}
         store.summaries()  # completes the index, so that the first report is quick
         return [r for r in store.contents().results if r.directory.name in planned - damaged]
 

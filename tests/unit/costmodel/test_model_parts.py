@@ -172,6 +172,7 @@ def test_arrays_of_models_are_predicted_as_each_alone() -> None:
     shapes, layouts = [shape_of(s.workload) for s in setups], [layout_of(s) for s in setups]
     layouts[1].sequence_parallel = layouts[1].tensor_overlap = 1.0
     together = iterate(stacked_shape(shapes), stacked_layout(layouts), machine)
+    assert np.shape(together.total_s) == (len(names),)
     for index, (shape, layout) in enumerate(zip(shapes, layouts, strict=True)):
         alone = iterate(shape, layout, machine)
         assert together.total_s[index] == pytest.approx(float(alone.total_s), rel=1e-9)  # type: ignore[index]

@@ -23,7 +23,8 @@ def traced(folder: Path, step_time_ns: int | None) -> TraceSet:
 def test_the_added_time_is_the_traced_less_the_measured(tmp_path: Path) -> None:
     cost = traced(tmp_path, 90_000).profiler_cost
     assert cost is not None
-    assert (cost.traced_ns, cost.iterations) == (pytest.approx(100_000, rel=1e-4), 3)
+    # The last iteration lacks the host's time before a next one.
+    assert (cost.traced_ns, cost.iterations) == (pytest.approx(100_000, rel=1e-4), 2)
     assert cost.added_ns == pytest.approx(10_000, rel=1e-3)
     assert cost.share == pytest.approx(1 / 9, rel=1e-3)
     assert "at most that much of the 0.02 ms idle" in cost.sentence
