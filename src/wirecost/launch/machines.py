@@ -23,6 +23,7 @@ from wirecost.launch.processes import END_S, die_with_parent
 from wirecost.launch.ranks import LOG_LINES, POLL_S
 from wirecost.launch.remote_agent import STARTED
 from wirecost.launch.result import JobResult, JobStatus
+from wirecost.launch.started import Elsewhere
 from wirecost.spec.network import Network
 from wirecost.storage import StorageError, fault_of_exit
 
@@ -90,7 +91,7 @@ class Machines:
         return Machines(tuple((name, address) for name, address in data["hosts"]), data["remote"])
 
 
-class MachineRanks:
+class MachineRanks(Elsewhere):
     """The processes of one job, which torchrun starts on each machine. Leaving the context ends those that run.
 
     Args:
@@ -200,14 +201,6 @@ class MachineRanks:
     def codes(self) -> list[int | None]:
         """Returns the exit code of the launcher on each machine, None while it runs."""
         return [process.poll() for process in self.processes]
-
-    def pids(self) -> list[int]:
-        """Returns nothing: the ranks may be on other machines."""
-        return []
-
-    def number(self, pid: int) -> int:
-        """Raises ValueError: `pids` gives none."""
-        raise ValueError(pid)
 
     def failed(self) -> JobResult:
         """Returns the result of a job of which a launcher has failed, with the rank or the machine that caused it.

@@ -37,3 +37,15 @@ class StartedRanks(Protocol):
             StorageError: if a rank could not write or read a file. Such a job has no result.
         """
         ...
+
+
+class Elsewhere:
+    """The part of `StartedRanks` for ranks that another program starts, perhaps on other machines."""
+
+    def pids(self) -> list[int]:
+        """Returns nothing: the ranks may be on other machines."""
+        return []
+
+    def number(self, pid: int) -> int:
+        """Raises ValueError: `pids` gives none."""
+        raise ValueError(pid)

@@ -16,6 +16,7 @@ from wirecost.launch.failures import read_failures, result_of, storage_paths
 from wirecost.launch.processes import END_S, die_with_parent
 from wirecost.launch.ranks import LOG_LINES, POLL_S
 from wirecost.launch.result import JobResult, JobStatus
+from wirecost.launch.started import Elsewhere
 from wirecost.spec.network import Network
 from wirecost.storage import StorageError, fault_of_exit
 
@@ -29,7 +30,7 @@ _LOST_NODE = re.compile(r"NODE FAILURE|Node failure|Communication connection fai
 _TIME_LIMIT = re.compile(r"DUE TO TIME LIMIT|CANCELLED AT|DUE TO PREEMPTION")
 
 
-class StepRanks:
+class StepRanks(Elsewhere):
     """The processes of one job as the tasks of a Slurm step. Leaving the context ends those that still run.
 
     Args:
@@ -107,14 +108,6 @@ class StepRanks:
     def codes(self) -> list[int | None]:
         """Returns the exit code of srun, None while it runs."""
         return [self.process.poll()]
-
-    def pids(self) -> list[int]:
-        """Returns nothing: the tasks may be on other nodes."""
-        return []
-
-    def number(self, pid: int) -> int:
-        """Raises ValueError: `pids` gives none."""
-        raise ValueError(pid)
 
     def failed(self) -> JobResult:
         """Returns the result of a step that failed, with the rank or the node that caused it.

@@ -113,7 +113,7 @@ def _stalls(trace: RankTrace, rows: Int64) -> tuple[Int64, list[int]]:
     ends = calls.end_ns[by_end]
     for span in calls.exposed.intervals().tolist():
         at = int(np.searchsorted(ends, span[1], side="right")) - 1
-        # Where computing goes on before a call ends, the device didn't wait for it.
+        # A span that ends before any call does ends because the device computes again, so it waited for no call.
         if at >= 0 and ends[at] == span[1]:
             spans.append(span)
             waits.append(int(by_end[at]))

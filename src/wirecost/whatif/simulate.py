@@ -193,7 +193,8 @@ class _Rank:
         for back, at in self.step.waits[i]:
             if back <= self.cycle:
                 ends = self.ends[self.cycle - back] if back else self.t
-                # Where steps repeat, another one may come before than in the recording, with fewer nodes.
+                # Repeated steps are replayed in a cycle. The step before this one in the cycle may be another
+                # one than in the recording, and have fewer nodes than the one that this node waited for.
                 if at >= len(ends):
                     continue
                 e = ends[at] + pause

@@ -140,7 +140,7 @@ def test_modules_are_on_the_last_stage_and_take_the_time_of_a_layer_and_an_outpu
     # On one stage a module adds at least one of 32 layers and half of both ends.
     alone = total(1, 1) / total(0, 1)
     assert 1 + 1 / 33 < alone < 1.2
-    # With four stages the last one is the busiest, so that a module costs more of the iteration.
+    # The module is on the last of four stages. All other stages wait for it, so its share of the iteration grows.
     assert total(1, 4) / total(0, 4) > alone
     assert total(2, 4) > total(1, 4)
 
