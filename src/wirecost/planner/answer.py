@@ -251,11 +251,10 @@ def _why_none(question: Question) -> str:
         f"no legal plan for {question.workload.name} on {question.gpus} GPUs with global batch "
         f"{question.global_batch}"
     )
+    heads, layers = question.workload.heads, question.layers
+    possible = f"TP divides {heads} heads, PP is at most {layers} layers, and DP divides the batch"
     if question.constraints and search(replace(question, constraints=())).legal:
         listed = ", ".join(each.text for each in question.constraints)
-        return f"{words} meets the constraints {listed}"
+        return f"{words} meets the constraints {listed}; leave one out or change it: {possible}"
     gpus = question.gpus
-    return (
-        f"{words}: TP x PP x CP x DP must be {gpus}, where TP divides {question.workload.heads} heads, PP is at "
-        f"most {question.layers} layers, and DP divides the batch; a batch that is a multiple of {gpus} has plans"
-    )
+    return f"{words}: TP x PP x CP x DP must be {gpus}, where {possible}; a batch that is a multiple of {gpus} has plans"
