@@ -257,4 +257,7 @@ def _why_none(question: Question) -> str:
         listed = ", ".join(each.text for each in question.constraints)
         return f"{words} meets the constraints {listed}; leave one out or change it: {possible}"
     gpus = question.gpus
-    return f"{words}: TP x PP x CP x DP must be {gpus}, where {possible}; a batch that is a multiple of {gpus} has plans"
+    return (
+        f"{words}: TP x PP x CP x DP must be {gpus}, where {possible}; a batch that is a multiple of {gpus} has "
+        "plans"
+    )

@@ -20,7 +20,8 @@ from wirecost.trace.tiling import incomplete, launched_in, tiles
 
 AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole", "name:"
 
-# A GPU annotation that covers less than this share of the CPU step covers one stream's scraps, not the step.
+# A GPU annotation, or the device's work of a single step, that covers less than this share of the CPU step covers
+# scraps of it, not the step.
 _BARE_SHARE = 0.1
 # Annotations of the device count as steps if they cover this share of the work from the first to the last.
 _COVERED_SHARE = 0.98
@@ -68,9 +69,10 @@ def windows(
     `check_choice`).
 
     With `auto`, an iteration lasts from the first device event launched in a profiler step to the first launched
-    in the next step. If launches aren't recorded, the steps' GPU annotations are used if they cover the device's
-    work, else the CPU steps. Without any profiler step, repeated annotations that tile the recording are used in
-    the same way. Otherwise there is no iteration. The whole window is reported in any case.
+    in the next step. A single step is the host's if the device works in a small part of it only. If launches
+    aren't recorded, the steps' GPU annotations are used if they cover the device's work, else the CPU steps.
+    Without any profiler step, repeated annotations that tile the recording are used in the same way. Otherwise
+    there is no iteration. The whole window is reported in any case.
     """
     if choice == WHOLE:
         return []
@@ -87,6 +89,8 @@ def windows(
         chosen = list(cpu.values())
     else:
         chosen = _tiled(list(cpu.values()), recorded, diagnostics)
+        if choice == AUTO and _is_scrap(chosen, cpu):
+            chosen = list(cpu.values())
         if not chosen and choice == AUTO:
             chosen = list((gpu if gpu and _covered(gpu, cpu, recorded) else cpu or gpu).values())
     diagnostics.add("window_not_found", choice != AUTO and not chosen, detail=choice)
@@ -94,6 +98,18 @@ def windows(
         chosen = _repeated(recorded, communicates, diagnostics)
         diagnostics.add("window_inferred", len(chosen))
     return _marked(chosen, recorded, diagnostics)
+
+
+def _is_scrap(chosen: list[Window], cpu: dict[str, Window]) -> bool:
+    """Returns whether the device's work of a single step is a small part of the step of the host.
+
+    The work of a next step would end the window. Without one, the window leaves out the host's time after the last
+    work of the device.
+    """
+    if len(cpu) != 1 or len(chosen) != 1 or chosen[0].source != LAUNCHES:
+        return False
+    (step,) = cpu.values()
+    return chosen[0].end_ns - chosen[0].start_ns < _BARE_SHARE * (step.end_ns - step.start_ns)
 
 
 def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], diagnostics: DiagnosticCounts) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+import wirecost.trace
+from support.timelines import Timeline
 from support.tracefiles import make_job
 from wirecost.trace import TraceError
 from wirecost.trace.rank import RankTrace
@@ -45,6 +48,18 @@ def test_launches_come_first_and_can_be_overridden(read: Read) -> None:
     assert sources(read(BOTH.text, window="gpu")) == [(n, "gpu_step") for n in names]
     assert sources(read(BOTH.text, window="whole")) == []
     assert sources(read(BOTH.text, window="name:Step#4$")) == [(names[1], "launches")]
+
+
+@pytest.mark.parametrize(("works_us", "source"), [(90, "cpu_step"), (110, "launches")])
+def test_a_single_step_is_the_hosts_if_the_device_works_in_a_small_part_of_it(
+    works_us: float, source: str, tmp_path: Path
+) -> None:
+    line = Timeline(rank=0)
+    line.step(1, 0, 1000)
+    line.device(10, works_us, launched=5)
+    (trace,) = wirecost.trace.read(line.write(tmp_path)).traces
+    assert sources(trace) == [("ProfilerStep#1", source)]
+    assert trace.iterations[0].parts.window_ns == (1_000_000 if source == "cpu_step" else works_us * 1000)
 
 
 def test_without_launches_gpu_annotations_that_cover_the_work_are_the_steps(read: Read) -> None:
