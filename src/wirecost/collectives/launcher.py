@@ -10,8 +10,8 @@ from wirecost.errors import SpecError
 
 DEFAULT_PORT = 29500  # the default port of torch.distributed
 SLURM_PORTS = 20000, 20000
-"""First port and number of ports. The job's number selects one, so that two jobs on one node use different ports.
-"""
+"""First port and number of ports. The numbers of the job and of the step select one, so that two steps on one node
+use different ports."""
 MPI_VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
@@ -86,6 +86,8 @@ def slurm_world(environment: Mapping[str, str]) -> World | None:
         return None
     size, nodes = _number(environment, "SLURM_STEP_NUM_TASKS"), _number(environment, "SLURM_STEP_NUM_NODES", 1)
     first, count = SLURM_PORTS
+    step = environment.get("SLURM_STEP_ID", "")  # has ten digits in an interactive step
+    port = first + (_number(environment, "SLURM_JOB_ID", 0) + 101 * int(step if step.isdecimal() else 0)) % count
     return World(
         "srun",
         _number(environment, "SLURM_PROCID"),
@@ -93,7 +95,7 @@ def slurm_world(environment: Mapping[str, str]) -> World | None:
         _number(environment, "SLURM_LOCALID", 0),
         size // nodes if nodes and size % nodes == 0 else 0,
         environment.get("MASTER_ADDR") or first_host(environment.get("SLURM_STEP_NODELIST", "")) or "127.0.0.1",
-        _number(environment, "MASTER_PORT", first + _number(environment, "SLURM_JOB_ID", 0) % count),
+        _number(environment, "MASTER_PORT", port),
     )
 
 

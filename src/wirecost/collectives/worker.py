@@ -32,7 +32,7 @@ def run_rank(directory: Path, rank: int) -> None:
         # The launcher can name the missing ranks, so it must give up first. The GPUs of one machine are divided
         # among its ranks, whichever emulated host each rank belongs to.
         timeout_s = 3 * request.timeout_s
-        store = None if request.backend is Backend.MPI else meet(datetime.timedelta(seconds=timeout_s))
+        store = None if request.backend is Backend.MPI else meet(datetime.timedelta(seconds=timeout_s), directory)
         with session(request, rank, rank, timeout_s, store) as setup:
             steps.write("joined\n")
             with (directory / "samples.jsonl").open("a", buffering=1) as out:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import secrets
 import shlex
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from wirecost.launch.failures import read_failures, result_of, storage_paths
 from wirecost.launch.processes import END_S, die_with_parent
 from wirecost.launch.ranks import LOG_LINES, POLL_S
 from wirecost.launch.remote_agent import STARTED
+from wirecost.launch.rendezvous import MEETING
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.started import Elsewhere
 from wirecost.spec.network import Network
@@ -29,10 +31,8 @@ from wirecost.storage import StorageError, fault_of_exit
 
 SSH = "ssh -o BatchMode=yes -o ServerAliveInterval=15 {host}"
 """Command that runs another one on a host. It never asks for a password, and notices a host that is gone."""
-RANK_PORT = "WIRECOST_RANK_PORT"
-"""Variable with the port at which the ranks meet; torchrun's own processes meet at MASTER_PORT. It also makes a
-rank write its output to its own log."""
-PORTS = 20000, 60000
+PORTS = 20000, 32768
+"""Ports of which torchrun's own processes get one. Linux gives none of them to other connections by default."""
 GRACE_S = 10.0
 """Time that the launchers of other machines have to end after the first one failed."""
 _FAILED_RANK = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)\s+exitcode\s*:\s*(-?\d+)")
@@ -118,12 +118,12 @@ class MachineRanks(Elsewhere):
         self.machines = machines
         self._undo = ExitStack()
         self.processes: list[subprocess.Popen[bytes]] = []
-        port, rank_port = random.SystemRandom().sample(range(*PORTS), 2)
+        port = random.SystemRandom().choice(range(*PORTS))
         hosts = count // per_host
         variables = {
             **(environment or {}),
             **network_environment(network, 0, emulated=False),
-            RANK_PORT: str(rank_port),
+            MEETING: secrets.token_hex(8),
             "PYTHONUNBUFFERED": "1",
         }
         try:

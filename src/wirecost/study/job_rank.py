@@ -20,11 +20,11 @@ from wirecost.errors import WirecostError
 from wirecost.jobs.commands import starts_ranks
 from wirecost.jobs.lines import run_timed
 from wirecost.jobs.start import EXIT_NOT_FOUND, command_of_rank
-from wirecost.launch.machines import RANK_PORT
 from wirecost.launch.processes import become_subreaper, descendants, die_with_parent, end_descendants, kill
+from wirecost.launch.rendezvous import MEETING, free_port_of
 from wirecost.spec import JobExperiment
 from wirecost.study.elsewhere import HOW
-from wirecost.study.step_rank import under_torchrun, variables_of, write_to
+from wirecost.study.step_rank import meeting_of, under_torchrun, variables_of, write_to
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,12 +36,14 @@ def main(arguments: Sequence[str]) -> int:
     directory = Path(arguments[0])
     experiment = JobExperiment.model_validate_json((directory / "experiment.json").read_bytes())
     how = json.loads((directory / HOW).read_bytes())
-    if RANK_PORT in os.environ:
+    if MEETING in os.environ:
         write_to(directory / "logs" / f"rank-{under_torchrun(os.environ)}.log")
     elif (world := slurm_world(os.environ)) is not None:
-        os.environ |= variables_of(world, os.environ)
+        os.environ |= variables_of(world, os.environ) | meeting_of(os.environ)
     else:
         raise WirecostError("wirecost.study.job_rank: no rank of a launcher: start it with srun or torchrun")
+    if meeting := os.environ.pop(MEETING, None):
+        os.environ["MASTER_PORT"] = str(free_port_of(directory, meeting, first=os.environ["RANK"] == "0"))
     threads = {} if how["threads"] is None else {"OMP_NUM_THREADS": how["threads"]}
     if starts_ranks(experiment.job.arguments, gpus=how["gpus"]):
         os.environ.pop("OMP_NUM_THREADS")  # the launcher knows its number of ranks

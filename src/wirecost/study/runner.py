@@ -18,6 +18,7 @@ from wirecost.diagnostics import diagnostic
 from wirecost.launch.isolate import Isolated
 from wirecost.launch.machines import Machines
 from wirecost.launch.preloaded import IsolatedFork, Preloaded
+from wirecost.launch.rendezvous import PORT_OF
 from wirecost.launch.supervision import await_end
 from wirecost.spec import AnyExperiment, Device, JobExperiment, Study
 from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
@@ -388,6 +389,8 @@ def _run_and_publish(
     outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
     for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP, MACHINES, HOW):
         (directory / leftover).unlink(missing_ok=True)
+    for port in directory.glob(f"{PORT_OF}*"):
+        port.unlink(missing_ok=True)
     shutil.rmtree(directory / "dumps", ignore_errors=True)
     store.publish(experiment, outcome, breakdown)
     return outcome

@@ -16,7 +16,7 @@ from typing import NoReturn
 from wirecost.collectives.launcher import World, slurm_world
 from wirecost.errors import WirecostError
 from wirecost.launch.environment import nccl_log_environment
-from wirecost.launch.machines import RANK_PORT
+from wirecost.launch.rendezvous import MEETING
 from wirecost.train.worker import run_here
 
 
@@ -50,6 +50,17 @@ def reachable_address(name: str, environment: Mapping[str, str]) -> str:
     return launcher or address or name
 
 
+def meeting_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variable with which the ranks of a Slurm step meet at a port that is free on the first node.
+
+    Empty if the user set MASTER_PORT.
+    """
+    if "MASTER_PORT" in environment:
+        return {}
+    names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+    return {MEETING: "-".join(environment.get(name, "0") for name in names)}
+
+
 def main() -> NoReturn:
     """Runs the rank of this module's command line.
 
@@ -57,12 +68,12 @@ def main() -> NoReturn:
         WirecostError: if neither srun nor torchrun started it.
     """
     directory = Path(sys.argv[1])
-    if RANK_PORT in os.environ:
+    if MEETING in os.environ:
         rank = under_torchrun(os.environ)
         write_to(directory / "logs" / f"rank-{rank}.log")
     elif (world := slurm_world(os.environ)) is not None:
         rank = world.rank
-        os.environ |= variables_of(world, os.environ)
+        os.environ |= variables_of(world, os.environ) | meeting_of(os.environ)
     else:
         raise WirecostError("wirecost.study.step_rank: no rank of a Slurm step: start it with srun")
     os.environ |= nccl_log_environment(directory / "logs" / f"nccl-{rank}.log")
@@ -70,7 +81,7 @@ def main() -> NoReturn:
 
 
 def under_torchrun(environment: MutableMapping[str, str]) -> int:
-    """Returns the rank that torchrun gave, and sets the port at which the ranks meet and the number of threads.
+    """Returns the rank that torchrun gave, and sets the number of threads.
 
     torchrun sets one thread for several ranks on a machine. As elsewhere, its cores are divided among them.
 
@@ -80,7 +91,6 @@ def under_torchrun(environment: MutableMapping[str, str]) -> int:
     rank, local_size = environment.get("RANK", ""), environment.get("LOCAL_WORLD_SIZE", "")
     if not rank.isdigit() or not local_size.isdigit():
         raise WirecostError("wirecost.study.step_rank: torchrun's variables are missing")
-    environment["MASTER_PORT"] = environment[RANK_PORT]
     environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // max(1, int(local_size))))
     return int(rank)
 

@@ -72,7 +72,7 @@ def run_rank(directory: Path, rank: int) -> None:
     tokens = load_text(tokens_path, examples_for(experiment.workload).length)
     timeout = datetime.timedelta(seconds=float(experiment.timeout))
     group: dict[str, Any] = {
-        "store": meet(timeout),
+        "store": meet(timeout, directory),
         "rank": rank,
         "world_size": experiment.ranks,
         "timeout": timeout,

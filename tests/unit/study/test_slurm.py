@@ -9,12 +9,13 @@ import pytest
 
 from wirecost.collectives.launcher import World
 from wirecost.errors import SpecError
+from wirecost.launch.rendezvous import MEETING
 from wirecost.launch.step import StepRanks, srun_command
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.spec.network import Native, Network
 from wirecost.study.allocation import Allocation
 from wirecost.study.slurm import SlurmOptions, script_of
-from wirecost.study.step_rank import reachable_address, variables_of
+from wirecost.study.step_rank import meeting_of, reachable_address, variables_of
 
 TEXT = """\
 name: my-study
@@ -96,6 +97,13 @@ def test_a_rank_gets_the_variables_of_torchrun() -> None:
         "MASTER_PORT": "23456",
         "OMP_NUM_THREADS": "6",
     }
+
+
+def test_rank_0_of_a_step_chooses_the_port_unless_the_user_did() -> None:
+    step = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "3"}
+    assert meeting_of(step) == {MEETING: "42-3-0"}
+    assert meeting_of(step | {"SLURM_RESTART_COUNT": "1"}) == {MEETING: "42-3-1"}
+    assert meeting_of(step | {"MASTER_PORT": "29500"}) == {}
 
 
 def test_a_loopback_address_is_not_given_to_other_nodes() -> None:
