@@ -15,19 +15,11 @@ if TYPE_CHECKING:
     from wirecost.api.breakdowns import BreakdownView, ComparisonView, compare, load
     from wirecost.api.logs import TransportView, read_logs
     from wirecost.api.planner import PlanView, plan
-    from wirecost.api.predictions import (
-        NeedView,
-        PredictionView,
-        SweepView,
-        ValidationView,
-        need,
-        predict,
-        sweep,
-        validate,
-    )
+    from wirecost.api.predictions import NeedView, PredictionView, SweepView, need, predict, sweep
     from wirecost.api.stragglers import StragglersView, stragglers
     from wirecost.api.studies import StudyResults, read_study, run_study
     from wirecost.api.traces import Traces, read_traces
+    from wirecost.api.validation import ValidationView, validate
     from wirecost.api.view import ResultView
     from wirecost.api.whatif import WhatIfView, what_if
     from wirecost.breakdown import Breakdown
@@ -85,12 +77,11 @@ _MODULES = {
     "wirecost.api.breakdowns": ("BreakdownView", "ComparisonView", "compare", "load"),
     "wirecost.api.logs": ("TransportView", "read_logs"),
     "wirecost.api.planner": ("PlanView", "plan"),
-    "wirecost.api.predictions": (
-        "NeedView", "PredictionView", "SweepView", "ValidationView", "need", "predict", "sweep", "validate",
-    ),
+    "wirecost.api.predictions": ("NeedView", "PredictionView", "SweepView", "need", "predict", "sweep"),
     "wirecost.api.stragglers": ("StragglersView", "stragglers"),
     "wirecost.api.studies": ("StudyResults", "read_study", "run_study"),
     "wirecost.api.traces": ("Traces", "read_traces"),
+    "wirecost.api.validation": ("ValidationView", "validate"),
     "wirecost.api.view": ("ResultView",),
     "wirecost.api.whatif": ("WhatIfView", "what_if"),
     "wirecost.breakdown": ("Breakdown",),

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from support.processes import of_this_worker
-from wirecost import load
+from wirecost import load, validate
 from wirecost.cli import application
 from wirecost.errors import SpecError
 from wirecost.spec import JobExperiment, Study
@@ -169,8 +169,23 @@ def test_every_command_prints_the_same_exposed_share(kept: Kept) -> None:
         assert (row["share_low"], row["share_high"]) == shares[name]
 
 
-@pytest.mark.parametrize("options", [[], ["--predictions", "nowhere"], ["--calibration", "nowhere"]])
-def test_a_study_of_commands_cannot_be_validated(kept: Kept, options: list[str]) -> None:
+def test_a_command_on_one_network_is_predicted_from_its_traces_on_the_other(kept: Kept) -> None:
+    printed = CliRunner().invoke(application(), ["validate", str(kept.out), "--format", "json"])
+    assert printed.exit_code == 0, printed.output
+    found = json.loads(printed.stdout)
+    (row,) = found["rows"]
+    assert (row["network"], row["question"], row["ranks"]) == ("native", "network emulated-300m", 2)
+    assert row["low_s"] <= (row["predicted_s"] or row["low_s"]) <= row["high_s"]
+    assert row["measured_s"] > 0 and (row["error"] is None) != (row["outside"] is None)
+    (left,) = found["left_out"]
+    assert "network native" in left["reason"]
+    assert validate(kept.out).rows() == [row]
+    shown = CliRunner().invoke(application(), ["validate", str(kept.out)]).output
+    assert "predicted from traces of another experiment" in shown
+
+
+@pytest.mark.parametrize("options", [["--predictions", "nowhere"], ["--calibration", "nowhere"]])
+def test_a_calibration_does_not_predict_a_command(kept: Kept, options: list[str]) -> None:
     validated = CliRunner().invoke(application(), ["validate", str(kept.out), *options])
     assert isinstance(validated.exception, SpecError)
     assert "every workload is a command, whose model is unknown" in str(validated.exception)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from wirecost.api.view import ResultView, Rows
 from wirecost.breakdown import Breakdown
@@ -16,10 +16,8 @@ from wirecost.prediction.basis import basis_of
 from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import Prediction, iteration_parts, largest_micro_batch, memory_parts
 from wirecost.prediction.predict import predict as predict_setup
-from wirecost.prediction.study_validation import StudyValidation
 from wirecost.prediction.sweep import Point, parse_axis, with_first_value
 from wirecost.prediction.sweep import sweep as sweep_setup
-from wirecost.prediction.table_validation import TableValidation
 from wirecost.spec import Workload
 
 if TYPE_CHECKING:
@@ -258,59 +256,6 @@ class NeedView(ResultView):
         return f"{limit} communication needs {value}; now {now} (predicted)"
 
 
-class ValidationView(ResultView):
-    """Predictions beside measurements.
-
-    Attributes:
-        validation: of a table's rows, or of a study's experiments.
-    """
-
-    def __init__(self, validation: TableValidation | StudyValidation) -> None:
-        self.validation = validation
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        return ("rows", "groups") if isinstance(self.validation, TableValidation) else ("cells",)
-
-    @property
-    def mean_absolute_error(self) -> float | None:
-        """Mean of |predicted / measured - 1| over all rows, or of |predicted - measured| for fractions."""
-        errors = [abs(row["error"]) for row in self.rows() if row["error"] is not None]
-        return sum(errors) / len(errors) if errors else None
-
-    def _rows(self, table: str) -> Rows:
-        data = self.validation.as_json()
-        return data[table]
-
-    def chart(self) -> altair.Chart:
-        """Returns predicted over measured values, with the diagonal."""
-        import altair as alt
-
-        seconds = isinstance(self.validation, StudyValidation)
-        measured, predicted = ("measured_s", "predicted_s") if seconds else ("measured", "predicted")
-        rows = [r for r in self.rows() if r[measured] and r[predicted]]
-        most = max((max(r[measured], r[predicted]) for r in rows), default=1.0)
-        least = min((min(r[measured], r[predicted]) for r in rows), default=0.1)
-        scale = alt.Scale(type="log")
-        points = (
-            alt.Chart(alt.InlineData(values=rows))
-            .mark_point()
-            .encode(x=alt.X(f"{measured}:Q", scale=scale), y=alt.Y(f"{predicted}:Q", scale=scale))
-        )
-        line: list[dict[str, Any]] = [{measured: v, predicted: v} for v in (least, most)]
-        diagonal = (
-            alt.Chart(alt.InlineData(values=line))
-            .mark_line(strokeDash=[4, 4])
-            .encode(x=alt.X(f"{measured}:Q", scale=scale), y=alt.Y(f"{predicted}:Q", scale=scale))
-        )
-        return points + diagonal  # type: ignore[return-value]
-
-    def _headline(self) -> str:
-        error = self.mean_absolute_error
-        shown = "unknown" if error is None else f"{error:.1%}"
-        return f"{len(self.rows())} rows, mean |error| {shown}"
-
-
 def predict(workload: str | Path | Workload, **job: Unpack[JobOptions]) -> PredictionView:
     """Predicts an iteration: its parts, communication, throughput and memory, with an interval.
 
@@ -367,37 +312,3 @@ def need(
         raise SpecError(one_of("quantity", of, solvers))
     setup = setup_of(workload, job)
     return NeedView(needs.with_ranges(setup, solvers[of](setup, fraction)), needs.fraction(setup))
-
-
-def validate(
-    measured: PathLike,
-    *,
-    calibrate_on: PathLike | None = None,
-    cluster: str | Path | None = None,
-    testbed: str | Path | None = None,
-    predictions: PathLike | None = None,
-    calibration: PathLike | None = None,
-) -> ValidationView:
-    """Predicts every row of a table of measurements, or every experiment of a study, and holds both together.
-
-    Args:
-        measured: a CSV of iteration times or communication fractions, or a study's results.
-        calibrate_on: a table to which the model is fitted first.
-        cluster, testbed: where the rows of a table were measured, if they don't say it.
-        predictions: for a study: what `wirecost predict --study` wrote.
-        calibration: for a study: predict it from this calibration.
-
-    Raises:
-        WirecostError: if something can't be read, or an option isn't for this kind of measurements.
-    """
-    from wirecost.calibration.inputs.table import Setting
-    from wirecost.prediction.validation import Options
-    from wirecost.prediction.validation import validate as run
-    from wirecost.spec import load_spec
-
-    setting = Setting(
-        load_spec("cluster", str(cluster)) if cluster is not None else None,
-        load_spec("testbed", str(testbed)) if testbed is not None else None,
-    )
-    paths = [None if path is None else Path(path) for path in (calibrate_on, predictions, calibration)]
-    return ValidationView(run(Path(measured), Options(setting, *paths)))

@@ -9,7 +9,10 @@ from wirecost.cli.output import console, percent, print_diagnostics, safe, table
 from wirecost.units import format_ns, format_size_bytes
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from wirecost.prediction.ranges import Range
+    from wirecost.whatif.validation import ReplayValidation
 
 
 def seconds(value: float) -> str:
@@ -183,8 +186,37 @@ def show_study_validation(validation: Any, format: str = "text") -> None:
         out.print(table("Strategies from the fastest to the slowest", columns, body))
         right, pairs = validation.pairs_right
         out.print(f"  {right} of {pairs} pairs of strategies that measurably differ are in the right order")
+    _show_left_out(out, validation.left_out)
+
+
+def show_replay_validation(validation: ReplayValidation, format: str = "text") -> None:
+    """Prints what traces predict beside the measurements, and how far they are apart."""
+    out = console(format)
+    body: list[list[str]] = []
+    for row in validation.rows:
+        predicted, verdict = seconds(row.low_s), percent(row.error, sign=True)
+        if row.error is None:
+            predicted = f"{seconds(row.low_s)} to {seconds(row.high_s)}"
+            verdict = f"outside by {percent(abs(row.outside))}" if row.outside else "inside"
+        cells = [
+            row.workload,
+            f"{row.ranks}",
+            row.network,
+            row.question,
+            seconds(row.measured_s),
+            predicted,
+            verdict,
+        ]
+        body.append(cells)
+    head = ["workload", "ranks", "traces over", "question", "measured", "predicted", "error"]
+    out.print(table("Measured iteration, and predicted from traces of another experiment", head, body))
+    out.print(f"  {validation.text}")
+    _show_left_out(out, validation.left_out)
+
+
+def _show_left_out(out: Console, left_out: Sequence[tuple[str, str]]) -> None:
     by_reason: dict[str, list[str]] = {}
-    for cell, reason in validation.left_out:
+    for cell, reason in left_out:
         by_reason.setdefault(reason, []).append(cell)
     for reason, cells in by_reason.items():
         named = ", ".join(cells[:MOST_NAMED]) + (" and others" if len(cells) > MOST_NAMED else "")

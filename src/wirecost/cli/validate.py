@@ -44,29 +44,32 @@ def validate(
 ) -> None:
     """Compare predictions with measurements.
 
-    Every row of a table, or every experiment of a study, is predicted.
+    Every row of a table, or every experiment of a study, is predicted. Without --predictions and --calibration,
+    each experiment of a study is predicted from the traces of another one, also those of `wirecost run --out`.
 
     Rows that the model can't express are listed with the reason. Errors are predicted / measured - 1, for tables
     of communication fractions predicted - measured. Of a study: each experiment measured and predicted, and
     whether its strategies come in the right order."""
     import json
 
-    from wirecost.calibration.inputs.table import Setting
-    from wirecost.cli.show import show_study_validation
+    from wirecost.api.validation import validate as run
+    from wirecost.cli.show import show_replay_validation, show_study_validation
     from wirecost.diagnostics import lines_of
     from wirecost.errors import SpecError
     from wirecost.prediction.study_validation import StudyValidation
-    from wirecost.prediction.validation import Options
-    from wirecost.prediction.validation import validate as run
-    from wirecost.spec import load_spec
+    from wirecost.whatif.validation import ReplayValidation
 
     format = check_format(format)
     if measured.is_dir() and (by or rows or cluster or testbed):
         raise SpecError("--by, --rows, --cluster and --testbed are for tables; a study takes --predictions")
-    setting = Setting(
-        load_spec("cluster", cluster) if cluster else None, load_spec("testbed", testbed) if testbed else None
-    )
-    result = run(measured, Options(setting, calibrate_on, predictions, calibration))
+    result = run(
+        measured,
+        calibrate_on=calibrate_on,
+        cluster=cluster,
+        testbed=testbed,
+        predictions=predictions,
+        calibration=calibration,
+    ).validation
     if isinstance(result, StudyValidation):
         for diagnostic in result.unusable:
             for line in lines_of(diagnostic):
@@ -78,6 +81,8 @@ def validate(
         typer.echo(json.dumps(result.as_json(), allow_nan=False))
     elif isinstance(result, StudyValidation):
         show_study_validation(result, format)
+    elif isinstance(result, ReplayValidation):
+        show_replay_validation(result, format)
     else:
         _print(result, by, rows, format)
 

@@ -56,12 +56,13 @@ def _validate_store(root: Path, options: Options) -> StudyValidation:
     measured = [result.experiment for result in contents.results]
     if measured and all(isinstance(experiment, JobExperiment) for experiment in measured):
         raise SpecError(
-            f"{root}: every workload is a command, whose model is unknown, so that nothing predicts it; "
-            "`wirecost compare` compares its runs, and `wirecost whatif` predicts from traces of a job"
+            f"{root}: every workload is a command, whose model is unknown, so that only traces predict it: leave "
+            "out --predictions and --calibration, and run the job with --profile 3"
         )
     if (options.predictions is None) == (options.calibration is None):
         raise SpecError(
-            "a study is validated against --predictions DIR (`wirecost predict --study`), or --calibration DIR"
+            f"{root}: nothing predicts this study: give --predictions DIR (`wirecost predict --study`) or "
+            "--calibration DIR, or run it with --profile, so that traces predict it"
         )
     predictions: Mapping[str, Breakdown]
     if options.predictions is not None:

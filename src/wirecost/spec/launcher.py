@@ -20,6 +20,7 @@ _WRAPPERS = frozenset(
 )  # fmt: skip
 """Programs that start the command behind their own options."""
 _PROGRAM = re.compile(r"torchrun|accelerate|fabric|python[0-9.]*")
+_INTERPRETER = re.compile(r"python[0-9.]*|(ba|da|k|z)?sh")
 _SCRIPT = re.compile(r".*\.(py|sh)")
 
 
@@ -63,6 +64,30 @@ def launcher_of(command: Sequence[str]) -> Launcher | None:
             # torchrun and accelerate are Python scripts too.
             inner = launcher_of(command[place:])
             return Launcher(inner.kind, inner.prefix + place) if inner and place < len(command) else None
+    return None
+
+
+def script_of(command: Sequence[str]) -> str | None:
+    """Returns the script that an interpreter or a launcher runs from the folder in which it is started.
+
+    None if there is none, if a wrapper may change the folder, or if it could be the value of an option before it.
+    """
+    launcher = launcher_of(command)
+    program = PurePath(command[0]).name
+    if program in _WRAPPERS or not (launcher or _INTERPRETER.fullmatch(program)):
+        return None
+    start = launcher.prefix if launcher is not None else 1
+    for place, argument in enumerate(command[start:], start):
+        before = command[place - 1] if place > start else ""
+        if argument in ("-c", "-m", "--module", "--no-python", "--no_python"):
+            return None
+        if argument.startswith("-"):
+            continue
+        valued = before.startswith("--") and "=" not in before
+        if _SCRIPT.fullmatch(argument) and not valued:
+            return argument
+        if launcher is None and before not in ("-W", "-X", "-o", "-O"):
+            return None
     return None
 
 

@@ -143,8 +143,9 @@ def _profile(
         return None
     unknown: list[UnknownProfile] = []
     paths: dict[int, Path] = {}
+    named = _name_by_rank(directory / "traces", recordings)
     for recording in recordings:
-        path = directory / "traces" / f"{recording.name}.json.gz"
+        path = named[recording.name]
         if path.exists() and recording.profiler is None:
             paths[recording.rank] = path
         else:
@@ -198,6 +199,22 @@ def _profile(
                 if (row.rank or 0, row.iteration) in kept
             ]
     return Profile(asked_iterations=asked, iterations=tuple(iterations), comm=tuple(comm), unknown=tuple(unknown))
+
+
+def _name_by_rank(folder: Path, recordings: Sequence[RankSteps]) -> dict[str, Path]:
+    """Names the traces by rank, as those of a model are, and returns the path of each recording's trace.
+
+    Traces keep the names of their processes if two processes have the same rank.
+    """
+    found = {r.name: folder / f"{r.name}.json.gz" for r in recordings}
+    if len({r.rank for r in recordings}) < len(recordings):
+        return found
+    for recording in recordings:
+        path = folder / f"rank-{recording.rank}.json.gz"
+        if found[recording.name].exists():
+            found[recording.name].rename(path)
+        found[recording.name] = path
+    return found
 
 
 def _diagnostics(experiment: JobExperiment, cores: int, count: int, world_size: int) -> list[Diagnostic]:

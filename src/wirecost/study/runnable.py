@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import shlex
@@ -17,6 +18,7 @@ from wirecost.launch.isolate import EXIT_REFUSED, Isolated
 from wirecost.launch.processes import die_with_parent
 from wirecost.process_limits import raise_open_files
 from wirecost.spec import Device, Experiment, Job, Study
+from wirecost.spec.launcher import script_of
 from wirecost.spec.megatron import settings_of
 from wirecost.study.allocation import Allocation
 
@@ -30,7 +32,8 @@ def check_runnable(study: Study) -> None:
     """Raises MissingExtraError, SpecError or UnsupportedError, naming what stands in the way."""
     _check_training_installed(study)
     check_study(study)
-    for check in (_check_gpus, _check_megatron, _check_networks, _check_open_files, _check_isolation):
+    checks = (_check_scripts, _check_gpus, _check_megatron, _check_networks, _check_open_files, _check_isolation)
+    for check in checks:
         check(study)
 
 
@@ -70,7 +73,7 @@ def limits_here(study: Study) -> list[str]:
     _check_training_installed(study)
     check_study(study)
     limits: list[str] = []
-    for check in (_check_gpus, _check_megatron, _check_networks, _check_isolation):
+    for check in (_check_scripts, _check_gpus, _check_megatron, _check_networks, _check_isolation):
         try:
             check(study)
         except (SpecError, UnsupportedError) as error:
@@ -128,6 +131,19 @@ def _instead(arguments: Sequence[str]) -> str:
     if len(arguments) == 1 and shutil.which((program.split() or [""])[0]) is not None:
         return f": write the command without quotes, as in: -- {program}"
     return ""
+
+
+def _check_scripts(study: Study) -> None:
+    """Raises SpecError if a command runs a script that isn't there."""
+    for job in study.jobs:
+        script = script_of(job.arguments)
+        if script is None or Path(script).exists():
+            continue
+        folder = Path(script).parent
+        others = [path.name for path in folder.glob(f"*{Path(script).suffix}")] if folder.is_dir() else []
+        near = difflib.get_close_matches(Path(script).name, others, n=1)
+        hint = f"; did you mean {str(folder / near[0])!r}?" if near else f" in {Path.cwd()}"
+        raise SpecError(f"{study.name}: workload '{job.name}': there is no script {script!r}{hint}")
 
 
 def _check_corpus(study: Study) -> None:

@@ -1,10 +1,12 @@
 """Commands as workloads: their keys, their experiments, and the launchers that they start."""
 
+import shlex
+
 import pytest
 
 from wirecost.errors import SpecError
 from wirecost.spec import JobExperiment, Study, parse_yaml, to_yaml, validate
-from wirecost.spec.launcher import launcher_of, ranks_per_host_of
+from wirecost.spec.launcher import launcher_of, ranks_per_host_of, script_of
 
 STUDY = """
 name: s
@@ -86,3 +88,28 @@ def test_launchers_are_recognised(command: str, kind: str | None, prefix: int, p
     assert (launcher.kind if launcher else None) == kind
     assert (launcher.prefix if launcher else 0) == prefix
     assert ranks_per_host_of(arguments, 2) == per_host
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python train.py --config other.py", "train.py"),
+        ("python -u -W ignore src/train.py", "src/train.py"),
+        ("/usr/bin/python3.11 train.py", "train.py"),
+        ("bash train.sh", "train.sh"),
+        ("torchrun --nproc-per-node 2 train.py", "train.py"),
+        ("python -m torch.distributed.run --nproc-per-node=2 train.py", "train.py"),
+        ("accelerate launch --config_file a.yaml train.py", "train.py"),
+        ("torchrun --log-dir a.py train.py", "train.py"),
+        ("torchrun --standalone train.py", None),
+        ("torchrun -m train", None),
+        ("python -m train other.py", None),
+        ("python -c 'import train' other.py", None),
+        ("python train other.py", None),
+        ("uv run --directory src train.py", None),
+        ("./train.py", None),
+        ("mine --script train.py", None),
+    ],
+)
+def test_the_script_of_a_command_is_found_where_it_is_certain(command: str, script: str | None) -> None:
+    assert script_of(shlex.split(command)) == script
