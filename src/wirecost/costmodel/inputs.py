@@ -156,6 +156,8 @@ class HostTimes:
     issue_s: Number
     issue_once_s: Number
     shard_s: Number
+    sequence_collective_s: Number | None = None  # None: see `HostCosts`
+    transfer_s: Number | None = None
 
     @classmethod
     def of(cls, costs: HostCosts) -> HostTimes:
@@ -169,6 +171,8 @@ class HostTimes:
             issue_s=costs.issue_s,
             issue_once_s=costs.issue_once_s,
             shard_s=costs.shard_s,
+            sequence_collective_s=costs.sequence_collective_s,
+            transfer_s=costs.transfer_s,
         )
 
     def times(self, factor: Number) -> HostTimes:
@@ -182,7 +186,14 @@ class HostTimes:
             issue_s=self.issue_s * factor,
             issue_once_s=self.issue_once_s * factor,
             shard_s=self.shard_s * factor,
+            sequence_collective_s=scaled(self.sequence_collective_s, factor),
+            transfer_s=scaled(self.transfer_s, factor),
         )
+
+
+def scaled(time_s: Number | None, factor: Number) -> Number | None:
+    """Returns `factor` times a time, or None if the time is None."""
+    return None if time_s is None else time_s * factor
 
 
 @dataclass(slots=True)

@@ -76,7 +76,12 @@ class HostCosts(Costs):
     backward_s: NonNegativeFloat = Field(alias="host_backward_s")
     """Time in seconds to launch backward of one layer and micro-batch."""
     collective_s: NonNegativeFloat = Field(default=0.0, alias="host_collective_s")
-    """Time in seconds to launch a tensor-parallel collective or a transfer between stages."""
+    """Time in seconds to launch a tensor-parallel collective."""
+    sequence_collective_s: NonNegativeFloat | None = Field(default=None, alias="host_sequence_collective_s")
+    """Time in seconds to launch an all-gather or a reduce-scatter of sequence parallelism. None means that those of
+    a layer take together as long as the layer's all-reduces without it, at `host_collective_s` each."""
+    transfer_s: NonNegativeFloat | None = Field(default=None, alias="host_transfer_s")
+    """Time in seconds to launch a transfer between pipeline stages. None is `host_collective_s`."""
     masked: PositiveFloat = Field(default=1.0, alias="host_masked")
     """Launch time of a layer with a padding mask (BERT, T5) relative to one with causal attention."""
     experts: PositiveFloat = Field(default=2.0, alias="host_experts")
@@ -103,6 +108,8 @@ LAUNCH_TIMES: tuple[str, ...] = (
     "forward_s",
     "backward_s",
     "collective_s",
+    "sequence_collective_s",
+    "transfer_s",
     "softmax_fallback_s",
     "vocabulary_s",
     "issue_s",

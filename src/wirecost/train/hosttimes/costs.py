@@ -1,0 +1,180 @@
+"""What communication costs the host, derived from the times to issue iterations."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wirecost.breakdown.statistics import Spread
+from wirecost.spec import Device, Precision, Workload
+from wirecost.train.hosttimes.variants import ONE_RANK, VARIANTS, Cost, Variant
+
+FORMAT_VERSION = 1
+FEWEST_ROUNDS = 3
+"""Number of rounds from which on their quartiles say something."""
+FEWEST_KEPT = 0.5
+"""Smallest share of a variant's iterations in which the device has to keep pace with the host."""
+
+
+@dataclass
+class Turns:
+    """The times of one variant.
+
+    Attributes:
+        workload: the workload that was measured.
+        device: name of the GPU. None on a CPU.
+        calls: how often an iteration calls each operation of each group.
+        issue_s: seconds to issue each iteration, in a list for each round.
+        baseline_s: the same of the variant's own baseline, if it has one.
+        kept: whether the device kept pace with the host, in each iteration. Empty on a CPU.
+        failure: why there are no further times, in one line.
+    """
+
+    workload: Workload | None = None
+    device: str | None = None
+    calls: dict[tuple[str, str], int] = field(default_factory=dict)
+    issue_s: list[list[float]] = field(default_factory=list)
+    baseline_s: list[list[float]] = field(default_factory=list)
+    kept: list[bool] = field(default_factory=list)
+    failure: str | None = None
+
+    @property
+    def unusable(self) -> str | None:
+        """Why the times say nothing about the host, in one line. None if they do."""
+        if self.failure is not None:
+            return self.failure
+        if len(self.issue_s) < FEWEST_ROUNDS:
+            return f"only {len(self.issue_s)} of at least {FEWEST_ROUNDS} rounds fit into the time"
+        if self.kept and statistics.fmean(self.kept) < FEWEST_KEPT:
+            return (
+                f"the device was slower than its host in {1 - statistics.fmean(self.kept):.0%} of the iterations, so "
+                "that the host may have waited; take a smaller workload"
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class HostCost:
+    """What one kind of communication costs the host.
+
+    Attributes:
+        calls: number of calls in an iteration, as the engine issued them. None if none was issued.
+        iteration_s: the time in seconds that an iteration takes longer to issue with them. 0 if that can't be told
+            from 0. None if it is unknown.
+        difference_s: the differences of the rounds, in seconds of an iteration. None without a measurement.
+        note: why the time is unknown or 0, in one line. None otherwise.
+    """
+
+    cost: Cost
+    calls: int | None
+    iteration_s: float | None
+    difference_s: Spread | None
+    note: str | None
+
+    @property
+    def each_s(self) -> float | None:
+        """Seconds of one call. None if they are unknown."""
+        if self.iteration_s is None or not self.calls:
+            return None
+        return self.iteration_s / self.calls
+
+    @property
+    def each_spread_s(self) -> Spread | None:
+        """Median and quartiles of the rounds, in seconds of one call."""
+        spread = self.difference_s
+        if spread is None or not self.calls:
+            return None
+        return Spread(spread.median / self.calls, spread.q1 / self.calls, spread.q3 / self.calls, spread.n)
+
+
+@dataclass(frozen=True)
+class MeasuredHost:
+    """The times that communication costs a host.
+
+    Attributes:
+        workload: the workload that was measured, perhaps with shorter sequences and fewer layers than were asked
+            for.
+        device_name: the GPU. None on a CPU.
+        issue_s: seconds to issue an iteration, by variant.
+    """
+
+    workload: Workload
+    precision: Precision
+    device: Device
+    device_name: str | None
+    micro_batch: int
+    micro_batches: int
+    issue_s: Mapping[str, Spread]
+    costs: Mapping[Cost, HostCost]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns plain data for a JSON document."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "workload": self.workload.model_dump(mode="json", exclude_none=True),
+            "precision": str(self.precision),
+            "device": str(self.device),
+            "device_name": self.device_name,
+            "micro_batch": self.micro_batch,
+            "micro_batches": self.micro_batches,
+            "issue_s": {name: _spread(spread) for name, spread in self.issue_s.items()},
+            "costs": {
+                str(cost): {
+                    "calls": each.calls,
+                    "seconds": each.each_s,
+                    "spread_s": _spread(each.each_spread_s),
+                    "note": each.note,
+                }
+                for cost, each in self.costs.items()
+            },
+        }
+
+
+def _spread(spread: Spread | None) -> dict[str, float] | None:
+    return None if spread is None else {"median": spread.median, "q1": spread.q1, "q3": spread.q3, "n": spread.n}
+
+
+def derive(cost: Cost, turns: Turns, one_rank: Turns) -> HostCost:
+    """Returns what a kind of communication costs, from the times of its variant and of one rank.
+
+    Args:
+        turns: the times of the variant of VARIANTS that has this communication.
+        one_rank: the times of the variant without any. A variant with its own baseline is compared with that.
+    """
+    calls = _counted(VARIANTS[cost], turns)
+    own = bool(turns.baseline_s)
+    reason = turns.unusable
+    if reason is None and not own and one_rank.unusable is not None:
+        reason = f"{ONE_RANK}, with which it is compared: {one_rank.unusable}"
+    if reason is not None:
+        return HostCost(cost, calls, None, None, reason)
+    baseline = turns.baseline_s if own else one_rank.issue_s
+    spread = Spread.of(_differences(turns.issue_s, baseline))
+    assert spread is not None
+    if not calls:
+        return HostCost(cost, None, None, spread, "the engine issued none")
+    if spread.q3 < 0:
+        note = "the iteration was issued faster with them than without: the difference isn't theirs"
+        return HostCost(cost, calls, None, spread, note)
+    if spread.q1 <= 0:
+        return HostCost(cost, calls, 0.0, spread, "can't be told from 0: the quartiles have different signs")
+    return HostCost(cost, calls, spread.median, spread, None)
+
+
+def _differences(turns: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]) -> list[float]:
+    """Returns the difference of the medians of each round that both have."""
+    return [
+        statistics.median(with_them) - statistics.median(without)
+        for with_them, without in zip(turns, baseline, strict=False)
+    ]
+
+
+def _counted(variant: Variant, turns: Turns) -> int | None:
+    calls = sum(
+        number
+        for (op, group), number in turns.calls.items()
+        if group == variant.group and (variant.operations is None or op in variant.operations)
+    )
+    return calls or None

@@ -1,0 +1,149 @@
+"""The variants of the engine whose host times are compared, and what is measured of them. Needs no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from wirecost.spec import DataParallel, Device, Experiment, Plan, Precision, Workload, validate
+from wirecost.spec.experiment import Scaling
+from wirecost.spec.network import Network
+from wirecost.spec.parameters import count
+from wirecost.spec.presets import named
+
+SEQUENCE = 128
+"""Longest sequences that are measured with. The host launches as much for longer ones, and the device then takes
+less time than the host, so that no launch waits for a full queue."""
+BYTES_PER_PARAMETER = 80
+"""Memory that all variants together take on the device: each draws all weights in FP32 (4 bytes), and holds its part
+of the weights, gradients, master weights and optimizer state (18), which is all of it for one variant and half for
+the other four."""
+MEMORY_SHARE = 0.8
+"""Share of the device's memory that the variants may take."""
+
+
+class Cost(StrEnum):
+    """What is measured. The values are keys of JSON."""
+
+    TENSOR_COLLECTIVE = "tensor_collective"
+    SEQUENCE_COLLECTIVE = "sequence_collective"
+    UNIT = "fsdp_unit"
+    TRANSFER = "transfer"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A plan whose host time is measured.
+
+    Attributes:
+        plan: keys of the plan.
+        group: name of the process group whose calls are counted.
+        operations: the operations that are counted. None counts all of the group.
+    """
+
+    name: str
+    plan: dict[str, object]
+    group: str = ""
+    operations: frozenset[str] | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks, of which only the first exists."""
+        return 1 if self.name == ONE_RANK else 2
+
+
+ONE_RANK = "one_rank"
+VARIANTS: dict[Cost | None, Variant] = {
+    None: Variant(ONE_RANK, {"data_parallel": DataParallel.ALL_REDUCE}),
+    Cost.TENSOR_COLLECTIVE: Variant(
+        "tensor_parallel", {"data_parallel": DataParallel.ALL_REDUCE, "tensor_parallel": 2}, "tensor_parallel"
+    ),
+    Cost.SEQUENCE_COLLECTIVE: Variant(
+        "sequence_parallel",
+        {"data_parallel": DataParallel.ALL_REDUCE, "tensor_parallel": 2, "sequence_parallel": True},
+        "tensor_parallel",
+    ),
+    Cost.UNIT: Variant("zero3", {"data_parallel": DataParallel.ZERO3}, "sharding", frozenset({"all_gather"})),
+    Cost.TRANSFER: Variant(
+        "pipeline_parallel",
+        {"data_parallel": DataParallel.ALL_REDUCE, "pipeline_parallel": 2},
+        "pipeline_parallel",
+        frozenset({"send", "recv"}),
+    ),
+}
+"""The variants by what they measure. The first is what the others are compared with. A pipeline's first stage has
+other layers than the whole model, so that it is compared with itself without its transfers."""
+
+
+@dataclass(frozen=True)
+class HostRequest:
+    """What to measure.
+
+    Attributes:
+        micro_batch: number of sequences of a micro-batch. With an even number, sequence parallelism copies nothing.
+        micro_batches: number of micro-batches of an iteration.
+        warmup: number of iterations of each variant before the measured ones.
+        iterations: number of iterations of a variant in each round.
+        rounds: number of rounds. In each of them every variant has a turn.
+        limit_s: time in seconds for everything.
+    """
+
+    workload: Workload
+    precision: Precision
+    device: Device = Device.CUDA
+    micro_batch: int = 2
+    micro_batches: int = 2
+    warmup: int = 3
+    iterations: int = 6
+    rounds: int = 8
+    limit_s: float = 180.0
+
+
+def experiment_of(request: HostRequest, variant: Variant, workload: Workload) -> Experiment:
+    """Returns the experiment of a variant.
+
+    Raises:
+        ValidationError: if no experiment has this workload and batch.
+    """
+    plan = Plan.model_validate(
+        {"name": variant.name, "precision": request.precision, "graphs": False, **variant.plan}
+    )
+    return Experiment(
+        workload=workload,
+        plan=plan,
+        network=validate(Network, named("network", "loopback"), "network"),
+        scaling=Scaling.WEAK,
+        hosts=1,
+        ranks_per_host=variant.ranks,
+        global_batch=request.micro_batch * request.micro_batches * variant.ranks // plan.model_parallel,
+        micro_batch=request.micro_batch,
+        device=request.device,
+    )
+
+
+def measurable(workload: Workload, memory_bytes: int | None) -> Workload:
+    """Returns the workload with sequences that are short enough, and with as many layers as the device has room for.
+
+    A collective costs the host as much with fewer layers.
+
+    Args:
+        memory_bytes: the memory of the device, or None if it doesn't limit the layers.
+    """
+    changes: dict[str, object] = {"sequence_length": min(workload.sequence_length, SEQUENCE)}
+    if workload.decoder_sequence_length is not None:
+        changes["decoder_sequence_length"] = min(workload.decoder_sequence_length, SEQUENCE)
+    short = workload.model_copy(update=changes)
+    layers, decoders = workload.layers, workload.decoder_layers
+    while memory_bytes is not None and layers >= 4 and not _fits(short, memory_bytes):
+        # An even number divides over two stages.
+        layers = max(layers // 4 * 2, 2)
+        fewer: dict[str, object] = {"layers": layers}
+        if decoders is not None:
+            decoders = max(decoders // 4 * 2, 2)
+            fewer["decoder_layers"] = decoders
+        short = short.model_copy(update=fewer)
+    return short
+
+
+def _fits(workload: Workload, memory_bytes: int) -> bool:
+    return BYTES_PER_PARAMETER * count(workload).total <= MEMORY_SHARE * memory_bytes
