@@ -20,8 +20,8 @@ BACKWARD = 2 / 3
 DECODER_LAUNCHES = 1.5
 """Launches of a layer with cross attention and its norm relative to a layer without."""
 ENCODER_COLLECTIVES, DECODER_COLLECTIVES = 2.0, 3.0
-"""Tensor-parallel all-reduces of a layer's forward: after attention, after cross attention, after the MLP. Backward
-has as many."""
+"""Tensor-parallel all-reduces of a layer's forward: after attention, after cross attention, after the MLP.
+Backward has as many."""
 
 
 @dataclass(slots=True)
@@ -80,17 +80,19 @@ def transfers(layout: Layout) -> Number:
 
 
 def _passes(all_reduces: float, shape: Shape) -> tuple[Number, Number]:
-    """Returns the numbers of a layer's collectives of sequence parallelism in forward and in backward, where there
-    are `all_reduces` in each pass without it. Each becomes an all-gather and a reduce-scatter, and backward gathers
-    the inputs of the layer's column-parallel products again (arXiv:2205.05198, section 4.2.2). The two of a gated
-    MLP keep theirs whole."""
+    """Returns the numbers of a layer's collectives of sequence parallelism in forward and in backward.
+
+    Each all-reduce becomes an all-gather and a reduce-scatter, and backward gathers the inputs of the layer's
+    column-parallel products again (arXiv:2205.05198, section 4.2.2). The two of a gated MLP keep theirs whole.
+
+    Args:
+        all_reduces: the number of all-reduces in each pass without sequence parallelism.
+    """
     again = all_reduces - flag(shape.mlp_matrices > 2)
     return 2 * all_reduces, 2 * all_reduces + again
 
 
-def tensor_launches_s(
-    all_reduces: float, shape: Shape, layout: Layout, host: HostTimes
-) -> tuple[Number, Number]:
+def tensor_launches_s(all_reduces: float, shape: Shape, layout: Layout, host: HostTimes) -> tuple[Number, Number]:
     """Returns the seconds in which the host launches a layer's collectives of tensor parallelism for one
     micro-batch, in forward and in backward.
 

@@ -47,6 +47,7 @@ from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
 from wirecost.costmodel.tensor import forward as forward_tensor
 from wirecost.costmodel.tensor import tensor_group, under_products_s, vocabulary_s
 
+
 @dataclass(slots=True)
 class LayersTime:
     """All layers of the model on one micro-batch, in seconds, and what the vocabulary layer takes over from

@@ -78,8 +78,8 @@ class HostCosts(Costs):
     collective_s: NonNegativeFloat = Field(default=0.0, alias="host_collective_s")
     """Time in seconds to launch a tensor-parallel collective."""
     sequence_collective_s: NonNegativeFloat | None = Field(default=None, alias="host_sequence_collective_s")
-    """Time in seconds to launch an all-gather or a reduce-scatter of sequence parallelism. None means that those of
-    a layer take together as long as the layer's all-reduces without it, at `host_collective_s` each."""
+    """Time in seconds to launch an all-gather or a reduce-scatter of sequence parallelism. None means that those
+    of a layer take together as long as the layer's all-reduces without it, at `host_collective_s` each."""
     transfer_s: NonNegativeFloat | None = Field(default=None, alias="host_transfer_s")
     """Time in seconds to launch a transfer between pipeline stages. None is `host_collective_s`."""
     masked: PositiveFloat = Field(default=1.0, alias="host_masked")

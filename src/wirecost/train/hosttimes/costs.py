@@ -48,9 +48,10 @@ class Turns:
         if len(self.issue_s) < FEWEST_ROUNDS:
             return f"only {len(self.issue_s)} of at least {FEWEST_ROUNDS} rounds fit into the time"
         if self.kept and statistics.fmean(self.kept) < FEWEST_KEPT:
+            slower = 1 - statistics.fmean(self.kept)
             return (
-                f"the device was slower than its host in {1 - statistics.fmean(self.kept):.0%} of the iterations, so "
-                "that the host may have waited; take a smaller workload"
+                f"the device was slower than its host in {slower:.0%} of the iterations, so that the host may "
+                "have waited; take a smaller workload"
             )
         return None
 

@@ -1,7 +1,7 @@
 """Runs each variant in a process of its own, and lets them take turns.
 
-A process that fails or hangs is ended, and the others go on. All processes live from the first round to the last, so
-that the start of Python, PyTorch and the device is paid once.
+A process that fails or hangs is ended, and the others go on. All processes live from the first round to the
+last, so that the start of Python, PyTorch and the device is paid once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from time import monotonic
 from typing import IO, Any
 
 from wirecost.breakdown.statistics import Spread
 from wirecost.errors import SpecError
-from wirecost.launch.processes import die_with_parent, end_tree
+from wirecost.launch.processes import end_tree
 from wirecost.spec import Workload
 from wirecost.train.checks import check_workload
 from wirecost.train.hosttimes.costs import MeasuredHost, Turns, derive
@@ -61,7 +60,6 @@ class VariantProcess:
             stderr=self.errors,
             env=environment,
             start_new_session=True,
-            preexec_fn=partial(die_with_parent, os.getpid()),
         )
         self._received = b""
 
@@ -145,8 +143,8 @@ class VariantProcess:
 def measure_host(
     request: HostRequest, progress: Progress | None = None, *, command: Sequence[str] = RANK
 ) -> MeasuredHost:
-    """Measures what collectives of tensor and sequence parallelism, units of ZeRO-3 and transfers of a pipeline cost
-    the host.
+    """Measures what collectives of tensor and sequence parallelism, units of ZeRO-3 and transfers of a pipeline
+    cost the host.
 
     Each variant of the engine is rank 0 of a group that moves nothing. The host issues its iterations to an idle
     device, and the differences to one rank are what the communication costs.
@@ -193,10 +191,10 @@ def _start(
     }
     until_s = monotonic() + START_SHARE * request.limit_s
     for cost in list(processes):
-        with _failures(cost, processes, turns):
-            processes[cost].tell({"cost": cost, "request": settings})
+        with _Failures(cost, processes, turns):
+            processes[cost].tell({"cost": cost, "request": settings, "parent": os.getpid()})
     for cost in list(processes):
-        with _failures(cost, processes, turns):
+        with _Failures(cost, processes, turns):
             ready = processes[cost].answer(until_s)
             turns[cost].workload = Workload.model_validate(ready["workload"])
             turns[cost].device = ready["device"]
@@ -212,7 +210,7 @@ def _turn(
     turns: dict[Cost | None, Turns],
     end_s: float,
 ) -> None:
-    with _failures(cost, processes, turns):
+    with _Failures(cost, processes, turns):
         processes[cost].tell({"iterations": request.iterations})
         # A turn that has begun may end a little late.
         answer = processes[cost].answer(min(monotonic() + TURN_S, end_s + TURN_S / 3))
@@ -224,7 +222,7 @@ def _turn(
             own.kept += [bool(kept) for kept in answer["baseline_kept_pace"] if kept is not None]
 
 
-class _failures:  # noqa: N801 - used as a context
+class _Failures:
     """A context in which a variant's failure ends its process and is noted."""
 
     def __init__(

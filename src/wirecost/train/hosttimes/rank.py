@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from wirecost.launch.processes import die_with_parent
 from wirecost.spec import Device, Experiment, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
@@ -157,12 +158,13 @@ def main(arguments: Sequence[str] = ()) -> None:
         answers.write(json.dumps(data) + "\n")
 
     first = json.loads(sys.stdin.readline())
+    die_with_parent(first["parent"])
     cost = None if first["cost"] is None else Cost(first["cost"])
     settings = first["request"] | {"workload": Workload.model_validate(first["request"]["workload"])}
     request = HostRequest(**settings | {"device": Device(settings["device"])})
     try:
         serve(request, cost, answer, sys.stdin)
-    except Exception as error:  # noqa: BLE001 - the process that asked says what happened, and measures the others
+    except Exception as error:
         answer({"failed": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"})
         raise SystemExit(1) from error
     answers.flush()

@@ -15,9 +15,9 @@ SEQUENCE = 128
 """Longest sequences that are measured with. The host launches as much for longer ones, and the device then takes
 less time than the host, so that no launch waits for a full queue."""
 BYTES_PER_PARAMETER = 80
-"""Memory that all variants together take on the device: each draws all weights in FP32 (4 bytes), and holds its part
-of the weights, gradients, master weights and optimizer state (18), which is all of it for one variant and half for
-the other four."""
+"""Memory that all variants together take on the device: each draws all weights in FP32 (4 bytes), and holds its
+part of the weights, gradients, master weights and optimizer state (18), which is all of it for one variant and
+half for the other four. The rest is for activations and the CUDA contexts."""
 MEMORY_SHARE = 0.8
 """Share of the device's memory that the variants may take."""
 
@@ -80,7 +80,8 @@ class HostRequest:
     """What to measure.
 
     Attributes:
-        micro_batch: number of sequences of a micro-batch. With an even number, sequence parallelism copies nothing.
+        micro_batch: number of sequences of a micro-batch. With an even number, sequence parallelism copies no
+            slices.
         micro_batches: number of micro-batches of an iteration.
         warmup: number of iterations of each variant before the measured ones.
         iterations: number of iterations of a variant in each round.
@@ -122,7 +123,7 @@ def experiment_of(request: HostRequest, variant: Variant, workload: Workload) ->
 
 
 def measurable(workload: Workload, memory_bytes: int | None) -> Workload:
-    """Returns the workload with sequences that are short enough, and with as many layers as the device has room for.
+    """Returns the workload with short sequences, and with as many layers as the device has room for.
 
     A collective costs the host as much with fewer layers.
 

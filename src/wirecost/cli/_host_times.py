@@ -1,0 +1,92 @@
+"""Measures and prints what communication costs the host, for `wirecost calibrate --measure-host`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from wirecost.text import printable
+
+if TYPE_CHECKING:
+    from wirecost.calibration.inputs.runs import Observed
+    from wirecost.calibration.result import Calibration
+    from wirecost.spec import Workload
+    from wirecost.train.hosttimes import HostCost, HostRequest, MeasuredHost
+
+NAMES = {
+    "tensor_collective": "tensor-parallel collective",
+    "sequence_collective": "sequence-parallel collective",
+    "fsdp_unit": "ZeRO-3: a unit gathered and freed",
+    "transfer": "pipeline transfer",
+}
+
+
+def checked_requests(runs: Sequence[Observed], workload: Workload | None) -> list[HostRequest]:
+    """Returns what to measure, after checking that this machine can.
+
+    Raises:
+        WirecostError: if it can't, or if the runs are not of a GPU.
+    """
+    from wirecost.calibration.host import check_gpu, host_requests
+    from wirecost.study.runnable import gpus_here
+
+    requests = host_requests(runs, workload)
+    check_gpu(runs, gpus_here())
+    return requests
+
+
+def with_measured(
+    calibration: Calibration, requests: Sequence[HostRequest], runs: Sequence[Observed]
+) -> Calibration:
+    """Returns the calibration with the host's times, and shows progress while they are measured."""
+    from wirecost.calibration.host import check_same_gpu, with_measured_host
+    from wirecost.cli.progress import progress_bar
+    from wirecost.train.hosttimes import measure_host
+
+    for request in requests:
+        with progress_bar() as bar:
+            name = f"host times, {printable(request.workload.name)} in {request.precision}"
+            task = bar.add_task(name, total=None, count="", left="")
+            if bar.disable:
+                typer.echo(f"measuring {name}: at most {request.limit_s:.0f} s", err=True)
+
+            def tell(done: int, total: int, what: str) -> None:
+                bar.update(task, completed=done, total=total, count=printable(what))  # noqa: B023 - called in the loop
+
+            measured = measure_host(request, tell)
+        check_same_gpu(runs, measured)
+        calibration = with_measured_host(calibration, measured)
+    return calibration
+
+
+def print_host(host: MeasuredHost, format: str) -> None:
+    """Prints a row for each kind of communication, and why a time is unknown."""
+    from wirecost.calibration.host import KEYS, host_values
+    from wirecost.cli.output import console, safe, table
+
+    out, values = console(format), host_values(host)
+    where = host.device_name or "processors"
+    title = (
+        f"Host of {where}: {host.workload.name} in {host.precision}, {host.micro_batches} micro-batches of "
+        f"{host.micro_batch}, {host.workload.layers} layers, sequences of {host.workload.sequence_length}"
+    )
+    rows = []
+    for cost, each in host.costs.items():
+        key = KEYS[cost]
+        value = f"{values[key]:.4g} s" if key in values else "unknown"
+        rows.append([NAMES[str(cost)], each.calls or "none", _microseconds(each), key, value])
+    heads = ["", "calls", "each (quartiles)", "key of the stack", "value"]
+    out.print(table(safe(title), heads, rows))
+    for cost, each in host.costs.items():
+        if each.note is not None:
+            left = "" if KEYS[cost] in values else "; the stack keeps its value"
+            out.print(safe(f"  {NAMES[str(cost)]}: {each.note}{left}"))
+
+
+def _microseconds(each: HostCost) -> str:
+    spread = each.each_spread_s
+    if spread is None:
+        return "unknown"
+    return f"{spread.median * 1e6:.0f} us ({spread.q1 * 1e6:.0f} to {spread.q3 * 1e6:.0f})"
