@@ -65,6 +65,7 @@ def print_host(host: MeasuredHost, format: str) -> None:
     """Prints a row for each kind of communication, and why a time is unknown."""
     from wirecost.calibration.host import KEYS, host_values
     from wirecost.cli.output import console, safe, table
+    from wirecost.spec import Device
 
     out, values = console(format), host_values(host)
     where = host.device_name or "processors"
@@ -72,17 +73,20 @@ def print_host(host: MeasuredHost, format: str) -> None:
         f"Host of {where}: {host.workload.name} in {host.precision}, {host.micro_batches} micro-batches of "
         f"{host.micro_batch}, {host.workload.layers} layers, sequences of {host.workload.sequence_length}"
     )
+    launches = host.device is Device.CUDA
     rows = []
     for cost, each in host.costs.items():
         key = KEYS[cost]
-        value = f"{values[key]:.4g} s" if key in values else "unknown"
+        value = f"{values[key]:.4g} s" if key in values else "unknown" if launches else "not used"
         rows.append([NAMES[str(cost)], each.calls or "none", _microseconds(each), key, value])
     heads = ["", "calls", "each (quartiles)", "key of the stack", "value"]
     out.print(table(safe(title), heads, rows))
     for cost, each in host.costs.items():
         if each.note is not None:
-            left = "" if KEYS[cost] in values else "; the stack keeps its value"
+            left = "; the stack keeps its value" if launches and KEYS[cost] not in values else ""
             out.print(safe(f"  {NAMES[str(cost)]}: {each.note}{left}"))
+    if not launches:
+        out.print("  the host computes as well, so that these are not times to launch: no stack gets them")
 
 
 def _microseconds(each: HostCost) -> str:

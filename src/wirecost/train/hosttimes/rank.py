@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -20,8 +19,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from wirecost.errors import WirecostError
 from wirecost.launch.processes import die_with_parent
-from wirecost.spec import Device, Experiment, Workload
+from wirecost.spec import Device, Experiment, Precision, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
 from wirecost.train.hosttimes.variants import VARIANTS, Cost, HostRequest, experiment_of, measurable
@@ -148,7 +148,7 @@ def _turn(timed: TimedEngine, execution: Any, iterations: int) -> tuple[list[flo
     return timed.timed(iterations)
 
 
-def main(arguments: Sequence[str] = ()) -> None:
+def main() -> None:
     """Serves the variant that the first line of stdin names. An error is the last answer."""
     # Libraries print to stdout: the answers have a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -160,12 +160,14 @@ def main(arguments: Sequence[str] = ()) -> None:
     first = json.loads(sys.stdin.readline())
     die_with_parent(first["parent"])
     cost = None if first["cost"] is None else Cost(first["cost"])
-    settings = first["request"] | {"workload": Workload.model_validate(first["request"]["workload"])}
-    request = HostRequest(**settings | {"device": Device(settings["device"])})
+    settings = first["request"]
+    kinds = {"workload": Workload.model_validate, "precision": Precision, "device": Device}
+    request = HostRequest(**settings | {key: kind(settings[key]) for key, kind in kinds.items()})
     try:
         serve(request, cost, answer, sys.stdin)
     except Exception as error:
-        answer({"failed": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"})
+        kind = "" if isinstance(error, WirecostError) else f"{type(error).__name__}: "
+        answer({"failed": kind + str(error).strip().partition("\n")[0]})
         raise SystemExit(1) from error
     answers.flush()
     os._exit(0)  # a group that moves nothing has nothing to take down

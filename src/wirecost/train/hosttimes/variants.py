@@ -133,17 +133,20 @@ def measurable(workload: Workload, memory_bytes: int | None) -> Workload:
     changes: dict[str, object] = {"sequence_length": min(workload.sequence_length, SEQUENCE)}
     if workload.decoder_sequence_length is not None:
         changes["decoder_sequence_length"] = min(workload.decoder_sequence_length, SEQUENCE)
-    short = workload.model_copy(update=changes)
-    layers, decoders = workload.layers, workload.decoder_layers
-    while memory_bytes is not None and layers >= 4 and not _fits(short, memory_bytes):
-        # An even number divides over two stages.
-        layers = max(layers // 4 * 2, 2)
-        fewer: dict[str, object] = {"layers": layers}
-        if decoders is not None:
-            decoders = max(decoders // 4 * 2, 2)
-            fewer["decoder_layers"] = decoders
-        short = short.model_copy(update=fewer)
+    short = _with_layers(workload.model_copy(update=changes), 1)
+    parts = 1
+    while memory_bytes is not None and short.layers > 2 and not _fits(short, memory_bytes):
+        parts *= 2
+        short = _with_layers(short, parts)
     return short
+
+
+def _with_layers(workload: Workload, parts: int) -> Workload:
+    """Returns the workload with about 1 / `parts` of its layers, in numbers that divide over two stages."""
+    changes: dict[str, object] = {"layers": max(workload.layers // parts // 2 * 2, 2)}
+    if workload.decoder_layers is not None:
+        changes["decoder_layers"] = max(workload.decoder_layers // parts // 2 * 2, 2)
+    return workload.model_copy(update=changes)
 
 
 def _fits(workload: Workload, memory_bytes: int) -> bool:
