@@ -111,8 +111,8 @@ class VariantProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while b"\n" not in self._received:
-                left_s = until_s - monotonic()
-                if left_s <= 0 or not selector.select(left_s):
+                # What has been answered is read however late it is.
+                if not selector.select(max(until_s - monotonic(), 0)):
                     raise VariantFailedError(f"no answer in {max(monotonic() - started_s, 0):.0f} s")
                 received = os.read(stream.fileno(), 1 << 16)
                 self._received += received
