@@ -158,8 +158,10 @@ def host_wait_s(
     gathers = flag((layout.sharding == 3) & (layout.data > 1) & np.logical_not(alone))
     gathering = gathers * rounds * unit_gathers(launches.layers) * host.shard_s
     # Where runs did not determine the layers' launches, those are as the formulas have them.
-    slowed = np.maximum(gathers, flag(layout.pipeline > 1)) if known else gathers
-    units = slowed * rounds * launches.layers * (host.forward_s + host.backward_s)
+    alike = gathers
+    if known:
+        alike = np.maximum(gathers, flag((layout.pipeline > 1) & (host.issue_s <= 0)))
+    units = alike * rounds * launches.layers * (host.forward_s + host.backward_s)
     launching = rounds * launches.share * host.issue_s + host.issue_once_s
     launching = launching + tensor + sending + gathering + units
     between = (layout.node_sharding > 0) & (layout.world > gpus_per_node)

@@ -1,0 +1,219 @@
+"""The host's measured times become values of a calibrated stack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.calibration import bench, experiment, keep, measured
+from wirecost.breakdown.statistics import Spread
+from wirecost.calibration.host import (
+    check_same_gpu,
+    commented_values,
+    counted_calls,
+    host_requests,
+    host_values,
+    with_host_values,
+    with_measured_host,
+)
+from wirecost.calibration.inputs.gather import Inputs, gather
+from wirecost.calibration.inputs.traces import TraceOptions
+from wirecost.calibration.result import Calibration
+from wirecost.calibration.saved import read
+from wirecost.costmodel.host_launch import tensor_launches_s
+from wirecost.costmodel.inputs import HostTimes, Layout
+from wirecost.costmodel.shape import shape_of
+from wirecost.errors import SpecError
+from wirecost.spec import Device, Precision, Provenance, Workload, stack_named
+from wirecost.study import runnable
+from wirecost.train import hosttimes
+from wirecost.train.hosttimes import Cost, HostCost, HostRequest, MeasuredHost
+
+WORKLOAD = Workload(name="gpt", layers=4, hidden=256, heads=4, vocab_size=2048, sequence_length=128)
+GPU = "NVIDIA H200"
+ITERATION_S = {
+    Cost.TENSOR_COLLECTIVE: 4e-3,
+    Cost.SEQUENCE_COLLECTIVE: 9e-3,
+    Cost.UNIT: 5e-3,
+    Cost.TRANSFER: 0.4e-3,
+}
+KEYS = ("host_collective_s", "host_sequence_collective_s", "host_shard_s", "host_transfer_s")
+
+
+def host(device: Device = Device.CUDA, **unknown: str) -> MeasuredHost:
+    costs = {}
+    for cost, seconds in ITERATION_S.items():
+        note = unknown.get(cost)
+        spread = None if note else Spread(seconds, 0.9 * seconds, 1.2 * seconds, 8)
+        costs[cost] = HostCost(cost, 40, None if note else seconds, spread, note)
+    name = GPU if device is Device.CUDA else None
+    return MeasuredHost(WORKLOAD, Precision.BF16, device, name, 2, 2, {}, costs)
+
+
+def test_the_model_has_exactly_the_measured_time_for_the_measured_workload() -> None:
+    found = host()
+    stack = with_host_values(stack_named("engine-cuda"), found)
+    shape, times = shape_of(WORKLOAD), HostTimes.of(stack.host)
+    layout = Layout(tensor=2.0, pipeline=1.0, data=1.0, micro_batch=2.0, accumulation=2.0)
+    for cost, parallel in ((Cost.TENSOR_COLLECTIVE, 0.0), (Cost.SEQUENCE_COLLECTIVE, 1.0)):
+        passes = tensor_launches_s(2.0, shape, replace(layout, sequence_parallel=parallel), times)
+        assert 2 * WORKLOAD.layers * sum(passes) == pytest.approx(ITERATION_S[cost], rel=1e-3)
+    assert counted_calls(found) == {
+        Cost.TENSOR_COLLECTIVE: 2 * 4 * 4,
+        Cost.SEQUENCE_COLLECTIVE: 2 * 10 * 4,
+        Cost.UNIT: 2 * 2 * 5,
+        Cost.TRANSFER: 2 * 2,
+    }
+    assert stack.host.shard_s == pytest.approx(5e-3 / 20)
+    assert stack.host.transfer_s == pytest.approx(1e-4)
+    assert stack.provenance is Provenance.MEASURED
+    assert stack.calibration is not None
+    assert stack.calibration.endswith(
+        "host_collective_s, host_sequence_collective_s, host_shard_s, host_transfer_s measured by wirecost calibrate "
+        f"--measure-host on the host of {GPU} with gpt in bf16"
+    )
+
+
+def test_what_is_unknown_leaves_the_value_of_the_stack() -> None:
+    before = stack_named("engine-cuda")
+    after = with_host_values(before, host(tensor_collective="no answer in 9 s"))
+    assert after.value("host_collective_s") == before.value("host_collective_s")
+    assert after.value("host_shard_s") != before.value("host_shard_s")
+    every = dict.fromkeys(ITERATION_S, "no answer")
+    assert with_host_values(before, host(**{str(cost): note for cost, note in every.items()})) == before
+
+
+def test_times_of_a_processor_are_not_used() -> None:
+    assert host_values(host(Device.CPU)) == {}
+    before = stack_named("engine-cpu")
+    assert with_host_values(before, host(Device.CPU)) == before
+
+
+def test_the_stack_of_another_precision_stays() -> None:
+    stacks = {precision: stack_named("engine-cuda") for precision in (Precision.BF16, Precision.FP16)}
+    found = with_measured_host(Calibration(stacks=stacks), host())
+    assert found.stacks[Precision.FP16] == stacks[Precision.FP16]
+    assert found.stacks[Precision.BF16].host.transfer_s is not None
+    assert found.hosts.keys() == {Precision.BF16}
+    assert found.as_json()["hosts"]["bf16"]["device_name"] == GPU
+    assert "hosts" not in Calibration(stacks=stacks).as_json()
+
+
+def test_the_file_says_where_a_value_is_from() -> None:
+    text = "host_collective_s: 0.0001\nhost_transfer_s: 0.0001\nhost_masked: 1.0\n"
+    assert commented_values(text, host(transfer="no answer")).splitlines() == [
+        "host_collective_s: 0.0001  # measured, quartiles 113 to 150 us",
+        "host_transfer_s: 0.0001",
+        "host_masked: 1.0",
+    ]
+
+
+@pytest.fixture
+def gpu_runs(tmp_path: Path) -> Path:
+    for micro_batch in (1, 4, 8):
+        on_gpu = experiment(4, 256, micro_batch, device="cuda", plan={"name": "p", "precision": "bf16"})
+        breakdown = measured(experiment(4, 256, micro_batch)).model_copy(update={"title": on_gpu.slug})
+        folder = keep(tmp_path / "runs", on_gpu, breakdown)
+        (folder / "environment.json").write_text(json.dumps({"gpus": [GPU]}))
+    return tmp_path / "runs"
+
+
+def runs_of(store: Path) -> Inputs:
+    return gather([store], TraceOptions())
+
+
+def test_a_precision_is_measured_with_the_smallest_workload_of_its_runs(gpu_runs: Path) -> None:
+    runs = runs_of(gpu_runs).runs
+    larger = replace(runs[0], workload=WORKLOAD.model_copy(update={"layers": 9}))
+    (request,) = host_requests([larger, *runs])
+    assert (request.workload.layers, request.precision, request.device) == (4, Precision.BF16, Device.CUDA)
+    (request,) = host_requests(runs, WORKLOAD.model_copy(update={"layers": 9}))
+    assert request.workload.layers == 9
+
+
+def test_a_machine_with_another_gpu_is_refused(gpu_runs: Path) -> None:
+    runs = runs_of(gpu_runs).runs
+    check_same_gpu(runs, host())
+    with pytest.raises(SpecError, match="runs are of NVIDIA H200, and this machine has NVIDIA A10: measure on"):
+        check_same_gpu(runs, replace(host(), device_name="NVIDIA A10"))
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def calibrate(capsys: pytest.CaptureFixture[str]) -> Command:
+    from wirecost.cli import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ending:
+            main(["calibrate", *map(str, arguments), "--measure-host"])
+        captured = capsys.readouterr()
+        code = ending.value.code
+        return code if isinstance(code, int) else 0, captured.out, captured.err
+
+    return run
+
+
+def refused(ending: tuple[int, str, str]) -> str:
+    code, out, err = ending
+    assert code == 2
+    assert out == ""
+    (line,) = err.splitlines()
+    return line
+
+
+def test_runs_on_processors_are_refused(calibrate: Command, store: Path) -> None:
+    assert "ran on processors, where the host computes as well" in refused(calibrate(store))
+
+
+def test_a_benchmark_alone_is_refused(calibrate: Command, tmp_path: Path) -> None:
+    assert "part of a stack, which needs runs" in refused(calibrate(bench(tmp_path / "b.json", 2)))
+
+
+def test_a_machine_without_a_gpu_is_refused(
+    calibrate: Command, gpu_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runnable, "gpus_here", lambda: 0)
+    line = refused(calibrate(gpu_runs, "--out", gpu_runs / "mine"))
+    assert "PyTorch finds no GPU here: measure on the machine of the runs (NVIDIA H200)" in line
+    assert not (gpu_runs / "mine").exists()
+
+
+def test_measured_values_are_printed_and_saved(
+    calibrate: Command, gpu_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[HostRequest] = []
+
+    def measure(request: HostRequest, progress: Any) -> MeasuredHost:
+        asked.append(request)
+        progress(0, request.rounds, "one_rank: ready")
+        return host(fsdp_unit="CUDA out of memory")
+
+    monkeypatch.setattr(runnable, "gpus_here", lambda: 1)
+    monkeypatch.setattr(hosttimes, "measure_host", measure)
+    code, out, err = calibrate(gpu_runs, "--out", tmp_path / "mine", "--force")
+    assert code == 0
+    assert asked[0].precision is Precision.BF16
+    assert "measuring host times" in err
+    assert f"Host of {GPU}: gpt in bf16, 2 micro-batches of 2, 4 layers, sequences of 128" in out
+    assert "ZeRO-3: a unit gathered and freed: CUDA out of memory; the stack keeps its value" in out
+    assert "100 us (90 to 120)" in out  # 4 ms over 40 calls
+    stack = read(tmp_path / "mine").stacks[Precision.BF16]
+    values = {key: stack.value(key) for key in KEYS}
+    assert values == {
+        "host_collective_s": 1.25e-4,
+        "host_sequence_collective_s": 1.125e-4,
+        "host_shard_s": stack_named("engine-cuda").value("host_shard_s"),
+        "host_transfer_s": 1e-4,
+    }
+    code, out, _ = calibrate(gpu_runs, "--format", "json")
+    said = json.loads(out)["hosts"]["bf16"]
+    assert said["stack"] == {key: value for key, value in values.items() if key != "host_shard_s"}
+    assert said["costs"]["fsdp_unit"]["seconds"] is None
+    assert said["costs"]["fsdp_unit"]["note"] == "CUDA out of memory"
