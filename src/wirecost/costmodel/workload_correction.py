@@ -90,6 +90,7 @@ def corrected(machine: Machine, stack: Stack, workload: Workload, micro_batch: i
     # The residual is the device's, and launching communication takes as long whatever the workload.
     host = replace(
         machine.host,
+        collective_s=machine.host.collective_s / residual.compute,
         shard_s=machine.host.shard_s / residual.compute,
         sequence_collective_s=scaled(machine.host.sequence_collective_s, 1 / residual.compute),
         transfer_s=scaled(machine.host.transfer_s, 1 / residual.compute),

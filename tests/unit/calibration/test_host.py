@@ -27,9 +27,12 @@ from wirecost.calibration.result import Calibration
 from wirecost.calibration.saved import read
 from wirecost.costmodel.host_launch import tensor_launches_s
 from wirecost.costmodel.inputs import HostTimes, Layout
+from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.shape import shape_of
+from wirecost.costmodel.workload_correction import corrected, key_of
 from wirecost.errors import SpecError
-from wirecost.spec import Device, Precision, Provenance, Workload, stack_named
+from wirecost.spec import Device, Precision, Provenance, Workload, load_spec, stack_named
+from wirecost.spec.stack_costs import WorkloadCorrection
 from wirecost.study import runnable
 from wirecost.train import hosttimes
 from wirecost.train.hosttimes import Cost, HostCost, HostRequest, MeasuredHost
@@ -217,3 +220,14 @@ def test_measured_values_are_printed_and_saved(
     assert said["stack"] == {key: value for key, value in values.items() if key != "host_shard_s"}
     assert said["costs"]["fsdp_unit"]["seconds"] is None
     assert said["costs"]["fsdp_unit"]["note"] == "CUDA out of memory"
+
+
+def test_the_correction_of_a_workload_leaves_the_times_to_launch_communication() -> None:
+    correction = WorkloadCorrection(key=key_of(WORKLOAD), micro_batch=2, runs=1, compute=1.5, optimizer=1.0)
+    stack = with_host_values(stack_named("engine-cuda"), host())
+    stack = stack.with_values({"workload_corrections": (correction,)})
+    before = machine_of(load_spec("cluster", "dgx-h100"), stack, Precision.BF16)
+    after = corrected(before, stack, WORKLOAD, 2)
+    assert after.host.forward_s == pytest.approx(1.5 * before.host.forward_s)
+    for name in ("collective_s", "sequence_collective_s", "shard_s", "transfer_s"):
+        assert getattr(after.host, name) == pytest.approx(getattr(before.host, name))
