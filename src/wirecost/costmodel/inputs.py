@@ -95,6 +95,8 @@ class Layout:
     factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)
     compression_bytes: Number = 0.0  # memory traffic of turning a gradient into what is sent, and back
     bucket_bytes: Number = 25.0 * 2**20
+    mean_bucket_bytes: Number = 0.0  # of buckets of whole parameters; 0: `bucket_bytes` if bucketed, else all
+    last_bucket_bytes: Number = 0.0  # 0: what is left of the parameters, or the tied embedding
     tensor_overlap: Number = 0.0  # of tensor-parallel collectives: 1 under products, -1 never, 0 as the stack does
     pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
     data_last: Number = 0.0  # ranks run tensor, context, pipeline, data

@@ -171,9 +171,9 @@ class DataParallelCosts(Costs):
     owned_tensors: bool = False
     """Whether ZeRO-1 gives whole tensors to ranks: each owner's gradients are reduced to it, and its parameters
     are broadcast, so that there are as many messages as owners."""
-    buckets: Literal["plan", "megatron"] = "plan"
+    buckets: Literal["plan", "megatron", "whole"] = "plan"
     """Size of a bucket of gradients where a plan doesn't state it: DDP's, or Megatron-Core's, which grows with the
-    ranks."""
+    ranks. `whole` is DDP's in buckets of whole parameters, which are larger, as the engine fills them."""
     root_gathered_once: bool = False
     """Whether the unit of a tied embedding stays gathered from forward to backward in ZeRO-3."""
     overlap: float = Field(default=0.0, ge=0, le=1, alias="data_parallel_overlap")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ ITERATION_S = {
 KEYS = ("host_collective_s", "host_sequence_collective_s", "host_shard_s", "host_transfer_s")
 
 
-def host(device: Device = Device.CUDA, **unknown: str) -> MeasuredHost:
+def host(device: Device = Device.CUDA, unknown: Mapping[Cost, str] = MappingProxyType({})) -> MeasuredHost:
     costs = {}
     for cost, seconds in ITERATION_S.items():
         note = unknown.get(cost)
@@ -84,11 +85,10 @@ def test_the_model_has_exactly_the_measured_time_for_the_measured_workload() -> 
 
 def test_what_is_unknown_leaves_the_value_of_the_stack() -> None:
     before = stack_named("engine-cuda")
-    after = with_host_values(before, host(tensor_collective="no answer in 9 s"))
+    after = with_host_values(before, host(unknown={Cost.TENSOR_COLLECTIVE: "no answer in 9 s"}))
     assert after.value("host_collective_s") == before.value("host_collective_s")
     assert after.value("host_shard_s") != before.value("host_shard_s")
-    every = dict.fromkeys(ITERATION_S, "no answer")
-    assert with_host_values(before, host(**{str(cost): note for cost, note in every.items()})) == before
+    assert with_host_values(before, host(unknown=dict.fromkeys(Cost, "no answer"))) == before
 
 
 def test_times_of_a_processor_are_not_used() -> None:
@@ -109,7 +109,7 @@ def test_the_stack_of_another_precision_stays() -> None:
 
 def test_the_file_says_where_a_value_is_from() -> None:
     text = "host_collective_s: 0.0001\nhost_transfer_s: 0.0001\nhost_masked: 1.0\n"
-    assert commented_values(text, host(transfer="no answer")).splitlines() == [
+    assert commented_values(text, host(unknown={Cost.TRANSFER: "no answer"})).splitlines() == [
         "host_collective_s: 0.0001  # measured, quartiles 113 to 150 us",
         "host_transfer_s: 0.0001",
         "host_masked: 1.0",
@@ -196,7 +196,7 @@ def test_measured_values_are_printed_and_saved(
     def measure(request: HostRequest, progress: Any) -> MeasuredHost:
         asked.append(request)
         progress(0, request.rounds, "one_rank: ready")
-        return host(fsdp_unit="CUDA out of memory")
+        return host(unknown={Cost.UNIT: "CUDA out of memory"})
 
     monkeypatch.setattr(runnable, "gpus_here", lambda: 1)
     monkeypatch.setattr(hosttimes, "measure_host", measure)
