@@ -1,13 +1,17 @@
 """Trains every pair of settings (model, strategy, precision, compilation) on the GPUs that are here.
 
     PYTHONPATH=src python benchmarks/engine_matrix.py --out results/today                  # on GPUs
+    PYTHONPATH=src python benchmarks/engine_matrix.py --only 2 --seconds 280 --out results/today
     PYTHONPATH=src python benchmarks/engine_matrix.py --device cpu --ranks 2 --limit 4     # does it run?
 
 The cases are those of tests/support/matrix.py for 1, 2 and 4 ranks: few cases that contain every possible pair
 of settings, each for a few steps. Cases that need more GPUs than there are count as skipped. Each case is
 compared with one process that computes the same on the same device. A failure ends the processes of its number
 of ranks; they start again after the case that failed. The table is printed and written to OUT/engine-matrix.csv
-with the date and the card. Exit code 1 if a case failed or differs.
+with the date and the card, also after each failure. Exit code 1 if a case failed or differs.
+
+`--only N` trains the cases of N ranks, and of one rank only what these are compared with. Cases of a Llama under
+ZeRO-3 in BF16 come first.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,6 +84,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=Device, choices=list(Device), default=Device.CUDA)
     parser.add_argument("--ranks", type=int, help="most ranks  [default: the number of GPUs]")
+    parser.add_argument("--only", type=int, choices=RANKS[1:], help="only the cases of so many ranks")
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--limit", type=int, help="only so many cases for each number of ranks")
     parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile")
@@ -93,37 +98,39 @@ def main() -> int:
         return 0
     deadline = time.monotonic() + options.seconds
     card, gpus = describe(options.device)
-    most = options.ranks or gpus
+    most = options.only or options.ranks or gpus
+    chosen = (options.only,) if options.only else RANKS
+    covers = {ranks: matrix(ranks, DIMENSIONS[options.device], options.device) for ranks in chosen}
+    cases_of = {ranks: sorted(cover.cases, key=is_later)[: options.limit] for ranks, cover in covers.items()}
+    # What the cases of more ranks are compared with is trained first, on one rank.
+    references = unique([reference_of(c) for ranks in chosen if ranks <= most for c in cases_of[ranks]])
     rows: list[Row] = []
-    for ranks in RANKS:
-        cover = matrix(ranks, DIMENSIONS[options.device], options.device)
-        cases = cover.cases[: options.limit]
-        if ranks == 1:
-            # What the cases of more ranks are compared with is trained here.
-            more = [
-                c
-                for n in RANKS
-                if 1 < n <= most
-                for c in matrix(n, DIMENSIONS[options.device], options.device).cases[: options.limit]
-            ]
-            cases = unique([reference_of(case) for case in cases + more]) + cases
+    for ranks in sorted({1, *chosen}):
+        cases = (references if ranks == 1 else []) + cases_of.get(ranks, [])
         group = [Row(ranks, case) for case in unique(cases)]
         if ranks > most:
             for row in group:
                 row.status, row.reason = "skipped", f"needs {ranks} GPUs; {most} are here"
         else:
-            train(group, ranks, options, deadline)
+            train(group, ranks, options, deadline, partial(save, rows + group, options.out, card))
         rows += group
-        for (first, second), reason in cover.refused.items():
+        refused = covers[ranks].refused if ranks in covers else {}
+        for (first, second), reason in refused.items():
             rows.append(Row(ranks, dict([first, second]), "refused", reason))
     compare(rows)
-    write(rows, options.out, card)
+    save(rows, options.out, card)
+    show(rows, card)
     return 1 if {"failed", "differs"} & {row.status for row in rows} else 0
 
 
 def unique(cases: Sequence[Case]) -> list[Case]:
     """Returns cases without repetitions, in their order."""
     return [dict(items) for items in dict.fromkeys(tuple(case.items()) for case in cases)]
+
+
+def is_later(case: Case) -> bool:
+    """Returns whether a case comes after the commonest job: a Llama under ZeRO-3 in BF16."""
+    return (case["model"][:5], case["data_parallel"], case["precision"]) != ("llama", "zero3", "bf16")
 
 
 def describe(device: Device) -> tuple[str, int]:
@@ -140,7 +147,9 @@ def describe(device: Device) -> tuple[str, int]:
     return name, int(count)
 
 
-def train(rows: list[Row], ranks: int, options: argparse.Namespace, deadline: float) -> None:
+def train(
+    rows: list[Row], ranks: int, options: argparse.Namespace, deadline: float, on_failure: Callable[[], None]
+) -> None:
     """Trains the cases of one number of ranks. After a failure it goes on with the next case."""
     start = 0
     while start < len(rows) and time.monotonic() < deadline:
@@ -152,6 +161,7 @@ def train(rows: list[Row], ranks: int, options: argparse.Namespace, deadline: fl
             rows[start].status, rows[start].reason = "not run" if late else "failed", reason
             print(f"{ranks} ranks: {' '.join(rows[start].case.values())}: {reason}", flush=True)
             start += 1
+            on_failure()
         elif not reason:
             return
 
@@ -269,8 +279,8 @@ def compare(rows: list[Row]) -> None:
             row.status, row.reason = "differs", f"losses differ by more than {tolerance:.1e}"
 
 
-def write(rows: list[Row], out: Path, card: str) -> None:
-    """Prints the table, and writes it as CSV."""
+def save(rows: list[Row], out: Path, card: str) -> None:
+    """Writes the table as CSV."""
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     out.mkdir(parents=True, exist_ok=True)
     with (out / "engine-matrix.csv").open("w", newline="") as file:
@@ -278,6 +288,11 @@ def write(rows: list[Row], out: Path, card: str) -> None:
         table.writeheader()
         for row in rows:
             table.writerow({"date": day, "card": card, **row.as_cells()})
+
+
+def show(rows: list[Row], card: str) -> None:
+    """Prints the table."""
+    day = datetime.datetime.now(datetime.UTC).date().isoformat()
     shown = [{column: str(row.as_cells().get(column, "")) for column in COLUMNS} for row in rows]
     widths = {c: max(len(c), *(len(line[c]) for line in shown)) for c in COLUMNS[:-1]}
     for line in [{column: column for column in COLUMNS}, *shown]:

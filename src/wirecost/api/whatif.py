@@ -44,14 +44,20 @@ class WhatIfView(ResultView):
         result: all that was answered.
         sweep: the iteration over a range of bandwidths. None if none was asked for.
         measured_ms: what the study measured, by question; empty for traces of one job.
+        experiment: the experiment of the study whose traces were read. None for traces of one job.
     """
 
     def __init__(
-        self, result: WhatIf, sweep: Sweep | None = None, measured_ms: Mapping[str, float] | None = None
+        self,
+        result: WhatIf,
+        sweep: Sweep | None = None,
+        measured_ms: Mapping[str, float] | None = None,
+        experiment: str | None = None,
     ) -> None:
         self.result = result
         self.sweep = sweep
         self.measured_ms = dict(measured_ms or {})
+        self.experiment = experiment
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -100,6 +106,8 @@ class WhatIfView(ResultView):
             "answers": [_answer_dict(answer, self.measured_ms.get(answer.question)) for answer in result.answers],
             "diagnostics": [d.as_row() for d in self.diagnostics],
         }
+        if self.experiment is not None:
+            found["experiment"] = self.experiment
         if result.straggler_ms:
             found["stragglers"] = {"by_rank_ms": {str(rank): cost for rank, cost in result.straggler_ms.items()}}
         if self.sweep is not None:
@@ -168,6 +176,8 @@ class WhatIfView(ResultView):
         if result.straggler_ms:
             costs = ", ".join(f"rank {rank} {cost:.1f} ms" for rank, cost in list(result.straggler_ms.items())[:5])
             found.append(f"Without one rank's being slower alone, an iteration saves: {costs}.")
+        if self.experiment is not None:
+            found.append(f"The traces are those of {self.experiment}.")
         host = result.host
         known = "the host's speed without the profiler "
         if result.job.on_processors:
@@ -410,7 +420,8 @@ def study_view(
         questions = others(folder, base, networks)
     else:
         questions = [replace(question, network=name) for name in networks] or [question]
-    return WhatIfView(answers(job, questions), measured_ms=measured_answers(folder, base))
+    measured_ms = measured_answers(folder, base)
+    return WhatIfView(answers(job, questions), measured_ms=measured_ms, experiment=base.directory.name)
 
 
 def _parsed(option: str, text: str, parse: Any) -> float:

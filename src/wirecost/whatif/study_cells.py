@@ -53,8 +53,10 @@ def read_cell(directory: Path, ranks: int) -> list[RankRecord]:
 def profiled_experiment(folder: Path, name: str | None) -> Result:
     """Returns the experiment of a study whose traces are asked.
 
+    Of several that can be asked about each other, as those of one job over several networks, it is the fastest.
+
     Args:
-        name: its name or the beginning of it; None if only one has traces.
+        name: its name or the beginning of it; None if nothing is named.
 
     Raises:
         WirecostError: if there is none, or several could be meant.
@@ -71,10 +73,23 @@ def profiled_experiment(folder: Path, name: str | None) -> Result:
         raise WirecostError(
             f"{folder}: no traces of {which} are kept; run the study with: wirecost study run STUDY --profile"
         )
+    if len(kept) > 1 and (fastest := _fastest(kept)) is not None:
+        return fastest
     if len(kept) > 1:
         listed = ", ".join(r.directory.name for r in kept[:8])
         raise SpecError(f"{folder}: several experiments have traces; name one with --experiment: {listed}")
     return kept[0]
+
+
+def _fastest(results: Sequence[Result]) -> Result | None:
+    """Returns the experiment with the shortest iteration; None if one of them can't be asked about from it."""
+    timed = [(time, result) for result in results if (time := step_time_ns(result)) is not None]
+    if not timed:
+        return None
+    base = min(timed, key=lambda pair: pair[0])[1]
+    others = [result for result in results if result is not base]
+    asked = [question_between(base.experiment, other.experiment) for other in others]
+    return None if None in asked else base
 
 
 def step_time_ns(result: Result) -> float | None:

@@ -96,9 +96,20 @@ def test_what_a_study_does_not_hold_is_said(study: Path, options: dict, words: s
         what_if(study, **options)
 
 
-def test_several_profiled_experiments_must_be_named(tmp_path: Path) -> None:
+def test_of_experiments_over_several_networks_the_fastest_is_asked(tmp_path: Path) -> None:
     invented_store(tmp_path, text=STUDY)
     for name in ("small_emulated-1g_ddp_", "small_emulated-100m_ddp_"):
+        keep_traces(tmp_path, name, Job(steps=3))
+    view = what_if(tmp_path)
+    assert view.experiment is not None and view.experiment.startswith("small_emulated-1g_ddp_")
+    assert f"The traces are those of {view.experiment}." in view.lines()
+    assert view.to_dict()["experiment"] == view.experiment
+    assert "network emulated-100m" in {a.question for a in view.answers}
+
+
+def test_profiled_experiments_that_differ_in_more_must_be_named(tmp_path: Path) -> None:
+    invented_store(tmp_path, text=STUDY)
+    for name in ("small_emulated-1g_ddp_", "small_emulated-100m_other_"):
         keep_traces(tmp_path, name, Job(steps=3))
     with pytest.raises(WirecostError, match="--experiment: small_emulated-100m"):
         what_if(tmp_path)
