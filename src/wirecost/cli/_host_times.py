@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from wirecost.spec import Workload
     from wirecost.train.hosttimes import HostCost, HostRequest, MeasuredHost
 
-NAMES = {
-    "tensor_collective": "tensor-parallel collective",
-    "sequence_collective": "sequence-parallel collective",
-    "fsdp_unit": "ZeRO-3: a unit gathered and freed",
-    "transfer": "pipeline transfer",
-}
-
 
 def checked_requests(runs: Sequence[Observed], workload: Workload | None) -> list[HostRequest]:
     """Returns what to measure, after checking that this machine can.
@@ -69,22 +62,23 @@ def print_host(host: MeasuredHost, format: str) -> None:
 
     out, values = console(format), host_values(host)
     where = host.device_name or "processors"
-    title = (
-        f"Host of {where}: {host.workload.name} in {host.precision}, {host.micro_batches} micro-batches of "
-        f"{host.micro_batch}, {host.workload.layers} layers, sequences of {host.workload.sequence_length}"
+    measured = (
+        f"  {host.workload.name} in {host.precision}, {host.micro_batches} micro-batches of {host.micro_batch}, "
+        f"{host.workload.layers} layers, sequences of {host.workload.sequence_length}"
     )
     launches = host.device is Device.CUDA
     rows = []
     for cost, each in host.costs.items():
         key = KEYS[cost]
-        value = f"{values[key]:.4g} s" if key in values else "unknown" if launches else "not used"
-        rows.append([NAMES[str(cost)], each.calls or "none", _microseconds(each), key, value])
-    heads = ["", "calls", "each (quartiles)", "key of the stack", "value"]
-    out.print(table(safe(title), heads, rows))
+        value = f"{values[key]:.4g}" if key in values else "unknown" if launches else "not used"
+        rows.append([key, each.calls or "none", _microseconds(each), value])
+    heads = ["key of the stack", "calls", "each in us", "value in s"]
+    out.print(table(f"Host of {where}", heads, rows))
+    out.print(safe(measured))
     for cost, each in host.costs.items():
         if each.note is not None:
             left = "; the stack keeps its value" if launches and KEYS[cost] not in values else ""
-            out.print(safe(f"  {NAMES[str(cost)]}: {each.note}{left}"))
+            out.print(safe(f"  {KEYS[cost]}: {each.note}{left}"))
     if not launches:
         out.print("  the host computes as well, so that these are not times to launch: no stack gets them")
 
@@ -93,4 +87,4 @@ def _microseconds(each: HostCost) -> str:
     spread = each.each_spread_s
     if spread is None:
         return "unknown"
-    return f"{spread.median * 1e6:.0f} us ({spread.q1 * 1e6:.0f} to {spread.q3 * 1e6:.0f})"
+    return f"{spread.median * 1e6:.0f} ({spread.q1 * 1e6:.0f} to {spread.q3 * 1e6:.0f})"
