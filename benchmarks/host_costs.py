@@ -29,7 +29,7 @@ from wirecost.calibration.inputs.traces import TraceOptions
 from wirecost.calibration.result import Calibration
 from wirecost.cli._host_times import print_host
 from wirecost.prediction.study import predict_study
-from wirecost.spec import Device, Precision, Study, Workload, load_spec, validate
+from wirecost.spec import Device, Precision, Study, Workload, load_spec, stack_named, validate
 from wirecost.study import run_study
 from wirecost.train.hosttimes import HostRequest, MeasuredHost, measure_host
 
@@ -190,7 +190,7 @@ def main() -> None:
         end_s = time.monotonic() + arguments.seconds
         setting = Setting(Device(arguments.device), arguments.tiny, out, end_s)
         host = measured_host(setting)
-        print_host(host, "text")
+        print_host(host, stack_named("engine-cuda"), "text")
         sys.stdout.flush()
         if arguments.validate:
             validate_unseen(setting, host, arguments.micro_batches)

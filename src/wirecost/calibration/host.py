@@ -11,12 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from wirecost.breakdown.statistics import Spread
 from wirecost.calibration.inputs.runs import Observed
 from wirecost.calibration.result import Calibration
 from wirecost.costmodel.host_launch import sequence_collectives, tensor_collectives, unit_gathers
 from wirecost.costmodel.shape import shape_of
 from wirecost.errors import SpecError, UnsupportedError
-from wirecost.spec import Device, Precision, Provenance, Stack, Workload
+from wirecost.spec import Device, Family, Precision, Provenance, Stack, Workload
 from wirecost.spec.parameters import count
 from wirecost.text import printable
 from wirecost.train.hosttimes import Cost, HostRequest, MeasuredHost
@@ -27,7 +28,12 @@ KEYS: dict[Cost, str] = {
     Cost.UNIT: "host_shard_s",
     Cost.TRANSFER: "host_transfer_s",
 }
-"""Keys of a stack by what is measured."""
+"""Keys of a stack by what is measured of communication."""
+LAYER_KEYS = {Cost.LAYER: ("host_forward_s", "host_backward_s"), Cost.GATED_LAYER: ("host_gated",)}
+"""Keys of a stack by what is measured of layers."""
+FORWARD = 1 / 3
+"""Share of forward in the time to launch a layer, where a stack has no times of its own: backward launches two
+products where forward launches one."""
 STAGE_TRANSFERS = 2.0
 """Transfers of a pipeline's first stage for one micro-batch: a state goes on, and its gradient comes back."""
 
@@ -37,7 +43,7 @@ def host_requests(runs: Sequence[Observed], workload: Workload | None = None) ->
 
     Args:
         workload: what to measure with. None is the smallest workload of the runs in that precision, of which the
-            variants take the least memory.
+            variants take the least memory, and a decoder if there is one, whose layers are measured as well.
 
     Raises:
         SpecError: without runs, or with runs on processors.
@@ -55,7 +61,7 @@ def host_requests(runs: Sequence[Observed], workload: Workload | None = None) ->
     requests = []
     for precision in sorted({run.plan.precision for run in runs}):
         own = [run.workload for run in runs if run.plan.precision == precision]
-        smallest = workload or min(own, key=lambda each: count(each).total)
+        smallest = workload or min(own, key=lambda each: (each.family is not Family.GPT, count(each).total))
         requests.append(HostRequest(smallest, precision))
     return requests
 
@@ -104,7 +110,7 @@ def with_measured_host(calibration: Calibration, measured: MeasuredHost) -> Cali
 
 def with_host_values(stack: Stack, measured: MeasuredHost) -> Stack:
     """Returns the stack with the measured values, and a text that names their source."""
-    values = host_values(measured)
+    values = host_values(measured, stack)
     if not values:
         return stack
     before = f"{stack.calibration}; " if stack.calibration else ""
@@ -116,31 +122,56 @@ def with_host_values(stack: Stack, measured: MeasuredHost) -> Stack:
     return stack.with_values({**values, "provenance": Provenance.MEASURED, "calibration": text})
 
 
-def host_values(measured: MeasuredHost) -> dict[str, float]:
-    """Returns the values of a stack's keys in seconds. Unknown values are left out, and so are those of a CPU,
-    where the time to issue an iteration is that of its computation as well."""
+def host_values(measured: MeasuredHost, stack: Stack) -> dict[str, float]:
+    """Returns the values of a stack's keys, times in seconds. Unknown values are left out, and so are those of a
+    CPU, where the time to issue an iteration is that of its computation as well.
+
+    Args:
+        stack: the stack that gets the values. The time of a layer is divided between forward and backward as its
+            times are.
+    """
     if measured.device is not Device.CUDA:
         return {}
     counted = counted_calls(measured)
-    return {
-        KEYS[cost]: float(f"{each.iteration_s / counted[cost]:.4g}")
+    values = {
+        KEYS[cost]: each.iteration_s / counted[cost]
         for cost, each in measured.costs.items()
-        if each.iteration_s is not None
+        if cost in KEYS and each.iteration_s is not None
     }
+    plain, gated = measured.costs[Cost.LAYER].each_s, measured.costs[Cost.GATED_LAYER].each_s
+    if plain and gated:
+        # One without the other would give the layers of one kind a wrong time.
+        before = stack.host.forward_s + stack.host.backward_s
+        share = stack.host.forward_s / before if before else FORWARD
+        values |= {"host_forward_s": share * plain, "host_backward_s": (1 - share) * plain}
+        values["host_gated"] = gated / plain
+    return {key: float(f"{value:.4g}") for key, value in values.items()}
 
 
 def commented_values(text: str, measured: MeasuredHost) -> str:
-    """Returns a stack's YAML with a comment on the source of each measured value."""
-    counted = counted_calls(measured)
-    values = host_values(measured)
-    for cost, each in measured.costs.items():
-        spread, key = each.difference_s, KEYS[cost]
-        if key not in values or spread is None:
-            continue
-        low, high = (f"{max(quartile, 0.0) / counted[cost] * 1e6:.3g}" for quartile in (spread.q1, spread.q3))
-        comment = f"measured, quartiles {low} to {high} us"
-        text = re.sub(rf"^({key}: \S+)$", rf"\1  # {comment}", text, count=1, flags=re.MULTILINE)
+    """Returns the YAML of a stack that has the measured values, with a comment on the source of each of them."""
+    if measured.device is not Device.CUDA:
+        return text
+    comments: dict[str, str] = {}
+    for cost, number in counted_calls(measured).items():
+        each = measured.costs[cost]
+        if each.iteration_s is not None and each.difference_s is not None:
+            comments[KEYS[cost]] = _quartiles(each.difference_s, number)
+    layers = [measured.costs[cost] for cost in (Cost.LAYER, Cost.GATED_LAYER)]
+    if all(each.each_s for each in layers):
+        plain, gated = (_quartiles(each.difference_s, each.calls or 1) for each in layers)
+        comments |= dict.fromkeys(("host_forward_s", "host_backward_s"), f"together {plain}")
+        comments["host_gated"] = f"a gated layer {gated}"
+    for key, comment in comments.items():
+        text = re.sub(rf"^({key}: \S+)(  #.*)?$", rf"\1  # {comment}", text, count=1, flags=re.MULTILINE)
     return text
+
+
+def _quartiles(spread: Spread | None, calls: float) -> str:
+    if spread is None:
+        return "measured"
+    low, high = (f"{max(quartile, 0.0) / calls * 1e6:.3g}" for quartile in (spread.q1, spread.q3))
+    return f"measured, quartiles {low} to {high} us"
 
 
 def counted_calls(measured: MeasuredHost) -> dict[Cost, float]:

@@ -12,8 +12,11 @@ from wirecost.text import printable
 if TYPE_CHECKING:
     from wirecost.calibration.inputs.runs import Observed
     from wirecost.calibration.result import Calibration
-    from wirecost.spec import Workload
+    from wirecost.spec import Stack, Workload
     from wirecost.train.hosttimes import HostCost, HostRequest, MeasuredHost
+
+NAMES = {"layer": "host_forward_s + host_backward_s"}
+"""Names of rows that are not one key of a stack."""
 
 
 def checked_requests(runs: Sequence[Observed], workload: Workload | None) -> list[HostRequest]:
@@ -54,31 +57,38 @@ def with_measured(
     return calibration
 
 
-def print_host(host: MeasuredHost, format: str) -> None:
-    """Prints a row for each kind of communication, and why a time is unknown."""
-    from wirecost.calibration.host import KEYS, host_values
+def print_host(host: MeasuredHost, stack: Stack | None, format: str) -> None:
+    """Prints a row for each kind of communication and of layer, and why a time is unknown.
+
+    Args:
+        stack: the stack that has the values. None if no stack gets them.
+    """
+    from wirecost.calibration.host import KEYS, LAYER_KEYS, host_values
     from wirecost.cli.output import console, safe, table
     from wirecost.spec import Device
 
-    out, values = console(format), host_values(host)
-    where = host.device_name or "processors"
+    out = console(format)
+    values = host_values(host, stack) if stack is not None else {}
     measured = (
         f"  {host.workload.name} in {host.precision}, {host.micro_batches} micro-batches of {host.micro_batch}, "
         f"{host.workload.layers} layers, sequences of {host.workload.sequence_length}"
     )
     launches = host.device is Device.CUDA
-    rows = []
+    missing = "unknown" if launches else "not used"
+    rows, notes = [], []
     for cost, each in host.costs.items():
-        key = KEYS[cost]
-        value = f"{values[key]:.4g}" if key in values else "unknown" if launches else "not used"
-        rows.append([key, each.calls or "none", _microseconds(each), value])
-    heads = ["key of the stack", "calls", "each in us", "value in s"]
-    out.print(table(f"Host of {where}", heads, rows))
-    out.print(safe(measured))
-    for cost, each in host.costs.items():
+        keys = (KEYS[cost],) if cost in KEYS else LAYER_KEYS[cost]
+        known = [f"{values[key]:.4g}" for key in keys if key in values]
+        name = NAMES.get(str(cost), keys[0])
+        rows.append([name, each.calls or "none", _microseconds(each), " + ".join(known) or missing])
         if each.note is not None:
-            left = "; the stack keeps its value" if launches and KEYS[cost] not in values else ""
-            out.print(safe(f"  {KEYS[cost]}: {each.note}{left}"))
+            left = "; the stack keeps its value" if launches and not known else ""
+            notes.append(f"  {name}: {each.note}{left}")
+    heads = ["key of the stack", "calls", "each in us", "value"]
+    out.print(table(f"Host of {host.device_name or 'processors'}", heads, rows))
+    out.print(safe(measured))
+    for note in notes:
+        out.print(safe(note))
     if not launches:
         out.print("  the host computes as well, so that these are not times to launch: no stack gets them")
 

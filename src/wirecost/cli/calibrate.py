@@ -52,7 +52,7 @@ def calibrate(
         bool,
         typer.Option(
             "--measure-host",
-            help="Also measure here, on one GPU, what collectives, units of ZeRO-3 and transfers cost the host.",
+            help="Also measure here, on one GPU, what layers and communication cost the host.",
         ),
     ] = False,
     workload: Annotated[
@@ -137,7 +137,7 @@ def calibrate(
     if format == "json":
         document: dict[str, Any] = calibration.as_json() | {"wrote": [str(path) for path in written]}
         for precision, host in calibration.hosts.items():
-            document["hosts"][str(precision)]["stack"] = host_values(host)
+            document["hosts"][str(precision)]["stack"] = host_values(host, calibration.stacks[precision])
         typer.echo(json.dumps(document))
     elif format == "csv":
         print_csv(_property_rows(calibration))
@@ -193,10 +193,10 @@ def _print(calibration: Calibration, format: str) -> None:
     for fit in calibration.fits:
         _print_properties(fit, format)
         _print_errors(fit, format)
-    for host in calibration.hosts.values():
+    for precision, host in calibration.hosts.items():
         from wirecost.cli._host_times import print_host
 
-        print_host(host, format)
+        print_host(host, calibration.stacks.get(precision), format)
     for diagnostic in calibration.diagnostics:
         for line in lines_of(diagnostic):
             typer.echo(line, err=True)

@@ -156,6 +156,8 @@ def layer_time(
         launch = launch + flag(odd) * host.softmax_fallback_s
         backward_launch = backward_launch + flag(odd) * host.softmax_fallback_s
     masked = 1 + (stack.host.masked - 1) * (1 - shape.causal) + (stack.host.experts - 1) * shape.moe_share
+    if stack.host.gated != 1:
+        masked = masked + (stack.host.gated - 1) * flag(shape.mlp_matrices > 2)
     host_forward = masked * host.forward_s + launch
     host_backward = masked * host.backward_s + backward_launch + full * host_forward
     comm_forward = communication.forward_s

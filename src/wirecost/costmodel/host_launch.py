@@ -32,6 +32,7 @@ class StageLaunches:
     layers: Number
     collectives: Number = 0.0  # all-reduces of tensor-parallel ranks
     sequence_collectives: Number = 0.0  # with sequence parallelism, in place of them
+    gated: Number = 0.0  # 1: the layers have a gated MLP
 
 
 @dataclass(slots=True)
@@ -162,6 +163,8 @@ def host_wait_s(
     if known:
         alike = np.maximum(gathers, flag((layout.pipeline > 1) & (host.issue_s <= 0)))
     units = alike * rounds * launches.layers * (host.forward_s + host.backward_s)
+    if costs.gated != 1:
+        units = units * (1 + (costs.gated - 1) * launches.gated)
     launching = rounds * launches.share * host.issue_s + host.issue_once_s
     launching = launching + tensor + sending + gathering + units
     between = (layout.node_sharding > 0) & (layout.world > gpus_per_node)

@@ -263,6 +263,7 @@ def stage_time(
             pipeline.layers_of_stage,
             split * tensor_collectives(shape),
             split * sequence_collectives(shape),
+            flag(shape.mlp_matrices > 2),
         ),
         compute_s=pipeline.busy_s - host - tensor,
         host_s=host,

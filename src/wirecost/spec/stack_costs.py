@@ -84,6 +84,8 @@ class HostCosts(Costs):
     """Time in seconds to launch a transfer between pipeline stages. None is `host_collective_s`."""
     masked: PositiveFloat = Field(default=1.0, alias="host_masked")
     """Launch time of a layer with a padding mask (BERT, T5) relative to one with causal attention."""
+    gated: PositiveFloat = Field(default=1.0, alias="host_gated")
+    """Launch time of a layer with a gated MLP, as in a Llama, relative to one of a GPT."""
     experts: PositiveFloat = Field(default=2.0, alias="host_experts")
     """Launch time of a layer with experts relative to one with an MLP."""
     softmax_fallback_s: NonNegativeFloat = Field(default=0.0, alias="host_softmax_fallback_s")

@@ -36,7 +36,13 @@ def test_the_host_is_timed_with_and_without_tensor_parallelism() -> None:
 def test_the_host_is_timed_with_each_kind_of_communication() -> None:
     found = output("host_costs.py")
     assert found.startswith("Host of processors"), found
-    for key in ("host_collective_s", "host_sequence_collective_s", "host_shard_s", "host_transfer_s"):
+    for key in (
+        "host_collective_s",
+        "host_sequence_collective_s",
+        "host_shard_s",
+        "host_transfer_s",
+        "host_gated",
+    ):
         assert re.search(rf"{key} +[0-9]+ +-?[0-9]+ \(-?[0-9]+ to -?[0-9]+\) +not used", found), found
 
 

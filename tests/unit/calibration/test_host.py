@@ -32,11 +32,12 @@ from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.shape import shape_of
 from wirecost.costmodel.workload_correction import corrected, key_of
 from wirecost.errors import SpecError
-from wirecost.spec import Device, Precision, Provenance, Workload, load_spec, stack_named
+from wirecost.spec import Device, Family, Precision, Provenance, Workload, load_spec, stack_named
 from wirecost.spec.stack_costs import WorkloadCorrection
 from wirecost.study import runnable
 from wirecost.train import hosttimes
 from wirecost.train.hosttimes import Cost, HostCost, HostRequest, MeasuredHost
+from wirecost.train.hosttimes.variants import LAYERS
 
 WORKLOAD = Workload(name="gpt", layers=4, hidden=256, heads=4, vocab_size=2048, sequence_length=128)
 GPU = "NVIDIA H200"
@@ -45,6 +46,8 @@ ITERATION_S = {
     Cost.SEQUENCE_COLLECTIVE: 9e-3,
     Cost.UNIT: 5e-3,
     Cost.TRANSFER: 0.4e-3,
+    Cost.LAYER: 2e-3,
+    Cost.GATED_LAYER: 3e-3,
 }
 KEYS = ("host_collective_s", "host_sequence_collective_s", "host_shard_s", "host_transfer_s")
 
@@ -54,7 +57,8 @@ def host(device: Device = Device.CUDA, unknown: Mapping[Cost, str] = MappingProx
     for cost, seconds in ITERATION_S.items():
         note = unknown.get(cost)
         spread = None if note else Spread(seconds, 0.9 * seconds, 1.2 * seconds, 8)
-        costs[cost] = HostCost(cost, 40, None if note else seconds, spread, note)
+        calls = 4 if cost in LAYERS else 40
+        costs[cost] = HostCost(cost, calls, None if note else seconds, spread, note)
     name = GPU if device is Device.CUDA else None
     return MeasuredHost(WORKLOAD, Precision.BF16, device, name, 2, 2, {}, costs)
 
@@ -75,11 +79,13 @@ def test_the_model_has_exactly_the_measured_time_for_the_measured_workload() -> 
     }
     assert stack.host.shard_s == pytest.approx(5e-3 / 20)
     assert stack.host.transfer_s == pytest.approx(1e-4)
+    assert (stack.host.forward_s, stack.host.backward_s) == pytest.approx((3 / 8 * 5e-4, 5 / 8 * 5e-4))
+    assert stack.host.gated == 1.5
     assert stack.provenance is Provenance.MEASURED
     assert stack.calibration is not None
     assert stack.calibration.endswith(
-        "host_collective_s, host_sequence_collective_s, host_shard_s, host_transfer_s measured by wirecost calibrate "
-        f"--measure-host on the host of {GPU} with gpt in bf16"
+        "host_backward_s, host_collective_s, host_forward_s, host_gated, host_sequence_collective_s, host_shard_s, "
+        f"host_transfer_s measured by wirecost calibrate --measure-host on the host of {GPU} with gpt in bf16"
     )
 
 
@@ -91,8 +97,27 @@ def test_what_is_unknown_leaves_the_value_of_the_stack() -> None:
     assert with_host_values(before, host(unknown=dict.fromkeys(Cost, "no answer"))) == before
 
 
+@pytest.mark.parametrize("cost", LAYERS)
+def test_layers_are_measured_of_both_kinds_or_of_none(cost: Cost) -> None:
+    before = stack_named("engine-cuda")
+    after = with_host_values(before, host(unknown={cost: "no answer"}))
+    for key in ("host_forward_s", "host_backward_s", "host_gated"):
+        assert after.value(key) == before.value(key)
+    assert (
+        "host_gated"
+        not in commented_values("host_gated: 1.0\n", host(unknown={cost: "no answer"})).partition("#")[2]
+    )
+
+
+def test_a_stack_without_times_of_layers_launches_two_thirds_of_them_in_backward() -> None:
+    empty = stack_named("engine-cuda").with_values({"host_forward_s": 0.0, "host_backward_s": 0.0})
+    values = host_values(host(), empty)
+    assert values["host_backward_s"] == pytest.approx(2 * values["host_forward_s"], rel=1e-3)
+
+
 def test_times_of_a_processor_are_not_used() -> None:
-    assert host_values(host(Device.CPU)) == {}
+    assert host_values(host(Device.CPU), stack_named("engine-cuda")) == {}
+    assert commented_values("host_transfer_s: 0.0001\n", host(Device.CPU)) == "host_transfer_s: 0.0001\n"
     before = stack_named("engine-cpu")
     assert with_host_values(before, host(Device.CPU)) == before
 
@@ -108,10 +133,15 @@ def test_the_stack_of_another_precision_stays() -> None:
 
 
 def test_the_file_says_where_a_value_is_from() -> None:
-    text = "host_collective_s: 0.0001\nhost_transfer_s: 0.0001\nhost_masked: 1.0\n"
+    text = (
+        "host_forward_s: 0.0002  # fitted, within 9%\nhost_collective_s: 0.0001\nhost_transfer_s: 0.0001\n"
+        "host_gated: 1.5\nhost_masked: 1.0\n"
+    )
     assert commented_values(text, host(unknown={Cost.TRANSFER: "no answer"})).splitlines() == [
+        "host_forward_s: 0.0002  # together measured, quartiles 450 to 600 us",
         "host_collective_s: 0.0001  # measured, quartiles 113 to 150 us",
         "host_transfer_s: 0.0001",
+        "host_gated: 1.5  # a gated layer measured, quartiles 675 to 900 us",
         "host_masked: 1.0",
     ]
 
@@ -133,7 +163,8 @@ def runs_of(store: Path) -> Inputs:
 def test_a_precision_is_measured_with_the_smallest_workload_of_its_runs(gpu_runs: Path) -> None:
     runs = runs_of(gpu_runs).runs
     larger = replace(runs[0], workload=WORKLOAD.model_copy(update={"layers": 9}))
-    (request,) = host_requests([larger, *runs])
+    encoder = replace(runs[0], workload=WORKLOAD.model_copy(update={"family": Family.BERT, "layers": 1}))
+    (request,) = host_requests([larger, encoder, *runs])
     assert (request.workload.layers, request.precision, request.device) == (4, Precision.BF16, Device.CUDA)
     (request,) = host_requests(runs, WORKLOAD.model_copy(update={"layers": 9}))
     assert request.workload.layers == 9
@@ -218,6 +249,8 @@ def test_measured_values_are_printed_and_saved(
     }
     code, out, _ = calibrate(gpu_runs, "--format", "json")
     said = json.loads(out)["hosts"]["bf16"]
+    assert said["stack"].pop("host_gated") == 1.5
+    assert said["stack"].pop("host_forward_s") + said["stack"].pop("host_backward_s") == pytest.approx(5e-4)
     assert said["stack"] == {key: value for key, value in values.items() if key != "host_shard_s"}
     assert said["costs"]["fsdp_unit"]["seconds"] is None
     assert said["costs"]["fsdp_unit"]["note"] == "CUDA out of memory"
@@ -229,6 +262,6 @@ def test_the_correction_of_a_workload_leaves_the_times_to_launch_communication()
     stack = stack.with_values({"workload_corrections": (correction,)})
     before = machine_of(load_spec("cluster", "dgx-h100"), stack, Precision.BF16)
     after = corrected(before, stack, WORKLOAD, 2)
-    assert after.host.forward_s == pytest.approx(1.5 * before.host.forward_s)
+    assert after.host.forward_s == pytest.approx(1.5 * before.host.forward_s)  # as it was before
     for name in ("collective_s", "sequence_collective_s", "shard_s", "transfer_s"):
         assert getattr(after.host, name) == pytest.approx(getattr(before.host, name))

@@ -222,3 +222,18 @@ def test_an_unseen_models_sequence_parallelism_waits_for_its_host() -> None:
     times = predict(replace(setup, stack=setup.stack.with_values(slow))).times
     layers, micro_batches = 24, 4
     assert float(times.total_s) == pytest.approx(micro_batches * layers * 10, rel=0.01)
+
+
+def test_a_gated_layer_launches_more() -> None:
+    stack = stack_named("engine-cuda").with_values(
+        {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.5}
+    )
+    for workload, layers, factor in (("gpt-2-medium", 24, 1.0), ("llama-3-8b", 32, 1.5)):
+        for kind, gathers_s in (("all_reduce", 0.0), ("zero3", 0.5 * 2 * (layers + 1))):
+            setup = made(workload, gpus=2, micro_batch=1, global_batch=2, stack=stack, data_parallel=kind)
+            plain, gated = (
+                predict(replace(setup, stack=each)).times.total_s
+                for each in (stack, stack.with_values({"host_gated": 1.5}))
+            )
+            assert float(plain) == pytest.approx(layers * 3 + gathers_s, rel=0.02)
+            assert float(gated) == pytest.approx(layers * 3 * factor + gathers_s, rel=0.02)

@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from wirecost.errors import SpecError
 from wirecost.launch.processes import process_state
-from wirecost.spec import Device, Precision, Workload
+from wirecost.spec import Device, Family, Precision, Workload
 from wirecost.spec.parameters import count
-from wirecost.train.hosttimes import Cost, HostRequest, measure_host
-from wirecost.train.hosttimes.costs import Turns, derive
+from wirecost.train.checks import check_workload
+from wirecost.train.hosttimes import Cost, HostCost, HostRequest, measure_host
+from wirecost.train.hosttimes.costs import Turns, derive, derive_layers
 from wirecost.train.hosttimes.variants import (
     BYTES_PER_PARAMETER,
     MEMORY_SHARE,
     VARIANTS,
     experiment_of,
     measurable,
+    model_of,
 )
 
 WORKLOAD = Workload(name="small", layers=6, hidden=32, heads=4, vocab_size=256, sequence_length=512)
@@ -83,6 +85,46 @@ def test_a_stage_is_compared_with_itself_without_transfers() -> None:
     stage.issue_s, stage.baseline_s = [[0.6]] * 3, [[0.5]] * 3
     found = derive(Cost.TRANSFER, stage, Turns(failure="out of memory"))
     assert found.each_s == pytest.approx(0.025)
+
+
+def layers_of(workload: Workload, fewer_s: float, other_s: float, one_s: float) -> dict[Cost, HostCost]:
+    return derive_layers(*(turns(s, s, s) for s in (fewer_s, other_s, one_s)), workload, 2)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_layer_of_each_kind_is_told_from_the_ends_of_the_model(gated: bool) -> None:
+    workload = WORKLOAD.model_copy(update={"activation": "swiglu" if gated else "gelu"})
+    ends_s, layer_s, other_s = 0.5, 0.01, 0.015
+    issue_s = [ends_s + 2 * layers * each for layers, each in ((3, layer_s), (6, other_s), (6, layer_s))]
+    found = layers_of(workload, *issue_s)
+    own, other = (Cost.GATED_LAYER, Cost.LAYER) if gated else (Cost.LAYER, Cost.GATED_LAYER)
+    assert found.keys() == {own, other}
+    assert (found[own].cost, found[own].calls) == (own, 6)
+    assert found[own].each_s == pytest.approx(layer_s)
+    assert found[other].each_s == pytest.approx(other_s)
+
+
+def test_a_layer_of_one_kind_does_not_need_the_other() -> None:
+    whole, failed = turns(1.2, 1.2, 1.2), Turns(WORKLOAD, failure="another kind")
+    found = derive_layers(turns(1.0, 1.0, 1.0), failed, whole, WORKLOAD, 2)
+    assert found[Cost.LAYER].each_s == pytest.approx(0.2 / 6)
+    assert (found[Cost.GATED_LAYER].each_s, found[Cost.GATED_LAYER].note) == (None, "another kind")
+    found = derive_layers(failed, whole, whole, WORKLOAD, 2)
+    assert {each.note for each in found.values()} == {"another kind"}
+
+
+def test_the_other_kind_of_a_gpt_is_a_llama_of_its_size() -> None:
+    other = model_of(Cost.GATED_LAYER, WORKLOAD)
+    assert (other.gated, other.norm, other.positions, other.kv_heads) == (True, "rmsnorm", "rotary", 1)
+    assert (other.layers, other.hidden, other.vocab_size) == (6, 32, 256)
+    back = model_of(Cost.GATED_LAYER, other)
+    assert (back.gated, back.norm, back.positions, back.biases) == (False, "layernorm", "learned", True)
+    assert model_of(Cost.LAYER, WORKLOAD).layers == 3
+    assert model_of(Cost.UNIT, WORKLOAD) == WORKLOAD
+    assert all(check_workload(model) is None for model in (other, back))
+    encoder = WORKLOAD.model_copy(update={"family": Family.BERT})
+    with pytest.raises(SpecError, match="layers of another kind than a GPT or a Llama"):
+        model_of(Cost.LAYER, encoder)
 
 
 @given(
@@ -171,7 +213,7 @@ def test_processes_that_crash_or_hang_do_not_end_the_others(pids: Path) -> None:
     assert notes[Cost.TRANSFER] is None
     assert found.costs[Cost.TRANSFER].each_s == 0.125
     assert found.device_name == "GPU"
-    assert found.issue_s.keys() == {"one_rank", "pipeline_parallel"}
+    assert found.issue_s.keys() == {"one_rank", "pipeline_parallel", "fewer_layers", "other_layers"}
     assert seen[0] == "one_rank: ready"
     assert seen[-1] == "round 3 of 3"
     assert alive(pids) == []

@@ -1,4 +1,4 @@
-"""Measures what communication costs the host, on one device, with process groups that move nothing."""
+"""Measures what layers and communication cost the host, on one device, with process groups that move nothing."""
 
 from wirecost.train.hosttimes.costs import HostCost, MeasuredHost
 from wirecost.train.hosttimes.measure import measure_host

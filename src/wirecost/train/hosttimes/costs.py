@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wirecost.breakdown.statistics import Spread
 from wirecost.spec import Device, Precision, Workload
-from wirecost.train.hosttimes.variants import ONE_RANK, VARIANTS, Cost, Variant
+from wirecost.train.hosttimes.variants import ONE_RANK, VARIANTS, Cost, Variant, fewer_layers
 
 FORMAT_VERSION = 1
 FEWEST_ROUNDS = 3
@@ -137,6 +137,39 @@ def _spread(spread: Spread | None) -> dict[str, float] | None:
     return None if spread is None else {"median": spread.median, "q1": spread.q1, "q3": spread.q3, "n": spread.n}
 
 
+def derive_layers(
+    fewer: Turns, other: Turns, one_rank: Turns, workload: Workload, micro_batches: int
+) -> dict[Cost, HostCost]:
+    """Returns what a layer of a GPT and a layer of a Llama cost.
+
+    Args:
+        fewer: the times of one rank with half of the layers.
+        other: the times of one rank with as many layers of the other kind.
+        workload: what one rank trained.
+    """
+    added = micro_batches * (workload.layers - fewer_layers(workload))
+    own = _layers(fewer, one_rank, added, [(one_rank, 1.0), (fewer, -1.0)])
+    # As many layers of the other kind, and the same embedding and loss.
+    share = (workload.layers - fewer_layers(workload)) / workload.layers
+    terms = [(one_rank, 1.0 - share), (fewer, -1.0), (other, share)]
+    another = _layers(other if other.unusable else fewer, one_rank, added, terms)
+    mine, others = (Cost.GATED_LAYER, Cost.LAYER) if workload.gated else (Cost.LAYER, Cost.GATED_LAYER)
+    return {cost: replace(found, cost=cost) for cost, found in ((mine, own), (others, another))}
+
+
+def _layers(turns: Turns, one_rank: Turns, added: int, terms: Sequence[tuple[Turns, float]]) -> HostCost:
+    """Returns the cost of `added` layers, from medians of rounds that are added with factors."""
+    reason = turns.unusable
+    if reason is None and one_rank.unusable is not None:
+        reason = f"{ONE_RANK}, with which it is compared: {one_rank.unusable}"
+    if reason is not None:
+        return HostCost(Cost.LAYER, added, None, None, reason)
+    rounds = zip(
+        *([factor * statistics.median(turn) for turn in own.issue_s] for own, factor in terms), strict=False
+    )
+    return _judged(Cost.LAYER, added, Spread.of([sum(values) for values in rounds]))
+
+
 def derive(cost: Cost, turns: Turns, one_rank: Turns) -> HostCost:
     """Returns what a kind of communication costs, from the times of its variant and of one rank.
 
@@ -152,7 +185,11 @@ def derive(cost: Cost, turns: Turns, one_rank: Turns) -> HostCost:
     if reason is not None:
         return HostCost(cost, calls, None, None, reason)
     baseline = turns.baseline_s if own else one_rank.issue_s
-    spread = Spread.of(_differences(turns.issue_s, baseline))
+    return _judged(cost, calls, Spread.of(_differences(turns.issue_s, baseline)))
+
+
+def _judged(cost: Cost, calls: int | None, spread: Spread | None) -> HostCost:
+    """Returns a cost by the quartiles of its rounds."""
     assert spread is not None
     if not calls:
         return HostCost(cost, None, None, spread, "the engine issued none")

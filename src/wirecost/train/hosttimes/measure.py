@@ -23,8 +23,8 @@ from wirecost.errors import SpecError
 from wirecost.launch.processes import end_tree
 from wirecost.spec import Workload
 from wirecost.train.checks import check_workload
-from wirecost.train.hosttimes.costs import MeasuredHost, Turns, derive
-from wirecost.train.hosttimes.variants import VARIANTS, Cost, HostRequest, measurable
+from wirecost.train.hosttimes.costs import MeasuredHost, Turns, derive, derive_layers
+from wirecost.train.hosttimes.variants import LAYERS, VARIANTS, Cost, HostRequest, measurable
 
 START_SHARE = 0.6
 """Share of the time limit in which a variant has to be ready. The rest is left for the rounds."""
@@ -143,11 +143,12 @@ class VariantProcess:
 def measure_host(
     request: HostRequest, progress: Progress | None = None, *, command: Sequence[str] = RANK
 ) -> MeasuredHost:
-    """Measures what collectives of tensor and sequence parallelism, units of ZeRO-3 and transfers of a pipeline
-    cost the host.
+    """Measures what collectives of tensor and sequence parallelism, units of ZeRO-3, transfers of a pipeline and
+    layers cost the host.
 
     Each variant of the engine is rank 0 of a group that moves nothing. The host issues its iterations to an idle
-    device, and the differences to one rank are what the communication costs.
+    device. The differences to one rank are what the communication costs, and those between numbers and kinds of
+    layers what layers cost.
 
     Args:
         command: the program of a variant's process.
@@ -258,13 +259,16 @@ def _measured(request: HostRequest, turns: dict[Cost | None, Turns]) -> Measured
         for cost, each in turns.items()
         if (spread := Spread.of([seconds for turn in each.issue_s for seconds in turn])) is not None
     }
+    workload = workload or measurable(request.workload, None)
+    costs = {cost: derive(cost, each, turns[None]) for cost, each in turns.items() if cost and cost not in LAYERS}
+    layers = (turns[Cost.LAYER], turns[Cost.GATED_LAYER], turns[None])
     return MeasuredHost(
-        workload=workload or measurable(request.workload, None),
+        workload=workload,
         precision=request.precision,
         device=request.device,
         device_name=used[0].device if used else None,
         micro_batch=request.micro_batch,
         micro_batches=request.micro_batches,
         issue_s=issue_s,
-        costs={cost: derive(cost, each, turns[None]) for cost, each in turns.items() if cost is not None},
+        costs=costs | derive_layers(*layers, workload, request.micro_batches),
     )

@@ -24,7 +24,7 @@ from wirecost.launch.processes import die_with_parent
 from wirecost.spec import Device, Experiment, Precision, Workload
 from wirecost.train.batches import Batches
 from wirecost.train.engine import Engine, build_engine
-from wirecost.train.hosttimes.variants import VARIANTS, Cost, HostRequest, experiment_of, measurable
+from wirecost.train.hosttimes.variants import VARIANTS, Cost, HostRequest, experiment_of, measurable, model_of
 from wirecost.train.models import examples_for
 from wirecost.train.parallel.pipeline import PipelineExecution
 from wirecost.train.recorder import Marks
@@ -115,7 +115,7 @@ def serve(request: HostRequest, cost: Cost | None, answer: Any, lines: Any) -> N
     torch.set_num_threads(1)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=variant.ranks)  # type: ignore[arg-type]
     workload = measurable(request.workload, memory_bytes)
-    timed = TimedEngine(experiment_of(request, variant, workload), device)
+    timed = TimedEngine(experiment_of(request, variant, model_of(cost, workload)), device)
     engine = timed.engine
     executions = [engine.execution]
     if isinstance(engine.execution, PipelineExecution):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wirecost.spec import DataParallel, Device, Experiment, Plan, Precision, Workload, validate
+from wirecost.errors import SpecError
+from wirecost.spec import DataParallel, Device, Experiment, Family, Plan, Precision, Workload, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.network import Network
 from wirecost.spec.parameters import count
@@ -14,10 +15,10 @@ from wirecost.spec.presets import named
 SEQUENCE = 128
 """Longest sequences that are measured with. The host launches as much for longer ones, and the device then takes
 less time than the host, so that no launch waits for a full queue."""
-BYTES_PER_PARAMETER = 80
+BYTES_PER_PARAMETER = 125
 """Memory that all variants together take on the device: each draws all weights in FP32 (4 bytes), and holds its
-part of the weights, gradients, master weights and optimizer state (18), which is all of it for one variant and
-half for the other four. The rest is for activations and the CUDA contexts."""
+part of the weights, gradients, master weights and optimizer state (18), which is all of it for two variants and
+half for the other five. The rest is for activations and the CUDA contexts."""
 MEMORY_SHARE = 0.8
 """Share of the device's memory that the variants may take."""
 
@@ -29,6 +30,8 @@ class Cost(StrEnum):
     SEQUENCE_COLLECTIVE = "sequence_collective"
     UNIT = "fsdp_unit"
     TRANSFER = "transfer"
+    LAYER = "layer"
+    GATED_LAYER = "gated_layer"
 
 
 @dataclass(frozen=True)
@@ -39,22 +42,20 @@ class Variant:
         plan: keys of the plan.
         group: name of the process group whose calls are counted.
         operations: the operations that are counted. None counts all of the group.
+        ranks: number of ranks, of which only the first exists.
     """
 
     name: str
     plan: dict[str, object]
     group: str = ""
     operations: frozenset[str] | None = None
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks, of which only the first exists."""
-        return 1 if self.name == ONE_RANK else 2
+    ranks: int = 2
 
 
 ONE_RANK = "one_rank"
+_ALONE: dict[str, object] = {"data_parallel": DataParallel.ALL_REDUCE}
 VARIANTS: dict[Cost | None, Variant] = {
-    None: Variant(ONE_RANK, {"data_parallel": DataParallel.ALL_REDUCE}),
+    None: Variant(ONE_RANK, _ALONE, ranks=1),
     Cost.TENSOR_COLLECTIVE: Variant(
         "tensor_parallel", {"data_parallel": DataParallel.ALL_REDUCE, "tensor_parallel": 2}, "tensor_parallel"
     ),
@@ -70,9 +71,15 @@ VARIANTS: dict[Cost | None, Variant] = {
         "pipeline_parallel",
         frozenset({"send", "recv"}),
     ),
+    Cost.LAYER: Variant("fewer_layers", _ALONE, ranks=1),
+    Cost.GATED_LAYER: Variant("other_layers", _ALONE, ranks=1),
 }
 """The variants by what they measure. The first is what the others are compared with. A pipeline's first stage has
-other layers than the whole model, so that it is compared with itself without its transfers."""
+other layers than the whole model, so that it is compared with itself without its transfers. What a layer takes is
+measured with half of the layers, and with as many layers of the other kind: a Llama's for a GPT, a GPT's for a
+Llama."""
+LAYERS = (Cost.LAYER, Cost.GATED_LAYER)
+"""What is measured of layers instead of communication."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,32 @@ def measurable(workload: Workload, memory_bytes: int | None) -> Workload:
         parts *= 2
         short = _with_layers(short, parts)
     return short
+
+
+def model_of(cost: Cost | None, workload: Workload) -> Workload:
+    """Returns the model that a variant trains where the variant of one rank trains `workload`.
+
+    Raises:
+        SpecError: if the layers of the workload are of neither kind that is compared.
+    """
+    if cost not in LAYERS:
+        return workload
+    if workload.family is not Family.GPT or workload.mixture_of_experts or workload.latent_attention:
+        raise SpecError(f"'{workload.name}' has layers of another kind than a GPT or a Llama")
+    if cost is Cost.LAYER:
+        return workload.model_copy(update={"layers": fewer_layers(workload)})
+    kept = {"name", "layers", "hidden", "heads", "head_dim", "ffn_hidden", "vocab_size", "sequence_length"}
+    data = workload.model_dump(include=kept)
+    if workload.gated:
+        return Workload.model_validate(data | {"family": "gpt"})
+    # Keys and values have fewer heads, as in most Llamas.
+    shared = workload.heads // 4 if workload.heads % 4 == 0 else workload.heads
+    return Workload.model_validate(data | {"family": "llama", "kv_heads": shared})
+
+
+def fewer_layers(workload: Workload) -> int:
+    """Returns the number of layers of the variant with fewer."""
+    return max(workload.layers // 2, 1)
 
 
 def _with_layers(workload: Workload, parts: int) -> Workload:
