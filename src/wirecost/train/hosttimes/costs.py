@@ -1,4 +1,4 @@
-"""What communication costs the host, derived from the times to issue iterations."""
+"""What layers and communication cost the host, derived from the times to issue iterations."""
 
 from __future__ import annotations
 
@@ -58,10 +58,11 @@ class Turns:
 
 @dataclass(frozen=True)
 class HostCost:
-    """What one kind of communication costs the host.
+    """What one kind of communication or of layer costs the host.
 
     Attributes:
-        calls: number of calls in an iteration, as the engine issued them. None if none was issued.
+        calls: number of calls in an iteration, as the engine issued them. Of a layer, the number of layers by
+            which the variants differ, times that of micro-batches. None if none was issued.
         iteration_s: the time in seconds that an iteration takes longer to issue with them. 0 if that can't be told
             from 0. None if it is unknown.
         difference_s: the differences of the rounds, in seconds of an iteration. None without a measurement.
@@ -92,7 +93,7 @@ class HostCost:
 
 @dataclass(frozen=True)
 class MeasuredHost:
-    """The times that communication costs a host.
+    """The times that layers and communication cost a host.
 
     Attributes:
         workload: the workload that was measured, perhaps with shorter sequences and fewer layers than were asked
