@@ -16,10 +16,12 @@ from wirecost.calibration.inputs.runs import Observed
 from wirecost.calibration.result import Calibration
 from wirecost.costmodel.host_launch import sequence_collectives, tensor_collectives, unit_gathers
 from wirecost.costmodel.shape import shape_of
+from wirecost.diagnostics import Diagnostic
 from wirecost.errors import SpecError, UnsupportedError
 from wirecost.spec import Device, Family, Precision, Provenance, Stack, Workload
 from wirecost.spec.parameters import count
 from wirecost.text import printable
+from wirecost.train.checks import check_workload
 from wirecost.train.hosttimes import Cost, HostRequest, MeasuredHost
 
 KEYS: dict[Cost, str] = {
@@ -38,20 +40,24 @@ STAGE_TRANSFERS = 2.0
 """Transfers of a pipeline's first stage for one micro-batch: a state goes on, and its gradient comes back."""
 
 
-def host_requests(runs: Sequence[Observed], workload: Workload | None = None) -> list[HostRequest]:
+def host_requests(
+    runs: Sequence[Observed], workload: Workload | None = None, left_out: Sequence[Diagnostic] = ()
+) -> list[HostRequest]:
     """Returns a request for each precision of the runs, in the order of their names.
 
     Args:
         workload: what to measure with. None is the smallest workload of the runs in that precision, of which the
             variants take the least memory, and a decoder if there is one, whose layers are measured as well.
+        left_out: why there are no further runs.
 
     Raises:
-        SpecError: without runs, or with runs on processors.
+        SpecError: without runs, with runs on processors, or with a workload that the engine can't train.
     """
     if not runs:
+        reason = f" (left out: {left_out[0].subject}: {left_out[0].message})" if left_out else ""
         raise SpecError(
             "--measure-host: the host's times are part of a stack, which needs runs: add a study's results or an "
-            "experiment's directory"
+            f"experiment's directory{reason}"
         )
     if on_cpu := [run.name for run in runs if run.on_cpu]:
         raise SpecError(
@@ -62,6 +68,8 @@ def host_requests(runs: Sequence[Observed], workload: Workload | None = None) ->
     for precision in sorted({run.plan.precision for run in runs}):
         own = [run.workload for run in runs if run.plan.precision == precision]
         smallest = workload or min(own, key=lambda each: (each.family is not Family.GPT, count(each).total))
+        if problem := check_workload(smallest):
+            raise SpecError(f"--measure-host: {problem}")
         requests.append(HostRequest(smallest, precision))
     return requests
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from wirecost.text import printable
 
 if TYPE_CHECKING:
+    from wirecost.calibration.inputs.gather import Inputs
     from wirecost.calibration.inputs.runs import Observed
     from wirecost.calibration.result import Calibration
     from wirecost.spec import Stack, Workload
@@ -19,7 +20,7 @@ NAMES = {"layer": "host_forward_s + host_backward_s"}
 """Names of rows that are not one key of a stack."""
 
 
-def checked_requests(runs: Sequence[Observed], workload: Workload | None) -> list[HostRequest]:
+def checked_requests(inputs: Inputs, workload: Workload | None) -> list[HostRequest]:
     """Returns what to measure, after checking that this machine can.
 
     Raises:
@@ -28,8 +29,8 @@ def checked_requests(runs: Sequence[Observed], workload: Workload | None) -> lis
     from wirecost.calibration.host import check_gpu, host_requests
     from wirecost.study.runnable import gpus_here
 
-    requests = host_requests(runs, workload)
-    check_gpu(runs, gpus_here())
+    requests = host_requests(inputs.runs, workload, inputs.diagnostics)
+    check_gpu(inputs.runs, gpus_here())
     return requests
 
 
@@ -55,6 +56,30 @@ def with_measured(
         check_same_gpu(runs, measured)
         calibration = with_measured_host(calibration, measured)
     return calibration
+
+
+def host_rows(calibration: Calibration) -> list[dict[str, Any]]:
+    """Returns a row for each measured value of each stack, with the columns of fitted properties."""
+    from wirecost.calibration.host import KEYS, LAYER_KEYS, host_values
+
+    rows = []
+    for precision, host in calibration.hosts.items():
+        values = host_values(host, calibration.stacks[precision])
+        for cost, each in host.costs.items():
+            for key in (KEYS[cost],) if cost in KEYS else LAYER_KEYS[cost]:
+                rows.append(
+                    {
+                        "fit": f"host of {host.device_name} in {precision}",
+                        "property": f"stack {calibration.stacks[precision].name} {key}",
+                        "before": None,
+                        "after": values.get(key),
+                        "unit": "ratio" if key == "host_gated" else "s",
+                        "within": None,
+                        "measurements": each.difference_s.n if each.difference_s else 0,
+                        "not_determined": None if key in values else each.note,
+                    }
+                )
+    return rows
 
 
 def print_host(host: MeasuredHost, stack: Stack | None, format: str) -> None:

@@ -127,7 +127,7 @@ def calibrate(
     if measure_host:
         from wirecost.cli._host_times import checked_requests
 
-        requests = checked_requests(inputs.runs, of_traces.workload)
+        requests = checked_requests(inputs, of_traces.workload)
     calibration = fit(inputs, options)
     if requests:
         from wirecost.cli._host_times import with_measured
@@ -140,7 +140,12 @@ def calibrate(
             document["hosts"][str(precision)]["stack"] = host_values(host, calibration.stacks[precision])
         typer.echo(json.dumps(document))
     elif format == "csv":
-        print_csv(_property_rows(calibration))
+        rows = _property_rows(calibration)
+        if calibration.hosts:
+            from wirecost.cli._host_times import host_rows
+
+            rows += host_rows(calibration)
+        print_csv(rows)
     else:
         _print(calibration, format)
     for line in refused:

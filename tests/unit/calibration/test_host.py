@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -210,6 +212,11 @@ def test_a_benchmark_alone_is_refused(calibrate: Command, tmp_path: Path) -> Non
     assert "part of a stack, which needs runs" in refused(calibrate(bench(tmp_path / "b.json", 2)))
 
 
+def test_a_model_that_the_engine_does_not_train_is_refused(calibrate: Command, gpu_runs: Path) -> None:
+    line = refused(calibrate(gpu_runs, "--workload", "gemma-2-9b"))
+    assert "--measure-host: workload 'gemma-2-9b'" in line
+
+
 def test_a_machine_without_a_gpu_is_refused(
     calibrate: Command, gpu_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +261,10 @@ def test_measured_values_are_printed_and_saved(
     assert said["stack"] == {key: value for key, value in values.items() if key != "host_shard_s"}
     assert said["costs"]["fsdp_unit"]["seconds"] is None
     assert said["costs"]["fsdp_unit"]["note"] == "CUDA out of memory"
+    code, out, _ = calibrate(gpu_runs, "--format", "csv")
+    rows = {row["property"].rpartition(" ")[2]: row for row in csv.DictReader(io.StringIO(out))}
+    assert float(rows["host_transfer_s"]["after"]) == 1e-4
+    assert (rows["host_shard_s"]["after"], rows["host_shard_s"]["not_determined"]) == ("", "CUDA out of memory")
 
 
 def test_the_correction_of_a_workload_leaves_the_times_to_launch_communication() -> None:
