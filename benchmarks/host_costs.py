@@ -22,6 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from wirecost.breakdown import Breakdown
 from wirecost.calibration.calibrate import calibrate
 from wirecost.calibration.host import with_measured_host
 from wirecost.calibration.inputs.gather import gather
@@ -29,15 +30,27 @@ from wirecost.calibration.inputs.traces import TraceOptions
 from wirecost.calibration.result import Calibration
 from wirecost.cli._host_times import print_host
 from wirecost.prediction.study import predict_study
-from wirecost.spec import Device, Precision, Study, Workload, load_spec, stack_named, validate
-from wirecost.study import run_study
+from wirecost.spec import (
+    AnyExperiment,
+    Device,
+    Experiment,
+    Precision,
+    Study,
+    Workload,
+    load_spec,
+    stack_named,
+    validate,
+)
+from wirecost.study import Status, run_study
+from wirecost.study.runner import Silent
+from wirecost.study.store import Outcome
 from wirecost.train.hosttimes import HostRequest, MeasuredHost, measure_host
 
 KNOWN, PRECISION = "gpt-350m", Precision.BF16
-# The dimensions of Llama 3.2 1B (its config.json).
+# The dimensions of TinyLlama 1.1B (its config.json).
 UNSEEN = {
-    "name": "llama-1b", "family": "llama", "layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8,
-    "ffn_hidden": 8192, "vocab_size": 128256, "sequence_length": 2048, "tied_embeddings": True,
+    "name": "llama-1b", "family": "llama", "layers": 22, "hidden": 2048, "heads": 32, "kv_heads": 4,
+    "ffn_hidden": 5632, "vocab_size": 32000, "sequence_length": 2048,
 }  # fmt: skip
 TINY = {
     "layers": 2, "hidden": 64, "heads": 4, "ffn_hidden": 128, "vocab_size": 512, "sequence_length": 32,
@@ -69,26 +82,41 @@ class Setting:
         changes = TINY | ({} if seen else {"kv_heads": 2}) if self.tiny else {}
         return workload.model_copy(update=changes)
 
-    def study(self, name: str, workload: Workload, plan: dict[str, object], micro_batch: int, ranks: int) -> Study:
-        """Returns a study of one experiment, with four micro-batches on both ranks together."""
+    def study(
+        self,
+        name: str,
+        workload: Workload,
+        plans: dict[str, dict[str, object]],
+        micro_batches: list[int],
+        ranks: int,
+    ) -> Study:
+        """Returns a study of plans and micro-batches, with four micro-batches on all ranks together."""
         cuda = self.device is Device.CUDA
+        common: dict[str, object] = {"precision": str(PRECISION)}
+        if cuda:
+            common["graphs"] = False
         data = {
             "name": name,
             "device": str(self.device),
             "workloads": [workload.model_dump(mode="json", exclude_none=True)],
             "networks": ["nvlink" if cuda else "loopback"],
-            "plans": [{"name": name, "precision": str(PRECISION), "graphs": False, **plan}],
+            "plans": [{"name": plan_name(plan), **common, **keys} for plan, keys in plans.items()],
             "hosts": [ranks if cuda else 1],
             "ranks_per_host": 1 if cuda else ranks,
-            "scaling": [{"kind": "strong", "global_batch": 4 * micro_batch, "micro_batch": micro_batch}],
+            "scaling": [
+                {"kind": "strong", "global_batch": 4 * micro_batch, "micro_batch": micro_batch}
+                for micro_batch in micro_batches
+            ],
             "benchmark": False,
             "iterations": 2 if self.tiny else 8,
             "min_time": "0 s" if self.tiny else "2 s",
             "warmup": 1 if self.tiny else 3,
         }
-        if not cuda:
-            data["plans"][0].pop("graphs")
         return validate(Study, data, name)
+
+
+def plan_name(plan: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in plan.lower())
 
 
 def told(done: int, total: int, what: str) -> None:
@@ -106,13 +134,9 @@ def measured_host(setting: Setting) -> MeasuredHost:
 
 def calibrated(setting: Setting) -> Calibration:
     """Returns the calibration on one-rank runs, of which the small one waits for its host, and on a benchmark."""
-    sources = []
-    for micro_batch in (1, 8):
-        name = f"alone-{micro_batch}"
-        study = setting.study(name, setting.workload(seen=True), {}, micro_batch, ranks=1)
-        run_study(study, setting.out / name)
-        sources.append(setting.out / name)
-        print(f"  {name}: done", file=sys.stderr, flush=True)
+    alone = setting.out / "alone"
+    run_study(setting.study("alone", setting.workload(seen=True), {"alone": {}}, [1, 8], ranks=1), alone)
+    print("  one-rank runs: done", file=sys.stderr, flush=True)
     cuda = setting.device is Device.CUDA
     where = ["nvlink", "--hosts", "2"] if cuda else ["loopback", "--hosts", "1", "--ranks-per-host", "2"]
     sizes = ["-b", "1K", "-e", "1M", "-f", "16"] if setting.tiny else ["-b", "1K", "-e", "256M", "-f", "4"]
@@ -123,43 +147,55 @@ def calibrated(setting: Setting) -> Calibration:
     bench = setting.out / "bench.json"
     with bench.open("wb") as output:
         subprocess.run(command, stdout=output, check=True, timeout=max(setting.left_s, 1.0))
-    sources.append(bench)
-    return calibrate(gather(sources, TraceOptions()))
+    print("  benchmark: done", file=sys.stderr, flush=True)
+    return calibrate(gather([alone, bench], TraceOptions()))
 
 
-def predicted_s(study: Study, calibration: Calibration) -> float | None:
-    (cell,) = predict_study(study, calibration)
-    time_ns = cell.prediction.breakdown.iteration_ns() if cell.prediction else None
-    if time_ns is None:
-        print(f"  {study.name}: not predicted: {cell.refused}", flush=True)
-        return None
-    return time_ns.median * 1e-9
+def predicted_s(study: Study, calibration: Calibration) -> dict[str, float]:
+    """Returns the predicted seconds of each experiment that can be predicted, by its name."""
+    seconds = {}
+    for cell in predict_study(study, calibration):
+        time_ns = cell.prediction.breakdown.iteration_ns() if cell.prediction else None
+        if time_ns is None:
+            print(f"  {cell.experiment.slug}: not predicted: {cell.refused}", flush=True)
+        else:
+            seconds[cell.experiment.slug] = time_ns.median * 1e-9
+    return seconds
 
 
-def measured_s(study: Study, out: Path) -> float | None:
-    for result in run_study(study, out):
-        time_ns = result.breakdown.iteration_ns() if result.breakdown else None
-        if time_ns is not None:
-            return time_ns.median * 1e-9
-        print(f"  {study.name}: {result.outcome.status}: {result.outcome.reason}", flush=True)
-    return None
+class Rows(Silent):
+    """Prints a row when an experiment has finished."""
+
+    def __init__(self, store: Path, without: dict[str, float], with_host: dict[str, float]) -> None:
+        self.store, self.without, self.with_host = store, without, with_host
+
+    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None:
+        assert isinstance(experiment, Experiment)
+        slug, measured = experiment.slug, None
+        path = self.store / "experiments" / slug / "breakdown.json"
+        if outcome.status is Status.DONE and path.exists():
+            time_ns = Breakdown.model_validate_json(path.read_bytes()).iteration_ns()
+            measured = None if time_ns is None else time_ns.median * 1e-9
+        elif outcome.status is not Status.DONE:
+            print(f"  {slug}: {outcome.status}: {outcome.reason}", flush=True)
+        plan = next(plan for plan in PLANS if plan_name(plan) == experiment.plan.name)
+        times = (self.without.get(slug), self.with_host.get(slug), measured)
+        print(row(plan, experiment.micro_batch, *times), flush=True)
 
 
 def validate_unseen(setting: Setting, host: MeasuredHost, micro_batches: list[int]) -> None:
     presets = calibrated(setting)
     mine = with_measured_host(presets, host)
     workload = setting.workload(seen=False)
+    study = setting.study("unseen", workload, PLANS, micro_batches, ranks=2)
+    store = setting.out / "unseen"
+    rows = Rows(store, predicted_s(study, presets), predicted_s(study, mine))
     print(f"{workload.name}, not measured before, in {PRECISION} on two ranks:")
     print(f"{'plan':<24} {'micro-batch':>11} {'without':>10} {'with':>10} {'measured':>10}   errors")
-    for micro_batch in micro_batches:
-        for plan, keys in PLANS.items():
-            if setting.left_s < 0:
-                print(f"{plan:<24} {micro_batch:>11} no time left", flush=True)
-                continue
-            name = "".join(c if c.isalnum() else "-" for c in f"{plan}-{micro_batch}".lower())
-            study = setting.study(name, workload, keys, micro_batch, ranks=2)
-            before, after = (predicted_s(study, calibration) for calibration in (presets, mine))
-            print(row(plan, micro_batch, before, after, measured_s(study, setting.out / name)), flush=True)
+    run_study(study, store, progress=rows, budget_s=max(setting.left_s, 1.0))
+    left = len(study.model_experiments()) - len(list(store.glob("experiments/*/status.json")))
+    if left:
+        print(f"{left} not measured: no time left", flush=True)
 
 
 def row(plan: str, micro_batch: int, before: float | None, after: float | None, measured: float | None) -> str:
