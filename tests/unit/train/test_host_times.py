@@ -88,7 +88,8 @@ def test_a_stage_is_compared_with_itself_without_transfers() -> None:
 
 
 def layers_of(workload: Workload, fewer_s: float, other_s: float, one_s: float) -> dict[Cost, HostCost]:
-    return derive_layers(*(turns(s, s, s) for s in (fewer_s, other_s, one_s)), workload, 2)
+    fewer, other, one_rank = (turns(s, s, s) for s in (fewer_s, other_s, one_s))
+    return derive_layers(fewer, other, one_rank, workload, 2)
 
 
 @pytest.mark.parametrize("gated", [False, True])
