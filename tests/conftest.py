@@ -38,6 +38,7 @@ def pytest_report_header() -> str:
     return f"fuzz: WIRECOST_FUZZ_SEED={SEED}, {COUNT} inputs of each kind (WIRECOST_FUZZ_COUNT)"
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _groups(items)
     reasons = {
@@ -59,6 +60,13 @@ def _groups(items: list[pytest.Item]) -> None:
     for item in items:
         if "integration" in item.path.parts:
             item.add_marker(pytest.mark.xdist_group("slurm" if "slurm" in item.path.stem else item.path.stem))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Ends a parallel run whose groups are ignored: two Slurms at once give their jobs the same numbers and ports."""
+    grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+    if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in grouped):
+        pytest.exit("pytest-xdist ignores the groups of tests with this version of pytest", returncode=4)
 
 
 def _no_namespaces() -> str | None:

@@ -94,6 +94,9 @@ def check_measured(result: Result, ranks: int = 2) -> None:
         assert sums == parts[comm.rank, comm.name]
 
 
+NETWORKS = {"emulated-300m", "emulated-100m", "native"}
+
+
 @dataclass(frozen=True)
 class Kept:
     """A job that `wirecost run --out` has measured: the folder, its arguments, and what was printed."""
@@ -107,7 +110,7 @@ class Kept:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     """Plain DDP with accumulation, a forked data loader, two optimizers, and a handler of SIGTERM."""
     out = tmp_path_factory.mktemp("run") / "kept"
-    arguments = ["--networks", "emulated-300m,native", "--steps", "4", "--warmup", "2", "--profile", "2"]
+    arguments = ["--networks", ",".join(sorted(NETWORKS)), "--steps", "4", "--warmup", "2", "--profile", "2"]
     job = python("ddp.py", "--accumulate", "2", "--catch-sigterm", "--two-optimizers", "--workers", "1")
     arguments += ["--out", str(out), "--format", "json", "--", *shlex.split(job), "--iterations", "40"]
     printed = CliRunner().invoke(application(), ["run", *arguments])
@@ -118,7 +121,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 def test_plain_ddp_is_measured_unchanged(kept: Kept) -> None:
     results = Store(kept.out).contents(every_byte=True).results
-    assert {r.experiment.network.name for r in results} == {"emulated-300m", "native"}
+    assert {r.experiment.network.name for r in results} == NETWORKS
     for result in results:
         assert isinstance(result.experiment, JobExperiment)
         check_measured(result)
@@ -126,7 +129,7 @@ def test_plain_ddp_is_measured_unchanged(kept: Kept) -> None:
 
 def test_the_command_prints_a_table(kept: Kept) -> None:
     document = json.loads(kept.printed)
-    assert {row["network"] for row in document["rows"]} == {"emulated-300m", "native"}
+    assert {row["network"] for row in document["rows"]} == NETWORKS
     assert {row["transport"] for row in document["rows"]} == {"tcp"}
 
 
@@ -151,7 +154,7 @@ def test_every_command_prints_the_same_exposed_share(kept: Kept) -> None:
         row["network"]: (row["exposed_fraction_low"], row["exposed_fraction_high"])
         for row in json.loads(kept.printed)["rows"]
     }
-    assert len(shares) == 2 and None not in {end for ends in shares.values() for end in ends}
+    assert len(shares) == len(NETWORKS) and None not in {end for ends in shares.values() for end in ends}
     experiments = answer("report", str(kept.out))["experiments"]
     assert {e["network"]: (e["comm_fraction_low"], e["comm_fraction_high"]) for e in experiments} == shares
     compared = {}
@@ -169,17 +172,22 @@ def test_every_command_prints_the_same_exposed_share(kept: Kept) -> None:
         assert (row["share_low"], row["share_high"]) == shares[name]
 
 
-def test_a_command_on_one_network_is_predicted_from_its_traces_on_the_other(kept: Kept) -> None:
+def test_a_command_is_predicted_from_its_traces_over_another_network(kept: Kept) -> None:
     printed = CliRunner().invoke(application(), ["validate", str(kept.out), "--format", "json"])
     assert printed.exit_code == 0, printed.output
     found = json.loads(printed.stdout)
-    (row,) = found["rows"]
-    assert (row["network"], row["question"], row["ranks"]) == ("native", "network emulated-300m", 2)
-    assert row["low_s"] <= (row["predicted_s"] or row["low_s"]) <= row["high_s"]
-    assert row["measured_s"] > 0 and (row["error"] is None) != (row["outside"] is None)
-    (left,) = found["left_out"]
-    assert "network native" in left["reason"]
-    assert validate(kept.out).rows() == [row]
+    asked = {(row["network"], row["question"]) for row in found["rows"]}
+    assert asked == {
+        ("emulated-300m", "network emulated-100m"),
+        ("emulated-100m", "network emulated-300m"),
+    }
+    (left,) = found["left_out"]  # it has both ranks on one host
+    assert "native" in left["cell"] and left["reason"].startswith("no other measured experiment differs")
+    for row in found["rows"]:
+        assert row["ranks"] == 2 and row["measured_s"] > 0
+        assert row["low_s"] <= (row["predicted_s"] or row["low_s"]) <= row["high_s"]
+        assert (row["error"] is None) != (row["outside"] is None)
+    assert validate(kept.out).rows() == found["rows"]
     shown = CliRunner().invoke(application(), ["validate", str(kept.out)]).output
     assert "predicted from traces of another experiment" in shown
 

@@ -21,6 +21,7 @@ from wirecost.jobs.environment import (
 from wirecost.jobs.lines import run_timed
 from wirecost.launch.environment import nccl_log_environment
 from wirecost.launch.ranks import Ranks
+from wirecost.launch.rendezvous import MEETING
 from wirecost.spec.job import JobExperiment
 
 EXIT_NOT_FOUND = 127
@@ -67,7 +68,7 @@ def command_of_rank(
     """Returns the command of this process, its environment, and the number of the process in the launch. The
     arguments are those of `run_rank`.
     """
-    environment = dict(os.environ)
+    environment = {name: value for name, value in os.environ.items() if name != MEETING}
     number, local = int(environment["RANK"]), int(environment["LOCAL_RANK"])
     place = Place(
         host=number // int(environment["LOCAL_WORLD_SIZE"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import subprocess
 import time
@@ -19,6 +20,7 @@ from wirecost.launch.forked import Forked
 from wirecost.launch.memory import largest_child_bytes
 from wirecost.launch.ports import free_port
 from wirecost.launch.processes import END_S, die_with_parent, mapped_shared_memory, remove_shared_memory
+from wirecost.launch.rendezvous import MEETING
 from wirecost.launch.result import JobResult, JobStatus
 from wirecost.launch.stalls import ElapsedTime, StallWatch
 from wirecost.launch.waiting import slowest_rank
@@ -72,6 +74,8 @@ class Ranks:
         threads = min(threads, most_threads or threads)
         address = hosts.address(0) if hosts else "127.0.0.1"
         port = MASTER_PORT if hosts else free_port()
+        # Another program could take the port before rank 0 listens, so that our own ranks choose one then.
+        meeting = {} if hosts else {MEETING: secrets.token_hex(8)}
         for rank in range(count):
             host = rank // per_host
             environment = {
@@ -86,6 +90,7 @@ class Ranks:
                 "MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": str(threads),
                 "PYTHONUNBUFFERED": "1",
+                **meeting,
             }
             if nccl_log:
                 environment |= nccl_log_environment(directory / "logs" / f"nccl-{rank}.log")

@@ -146,6 +146,8 @@ def _from(folder: Path, base: Result, left_out: list[tuple[str, str]]) -> Iterab
     measured_ms = measured_answers(folder, base)
     asked = [question for question in others(folder, base, ()) if question.text in measured_ms]
     if not asked:
+        reason = "no other measured experiment differs from it in the network or the size of buckets alone"
+        left_out.append((base.experiment.slug, reason))
         return
     job = Job(
         read_cell(base.directory, base.experiment.ranks),
