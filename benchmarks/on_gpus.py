@@ -35,6 +35,7 @@ STEPS = (
     Step("engine-two", 2, f"{ENGINE} --two --loss plain --skip baseline,megatron,micro-1"),
     Step("engine-medium", 1, f"{ENGINE} --models gpt-2-medium"),
     Step("engine-large", 1, f"{ENGINE} --models gpt-2-large"),
+    Step("host-costs", 2, f"{PYTHON} benchmarks/host_costs.py --validate", lines=30),
     Step("nccl-tests", 2, PEER, lines=40),
     Step("nccl-tests-graphs", 2, f"{PEER} -G 1", lines=40),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wirecost.calibration.fit import Fit
 from wirecost.calibration.properties import Parts, Values, by_owner, fitted_to
@@ -12,13 +12,17 @@ from wirecost.diagnostics import Diagnostic, legacy_warnings
 from wirecost.errors import SpecError, one_of
 from wirecost.spec import Cluster, Precision, Stack
 
+if TYPE_CHECKING:
+    from wirecost.train.hosttimes import MeasuredHost
+
 FORMAT_VERSION = 2
 
 
 @dataclass
 class Calibration:
     """A calibration. `values` are those of presets' properties, with `spread` for the stacks among them. Stacks by
-    precision and clusters by their network's name come from runs and benchmarks.
+    precision and clusters by their network's name come from runs and benchmarks. `hosts` are the host's times that
+    were measured for the stacks.
     """
 
     fits: list[Fit] = field(default_factory=list)
@@ -27,6 +31,7 @@ class Calibration:
     stacks: dict[Precision, Stack] = field(default_factory=dict)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     of_stacks: dict[Precision, Fit] = field(default_factory=dict)
+    hosts: dict[Precision, MeasuredHost] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     name: str = "wirecost calibrate"
 
@@ -46,6 +51,7 @@ class Calibration:
 
     def as_json(self) -> dict[str, Any]:
         """Returns plain data for a JSON document."""
+        measured = {"hosts": {str(p): host.as_json() for p, host in self.hosts.items()}} if self.hosts else {}
         return {
             "format_version": FORMAT_VERSION,
             "fits": [each.as_json() for each in self.fits],
@@ -55,7 +61,7 @@ class Calibration:
             "clusters": sorted(self.clusters),
             "diagnostics": [d.as_json() for d in self.diagnostics],
             "notes": [warning["message"] for warning in legacy_warnings(self.diagnostics)],
-        }
+        } | measured
 
     def chosen(
         self, cluster: str | None, precision: Precision, stack: Stack | None, where: str

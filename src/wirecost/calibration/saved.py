@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, NonNegativeFloat, field_validator
 
 from wirecost.calibration.fit import Fit
+from wirecost.calibration.host import commented_values
 from wirecost.calibration.properties import PROPERTIES, split_name
 from wirecost.calibration.result import FORMAT_VERSION, Calibration
 from wirecost.errors import SpecError
@@ -109,7 +110,8 @@ def write(calibration: Calibration, folder: Path) -> list[Path]:
     """
     texts = {folder / DOCUMENT: _document(calibration)}
     for precision, stack in calibration.stacks.items():
-        text = _commented(stack, calibration.of_stacks.get(precision))
+        fit, host = calibration.of_stacks.get(precision), calibration.hosts.get(precision)
+        text = _commented(stack, fit) if host is None else commented_values(_commented(stack, fit), host)
         texts[folder / f"{STACK}{precision}.yaml"] = text
     for name, cluster in calibration.clusters.items():
         texts[folder / f"{CLUSTER}{name}.yaml"] = to_yaml(cluster)

@@ -48,7 +48,16 @@ def calibrate(
         str | None, typer.Option("--stack", "-s", help="Stack that runs start from: preset or YAML file.")
     ] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", help="The GPU of the runs, if they don't say.")] = None,
-    workload: Annotated[str | None, typer.Option("--workload", help="What a trace trained.")] = None,
+    measure_host: Annotated[
+        bool,
+        typer.Option(
+            "--measure-host",
+            help="Also measure here, on one GPU, what layers and communication cost the host.",
+        ),
+    ] = False,
+    workload: Annotated[
+        str | None, typer.Option("--workload", help="What a trace trained; what --measure-host trains.")
+    ] = None,
     plan: Annotated[str | None, typer.Option("--plan", "-p", help="How a trace's ranks trained it.")] = None,
     micro_batch: Annotated[int | None, typer.Option("--micro-batch", help="Of a trace.")] = None,
     global_batch: Annotated[int | None, typer.Option("--global-batch", "-B", help="Of a trace.")] = None,
@@ -74,6 +83,9 @@ def calibrate(
     `wirecost predict ... --calibration mine`, or a whole study with `wirecost predict --study STUDY.yaml
     --calibration mine --out predictions`.
 
+    `--measure-host` runs the engine as one rank of several, with groups that move nothing, on one GPU of the
+    machine of the runs. Plans that the host holds up are then predicted with its times.
+
     CSV tables have the columns of the reference tables (n_layers, hidden, gpu, mbs, iter_s, ...), or those of
     communication fractions, or of collective benchmarks (size_bytes, time_us, ...).
 
@@ -84,6 +96,7 @@ def calibrate(
     from wirecost.calibration.calibrate import Options
     from wirecost.calibration.calibrate import calibrate as fit
     from wirecost.calibration.fit import HoldOut
+    from wirecost.calibration.host import host_values
     from wirecost.calibration.inputs.gather import gather
     from wirecost.calibration.inputs.traces import TraceOptions
     from wirecost.errors import SpecError
@@ -109,12 +122,30 @@ def calibrate(
         hold_out=HoldOut(folds),
         group=group,
     )
-    calibration = fit(gather(measured, of_traces, ranks=ranks), options)
+    inputs = gather(measured, of_traces, ranks=ranks)
+    requests = []
+    if measure_host:
+        from wirecost.cli._host_times import checked_requests
+
+        requests = checked_requests(inputs, of_traces.workload)
+    calibration = fit(inputs, options)
+    if requests:
+        from wirecost.cli._host_times import with_measured
+
+        calibration = with_measured(calibration, requests, inputs.runs)
     written, refused = _save(calibration, out, save, force=force)
     if format == "json":
-        typer.echo(json.dumps(calibration.as_json() | {"wrote": [str(path) for path in written]}))
+        document: dict[str, Any] = calibration.as_json() | {"wrote": [str(path) for path in written]}
+        for precision, host in calibration.hosts.items():
+            document["hosts"][str(precision)]["stack"] = host_values(host, calibration.stacks[precision])
+        typer.echo(json.dumps(document))
     elif format == "csv":
-        print_csv(_property_rows(calibration))
+        rows = _property_rows(calibration)
+        if calibration.hosts:
+            from wirecost.cli._host_times import host_rows
+
+            rows += host_rows(calibration)
+        print_csv(rows)
     else:
         _print(calibration, format)
     for line in refused:
@@ -167,6 +198,10 @@ def _print(calibration: Calibration, format: str) -> None:
     for fit in calibration.fits:
         _print_properties(fit, format)
         _print_errors(fit, format)
+    for precision, host in calibration.hosts.items():
+        from wirecost.cli._host_times import print_host
+
+        print_host(host, calibration.stacks.get(precision), format)
     for diagnostic in calibration.diagnostics:
         for line in lines_of(diagnostic):
             typer.echo(line, err=True)

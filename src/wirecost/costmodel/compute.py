@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wirecost.costmodel.flops import LayerWork, window_scores
+from wirecost.costmodel.host_launch import tensor_launches_s
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
 from wirecost.spec import Stack
@@ -130,7 +131,7 @@ class LayerTime:
 @dataclass(slots=True)
 class LayerCommunication:
     """A layer's communication on one micro-batch in seconds: of forward, what backward takes more, and how many
-    tensor-parallel collectives the host launches in each pass."""
+    all-reduces tensor parallelism has in each pass without sequence parallelism."""
 
     forward_s: Number
     again_s: Number
@@ -147,15 +148,18 @@ def layer_time(
     stack, host = machine.stack, machine.host
     full = flag(layout.recompute == RECOMPUTE_FULL)
     selective = flag(layout.recompute == RECOMPUTE_SELECTIVE)
-    launch = host.collective_s * communication.collectives * flag(layout.tensor > 1)
+    launch, backward_launch = tensor_launches_s(communication.collectives, shape, layout, host)
     if stack.attention.softmax_needs_multiple_of > 1:
         # Megatron's fused softmax takes only multiples (fused_softmax.py, is_kernel_available).
         heads = layout.micro_batch * shape.heads / layout.tensor
         odd = np.mod(heads, stack.attention.softmax_needs_multiple_of) != 0
         launch = launch + flag(odd) * host.softmax_fallback_s
+        backward_launch = backward_launch + flag(odd) * host.softmax_fallback_s
     masked = 1 + (stack.host.masked - 1) * (1 - shape.causal) + (stack.host.experts - 1) * shape.moe_share
+    if stack.host.gated != 1:
+        masked = masked + (stack.host.gated - 1) * flag(shape.mlp_matrices > 2)
     host_forward = masked * host.forward_s + launch
-    host_backward = masked * host.backward_s + launch + full * host_forward
+    host_backward = masked * host.backward_s + backward_launch + full * host_forward
     comm_forward = communication.forward_s
     comm_backward = comm_forward * (1 + full) + communication.again_s
     repeated = _selective_s(device, stack)

@@ -75,7 +75,7 @@ the norms."""
 def usual_bucket_bytes(stack: Stack, data: Number, stated: float) -> Number:
     """Returns the size in bytes of a bucket where a plan doesn't choose one: `stated`, or with Megatron-Core the
     larger of 40 million parameters and a million for each rank (its DistributedDataParallelConfig)."""
-    if stack.data_parallel.buckets == "plan":
+    if stack.data_parallel.buckets != "megatron":
         return stated
     return np.maximum(40e6, 1e6 * data) * stack.data_parallel.gradient_bytes
 
@@ -291,12 +291,18 @@ def _last_bucket(parameters: HeldParameters, layout: Layout, machine: Machine) -
     only there where its size is left to PyTorch, which the engine never does.)"""
     plain = parameters.total * machine.element_bytes
     last = np.maximum(np.mod(plain, layout.bucket_bytes), parameters.tied * machine.element_bytes)
+    if has(layout.last_bucket_bytes > 0):
+        last = where(layout.last_bucket_bytes > 0, layout.last_bucket_bytes, last)
     return np.minimum(last / plain, 1.0)
 
 
 def _message_bytes(element_bytes: Number, layout: Layout, machine: Machine) -> Number:
     """Returns the bytes of a bucket that is sent with so many bytes an element; infinite without buckets."""
-    return where(layout.bucketed > 0, layout.bucket_bytes * element_bytes / machine.element_bytes, np.inf)
+    sent = element_bytes / machine.element_bytes
+    message = where(layout.bucketed > 0, layout.bucket_bytes * sent, np.inf)
+    if has(layout.mean_bucket_bytes > 0):
+        message = where(layout.mean_bucket_bytes > 0, layout.mean_bucket_bytes * sent, message)
+    return message
 
 
 def _sum_s(size_bytes: Number, message_bytes: Number, members: Group, layout: Layout, machine: Machine) -> Number:

@@ -19,6 +19,9 @@ BACKWARD = 2 / 3
 """Backward's share of a micro-batch's launches."""
 DECODER_LAUNCHES = 1.5
 """Launches of a layer with cross attention and its norm relative to a layer without."""
+ENCODER_COLLECTIVES, DECODER_COLLECTIVES = 2.0, 3.0
+"""Tensor-parallel all-reduces of a layer's forward: after attention, after cross attention, after the MLP.
+Backward has as many."""
 
 
 @dataclass(slots=True)
@@ -27,7 +30,9 @@ class StageLaunches:
 
     share: Number  # of the launches of the model's layers
     layers: Number
-    collectives: Number = 0.0  # of tensor-parallel ranks
+    collectives: Number = 0.0  # all-reduces of tensor-parallel ranks
+    sequence_collectives: Number = 0.0  # with sequence parallelism, in place of them
+    gated: Number = 0.0  # 1: the layers have a gated MLP
 
 
 @dataclass(slots=True)
@@ -47,6 +52,63 @@ class Waits:
     def communication_s(self) -> Number:
         """Returns the seconds that a measurement counts as communication."""
         return self.tensor_s + self.gather_s + self.transfer_s + self.others_s
+
+
+def tensor_collectives(shape: Shape) -> Number:
+    """Returns the number of all-reduces with which tensor parallelism sums the layers' activations and their
+    gradients, in forward and backward of one micro-batch (arXiv:1909.08053, section 3)."""
+    return 2 * (ENCODER_COLLECTIVES * shape.layers + DECODER_COLLECTIVES * shape.decoder_layers)
+
+
+def sequence_collectives(shape: Shape) -> Number:
+    """Returns the number of all-gathers and reduce-scatters that sequence parallelism has in place of those
+    all-reduces."""
+    encoder, decoder = (sum(_passes(count, shape)) for count in (ENCODER_COLLECTIVES, DECODER_COLLECTIVES))
+    return encoder * shape.layers + decoder * shape.decoder_layers
+
+
+def unit_gathers(layers: Number) -> Number:
+    """Returns how often ZeRO-3 gathers a unit and frees it again for one micro-batch: before forward and before
+    backward, of every layer and of what the root holds."""
+    return 2 * (layers + 1)
+
+
+def transfers(layout: Layout) -> Number:
+    """Returns the number of transfers of a pipeline stage for one micro-batch: two for every neighbour, there and
+    back, of each of the rank's stages."""
+    neighbours = flag(layout.pipeline > 1) + flag(layout.pipeline > 2)
+    return layout.virtual * 2 * neighbours
+
+
+def _passes(all_reduces: float, shape: Shape) -> tuple[Number, Number]:
+    """Returns the numbers of a layer's collectives of sequence parallelism in forward and in backward.
+
+    Each all-reduce becomes an all-gather and a reduce-scatter, and backward gathers the inputs of the layer's
+    column-parallel products again (arXiv:2205.05198, section 4.2.2). The two of a gated MLP keep theirs whole.
+
+    Args:
+        all_reduces: the number of all-reduces in each pass without sequence parallelism.
+    """
+    again = all_reduces - flag(shape.mlp_matrices > 2)
+    return 2 * all_reduces, 2 * all_reduces + again
+
+
+def tensor_launches_s(all_reduces: float, shape: Shape, layout: Layout, host: HostTimes) -> tuple[Number, Number]:
+    """Returns the seconds in which the host launches a layer's collectives of tensor parallelism for one
+    micro-batch, in forward and in backward.
+
+    Args:
+        all_reduces: their number in each pass without sequence parallelism.
+    """
+    split = flag(layout.tensor > 1)
+    whole_s = host.collective_s * all_reduces * split
+    if host.sequence_collective_s is None or not has(layout.sequence_parallel > 0):
+        return whole_s, whole_s
+    forward_s, backward_s = (
+        where(layout.sequence_parallel > 0, host.sequence_collective_s * count * split, whole_s)
+        for count in _passes(all_reduces, shape)
+    )
+    return forward_s, backward_s
 
 
 def with_decoder_layers(host: HostTimes) -> HostTimes:
@@ -75,29 +137,36 @@ def host_wait_s(
 
     While gradients travel after backward the host gets at most `run_ahead_s` ahead: a launch queue is full then.
     ZeRO-3 waits a little for every unit, and a pipeline for every state, which the host always catches up with;
-    but ZeRO-3 launches more. A transfer between stages takes as long to launch as a collective, and each
-    micro-batch has two for every neighbour, there and back. Hybrid sharding all-reduces between nodes under the
-    last backward only. Of hosts whose pace isn't steady the slowest decides.
+    but both launch more. Hybrid sharding all-reduces between nodes under the last backward only. Of hosts whose
+    pace isn't steady the slowest decides.
 
     Args:
         waited_s: the part of `total_s` that the device waits for at once: gradients and parameters.
     """
     host, costs, gpus_per_node = machine.host, machine.stack.host, machine.gpus_per_node
-    if not np.any(host.issue_s) and not np.any(host.shard_s):
+    known = host.transfer_s is not None
+    if not np.any(host.issue_s) and not np.any(host.shard_s) and not known:
         return Waits(*[0.0 * total_s] * 5)
     rounds = layout.accumulation
     tensor = rounds * launches.collectives * host.collective_s
-    neighbours = flag(layout.pipeline > 1) + flag(layout.pipeline > 2)
-    transfers = rounds * layout.virtual * 2 * neighbours * host.collective_s
+    if host.sequence_collective_s is not None and has(layout.sequence_parallel > 0):
+        scattered = rounds * launches.sequence_collectives * host.sequence_collective_s
+        tensor = where(layout.sequence_parallel > 0, scattered, tensor)
+    each_s = host.collective_s if host.transfer_s is None else host.transfer_s
+    sending = rounds * transfers(layout) * each_s
     # Hybrid sharding has nothing to share on a node of one GPU.
     alone = (layout.node_sharding > 0) & (gpus_per_node <= 1)
     gathers = flag((layout.sharding == 3) & (layout.data > 1) & np.logical_not(alone))
-    # Before forward and before backward, of every layer and of what the root holds; where runs did not determine
-    # the layers' launches, those are as the formulas have them.
-    gathering = gathers * rounds * 2 * (launches.layers + 1) * host.shard_s
-    units = gathers * rounds * launches.layers * (host.forward_s + host.backward_s)
+    gathering = gathers * rounds * unit_gathers(launches.layers) * host.shard_s
+    # Where runs did not determine the layers' launches, those are as the formulas have them.
+    alike = gathers
+    if known:
+        alike = np.maximum(gathers, flag((layout.pipeline > 1) & (host.issue_s <= 0)))
+    units = alike * rounds * launches.layers * (host.forward_s + host.backward_s)
+    if costs.gated != 1:
+        units = units * (1 + (costs.gated - 1) * launches.gated)
     launching = rounds * launches.share * host.issue_s + host.issue_once_s
-    launching = launching + tensor + transfers + gathering + units
+    launching = launching + tensor + sending + gathering + units
     between = (layout.node_sharding > 0) & (layout.world > gpus_per_node)
     under = where(between, BACKWARD * launching / rounds, np.inf)
     ahead = where(gathers > 0, under, np.inf if costs.run_ahead_s is None else costs.run_ahead_s)
@@ -105,4 +174,4 @@ def host_wait_s(
     mean = np.maximum(launching + beyond, 0.0)
     longest = np.maximum(launching * (1 + costs.jitter * slowest(layout.world)) + beyond, 0.0)
     part = mean / np.maximum(launching, 1e-30)
-    return Waits(longest, part * tensor, part * gathering, part * transfers, longest - mean)
+    return Waits(longest, part * tensor, part * gathering, part * sending, longest - mean)

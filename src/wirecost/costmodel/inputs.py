@@ -95,6 +95,8 @@ class Layout:
     factored: Number = 0.0  # gradients are summed by two all-reduces of half the bytes (PowerSGD)
     compression_bytes: Number = 0.0  # memory traffic of turning a gradient into what is sent, and back
     bucket_bytes: Number = 25.0 * 2**20
+    mean_bucket_bytes: Number = 0.0  # of buckets of whole parameters; 0: `bucket_bytes` if bucketed, else all
+    last_bucket_bytes: Number = 0.0  # 0: what is left of the parameters, or the tied embedding
     tensor_overlap: Number = 0.0  # of tensor-parallel collectives: 1 under products, -1 never, 0 as the stack does
     pipeline_first: Number = 0.0  # ranks run pipeline, data, context, tensor instead of the reverse
     data_last: Number = 0.0  # ranks run tensor, context, pipeline, data
@@ -156,6 +158,8 @@ class HostTimes:
     issue_s: Number
     issue_once_s: Number
     shard_s: Number
+    sequence_collective_s: Number | None = None  # None: see `HostCosts`
+    transfer_s: Number | None = None
 
     @classmethod
     def of(cls, costs: HostCosts) -> HostTimes:
@@ -169,6 +173,8 @@ class HostTimes:
             issue_s=costs.issue_s,
             issue_once_s=costs.issue_once_s,
             shard_s=costs.shard_s,
+            sequence_collective_s=costs.sequence_collective_s,
+            transfer_s=costs.transfer_s,
         )
 
     def times(self, factor: Number) -> HostTimes:
@@ -182,7 +188,14 @@ class HostTimes:
             issue_s=self.issue_s * factor,
             issue_once_s=self.issue_once_s * factor,
             shard_s=self.shard_s * factor,
+            sequence_collective_s=scaled(self.sequence_collective_s, factor),
+            transfer_s=scaled(self.transfer_s, factor),
         )
+
+
+def scaled(time_s: Number | None, factor: Number) -> Number | None:
+    """Returns `factor` times a time, or None if the time is None."""
+    return None if time_s is None else time_s * factor
 
 
 @dataclass(slots=True)

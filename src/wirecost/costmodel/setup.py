@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wirecost.costmodel.buckets import buckets_of
 from wirecost.costmodel.checks import check_chunks, check_global_batch, check_gpus, check_plan
 from wirecost.costmodel.dataparallel import usual_bucket_bytes
 from wirecost.costmodel.gradient_traffic import wire
@@ -139,6 +140,13 @@ def trained_share(workload: Workload, lora_rank: int | None) -> float:
     return min(1.0, float(lora_rank * layers / shape.parameters))
 
 
+def sends_buckets(data_parallel: DataParallel, *, overlap: bool) -> bool:
+    """Returns whether the engine sends gradients in buckets. DDP and ZeRO-2 do so without overlap as well."""
+    if data_parallel is DataParallel.ZERO1:
+        return overlap
+    return data_parallel in (DataParallel.DDP, DataParallel.ZERO2)
+
+
 def layout_of(checked: Setup) -> Layout:
     """Returns the plan and batches as the formulas read them."""
     plan = checked.plan
@@ -151,6 +159,10 @@ def layout_of(checked: Setup) -> Layout:
     bucket_bytes = float(plan.bucket_bytes)
     if "bucket_bytes" not in plan.model_fields_set:
         bucket_bytes = float(usual_bucket_bytes(checked.stack, float(checked.data_parallel), bucket_bytes))
+    buckets = None
+    if checked.stack.data_parallel.buckets == "whole" and sends_buckets(plan.data_parallel, overlap=plan.overlap):
+        degrees = (plan.tensor_parallel, plan.pipeline_parallel, plan.virtual_stages)
+        buckets = buckets_of(checked.workload, *degrees, plan.precision.bytes_per_element, bucket_bytes)
     sent = wire(plan.gradient_traffic, checked.workload, plan.powersgd_rank, checked.data_parallel, held)
     return Layout(
         tensor=float(plan.tensor_parallel),
@@ -178,6 +190,8 @@ def layout_of(checked: Setup) -> Layout:
         factored=float(sent.factored),
         compression_bytes=sent.memory_bytes,
         bucket_bytes=bucket_bytes,
+        mean_bucket_bytes=buckets.mean_bytes if buckets else 0.0,
+        last_bucket_bytes=buckets.last_bytes if buckets else 0.0,
         pipeline_first=float(plan.rank_order is RankOrder.PIPELINE_FIRST),
         data_last=float(plan.rank_order is RankOrder.DATA_LAST),
     )

@@ -31,10 +31,14 @@ from wirecost.costmodel.experts import context_forward_s, expert_forward_s
 from wirecost.costmodel.flops import layer_work
 from wirecost.costmodel.host_jitter import slowest
 from wirecost.costmodel.host_launch import (
+    DECODER_COLLECTIVES,
+    ENCODER_COLLECTIVES,
     StageLaunches,
     Waits,
     host_wait_s,
     launches_of_stage,
+    sequence_collectives,
+    tensor_collectives,
     with_decoder_layers,
 )
 from wirecost.costmodel.inputs import Layout, Machine, Shape
@@ -42,9 +46,6 @@ from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
 from wirecost.costmodel.tensor import forward as forward_tensor
 from wirecost.costmodel.tensor import tensor_group, under_products_s, vocabulary_s
-
-ENCODER_COLLECTIVES, DECODER_COLLECTIVES = 2.0, 3.0
-"""Tensor-parallel collectives of a layer's forward: after attention, after cross attention, after the MLP."""
 
 
 @dataclass(slots=True)
@@ -254,11 +255,16 @@ def stage_time(
     kernels = device + rounds * own
     tensor = communication + rounds * comm
     host = np.maximum(pipeline.busy_s - kernels - tensor, 0.0)
-    # Forward and backward launch 2 each; 3 in a decoder layer with cross attention.
-    collectives = flag(layout.tensor > 1) * share * (4 * shape.layers + 6 * shape.decoder_layers)
+    split = flag(layout.tensor > 1) * share
     launches = launches_of_stage(share, shape, layout)
     return StageTime(
-        launches=StageLaunches(launches, pipeline.layers_of_stage, collectives),
+        launches=StageLaunches(
+            launches,
+            pipeline.layers_of_stage,
+            split * tensor_collectives(shape),
+            split * sequence_collectives(shape),
+            flag(shape.mlp_matrices > 2),
+        ),
         compute_s=pipeline.busy_s - host - tensor,
         host_s=host,
         communication_s=tensor,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wirecost.costmodel.inputs import Machine
+from wirecost.costmodel.inputs import Machine, scaled
 from wirecost.spec import Stack, Workload
 from wirecost.spec.stack_costs import WorkloadCorrection
 
@@ -87,7 +87,14 @@ def corrected(machine: Machine, stack: Stack, workload: Workload, micro_batch: i
         return machine
     # `slowed` slows everything, the optimizer and the host too.
     optimizer_bytes = stack.iteration.optimizer_bytes * residual.optimizer / residual.compute
-    host = replace(machine.host, shard_s=machine.host.shard_s / residual.compute)
+    # The residual is the device's, and launching communication takes as long whatever the workload.
+    host = replace(
+        machine.host,
+        collective_s=machine.host.collective_s / residual.compute,
+        shard_s=machine.host.shard_s / residual.compute,
+        sequence_collective_s=scaled(machine.host.sequence_collective_s, 1 / residual.compute),
+        transfer_s=scaled(machine.host.transfer_s, 1 / residual.compute),
+    )
     if residual.host_s is not None:
         host = replace(
             host,

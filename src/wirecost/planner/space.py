@@ -21,6 +21,7 @@ from itertools import islice, product
 import numpy as np
 import numpy.typing as npt
 
+from wirecost.costmodel.buckets import bucket_arrays
 from wirecost.costmodel.dataparallel import usual_bucket_bytes
 from wirecost.costmodel.inputs import (
     RECOMPUTE_FULL,
@@ -28,6 +29,7 @@ from wirecost.costmodel.inputs import (
     RECOMPUTE_SELECTIVE,
     Layout,
 )
+from wirecost.costmodel.numbers import Number
 from wirecost.costmodel.setup import ZERO_BUBBLE
 from wirecost.errors import SpecError
 from wirecost.planner.capabilities import Capabilities
@@ -160,6 +162,8 @@ class Space:
     def layout(self, rows: npt.NDArray[np.int64], mode: Mode, stack: int) -> Layout:
         """Returns rows in a mode of a stack as the formulas read them."""
         c = self.columns
+        bucket_bytes = usual_bucket_bytes(self.question.stacks[stack], c["dp"][rows], DDP_BUCKET_BYTES)
+        mean, last = self._buckets(rows, mode, stack, bucket_bytes)
         return Layout(
             tensor=c["tp"][rows],
             pipeline=c["pp"][rows],
@@ -174,12 +178,25 @@ class Space:
             node_sharding=mode.node_sharding,
             sequence_parallel=mode.sp,
             recompute=mode.recompute,
-            bucket_bytes=usual_bucket_bytes(self.question.stacks[stack], c["dp"][rows], DDP_BUCKET_BYTES),
+            bucket_bytes=bucket_bytes,
+            mean_bucket_bytes=mean,
+            last_bucket_bytes=last,
             pipeline_first=mode.pp_first,
             data_last=mode.dp_last,
             zero_bubble=_ZERO_BUBBLE.get(mode.schedule, 0.0),
             dualpipe=float(mode.schedule == SCHEDULES[PipelineSchedule.DUALPIPE]),
         )
+
+    def _buckets(
+        self, rows: npt.NDArray[np.int64], mode: Mode, stack: int, bucket_bytes: Number
+    ) -> tuple[Number, Number]:
+        """Returns the mean and the last size of buckets of whole parameters; 0 for a stack without them."""
+        whole = self.question.stacks[stack].data_parallel.buckets == "whole"
+        if not whole or not (mode.zero == 2 or (mode.overlap and mode.zero < 2)):
+            return 0.0, 0.0
+        degrees = (self.columns["tp"][rows], self.columns["pp"][rows], self.columns["vpp"][rows])
+        workload, element_bytes = self.question.workload, self.question.precision.bytes_per_element
+        return bucket_arrays(workload, degrees, element_bytes, bucket_bytes)
 
     def choice(self, row: int, mode: Mode) -> Choice:
         """Returns a row in a mode as a choice."""

@@ -76,9 +76,16 @@ class HostCosts(Costs):
     backward_s: NonNegativeFloat = Field(alias="host_backward_s")
     """Time in seconds to launch backward of one layer and micro-batch."""
     collective_s: NonNegativeFloat = Field(default=0.0, alias="host_collective_s")
-    """Time in seconds to launch a tensor-parallel collective or a transfer between stages."""
+    """Time in seconds to launch a tensor-parallel collective."""
+    sequence_collective_s: NonNegativeFloat | None = Field(default=None, alias="host_sequence_collective_s")
+    """Time in seconds to launch an all-gather or a reduce-scatter of sequence parallelism. None means that those
+    of a layer take together as long as the layer's all-reduces without it, at `host_collective_s` each."""
+    transfer_s: NonNegativeFloat | None = Field(default=None, alias="host_transfer_s")
+    """Time in seconds to launch a transfer between pipeline stages. None is `host_collective_s`."""
     masked: PositiveFloat = Field(default=1.0, alias="host_masked")
     """Launch time of a layer with a padding mask (BERT, T5) relative to one with causal attention."""
+    gated: PositiveFloat = Field(default=1.0, alias="host_gated")
+    """Launch time of a layer with a gated MLP, as in a Llama, relative to one of a GPT."""
     experts: PositiveFloat = Field(default=2.0, alias="host_experts")
     """Launch time of a layer with experts relative to one with an MLP."""
     softmax_fallback_s: NonNegativeFloat = Field(default=0.0, alias="host_softmax_fallback_s")
@@ -103,6 +110,8 @@ LAUNCH_TIMES: tuple[str, ...] = (
     "forward_s",
     "backward_s",
     "collective_s",
+    "sequence_collective_s",
+    "transfer_s",
     "softmax_fallback_s",
     "vocabulary_s",
     "issue_s",
@@ -164,9 +173,9 @@ class DataParallelCosts(Costs):
     owned_tensors: bool = False
     """Whether ZeRO-1 gives whole tensors to ranks: each owner's gradients are reduced to it, and its parameters
     are broadcast, so that there are as many messages as owners."""
-    buckets: Literal["plan", "megatron"] = "plan"
+    buckets: Literal["plan", "megatron", "whole"] = "plan"
     """Size of a bucket of gradients where a plan doesn't state it: DDP's, or Megatron-Core's, which grows with the
-    ranks."""
+    ranks. `whole` is DDP's in buckets of whole parameters, which are larger, as the engine fills them."""
     root_gathered_once: bool = False
     """Whether the unit of a tied embedding stays gathered from forward to backward in ZeRO-3."""
     overlap: float = Field(default=0.0, ge=0, le=1, alias="data_parallel_overlap")

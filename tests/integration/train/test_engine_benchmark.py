@@ -33,6 +33,19 @@ def test_the_host_is_timed_with_and_without_tensor_parallelism() -> None:
         assert re.match(name + r" +least +[0-9.]+ and +[0-9.]+ ms, +-?[0-9]+ us a collective", line), found
 
 
+def test_the_host_is_timed_with_each_kind_of_communication() -> None:
+    found = output("host_costs.py")
+    assert found.startswith("Host of processors"), found
+    for key in (
+        "host_collective_s",
+        "host_sequence_collective_s",
+        "host_shard_s",
+        "host_transfer_s",
+        "host_gated",
+    ):
+        assert re.search(rf"{key} +[0-9]+ +-?[0-9]+ \(-?[0-9]+ to -?[0-9]+\) +not used", found), found
+
+
 def test_experts_are_timed_with_both_routings() -> None:
     options = ["--ranks", "2", "--experts", "4", "--top-k", "2", "--iterations", "1", "--warmup", "0"]
     title, _, *rows = output("experts.py", *options).splitlines()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support.model import made
-from wirecost.costmodel.host_launch import StageLaunches, host_wait_s, launches_of_stage
+from wirecost.costmodel.host_launch import StageLaunches, host_wait_s, launches_of_stage, tensor_launches_s
 from wirecost.costmodel.inputs import Layout, Machine
 from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.shape import shape_of
@@ -149,3 +149,91 @@ def test_many_configurations_at_once() -> None:
     first, second = np.asarray(found.all_s)
     assert first == 0
     assert second > 0
+
+
+TENSOR = replace(PLAIN, tensor=2.0, data=1.0)
+SEQUENCE = replace(TENSOR, sequence_parallel=1.0)
+MEASURED = {"host_collective_s": 1e-3, "host_sequence_collective_s": 1e-4, "host_transfer_s": 2e-3}
+
+
+@pytest.mark.parametrize("stack", ["engine-cuda", "engine-cpu", "megatron-core", "fsdp-flash"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"tensor_parallel": 2, "sequence_parallel": True},
+        {"tensor_parallel": 2, "pipeline_parallel": 2, "sequence_parallel": True},
+        {"pipeline_parallel": 4},
+    ],
+)
+def test_without_a_time_of_its_own_everything_costs_what_a_collective_does(
+    stack: str, plan: dict[str, Any]
+) -> None:
+    setup = made("gpt-2-medium", gpus=8, micro_batch=1, global_batch=64, stack=stack_named(stack), **plan)
+    each_s = setup.stack.host.collective_s
+    for issue_s in (0.0, 0.1):
+        plain = setup.stack.with_values({"host_issue_s": issue_s})
+        # Four all-reduces take as long as the ten collectives in their place.
+        values = {"host_sequence_collective_s": 0.4 * each_s}
+        if issue_s:
+            values["host_transfer_s"] = each_s
+        before, after = (
+            predict(replace(setup, stack=s)).times.total_s for s in (plain, plain.with_values(values))
+        )
+        assert after == pytest.approx(before, rel=0.02 if "sequence_parallel" in plan else 1e-12)
+
+
+def test_sequence_parallelism_launches_a_gather_and_a_scatter_and_gathers_again() -> None:
+    gpt, llama = shape_of(load_spec("workload", "gpt-2-medium")), shape_of(load_spec("workload", "llama-3-8b"))
+    host = machine(MEASURED).host
+    assert tensor_launches_s(2.0, gpt, TENSOR, host) == (2e-3, 2e-3)
+    assert [float(s) for s in tensor_launches_s(2.0, gpt, SEQUENCE, host)] == pytest.approx([4e-4, 6e-4])
+    # Both products of a gated MLP keep the one input that they share.
+    assert [float(s) for s in tensor_launches_s(2.0, llama, SEQUENCE, host)] == pytest.approx([4e-4, 5e-4])
+    assert [float(s) for s in tensor_launches_s(2.0, gpt, PLAIN, host)] == [0, 0]
+    assert tensor_launches_s(2.0, gpt, SEQUENCE, machine({"host_collective_s": 1e-3}).host) == (2e-3, 2e-3)
+
+
+def test_a_slow_host_launches_the_collectives_of_sequence_parallelism() -> None:
+    launches = replace(WHOLE, collectives=40.0, sequence_collectives=100.0)
+    on = machine({"host_issue_s": 0.1, **MEASURED})
+    plain, scattered = (host_wait_s(0.1, 0.0, launches, layout, on) for layout in (TENSOR, SEQUENCE))
+    assert plain.all_s == pytest.approx(2 * (0.1 + 40e-3) - 0.1)
+    assert scattered.all_s == pytest.approx(2 * (0.1 + 10e-3) - 0.1)
+    both = replace(TENSOR, sequence_parallel=np.array([0.0, 1.0]))
+    assert np.asarray(host_wait_s(0.1, 0.0, launches, both, on).all_s) == pytest.approx(
+        [plain.all_s, scattered.all_s]
+    )
+
+
+@pytest.mark.parametrize("issue_s", [0.0, 0.1])
+def test_a_transfer_has_a_time_of_its_own(issue_s: float) -> None:
+    on = machine({"host_issue_s": issue_s, **MEASURED})
+    stage = replace(PLAIN, pipeline=2.0, data=1.0)
+    # Where the layers' launches of a whole iteration are unknown, they are as the formulas have them.
+    launching_s = 2 * ((issue_s or 10 * 3e-3) + 2 * 2e-3)
+    assert host_wait_s(0.01, 0.0, WHOLE, stage, on).all_s == pytest.approx(launching_s - 0.01)
+    assert host_wait_s(launching_s, 0.0, WHOLE, stage, on).all_s == pytest.approx(0, abs=1e-12)
+
+
+def test_an_unseen_models_sequence_parallelism_waits_for_its_host() -> None:
+    plan: dict[str, Any] = {"tensor_parallel": 2, "sequence_parallel": True, "data_parallel": "all_reduce"}
+    setup = made("gpt-2-medium", gpus=2, micro_batch=1, global_batch=4, stack=stack_named("engine-cuda"), **plan)
+    slow = {"host_collective_s": 1.0, "host_sequence_collective_s": 1.0, "host_sharpness": 50.0}
+    times = predict(replace(setup, stack=setup.stack.with_values(slow))).times
+    layers, micro_batches = 24, 4
+    assert float(times.total_s) == pytest.approx(micro_batches * layers * 10, rel=0.01)
+
+
+def test_a_gated_layer_launches_more() -> None:
+    stack = stack_named("engine-cuda").with_values(
+        {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.5}
+    )
+    for workload, layers, factor in (("gpt-2-medium", 24, 1.0), ("llama-3-8b", 32, 1.5)):
+        for kind, gathers_s in (("all_reduce", 0.0), ("zero3", 0.5 * 2 * (layers + 1))):
+            setup = made(workload, gpus=2, micro_batch=1, global_batch=2, stack=stack, data_parallel=kind)
+            plain, gated = (
+                predict(replace(setup, stack=each)).times.total_s
+                for each in (stack, stack.with_values({"host_gated": 1.5}))
+            )
+            assert float(plain) == pytest.approx(layers * 3 + gathers_s, rel=0.02)
+            assert float(gated) == pytest.approx(layers * 3 * factor + gathers_s, rel=0.02)

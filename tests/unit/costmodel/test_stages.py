@@ -19,10 +19,14 @@ from wirecost.spec import stack_named
 
 
 def test_a_slower_host_takes_longer_in_everything_that_it_launches() -> None:
-    host = HostTimes.of(stack_named("engine-cuda").host)
+    engine = stack_named("engine-cuda")
+    measured = engine.with_values({"host_sequence_collective_s": 1e-4, "host_transfer_s": 2e-4})
+    host = HostTimes.of(measured.host)
     slower = host.times(2.0)
     assert astuple(slower) == tuple(2.0 * value for value in astuple(host))
-    assert len(fields(HostTimes)) == 8
+    assert len(fields(HostTimes)) == 10
+    plain = HostTimes.of(engine.host).times(2.0)
+    assert (plain.sequence_collective_s, plain.transfer_s) == (None, None)
 
 
 def test_a_slowed_machine_computes_slower_and_its_network_stays() -> None:
