@@ -17,11 +17,21 @@ TRAIN, WORKER = 7, 15
 COMPUTE_US, TRANSFER_US = 1000.0, 3000.0
 
 
-def write_job(folder: Path, *, steps: int = 4, shapes: bool = True, slow: float = 0.0) -> Path:
+def write_job(
+    folder: Path,
+    *,
+    steps: int = 4,
+    shapes: bool = True,
+    slow: float = 0.0,
+    transfer: float = TRANSFER_US,
+    late: float = 0.0,
+) -> Path:
     """Writes the traces of two ranks. A step computes, starts an all-reduce of 4 MB, computes beside it, and waits.
 
     Args:
         slow: what rank 1 computes longer before its all-reduce, in us.
+        transfer: time of the all-reduce in us.
+        late: how long after the wait for it the annotation of the all-reduce ends, in us.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for rank in range(2):
@@ -38,11 +48,11 @@ def write_job(folder: Path, *, steps: int = 4, shapes: bool = True, slow: float 
             event("cpu_op", "aten::mm", begin, issued - begin, TRAIN)
             event("cpu_op", "c10d::allreduce_", issued, 20.0, TRAIN)
             shape = {"Input Dims": [[1_000_000]], "Input type": ["float"]} if shapes else {}
-            end = arrived + slow + 50.0 + TRANSFER_US
-            event("user_annotation", "gloo:all_reduce", issued + 50.0, end - issued - 50.0, WORKER, **shape)
+            end = arrived + slow + 50.0 + transfer
+            event("user_annotation", "gloo:all_reduce", issued + 50.0, end + late - issued - 50.0, WORKER, **shape)
             event("cpu_op", "aten::add", issued + 20.0, COMPUTE_US, TRAIN)
-            event("cpu_op", "optimizer", end + 10.0, 500.0, TRAIN)
-            following = end + 520.0
+            event("cpu_op", "optimizer", end + 10.0, 500.0 + late, TRAIN)
+            following = end + late + 520.0
             event("user_annotation", f"ProfilerStep#{step}", begin, following - begin, TRAIN)
             begin = following
         info = {"backend": "gloo", "rank": rank, "world_size": 2}
@@ -67,6 +77,14 @@ def test_another_network_is_answered_with_an_interval(tmp_path: Path) -> None:
     assert answer.iteration_ms is None
     assert answer.low_ms < (COMPUTE_US + transfer_us + 570) / 1e3 < answer.high_ms
     assert "share the processor's cores" in (answer.why_interval or "")
+
+
+@pytest.mark.parametrize("late_us", [0.0, 1500.0, 6000.0])
+def test_a_wait_whose_collective_seems_to_end_late_is_no_computing(tmp_path: Path, late_us: float) -> None:
+    # What follows the wait takes the core from gloo's thread before that ends its annotation.
+    folder = write_job(tmp_path, transfer=200_000.0, late=late_us)
+    answer = job(folder).answer(Question(bandwidth_bps=1e9))
+    assert answer.low_ms < (COMPUTE_US + 4e6 * 8 / 1e9 * 1e6 + 570 + late_us) / 1e3 < answer.high_ms < 60
 
 
 def test_without_shapes_the_transfer_is_not_known(tmp_path: Path) -> None:
