@@ -145,10 +145,10 @@ def write_file(path: Path, *content: str | bytes | memoryview) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
-    except OSError as error:
+    except BaseException as error:  # an interruption too
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-        if error.errno is None:
+        if not isinstance(error, OSError) or error.errno is None:
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
 

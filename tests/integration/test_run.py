@@ -257,7 +257,7 @@ def test_a_crash_names_the_rank_and_its_error(tmp_path: Path, iteration: str) ->
 
 
 def test_a_hang_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
-    outcome = measure(tmp_path, python("ddp.py", "--hang-at", "3"), timeout="15 s").outcome
+    outcome = measure(tmp_path, python("ddp.py", "--hang-at", "3"), timeout="40 s").outcome
     assert (outcome.status, outcome.rank) == (Status.FAILED, 1)
     assert outcome.reason is not None and "rank 1 had completed 3 of" in outcome.reason
     assert not processes_of(str(JOBS / "ddp.py"))

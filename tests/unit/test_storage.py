@@ -210,3 +210,14 @@ def test_room_that_is_kept_for_root_is_room_for_root_alone(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(StorageError):
         check_room(tmp_path)
+
+
+def test_an_interrupted_write_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    write_file(tmp_path / "file", "before")
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "file", "after")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wirecost.collectives.readers import ResultFileError, parse_results, read_results
+from wirecost.collectives.readers.group_size import ratio_ranks
+from wirecost.collectives.readers.printed import Printed
 from wirecost.collectives.request import Mode
 from wirecost.errors import WirecostError
 
@@ -246,3 +248,8 @@ def test_no_text_breaks_a_reader(noise: str, good: str, data: st.DataObject) -> 
         assert row.time_ns > 0
         assert row.ranks > 1
         assert row.size_bytes >= 0
+
+
+def test_bandwidths_that_are_zero_limit_no_number_of_ranks() -> None:
+    nothing = Printed(0.0, 0.0)
+    assert ratio_ranks("all_reduce", [(nothing, nothing), (nothing, Printed(1.0, 0.005))]) is None

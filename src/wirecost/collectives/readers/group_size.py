@@ -89,7 +89,7 @@ def ratio_ranks(collective: str, pairs: Iterable[tuple[Printed, Printed]]) -> tu
         return None
     intervals = []
     for algbw, busbw in pairs:
-        if algbw.value < 10 * algbw.half:  # too few digits, as in 0.01
+        if algbw.low <= 0 or algbw.value < 10 * algbw.half:  # too few digits, as in 0.01
             continue
         least = busbw.low / algbw.high / multiple * (1 - ROUNDING)
         most = busbw.high / algbw.low / multiple * (1 + ROUNDING)
