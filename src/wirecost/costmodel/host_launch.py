@@ -158,7 +158,7 @@ def host_wait_s(
     alone = (layout.node_sharding > 0) & (gpus_per_node <= 1)
     gathers = flag((layout.sharding == 3) & (layout.data > 1) & np.logical_not(alone))
     gathering = gathers * rounds * unit_gathers(launches.layers) * host.shard_s
-    # Where runs did not determine the layers' launches, those are as the formulas have them.
+    # Without measured launches of a whole micro-batch (`issue_s`), each layer takes `forward_s` and `backward_s`.
     alike = gathers
     if known:
         alike = np.maximum(gathers, flag((layout.pipeline > 1) & (host.issue_s <= 0)))

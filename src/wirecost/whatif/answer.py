@@ -141,7 +141,7 @@ class Job:
         if question.network in self.networks:
             return self.networks[question.network]
         if question.network is not None:
-            return named_network(question.network, self.calibration, self.world)
+            return named_network(question.network, self.calibration, self.world, self.networks)
         if question.bandwidth_bps is not None:
             return stated_network(question.bandwidth_bps, question.latency_s)
         return None

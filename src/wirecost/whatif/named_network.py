@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from wirecost.units import format_rate_bps, format_size_bytes
 from wirecost.whatif.network import ClusterNetwork, FittedNetwork, NetworkModel, line_through
 
 
-def named_network(given: str, calibration: Path | None, world: int) -> NetworkModel:
+def named_network(given: str, calibration: Path | None, world: int, others: Iterable[str] = ()) -> NetworkModel:
     """Returns the network that a name or a file means.
 
     Args:
@@ -24,6 +25,7 @@ def named_network(given: str, calibration: Path | None, world: int) -> NetworkMo
             `wirecost bench --format json`.
         calibration: a calibration's folder or document, as `wirecost calibrate --out` writes it.
         world: number of ranks of the job.
+        others: further names that the caller knows, as those of a study's networks.
 
     Raises:
         SpecError: if there is none of that name.
@@ -39,7 +41,7 @@ def named_network(given: str, calibration: Path | None, world: int) -> NetworkMo
         return _cluster_network(calibrated[given], f"calibration {calibration}", world)
     if given in names("cluster"):
         return _cluster_network(load_spec("cluster", given), f"preset {given}", world)
-    known = [*calibrated, *names("cluster")]
+    known = [*others, *calibrated, *names("cluster")]
     raise SpecError(
         one_of("network", given, known)
         + ("" if calibration else "; a network of your own: --calibration DIR, a cluster's .yaml, --bandwidth")

@@ -209,7 +209,7 @@ def test_a_slow_host_launches_the_collectives_of_sequence_parallelism() -> None:
 def test_a_transfer_has_a_time_of_its_own(issue_s: float) -> None:
     on = machine({"host_issue_s": issue_s, **MEASURED})
     stage = replace(PLAIN, pipeline=2.0, data=1.0)
-    # Where the layers' launches of a whole iteration are unknown, they are as the formulas have them.
+    # Without measured launches of a whole micro-batch, each layer is launched in `forward_s` and `backward_s`.
     launching_s = 2 * ((issue_s or 10 * 3e-3) + 2 * 2e-3)
     assert host_wait_s(0.01, 0.0, WHOLE, stage, on).all_s == pytest.approx(launching_s - 0.01)
     assert host_wait_s(launching_s, 0.0, WHOLE, stage, on).all_s == pytest.approx(0, abs=1e-12)

@@ -89,6 +89,7 @@ def test_a_study_folder_is_asked_about_its_other_experiments(study: Path) -> Non
         ({"experiment": "smal_"}, "smal_"),
         ({"experiment": "small_emulated-100m_ddp"}, "--profile"),
         ({"network": "emulated-10m"}, "emulated-10m"),
+        ({"network": "emulated-1gb"}, "did you mean 'emulated-1g'"),
     ],
 )
 def test_what_a_study_does_not_hold_is_said(study: Path, options: dict, words: str) -> None:

@@ -144,7 +144,7 @@ def judge(text: bytes, trace: RankTrace) -> None:
         (source,) = {i.window.source for i in trace.iterations}
         got = {i.window.name: {k: getattr(i.parts, k) for k in want.whole} for i in trace.iterations}
         assert got == want.steps[source]
-    # Where launches tell the steps they must be taken, unless the GPU's annotations alone are steps. A single step is
+    # If launches tell the steps, these steps must be taken, unless only the GPU's annotations are steps. A single step is
     # the host's if its work on the device takes less than a tenth of it.
     assert bool(trace.iterations) == any(want.steps.values())
     lengths = {source: [sum(parts.values()) for parts in steps.values()] for source, steps in want.steps.items()}

@@ -150,7 +150,7 @@ def derive_layers(
     """
     added = micro_batches * (workload.layers - fewer_layers(workload))
     own = _layers(fewer, one_rank, added, [(one_rank, 1.0), (fewer, -1.0)])
-    # As many layers of the other kind, and the same embedding and loss.
+    # `other` has as many layers as `one_rank`, of the other kind, and the same embedding and loss.
     share = (workload.layers - fewer_layers(workload)) / workload.layers
     terms = [(one_rank, 1.0 - share), (fewer, -1.0), (other, share)]
     another = _layers(other if other.unusable else fewer, one_rank, added, terms)
