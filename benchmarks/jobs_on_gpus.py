@@ -146,7 +146,7 @@ def main() -> int:
         if (options.source / name).is_file() and not (options.out / name).exists():
             shutil.copy(options.source / name, options.out / name)
     if options.phase == "pack":
-        left_out = pack(options.out, options.files, [job.name for job in JOBS])
+        left_out = pack(options.out, options.files, [job.name for job in JOBS if job.name in options.only])
         for path in sorted(options.files.iterdir()):
             say(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
         say(f"left out: {', '.join(left_out) or 'nothing'}")

@@ -1,13 +1,16 @@
 """Few small files of what `jobs_on_gpus.py` measured, for the way between machines.
 
-`small.tar.gz` holds the tables, logs and results without traces and counters. `traces-N.tar` hold the traces, each
-compressed better than PyTorch does, the most important job first, as long as there are files for them.
+`small.tar.gz` holds the tables, logs and results without traces. `traces-N.tar` hold the traces, each compressed
+better than PyTorch does, the most important job first, as long as there are files for them. `unpack` writes traces
+with other bytes than were measured, and so it writes their sizes and digests in the results' manifests again.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
+import json
 import lzma
 import os
 import tarfile
@@ -18,7 +21,7 @@ from pathlib import Path
 LARGEST_BYTES = 16 << 20
 MOST_FILES = 8
 SPARE_BYTES = 64 << 10
-LEFT_OUT = {"traces", "compiled", "counters.jsonl"}
+LEFT_OUT = {"traces", "inductor"}
 
 
 def shrunk(path: Path) -> bytes:
@@ -81,6 +84,18 @@ def unpack(folder: Path, out: Path) -> int:
                 if not target.is_relative_to(out.resolve()):
                     raise ValueError(f"{path}: {entry.name} lies outside")
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(gzip.compress(lzma.decompress(source.read()), 3))
+                content = gzip.compress(lzma.decompress(source.read()), 3)
+                target.write_bytes(content)
+                note(target, content)
                 count += 1
     return count
+
+
+def note(trace: Path, content: bytes) -> None:
+    """Writes a trace's size and digest in the manifest of its result."""
+    manifest = trace.parents[1] / "manifest.json"
+    if manifest.is_file():
+        data = json.loads(manifest.read_bytes())
+        entry = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        data["files"][str(trace.relative_to(manifest.parent))] = entry
+        manifest.write_text(json.dumps(data))

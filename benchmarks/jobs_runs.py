@@ -188,7 +188,7 @@ def start(out: Path, run: Run, *, device: str, left_s: float) -> None:
         **os.environ,
         "OWN_TIMES": str((out / "own" / f"{run.job.name}-{run.network}").absolute()),
         # A job that is compiled once starts faster over the next network.
-        "TORCHINDUCTOR_CACHE_DIR": str((out / "compiled").absolute()),
+        "TORCHINDUCTOR_CACHE_DIR": str((out / "inductor").absolute()),
         "HF_HUB_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",
     }
