@@ -63,7 +63,9 @@ def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> in
             continue
         left_s = deadline - time.monotonic()
         if left_s < max(LEAST_S, run.seconds):
-            say(f"{run.job.name:<12} {run.network:<18} not run: takes {run.seconds:.0f} s, {left_s:.0f} s are left")
+            say(
+                f"{run.job.name:<12} {run.network:<18} not run: takes {run.seconds:.0f} s, {left_s:.0f} s are left"
+            )
             missing += 1
             continue
         begun = time.monotonic()
@@ -80,7 +82,9 @@ def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> in
     compared = [abs(r.difference) for key, r in rows.items() if key in mine and r.difference is not None]
     if compared:
         within = sum(d <= TOLERANCE for d in compared)
-        say(f"{within} of {len(compared)} within {TOLERANCE:.0%} of the job's own time; largest {max(compared):.2%}")
+        say(
+            f"{within} of {len(compared)} within {TOLERANCE:.0%} of the job's own time; largest {max(compared):.2%}"
+        )
     return missing
 
 

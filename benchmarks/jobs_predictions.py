@@ -1,7 +1,7 @@
 """Predictions of `jobs_on_gpus.py` from traces, and these beside what was measured.
 
-    DIR/predictions.csv    a line for each traced run and each other network
-    DIR/pairs.csv          the same with the measured iteration
+DIR/predictions.csv    a line for each traced run and each other network
+DIR/pairs.csv          the same with the measured iteration
 """
 
 from __future__ import annotations
@@ -183,7 +183,9 @@ def by_kind(pairs: list[Pair]) -> list[str]:
         numbers = [abs(pair.error) for pair in mine if pair.prediction.said_ms]
         bounded = [pair for pair in mine if not pair.prediction.said_ms]
         line = f"{kind:<12} {len(numbers):7}"
-        line += f"  {sum(numbers) / len(numbers):12.1%}  {max(numbers):7.1%}" if numbers else f"  {'-':>12}  {'-':>7}"
+        line += (
+            f"  {sum(numbers) / len(numbers):12.1%}  {max(numbers):7.1%}" if numbers else f"  {'-':>12}  {'-':>7}"
+        )
         line += f"   {len(bounded):9}"
         if bounded:
             inside = sum(pair.error == 0 for pair in bounded)

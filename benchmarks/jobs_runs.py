@@ -1,9 +1,9 @@
 """Runs of `jobs_on_gpus.py`: `wirecost run` of each job over a network, beside the job's own times in the same run.
 
-    DIR/runs/JOB        results, as `wirecost run --out` keeps them
-    DIR/own/            the jobs' own times
-    DIR/logs/           output of the runs
-    DIR/results.csv     a line for each run
+DIR/runs/JOB        results, as `wirecost run --out` keeps them
+DIR/own/            the jobs' own times
+DIR/logs/           output of the runs
+DIR/results.csv     a line for each run
 """
 
 from __future__ import annotations
