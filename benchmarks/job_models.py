@@ -1,7 +1,7 @@
-"""The models of `train_job.py`: a decoder in plain PyTorch, and Hugging Face's GPT-2 and Llama from a configuration.
+"""Models in plain PyTorch for jobs: a decoder, and Hugging Face's GPT-2 and Llama from a configuration.
 
-Weights are random. The decoder's layers have one matrix for queries, keys and values of a head side by side, so that
-its columns can be divided over tensor-parallel ranks by head.
+Weights are random. The decoder's layers have one matrix for queries, keys and values of a head side by side, so
+that its columns can be divided over tensor-parallel ranks by head.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Decoder(nn.Module):
     def __init__(self, size: Size, sequence: int, *, stage: int = 0, stages: int = 1) -> None:
         super().__init__()
         self.whole, self.first, self.last = stages == 1, stage == 0, stage == stages - 1
+        self.first_position = 0  # of the part of the sequence that this rank has
         if self.first:
             self.tokens = nn.Embedding(size.vocabulary, size.hidden)
             self.positions = nn.Embedding(sequence, size.hidden)
@@ -74,7 +75,8 @@ class Decoder(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         given = x
         if self.first:
-            x = self.tokens(x) + self.positions.weight[: x.shape[1]]
+            x = self.tokens(x)
+            x = x + self.positions.weight[self.first_position : self.first_position + x.shape[1]]
         for layer in self.layers:
             x = layer(x)
         if not self.last:

@@ -67,6 +67,9 @@ LINE_MS = r"iteration \d+: ([0-9.]+) ms"
 LINE_TPS = r"tps: ([0-9,]+)"
 """Lines of torchtitan: tokens in a second on one GPU."""
 TORCHTITAN_TOKENS = 4 * 1024
+MEGATRON: dict[str, Any] = {
+    "name": "megatron", "engine": "megatron", "workload": "gpt-2-medium", "plan": "ddp-bf16", "micro_batch": 8,
+}  # fmt: skip
 
 JOBS = (
     Job("hf-ddp", "ddp", ("--model", "hf-gpt2"), (0.24, 0.25, 0.34, 0.70, 1.29), 5.0, "transformers"),
@@ -90,8 +93,7 @@ JOBS = (
     ),
     Job(
         "megatron", "megatron", None, (0.15, 0.18, 0.25, 0.40, 0.70), 15.0, "megatron",
-        {"name": "megatron", "engine": "megatron", "workload": "gpt-2-medium", "plan": "ddp-bf16", "micro_batch": 8},
-        LINE_MS,
+        MEGATRON, LINE_MS,
     ),
     Job(
         "torchtitan", "torchtitan",

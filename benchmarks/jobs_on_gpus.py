@@ -7,12 +7,12 @@
     PYTHONPATH=src python benchmarks/jobs_on_gpus.py traces  --out DIR --device cpu --tiny    # does it run?
 
 `traces` runs each job over two networks with some iterations under the profiler and prints the reported iteration
-beside the job's own time in the same run, which should differ by at most 2 %. `predict` says from these traces what
-every other network would give (DIR/predictions.csv): commit that before going on. `measure` runs the jobs over the
-networks that have no result, and prints each prediction beside it. `report` prints all pairs and their errors by kind
-of job. Each phase goes on where an earlier call stopped, and begins nothing that can't end in time. `pack` and
-`unpack` make few small files in --files of DIR, and DIR of them. `--from DIR` takes the results and predictions of
-another machine along. `--list` shows the runs and how long they take.
+beside the job's own time in the same run, which should differ by at most 2 %. `predict` says from these traces
+what every other network would give (DIR/predictions.csv): commit that before going on. `measure` runs the jobs
+over the networks that have no result, and prints each prediction beside it. `report` prints all pairs and their
+errors by kind of job. Each phase goes on where an earlier call stopped, and begins nothing that can't end in time.
+`pack` and `unpack` make few small files in --files of DIR, and DIR of them. `--from DIR` takes the results and
+predictions of another machine along. `--list` shows the runs and how long they take.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def card_of(device: str) -> str:
 
 
 def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> int:
-    """Runs what has no result yet, and prints a line for each run. Returns the number of runs that are not done."""
+    """Runs what has no result yet, and prints a line for each run. Returns how many runs are not done."""
     path = options.out / "results.csv"
     rows, predictions = read_rows(path), read_predictions(options.out / "predictions.csv")
     card, missing = card_of(options.device), 0
@@ -82,9 +82,8 @@ def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> in
     compared = [abs(r.difference) for key, r in rows.items() if key in mine and r.difference is not None]
     if compared:
         within = sum(d <= TOLERANCE for d in compared)
-        say(
-            f"{within} of {len(compared)} within {TOLERANCE:.0%} of the job's own time; largest {max(compared):.2%}"
-        )
+        largest = f"largest difference {max(compared):.2%}"
+        say(f"{within} of {len(compared)} within {TOLERANCE:.0%} of the job's own time; {largest}")
     return missing
 
 
@@ -161,11 +160,11 @@ def main() -> int:
     if options.phase == "report":
         report(options.out)
         return 0
-    traced = list(CPU_TRACED if options.device == "cpu" else TRACED)
+    traced: list[str] = list(CPU_TRACED if options.device == "cpu" else TRACED)
     phase = "traces" if options.phase == "predict" else options.phase
     todo = runs(options.only, phase, options.networks, traced, tiny=options.tiny)
     if options.phase == "predict":
-        all_networks = list(CPU_NETWORKS if options.device == "cpu" else NETWORKS)
+        all_networks: list[str] = list(CPU_NETWORKS if options.device == "cpu" else NETWORKS)
         predict_all(options.out, todo, all_networks, options.calibration, deadline, say)
         return 0
     reasons = {run.job.name: run.job.why_not(options.device) for run in todo}

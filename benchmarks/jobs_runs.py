@@ -1,4 +1,4 @@
-"""Runs of `jobs_on_gpus.py`: `wirecost run` of each job over a network, beside the job's own times in the same run.
+"""Runs of `jobs_on_gpus.py`: `wirecost run` of a job over a network, beside the job's own times in the same run.
 
 DIR/runs/JOB        results, as `wirecost run --out` keeps them
 DIR/own/            the jobs' own times
@@ -96,7 +96,7 @@ def write_rows(path: Path, rows: dict[tuple[str, str], Row]) -> None:
 
 
 def result_of(out: Path, run: Run) -> Result | None:
-    """Returns the result of a run that is stored; of several, one with traces, or the newest. None if there is none."""
+    """Returns the stored result of a run; of several, one with traces, else the newest. None without one."""
     found: list[Result] = []
     store = Store(out / "runs" / run.job.name)
     if store.experiments.is_dir():
@@ -148,8 +148,11 @@ def row_of(out: Path, run: Run, card: str) -> Row:
         str(result.outcome.status),
         str(measured.n),
         f"{statistics.median(own) * 1e3:.3f}" if own else "",
-        *(f"{value * 1e-6:.3f}" for value in (measured.median, measured.q1, measured.q3)),
-        *(f"{value:.4f}" if exposed else "" for value in ((exposed.low, exposed.high) if exposed else (0, 0))),
+        f"{measured.median * 1e-6:.3f}",
+        f"{measured.q1 * 1e-6:.3f}",
+        f"{measured.q3 * 1e-6:.3f}",
+        "" if exposed is None else f"{exposed.low:.4f}",
+        "" if exposed is None else f"{exposed.high:.4f}",
         job_row.transport or "",
     )
 

@@ -2,10 +2,10 @@
 
 usage: python benchmarks/trace_causes.py [--device cuda] [JOB ...]
 
-Each job runs two ranks with PyTorch's profiler, over gloo or over NCCL on two GPUs. It prints the shares of the causes
-that are found in its traces beside the one that was provoked. On a busy machine ranks wait for each other, which is a
-true answer too. A launch that is late, a first gather, a pipeline and a collective in the stream of the computation
-are provoked on GPUs only: on processors a trace doesn't tell them.
+Each job runs two ranks with PyTorch's profiler, over gloo or over NCCL on two GPUs. It prints the shares of the
+causes that are found in its traces beside the one that was provoked. On a busy machine ranks wait for each other,
+which is a true answer too. A launch that is late, a first gather, a pipeline and a collective in the stream of the
+computation are provoked on GPUs only: on processors a trace doesn't tell them.
 """
 
 from __future__ import annotations
@@ -232,7 +232,9 @@ def show(job: str, folder: Path) -> bool:
     right = bool(aside) and max(aside, key=lambda c: c.exposed_ns).code == provoked
     print(f"{job:16} provoked {provoked:20} found {shares(causes)}", flush=True)
     if provoked != WAITING:
-        print(f"{'':16} waits aside {'':17} found {shares(aside)}{'' if right else '  NOT AS PROVOKED'}", flush=True)
+        print(
+            f"{'':16} waits aside {'':17} found {shares(aside)}{'' if right else '  NOT AS PROVOKED'}", flush=True
+        )
     return right
 
 

@@ -4,11 +4,11 @@
     wirecost run --networks nvlink,emulated-20g -- python benchmarks/train_job.py --model hf-llama --parallel fsdp2
 
 Models: Hugging Face's GPT-2-Medium and TinyLlama 1.1B from their configurations, a decoder of GPT-2-Medium's
-dimensions, and a small one. They are trained in BF16 on random tokens, each rank on `--micro-batch` sequences: with
-DistributedDataParallel and autocast; with FSDP2 and autocast, or BF16 parameters and gradients (`fsdp2-bf16`); with
-tensor parallelism of DTensor, or a 1F1B pipeline of PyTorch, in BF16. `--graphs` captures each layer's passes in CUDA
-graphs. `--slow R` gives the last rank R times the sequences. Each rank writes the seconds of its iterations to
-PREFIX-RANK, where the environment variable OWN_TIMES is PREFIX.
+dimensions, and a small one. They are trained in BF16 on random tokens, each rank on `--micro-batch` sequences:
+with DistributedDataParallel and autocast; with FSDP2 and autocast, or BF16 parameters and gradients
+(`fsdp2-bf16`); with tensor parallelism of DTensor, or a 1F1B pipeline of PyTorch, in BF16. `--graphs` captures
+each layer's passes in CUDA graphs. `--slow R` gives the last rank R times the sequences. Each rank writes the
+seconds of its iterations to PREFIX-RANK, where the environment variable OWN_TIMES is PREFIX.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def data_parallel(options: argparse.Namespace, device: torch.device) -> tuple[St
 
 
 def capture(layers: Any, options: argparse.Namespace, batch: int, device: torch.device) -> None:
-    """Replaces each layer's passes by CUDA graphs, as PyTorch does before DistributedDataParallel wraps a model."""
+    """Replaces each layer's passes by CUDA graphs, before DistributedDataParallel wraps the model."""
     shape = (batch, options.sequence, size_of(options.model, tiny=options.tiny).hidden)
     # Each layer keeps its input in its own sample, from forward to backward.
     samples = [(torch.randn(shape, device=device, requires_grad=True),) for _ in layers]

@@ -6,11 +6,11 @@
     PYTHONPATH=src python benchmarks/unseen.py report    --out DIR
     PYTHONPATH=src python benchmarks/unseen.py calibrate --out DIR --device cpu --tiny    # does it run?
 
-The study is `benchmarks/data/llama-1b.yaml`: a Llama of TinyLlama 1.1B's dimensions, from a config.json, under DDP,
-ZeRO-1, ZeRO-3, tensor parallelism with sequence parallelism, and a pipeline, over NVLink, shared memory and 25 Gb/s.
-`calibrate` trains it alone on one GPU, benchmarks the networks (both with `reproduce.py`), and measures what
-communication costs the host (`--measure-host`) for at most --host-seconds. `predict` predicts every cell with these
-host times and without them. `measure` runs the cells that have no result, and `report` prints the errors: of
+The study is `benchmarks/data/llama-1b.yaml`: a Llama of TinyLlama 1.1B's dimensions, from a config.json, under
+DDP, ZeRO-1, ZeRO-3, tensor parallelism with sequence parallelism, and a pipeline, over NVLink, shared memory and
+25 Gb/s. `calibrate` trains it alone on one GPU, benchmarks the networks (both with `reproduce.py`), and measures
+what communication costs the host (`--measure-host`) for at most --host-seconds. `predict` predicts every cell with
+these host times and without them. `measure` runs the cells that have no result, and `report` prints the errors: of
 iterations 5 % are wanted, of the communication fraction 0.03. On processors no host times are measured.
 """
 
@@ -41,7 +41,8 @@ from wirecost.train.hosttimes import HostRequest, measure_host
 HERE = Path(__file__).resolve().parent
 STUDY = HERE / "data" / "llama-1b.yaml"
 TINY = {
-    "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn_hidden": 128, "vocab_size": 512, "sequence_length": 32,
+    "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn_hidden": 128, "vocab_size": 512,
+    "sequence_length": 32,
 }  # fmt: skip
 AIM, FRACTION_AIM = 0.05, 0.03
 BEFORE = "2026-11-29: 10.2 % and 0.034; 4.0 % without tensor parallelism; ZeRO-3 crashed"
@@ -183,10 +184,12 @@ def report(options: argparse.Namespace) -> None:
         off = float(row.comm_fraction) - float(fraction) if row.comm_fraction and fraction else None
         compared.append((row, error, without, off))
         inside = row.interval_low_s and float(row.interval_low_s) <= float(seconds) <= float(row.interval_high_s)
+        times = f"{float(row.iteration_s) * 1e3:8.1f} ms {float(seconds) * 1e3:8.1f} ms"
         print(
-            f"{row.plan:<12} {row.network:<14} {float(row.iteration_s) * 1e3:8.1f} ms {float(seconds) * 1e3:8.1f} ms "
-            f"{error:+7.1%}  {'unknown' if without is None else f'{without:+.1%}':>12}  "
-            f"{row.comm_fraction or 'unknown'} and {fraction or 'unknown'}{'' if inside else ', outside its interval'}"
+            f"{row.plan:<12} {row.network:<14} {times} {error:+7.1%}  "
+            f"{'unknown' if without is None else f'{without:+.1%}':>12}  "
+            f"{row.comm_fraction or 'unknown'} and {fraction or 'unknown'}"
+            f"{'' if inside else ', outside its interval'}"
         )
     summarise(compared)
 

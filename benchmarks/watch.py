@@ -4,8 +4,8 @@
     PYTHONPATH=src python benchmarks/watch.py --device cuda --repetitions 5    # on two GPUs, within a minute
 
 Two ranks train with DDP over gloo, or over NCCL on GPUs, alternately with and without a watch. It prints how much
-processor time a watch takes of an iteration, also as a share of 50 ms, and on GPUs by how much iterations get longer.
-Then two equal ranks train beside busy processes, and the times that a rank is named are counted.
+processor time a watch takes of an iteration, also as a share of 50 ms, and on GPUs by how much iterations get
+longer. Then two equal ranks train beside busy processes, and the times that a rank is named are counted.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 def run(script: Path, number: int, device: str) -> str:
     """Returns what a job prints. Raises SystemExit with its error if it fails."""
-    done = subprocess.run([*LAUNCHER, str(script), str(number), device], capture_output=True, text=True)
+    command = [*LAUNCHER, str(script), str(number), device]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return done.stdout
@@ -116,7 +117,9 @@ def main() -> None:
         cost_ns = statistics.median(differences_ns)
         share = cost_ns * 1e-9 / ITERATION_S
         spread = ", ".join(f"{d * 1e-3:.0f}" for d in sorted(differences_ns))
-        print(f"watch: {cost_ns * 1e-3:.0f} us of processor time for an iteration ({spread}), {share:.2%} of 50 ms")
+        print(
+            f"watch: {cost_ns * 1e-3:.0f} us of processor time for an iteration ({spread}), {share:.2%} of 50 ms"
+        )
         print(f"at most {MOST_COST:.0%}: {share <= MOST_COST}", flush=True)
         if options.device == "cuda":
             longer = statistics.median(watched / without - 1 for _, without, watched in lines)
@@ -127,7 +130,9 @@ def main() -> None:
         script.write_text(ALIKE)
         for busy in options.busy:
             count = false_alarms(script, options.iterations, busy, options.device)
-            print(f"{count} false alarms in {options.iterations} iterations beside {busy} busy processes", flush=True)
+            print(
+                f"{count} false alarms in {options.iterations} iterations beside {busy} busy processes", flush=True
+            )
 
 
 if __name__ == "__main__":
