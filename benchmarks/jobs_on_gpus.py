@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -46,9 +47,9 @@ def say(line: str) -> None:
 def card_of(device: str) -> str:
     if device == "cpu":
         return "CPU"
-    import torch
-
-    return torch.cuda.get_device_name()
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return f"{len(names)} x {names[0].strip()}"
 
 
 def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> int:
@@ -58,7 +59,7 @@ def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> in
     card, missing = card_of(options.device), 0
     for run in todo:
         key = (run.job.name, run.network)
-        if key in rows and rows[key].status == Status.DONE and not options.again:
+        if key in rows and rows[key].status == Status.DONE:
             say(f"{rows[key].text}  (had)")
             continue
         left_s = deadline - time.monotonic()
@@ -122,7 +123,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="small models, for checking that everything runs")
     parser.add_argument("--calibration", type=Path, help="of the networks [default: one of such a machine]")
     parser.add_argument("--from", dest="source", type=Path, help="a folder with results.csv and predictions.csv")
-    parser.add_argument("--again", action="store_true", help="also what has a result")
     parser.add_argument("--files", type=Path, help="folder of pack and unpack [default: OUT/packed]")
     parser.add_argument("--list", action="store_true", help="show the runs, and start nothing")
     options = parser.parse_args()

@@ -20,6 +20,8 @@ from pathlib import Path
 
 LARGEST_BYTES = 16 << 20
 MOST_FILES = 8
+MOST_BYTES = 60 << 20
+"""Of all traces together."""
 SPARE_BYTES = 64 << 10
 LEFT_OUT = {"traces", "inductor"}
 
@@ -46,9 +48,13 @@ def pack(out: Path, folder: Path, jobs: Sequence[str], *, files: int = MOST_FILE
     parts: list[list[tuple[str, bytes]]] = []
     room: list[int] = []
     left_out = []
+    left = MOST_BYTES
     for path, content in zip(traces, contents, strict=True):
         name = str(path.relative_to(out).with_suffix(".xz"))
         needed = len(content) + 4096
+        if needed > left:
+            left_out.append(name)
+            continue
         place = next((n for n, free in enumerate(room) if free >= needed), None)
         if place is None and len(parts) < files - 1 and needed <= LARGEST_BYTES - SPARE_BYTES:
             place = len(parts)
@@ -59,6 +65,7 @@ def pack(out: Path, folder: Path, jobs: Sequence[str], *, files: int = MOST_FILE
             continue
         parts[place].append((name, content))
         room[place] -= needed
+        left -= needed
     for number, part in enumerate(parts, 1):
         with tarfile.open(folder / f"traces-{number}.tar", "w") as archive:
             for name, content in part:

@@ -169,7 +169,7 @@ def last_line(path: Path) -> str:
 def start(out: Path, run: Run, *, device: str, left_s: float) -> None:
     """Runs a job over a network with `wirecost run`, at most for the seconds that are left."""
     store = out / "runs" / run.job.name
-    limit_s = min(3 * run.seconds + 60, left_s)
+    limit_s = min(2 * run.seconds + 30, left_s)
     again = ["--out", str(store), "--resume"]
     if run.job.engine is None:
         command = [
