@@ -52,6 +52,8 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("gpt-350m", "zero3", {"data_parallel": "zero3"}),
 ]
 MICRO_BATCH = 4
+QUEUES = "8"
+"""Hardware queues, as the engine has with graphs."""
 TINY = {"layers": 2, "hidden": 64, "heads": 4, "vocab_size": 512, "sequence_length": 32}
 
 
@@ -84,7 +86,7 @@ def rank_main(rank: int, options: argparse.Namespace, number: int, folder: str) 
     cuda = options.device == "cuda"
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "8")  # as the engine has with graphs
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", QUEUES)
         torch.cuda.set_device(device)
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -136,12 +138,41 @@ def line_of(results: dict[str, Any], model: str, name: str) -> str:
     line = f"{model:<9} {name:<24}"
     if eager:
         line += f" {eager['ms']:8.1f} {eager['host_ms']:8.1f}"
-    if graphs and eager:
-        pairs = [(a, b) for a, b in zip(eager["losses"], graphs["losses"], strict=False) if a is not None]
-        differs = max(abs(a - b) / abs(a) for a, b in pairs)
+    differs = loss_difference(results)
+    if graphs and eager and differs is not None:
         line += f"    {graphs['ms']:8.1f} {graphs['host_ms']:8.1f}  {differs:12.1e}"
         line += f" {eager['gib']:4.1f} {graphs['gib']:12.1f}"
     return line + f"  {results.get('error', '')[:150]}"
+
+
+def loss_difference(results: dict[str, Any]) -> float | None:
+    """Returns the largest relative difference of a loss with graphs; None without one of both."""
+    if "graphs" not in results or "eager" not in results:
+        return None
+    both = zip(results["eager"]["losses"], results["graphs"]["losses"], strict=False)
+    return max(abs(a - b) / abs(a) for a, b in both if a is not None)
+
+
+def write_csv(path: Path, everything: dict[str, Any], card: str) -> None:
+    """Writes a line for each row that was run; an empty cell is unknown."""
+    head = (
+        "date,card,model,plan,hardware_queues,eager_ms,eager_host_ms,graphs_ms,graphs_host_ms,max_loss_difference"
+    )
+    lines = [f"{head},eager_gib,graphs_gib,error"]
+    for name, results in everything.items():
+        queues = "1" if "megatron" in name else os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", QUEUES)
+        eager, graphs = results.get("eager", {}), results.get("graphs", {})
+        values = [eager.get("ms"), eager.get("host_ms"), graphs.get("ms"), graphs.get("host_ms")]
+        differs = loss_difference(results)
+        cells = [
+            time.strftime("%Y-%m-%d", time.gmtime()), card, *name.split("/"), queues,
+            *("" if v is None else f"{v:.1f}" for v in values),
+            "" if differs is None else f"{differs:.1e}",
+            *("" if v is None else f"{v:.1f}" for v in (eager.get("gib"), graphs.get("gib"))),
+            '"' + results.get("error", "").replace('"', "'")[:150] + '"' if "error" in results else "",
+        ]  # fmt: skip
+        lines.append(",".join(cells))
+    path.write_text("\n".join(lines) + "\n")
 
 
 def main() -> None:
@@ -156,6 +187,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=540, help="no row begins later")
     parser.add_argument("--errors", action="store_true", help="print tracebacks")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--csv", type=Path, help="with date and card")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     deadline = time.monotonic() + options.seconds
@@ -183,6 +215,8 @@ def main() -> None:
         print(f"{line_of(results, model, name)}  ({time.monotonic() - begun:.0f} s)", flush=True)
         if options.json:
             options.json.write_text(json.dumps(everything, indent=1))
+        if options.csv:
+            write_csv(options.csv, everything, card)
 
 
 if __name__ == "__main__":

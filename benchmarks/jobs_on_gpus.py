@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from jobs_list import CPU_NETWORKS, CPU_TRACED, JOBS, NETWORKS, TRACED, Run, runs
 from jobs_pack import pack, unpack
 from jobs_predictions import by_kind, pairs_of, predict_all, read_predictions, write_pairs
 from jobs_runs import TOLERANCE, read_rows, row_of, start, write_rows
+from lanes import card
 
 from wirecost.study import Status
 
@@ -44,19 +45,11 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def card_of(device: str) -> str:
-    if device == "cpu":
-        return "CPU"
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return f"{len(names)} x {names[0].strip()}"
-
-
 def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> int:
     """Runs what has no result yet, and prints a line for each run. Returns how many runs are not done."""
     path = options.out / "results.csv"
     rows, predictions = read_rows(path), read_predictions(options.out / "predictions.csv")
-    card, missing = card_of(options.device), 0
+    name, missing = card(options.device), 0
     for run in todo:
         key = (run.job.name, run.network)
         if key in rows and rows[key].status == Status.DONE:
@@ -71,7 +64,7 @@ def run_all(options: argparse.Namespace, todo: list[Run], deadline: float) -> in
             continue
         begun = time.monotonic()
         start(options.out, run, device=options.device, left_s=left_s - LEAST_S / 2)
-        row = row_of(options.out, run, card)
+        row = row_of(options.out, run, name)
         rows[key] = row
         write_rows(path, rows)
         missing += row.status != Status.DONE
@@ -160,6 +153,10 @@ def main() -> int:
     if options.phase == "report":
         report(options.out)
         return 0
+    # They are imported when traces are read, after the first run.
+    if missing := [name for name in ("isal", "zstandard") if find_spec(name) is None]:
+        say(f"jobs_on_gpus: {', '.join(missing)} not installed, without which traces can't be read")
+        return 2
     traced: list[str] = list(CPU_TRACED if options.device == "cpu" else TRACED)
     phase = "traces" if options.phase == "predict" else options.phase
     todo = runs(options.only, phase, options.networks, traced, tiny=options.tiny)

@@ -24,6 +24,8 @@ import sys
 import time
 from pathlib import Path
 
+from lanes import card
+
 from wirecost.breakdown import Breakdown
 from wirecost.calibration.calibrate import calibrate as fit
 from wirecost.calibration.host import with_measured_host
@@ -32,7 +34,7 @@ from wirecost.calibration.inputs.traces import TraceOptions
 from wirecost.calibration.saved import read, write
 from wirecost.cli._host_times import print_host
 from wirecost.prediction.study import predict_study
-from wirecost.spec import Device, Experiment, Precision, Study, to_yaml, validate
+from wirecost.spec import Device, Precision, Study, to_yaml, validate
 from wirecost.study import Status
 from wirecost.study.loading import load_study
 from wirecost.study.result import read_result
@@ -157,66 +159,101 @@ def numbers(breakdown: Breakdown) -> tuple[str, str]:
     return seconds, "" if fraction is None else f"{fraction.median:.4f}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A line of measured.csv: a cell beside its prediction; an empty text is unknown."""
+
+    date: str
+    card: str
+    cell: str
+    plan: str
+    network: str
+    status: str
+    measured_s: str = ""
+    measured_fraction: str = ""
+    predicted_s: str = ""
+    predicted_fraction: str = ""
+    without_host_s: str = ""
+    inside_interval: str = ""
+    reason: str = ""
+
+    def error(self, predicted_s: str) -> float | None:
+        """Returns predicted / measured - 1; None if one is unknown."""
+        return float(predicted_s) / float(self.measured_s) - 1 if predicted_s and self.measured_s else None
+
+    @property
+    def fraction_off(self) -> float | None:
+        if not (self.predicted_fraction and self.measured_fraction):
+            return None
+        return float(self.predicted_fraction) - float(self.measured_fraction)
+
+    @property
+    def text(self) -> str:
+        head = f"{self.plan:<12} {self.network:<14}"
+        if self.status != Status.DONE:
+            return f"{head} {self.status}: {self.reason}"
+        times = [
+            f"{float(s) * 1e3:8.1f} ms" if s else f"{'unknown':>11}" for s in (self.predicted_s, self.measured_s)
+        ]
+        errors = [self.error(predicted) for predicted in (self.predicted_s, self.without_host_s)]
+        shown = ["unknown" if error is None else f"{error:+.1%}" for error in errors]
+        fractions = f"{self.predicted_fraction or 'unknown'} and {self.measured_fraction or 'unknown'}"
+        outside = ", outside its interval" if self.inside_interval == "no" else ""
+        return f"{head} {' '.join(times)} {shown[0]:>7}  {shown[1]:>12}  {fractions}{outside}"
+
+
+def measured_of(row: Row, directory: Path, name: str) -> Measured:
+    """Returns a cell of the study beside its prediction."""
+    head = (time.strftime("%Y-%m-%d", time.gmtime()), name, row.cell, row.plan, row.network)
+    if not (directory / "status.json").is_file():
+        return Measured(*head, "not measured")
+    result = read_result(directory, directory.name)
+    if result.breakdown is None:
+        return Measured(*head, str(result.outcome.status), reason=" ".join((result.outcome.reason or "").split()))
+    seconds, fraction = numbers(result.breakdown)
+    inside = ""
+    if row.interval_low_s and seconds:
+        inside = "yes" if float(row.interval_low_s) <= float(seconds) <= float(row.interval_high_s) else "no"
+    return Measured(
+        *head, str(result.outcome.status), seconds, fraction, row.iteration_s, row.comm_fraction,
+        row.without_host_s, inside, row.refused,
+    )  # fmt: skip
+
+
 def report(options: argparse.Namespace) -> None:
-    """Prints every cell that was measured beside its prediction, the mean errors, and the cells that failed."""
+    """Prints every cell beside its prediction, and the mean errors, and writes OUT/measured.csv."""
     with (options.out / "predictions.csv").open(newline="", encoding="utf-8") as file:
-        predicted = {line["cell"]: Row(**line) for line in csv.DictReader(file)}
-    experiments = options.out / study_of(options).name / "experiments"
-    compared: list[tuple[Row, float, float | None, float | None]] = []
+        predicted = [Row(**line) for line in csv.DictReader(file)]
+    experiments, name = options.out / study_of(options).name / "experiments", card(options.device)
+    cells = [measured_of(row, experiments / row.cell, name) for row in predicted]
     print(f"{'plan':<12} {'network':<14} {'predicted':>11} {'measured':>11} {'error':>7}  without host  fraction")
-    for slug, row in predicted.items():
-        if not (experiments / slug / "status.json").is_file():
-            print(f"{row.plan:<12} {row.network:<14} not measured")
-            continue
-        result = read_result(experiments / slug, slug)
-        if result.outcome.status is not Status.DONE or result.breakdown is None:
-            print(f"{row.plan:<12} {row.network:<14} {result.outcome.status}: {result.outcome.reason}")
-            continue
-        assert isinstance(result.experiment, Experiment)
-        seconds, fraction = numbers(result.breakdown)
-        if not seconds or not row.iteration_s:
-            print(
-                f"{row.plan:<12} {row.network:<14} measured {seconds or 'unknown'} s, not predicted: {row.refused}"
-            )
-            continue
-        error = float(row.iteration_s) / float(seconds) - 1
-        without = float(row.without_host_s) / float(seconds) - 1 if row.without_host_s else None
-        off = float(row.comm_fraction) - float(fraction) if row.comm_fraction and fraction else None
-        compared.append((row, error, without, off))
-        inside = row.interval_low_s and float(row.interval_low_s) <= float(seconds) <= float(row.interval_high_s)
-        times = f"{float(row.iteration_s) * 1e3:8.1f} ms {float(seconds) * 1e3:8.1f} ms"
-        print(
-            f"{row.plan:<12} {row.network:<14} {times} {error:+7.1%}  "
-            f"{'unknown' if without is None else f'{without:+.1%}':>12}  "
-            f"{row.comm_fraction or 'unknown'} and {fraction or 'unknown'}"
-            f"{'' if inside else ', outside its interval'}"
-        )
-    summarise(compared)
-
-
-def summarise(compared: list[tuple[Row, float, float | None, float | None]]) -> None:
-    def mean(values: list[float]) -> float | None:
-        return sum(map(abs, values)) / len(values) if values else None
-
-    def line(label: str, chosen: list[tuple[Row, float, float | None, float | None]]) -> str:
-        time_error = mean([error for _, error, _, _ in chosen])
-        without = mean([w for _, _, w, _ in chosen if w is not None])
-        off = mean([f for _, _, _, f in chosen if f is not None])
-        shown = [f"{v:.1%}" if v is not None else "unknown" for v in (time_error, without)]
-        return (
-            f"{label:<24} {len(chosen):2} cells: iteration {shown[0]} (without host times {shown[1]}), "
-            f"fraction {'unknown' if off is None else f'{off:.3f}'}"
-        )
-
+    for cell in cells:
+        print(cell.text)
+    with (options.out / "measured.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in dataclasses.fields(Measured))
+        writer.writerows(dataclasses.astuple(cell) for cell in cells)
+    compared = [cell for cell in cells if cell.error(cell.predicted_s) is not None]
     if not compared:
         print("nothing was measured yet")
         return
     print(f"\nmean |error|; wanted: {AIM:.0%} and {FRACTION_AIM}. {BEFORE}")
-    print(line("all", compared))
-    print(line("without tensor parallelism", [c for c in compared if "tp2" not in c[0].plan]))
+    print(mean_errors("all", compared))
+    print(mean_errors("without tensor parallelism", [c for c in compared if "tp2" not in c.plan]))
     for key in ("plan", "network"):
-        for value in dict.fromkeys(getattr(row, key) for row, _, _, _ in compared):
-            print(line(f"{key} {value}", [c for c in compared if getattr(c[0], key) == value]))
+        for value in dict.fromkeys(getattr(cell, key) for cell in compared):
+            print(mean_errors(f"{key} {value}", [c for c in compared if getattr(c, key) == value]))
+
+
+def mean_errors(label: str, cells: list[Measured]) -> str:
+    def mean(values: list[float | None], form: str) -> str:
+        known = [abs(value) for value in values if value is not None]
+        return format(sum(known) / len(known), form) if known else "unknown"
+
+    times = mean([cell.error(cell.predicted_s) for cell in cells], ".1%")
+    without = mean([cell.error(cell.without_host_s) for cell in cells], ".1%")
+    off = mean([cell.fraction_off for cell in cells], ".3f")
+    return f"{label:<26} {len(cells):2} cells: iteration {times} (without host times {without}), fraction {off}"
 
 
 def main() -> int:
