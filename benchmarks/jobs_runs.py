@@ -141,7 +141,8 @@ def row_of(out: Path, run: Run, card: str) -> Row:
     own = own_times_s(out, run, result)
     # The hook's first iteration has no known start, as in `wirecost.jobs.steps`.
     first = max(experiment.warmup, 1)
-    own = own[first : first + experiment.iterations]
+    # By the job's clock, the start of the profiler is in the last measured iteration.
+    own = own[first : first + max(experiment.iterations - bool(experiment.profile_iterations), 1)]
     exposed: Share | None = job_row.exposed
     return Row(
         *head,
