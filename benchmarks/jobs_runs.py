@@ -36,7 +36,13 @@ GRACE_S = 15.0
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A line of results.csv. Times are in ms; an empty text is unknown."""
+    """A line of results.csv. Times are medians in ms; an empty text is unknown.
+
+    Attributes:
+        own_ms: by the job's own clock, on its slowest rank.
+        same_ms: of the same iterations, as they were measured. It may lack the last one of `reported_ms`.
+        reported_ms: as `wirecost run` prints it.
+    """
 
     date: str
     card: str
@@ -46,6 +52,7 @@ class Row:
     status: str
     iterations: str = ""
     own_ms: str = ""
+    same_ms: str = ""
     reported_ms: str = ""
     reported_q1_ms: str = ""
     reported_q3_ms: str = ""
@@ -56,8 +63,8 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """Reported over own, less 1; None if one is unknown."""
-        return float(self.reported_ms) / float(self.own_ms) - 1 if self.own_ms and self.reported_ms else None
+        """Measured over own time, less 1; None if one is unknown."""
+        return float(self.same_ms) / float(self.own_ms) - 1 if self.own_ms and self.same_ms else None
 
     @property
     def text(self) -> str:
@@ -141,14 +148,16 @@ def row_of(out: Path, run: Run, card: str) -> Row:
     own = own_times_s(out, run, result)
     # The hook's first iteration has no known start, as in `wirecost.jobs.steps`.
     first = max(experiment.warmup, 1)
-    # By the job's clock, the start of the profiler is in the last measured iteration.
-    own = own[first : first + max(experiment.iterations - bool(experiment.profile_iterations), 1)]
+    # By the job's clock, the last iteration before a profiled window holds the start of the profiler.
+    count = max(experiment.iterations - bool(experiment.profile_iterations), 1)
+    own, same = own[first : first + count], job_row.times_ns[:count]
     exposed: Share | None = job_row.exposed
     return Row(
         *head,
         str(result.outcome.status),
         str(measured.n),
         f"{statistics.median(own) * 1e3:.3f}" if own else "",
+        f"{statistics.median(same) * 1e-6:.3f}",
         f"{measured.median * 1e-6:.3f}",
         f"{measured.q1 * 1e-6:.3f}",
         f"{measured.q3 * 1e-6:.3f}",
