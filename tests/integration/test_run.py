@@ -192,11 +192,14 @@ def test_a_command_is_predicted_from_its_traces_over_another_network(kept: Kept)
     assert "predicted from traces of another experiment" in shown
 
 
-@pytest.mark.parametrize("options", [["--predictions", "nowhere"], ["--calibration", "nowhere"]])
-def test_a_calibration_does_not_predict_a_command(kept: Kept, options: list[str]) -> None:
-    validated = CliRunner().invoke(application(), ["validate", str(kept.out), *options])
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--predictions", "every workload is a command, whose model is unknown"), ("--calibration", "nowhere")],
+)
+def test_what_does_not_predict_a_command_is_said(kept: Kept, option: str, words: str) -> None:
+    validated = CliRunner().invoke(application(), ["validate", str(kept.out), option, "nowhere"])
     assert isinstance(validated.exception, SpecError)
-    assert "every workload is a command, whose model is unknown" in str(validated.exception)
+    assert words in str(validated.exception)
 
 
 def test_fsdp2_is_measured(tmp_path: Path) -> None:

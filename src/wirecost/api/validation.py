@@ -93,7 +93,8 @@ def validate(
         calibrate_on: a table to which the model is fitted first.
         cluster, testbed: where the rows of a table were measured, if they don't say it.
         predictions: for a study: what `wirecost predict --study` wrote.
-        calibration: for a study: predict it from this calibration.
+        calibration: for a study: predict it from this calibration. If all of it are commands, their traces predict
+            them, and the calibration tells of networks that the study's benchmarks didn't measure.
 
     Raises:
         WirecostError: if something can't be read, or an option isn't for this kind of measurements.
@@ -103,13 +104,15 @@ def validate(
     from wirecost.prediction.validation import validate as run
     from wirecost.spec import load_spec
     from wirecost.study import Store
-    from wirecost.whatif.validation import has_traces, validate_replays
+    from wirecost.whatif.validation import has_traces, only_commands, validate_replays
 
     setting = Setting(
         load_spec("cluster", str(cluster)) if cluster is not None else None,
         load_spec("testbed", str(testbed)) if testbed is not None else None,
     )
     paths = [None if path is None else Path(path) for path in (calibrate_on, predictions, calibration)]
-    if not any(paths) and Path(measured).is_dir() and has_traces(Store(Path(measured))):
-        return ValidationView(validate_replays(Path(measured)))
+    if calibrate_on is None and predictions is None and Path(measured).is_dir():
+        store = Store(Path(measured))
+        if has_traces(store) and (calibration is None or only_commands(store)):
+            return ValidationView(validate_replays(store.root, paths[-1]))
     return ValidationView(run(Path(measured), Options(setting, *paths)))

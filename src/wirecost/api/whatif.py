@@ -414,7 +414,7 @@ def study_view(
         read_cell(base.directory, base.experiment.ranks),
         step_time_ns=step_time or step_time_ns(base),
         calibration=calibration,
-        networks=study_networks(folder, base.experiment),
+        networks=study_networks(folder, base.experiment, calibration),
     )
     if replace(question, network=None) == Question():
         questions = others(folder, base, networks)

@@ -37,7 +37,12 @@ def validate(
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option("--calibration", metavar="DIR", help="Or predict it now from `wirecost calibrate --out`."),
+        typer.Option(
+            "--calibration",
+            metavar="DIR",
+            help="Or predict it now from `wirecost calibrate --out`; of commands: the networks that their traces "
+            "are asked about.",
+        ),
     ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="Print every row.")] = False,
     format: Annotated[str, FORMAT] = "text",

@@ -57,7 +57,7 @@ def _validate_store(root: Path, options: Options) -> StudyValidation:
     if measured and all(isinstance(experiment, JobExperiment) for experiment in measured):
         raise SpecError(
             f"{root}: every workload is a command, whose model is unknown, so that only traces predict it: leave "
-            "out --predictions and --calibration, and run the job with --profile 3"
+            "out --predictions, and run the job with --profile 3"
         )
     if (options.predictions is None) == (options.calibration is None):
         raise SpecError(

@@ -48,6 +48,16 @@ def named_network(given: str, calibration: Path | None, world: int, others: Iter
     )
 
 
+def calibrated_networks(calibration: Path, world: int) -> dict[str, NetworkModel]:
+    """Returns the networks of a calibration by name.
+
+    Raises:
+        SpecError: if there is no calibration, or none of its networks is known.
+    """
+    source = f"calibration {calibration}"
+    return {name: _cluster_network(cluster, source, world) for name, cluster in _clusters(calibration).items()}
+
+
 def _clusters(folder: Path) -> dict[str, Cluster]:
     if folder.is_dir():
         files = sorted(folder.glob("cluster-*.yaml"))

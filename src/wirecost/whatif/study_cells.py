@@ -8,7 +8,7 @@ the network or in the size of DistributedDataParallel's buckets only.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wirecost.errors import SpecError, WirecostError, one_of
@@ -18,6 +18,7 @@ from wirecost.study.networks import Site, read_benchmark
 from wirecost.study.result import Result, read_result
 from wirecost.study.store import StoreError
 from wirecost.whatif.benchmark_network import benchmark_network
+from wirecost.whatif.named_network import calibrated_networks
 from wirecost.whatif.network import NetworkModel, stated_network
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import RankRecord, read_ranks
@@ -98,23 +99,33 @@ def step_time_ns(result: Result) -> float | None:
     return None if spread is None else float(spread.median)
 
 
-def study_networks(folder: Path, base: AnyExperiment) -> dict[str, NetworkModel]:
-    """Returns the networks of a study by name, at the base's number of ranks, as its benchmarks measured them."""
+def study_networks(folder: Path, base: AnyExperiment, calibration: Path | None = None) -> dict[str, NetworkModel]:
+    """Returns the networks of a study by name, at the base's number of ranks.
+
+    Args:
+        calibration: what is known of networks that the study's benchmarks didn't measure.
+
+    Raises:
+        SpecError: if the calibration can't be read.
+    """
+    calibrated = {} if calibration is None else calibrated_networks(calibration, base.ranks)
     store = Store(folder)
     experiments = store.planned(store.study())
     found: dict[str, NetworkModel] = {}
     for experiment in experiments:
         same = (experiment.hosts, experiment.ranks_per_host) == (base.hosts, base.ranks_per_host)
         if same and experiment.network.name not in found:
-            model = network_of(store, experiment)
+            model = network_of(store, experiment, calibrated)
             if model is not None:
                 found[experiment.network.name] = model
     return found
 
 
-def network_of(store: Store, experiment: AnyExperiment) -> NetworkModel | None:
-    """Returns the network of an experiment as the study's benchmark measured it, else by its nominal rate; None if
-    neither is known."""
+def network_of(
+    store: Store, experiment: AnyExperiment, calibrated: Mapping[str, NetworkModel] = {}
+) -> NetworkModel | None:
+    """Returns the network of an experiment as the study's benchmark measured it, else as a calibration knows it,
+    else by its nominal rate; None if none is known."""
     try:
         document = read_benchmark(store, Site.of(experiment))
     except StoreError:
@@ -123,6 +134,8 @@ def network_of(store: Store, experiment: AnyExperiment) -> NetworkModel | None:
     if document is not None:
         uncapped = emulation is not None and emulation.rate is None and experiment.hosts > 1
         return benchmark_network(experiment.network.name, document, uncapped=uncapped)
+    if experiment.network.name in calibrated:
+        return calibrated[experiment.network.name]
     if emulation is None or emulation.rate is None or experiment.hosts < 2:
         return None
     return stated_network(float(emulation.rate), 0.0, name=experiment.network.name)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from wirecost.errors import WirecostError
-from wirecost.spec import workload_name
+from wirecost.spec import JobExperiment, workload_name
 from wirecost.study import Result, Store
 from wirecost.whatif.answer import Job, answers
+from wirecost.whatif.named_network import calibrated_networks
 from wirecost.whatif.results import Answer
 from wirecost.whatif.study_cells import (
     measured_answers,
@@ -114,12 +115,24 @@ def has_traces(store: Store) -> bool:
     return any(traces_of(r.directory, r.experiment.ranks) for r in store.contents().results)
 
 
-def validate_replays(folder: Path) -> ReplayValidation:
+def only_commands(store: Store) -> bool:
+    """Returns whether every experiment of a study is a command, so that only traces predict it."""
+    results = store.contents().results
+    return bool(results) and all(isinstance(r.experiment, JobExperiment) for r in results)
+
+
+def validate_replays(folder: Path, calibration: Path | None = None) -> ReplayValidation:
     """Predicts every experiment of a study from the traces of each other one, and holds it beside its measurement.
 
+    Args:
+        calibration: what is known of networks that the study's benchmarks didn't measure.
+
     Raises:
-        WirecostError: if no experiment has traces from which another measured one can be predicted.
+        WirecostError: if no experiment has traces from which another measured one can be predicted, or the
+            calibration can't be read.
     """
+    if calibration is not None:
+        calibrated_networks(calibration, 1)  # before it is an experiment's fault
     rows: list[ReplayError] = []
     left_out: list[tuple[str, str]] = []
     for base in Store(folder).contents().results:
@@ -130,7 +143,7 @@ def validate_replays(folder: Path) -> ReplayValidation:
             left_out.append((name, "its traces are not kept, so that nothing is predicted from them"))
             continue
         try:
-            rows += _from(folder, base, left_out)
+            rows += _from(folder, base, left_out, calibration)
         except WirecostError as error:
             left_out.append((name, f"its traces can't be replayed: {error}"))
     if not rows:
@@ -142,7 +155,9 @@ def validate_replays(folder: Path) -> ReplayValidation:
     return ReplayValidation(tuple(rows), tuple(left_out))
 
 
-def _from(folder: Path, base: Result, left_out: list[tuple[str, str]]) -> Iterable[ReplayError]:
+def _from(
+    folder: Path, base: Result, left_out: list[tuple[str, str]], calibration: Path | None
+) -> Iterable[ReplayError]:
     measured_ms = measured_answers(folder, base)
     asked = [question for question in others(folder, base, ()) if question.text in measured_ms]
     if not asked:
@@ -152,7 +167,8 @@ def _from(folder: Path, base: Result, left_out: list[tuple[str, str]]) -> Iterab
     job = Job(
         read_cell(base.directory, base.experiment.ranks),
         step_time_ns=step_time_ns(base),
-        networks=study_networks(folder, base.experiment),
+        calibration=calibration,
+        networks=study_networks(folder, base.experiment, calibration),
     )
     for question in asked:
         try:

@@ -20,6 +20,7 @@ from wirecost.report.page import render_page
 from wirecost.spec import Study, validate
 from wirecost.study.loading import PROFILED_ITERATIONS, profiled
 from wirecost.study.manifest import write_manifest
+from wirecost.whatif.validation import validate_replays
 
 STUDY = """\
 name: asked
@@ -137,3 +138,14 @@ def test_profile_sets_the_iterations_of_every_experiment() -> None:
     assert {e.profile_iterations for e in profiled(study).experiments()} == {PROFILED_ITERATIONS}
     kept = study.model_copy(update={"profile_iterations": 7})
     assert profiled(kept).profile_iterations == 7
+
+
+def test_a_calibration_knows_networks_that_no_benchmark_measured(tmp_path: Path) -> None:
+    invented_store(tmp_path, text=STUDY.replace("emulated-100m", "emulated-60m"))
+    keep_traces(tmp_path, "small_emulated-1g_ddp_", Job(steps=4))
+    calibration = Path(__file__).parents[3] / "results" / "2026-11-28-two-cores-studies" / "calibration"
+    nominal = what_if(tmp_path, network="emulated-60m").answers[0]
+    calibrated = what_if(tmp_path, network="emulated-60m", calibration=calibration).answers[0]
+    assert nominal.high_ms < calibrated.low_ms
+    row, *_ = validate_replays(tmp_path, calibration).rows
+    assert (row.question, row.low_s) == ("network emulated-60m", pytest.approx(calibrated.low_ms * 1e-3))
