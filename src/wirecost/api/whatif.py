@@ -24,6 +24,7 @@ from wirecost.whatif.study_cells import (
     others,
     profiled_experiment,
     read_cell,
+    recorded_on,
     step_time_ns,
     study_networks,
 )
@@ -363,7 +364,7 @@ def what_if(
     question = Question(
         network=networks[0] if networks else None,
         bandwidth_bps=None if bandwidth is None else _parsed("--bandwidth", bandwidth, parse_rate_bps),
-        latency_s=0.0 if latency is None else _parsed("--latency", latency, parse_time_s),
+        latency_s=None if latency is None else _parsed("--latency", latency, parse_time_s),
         scale_communication=scale_communication,
         bucket_mib=bucket_mib,
         overlap=overlap,
@@ -415,6 +416,7 @@ def study_view(
         step_time_ns=step_time or step_time_ns(base),
         calibration=calibration,
         networks=study_networks(folder, base.experiment),
+        recorded_on=recorded_on(base.experiment),
     )
     if replace(question, network=None) == Question():
         questions = others(folder, base, networks)
