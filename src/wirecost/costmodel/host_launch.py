@@ -106,12 +106,12 @@ def _passes(all_reduces: float, shape: Shape) -> tuple[Number, Number]:
     """Returns the numbers of a layer's collectives of sequence parallelism in forward and in backward.
 
     Each all-reduce becomes an all-gather and a reduce-scatter, and backward gathers the inputs of the layer's
-    column-parallel products again (arXiv:2205.05198, section 4.2.2). The two of a gated MLP keep theirs whole.
+    column-parallel products again (arXiv:2205.05198, section 4.2.2), except those of experts.
 
     Args:
         all_reduces: the number of all-reduces in each pass without sequence parallelism.
     """
-    again = all_reduces - flag(shape.mlp_matrices > 2)
+    again = all_reduces - shape.moe_share
     return 2 * all_reduces, 2 * all_reduces + again
 
 

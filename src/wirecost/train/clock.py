@@ -123,10 +123,12 @@ class DeviceClock:
     """
 
     asynchronous = True
+    BESIDE = True
 
     def __init__(self) -> None:
         self._device = torch.device("cuda", torch.cuda.current_device())
         self._streams: dict[str, torch.cuda.Stream] = {}
+        self._beside: dict[int, torch.cuda.Stream] = {}
         self._replayable = False
         self._captured: list[Any] = []  # a graph records its events as long as it exists
         self._align()
@@ -169,8 +171,8 @@ class DeviceClock:
         return self._streams[group]
 
     def join(self) -> None:
-        """Makes the current stream wait for the streams of the groups. A capture needs that before it ends."""
-        for stream in self._streams.values():
+        """Makes the current stream wait for the streams of marks. A capture needs that before it ends."""
+        for stream in (*self._streams.values(), *self._beside.values()):
             torch.cuda.current_stream().wait_stream(stream)
 
     def now(self) -> Any:
@@ -180,10 +182,23 @@ class DeviceClock:
             event: Any = torch.cuda.Event(enable_timing=True, external=True)
             if torch.cuda.is_current_stream_capturing():
                 self._captured.append(event)
+                if self.BESIDE and torch.cuda.current_stream() not in self._streams.values():
+                    with use_stream(self._stream_beside()):
+                        event.record()
+                    return event
         else:
             event = torch.Event(self._device, enable_timing=True)
         event.record()
         return event
+
+    def _stream_beside(self) -> torch.cuda.Stream:
+        """Returns a stream that waits for the current one, which doesn't wait for it."""
+        current = torch.cuda.current_stream()
+        if current.stream_id not in self._beside:
+            self._beside[current.stream_id] = torch.cuda.Stream()
+        beside = self._beside[current.stream_id]
+        beside.wait_stream(current)
+        return beside
 
     def has_happened(self, mark: Any) -> bool:
         return mark.query()
