@@ -43,7 +43,7 @@ from wirecost.spec import (
     validate,
 )
 from wirecost.study import Status, run_study
-from wirecost.study.runner import Silent
+from wirecost.study.progress import Silent
 from wirecost.study.store import Outcome
 from wirecost.train.hosttimes import HostRequest, MeasuredHost, measure_host
 

@@ -183,7 +183,8 @@ class DataParallelCosts(Costs):
     """Size of a bucket of gradients where a plan doesn't state it: DDP's, or Megatron-Core's, which grows with the
     ranks. `whole` is DDP's in buckets of whole parameters, which are larger, as the engine fills them."""
     root_gathered_once: bool = False
-    """Whether the unit of a tied embedding stays gathered from forward to backward in ZeRO-3."""
+    """Whether the unit of a tied embedding stays gathered from forward to backward in ZeRO-3, and an untied
+    embedding and output layer are units like a layer."""
     overlap: float = Field(default=0.0, ge=0, le=1, alias="data_parallel_overlap")
     """Fraction of the gradient collectives that fit under compute which is hidden."""
     contention: float = Field(default=0.0, ge=0, lt=1, alias="data_parallel_contention")

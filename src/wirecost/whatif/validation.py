@@ -19,6 +19,7 @@ from wirecost.whatif.study_cells import (
     measured_answers,
     others,
     read_cell,
+    recorded_on,
     step_time_ns,
     study_networks,
     traces_of,
@@ -153,6 +154,7 @@ def _from(folder: Path, base: Result, left_out: list[tuple[str, str]]) -> Iterab
         read_cell(base.directory, base.experiment.ranks),
         step_time_ns=step_time_ns(base),
         networks=study_networks(folder, base.experiment),
+        recorded_on=recorded_on(base.experiment),
     )
     for question in asked:
         try:
