@@ -72,11 +72,17 @@ def layer_device(work: LayerWork, shape: Shape, layout: Layout, machine: Machine
     half_precision = half_precision * machine.attention_efficiency
     products_s = work.attention_flops * attention_work(work.keys, shape, machine) / half_precision
     core = products_s + work.scores * attention.bytes_forward / memory
+    gated = flag(shape.mlp_matrices > 2)
+    sharded_bytes: Number = layer.sharded_bytes
+    if layer.gated_bytes:
+        sharded_bytes = sharded_bytes + layer.gated_bytes * gated
     elementwise = (
         work.hidden_elements * layer.hidden_bytes
-        + work.sharded_elements * layer.sharded_bytes
+        + work.sharded_elements * sharded_bytes
         + work.dispatched_elements * layer.expert_bytes
     ) / memory
+    if layer.gaps_s:
+        elementwise = elementwise + layer.gaps_s * (1 + (machine.stack.host.gated - 1) * gated)
     products = cool
     if machine.power_throttle:
         # Clock rates fall at the power limit, which dense products reach.

@@ -58,6 +58,12 @@ class LayerKernels(Costs):
     """Memory traffic of forward in bytes for each token and hidden feature."""
     sharded_bytes: NonNegativeFloat
     """Memory traffic of forward in bytes for each token and MLP feature / 4. Tensor parallelism splits it."""
+    gated_bytes: NonNegativeFloat = 0.0
+    """Further memory traffic of forward in bytes for each token and MLP feature / 4 in a layer with a gated MLP:
+    the gate, rotary positions."""
+    gaps_s: NonNegativeFloat = Field(default=0.0, alias="layer_gaps_s")
+    """Time in seconds that passes between the kernels of a layer in forward, and twice that in backward. A layer
+    with a gated MLP has `host_gated` times as many kernels."""
     expert_bytes: NonNegativeFloat = 16.0
     """Memory traffic of forward in bytes for each copy of a token for an expert and hidden feature: sorting the
     copies and adding the results reads and writes them twice each."""

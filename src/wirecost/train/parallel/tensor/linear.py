@@ -107,12 +107,12 @@ class _Row(torch.autograd.Function):
         if block is not None:
             ctx.columns, block.columns = block.columns, None
         ctx.save_for_backward(x, weight)
-        y = functional.linear(x, weight)
+        # The product adds b in the same kernel. The sum has it from the first rank.
+        y = functional.linear(x, weight, bias if ranks.index == 0 else None)
         if ranks.sequence:
-            y = ranks.scatter_sum(y)[0]
-        else:
-            ranks.sum(y)
-        return y if bias is None else y.add_(bias)
+            return ranks.scatter_sum(y)[0]
+        ranks.sum(y)
+        return y
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
