@@ -253,7 +253,7 @@ def launched_s(workload: str, kind: str, **changes: float) -> float:
     """An iteration of 2 GPUs and one micro-batch whose host takes seconds for every layer."""
     stack = stack_named("engine-cuda").with_values(
         {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.0}
-        | {"host_transfer_s": 0.0, "host_experts": 1.0, **changes}
+        | {"host_transfer_s": 0.0, "host_experts": 1.0, "host_gated": 1.0, **changes}
     )
     setup = made(workload, gpus=2, micro_batch=1, global_batch=2, stack=stack, data_parallel=kind)
     return float(predict(setup).times.total_s)
@@ -295,6 +295,7 @@ def test_recomputation_launches_forward_again() -> None:
 def test_a_gated_layer_launches_more() -> None:
     stack = stack_named("engine-cuda").with_values(
         {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.5}
+        | {"host_gated": 1.0}
     )
     for workload, layers, gathers, factor in (("gpt-2-medium", 24, 49, 1.0), ("llama-3-8b", 32, 68, 1.5)):
         for kind, gathers_s in (("all_reduce", 0.0), ("zero3", 0.5 * gathers)):
