@@ -178,7 +178,7 @@ def host_wait_s(
     sending = rounds * transfers(layout) * each_s
     # Hybrid sharding has nothing to share on a node of one GPU.
     alone = (layout.node_sharding > 0) & (gpus_per_node <= 1)
-    gathers = flag((layout.sharding == 3) & (layout.data > 1) & np.logical_not(alone))
+    gathers = flag((layout.sharding == 3) & (layout.data * layout.context > 1) & np.logical_not(alone))
     gathering = gathers * rounds * launches.gathers * host.shard_s
     # Without measured launches of a whole micro-batch (`issue_s`), each layer takes `forward_s` and `backward_s`.
     alike = gathers

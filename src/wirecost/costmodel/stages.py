@@ -305,7 +305,7 @@ def once_time(
     if (copied := machine.stack.data_parallel.shard_copy_bytes) and has(layout.sharding > 2):
         memory = machine.memory_Bps * machine.memory_efficiency
         copies = layout.accumulation * parameters.total * copied / memory
-        contention = contention + flag((layout.sharding > 2) & (layout.data > 1)) * copies
+        contention = contention + flag((layout.sharding > 2) & (layout.data * layout.context > 1)) * copies
     return OnceTime(
         data=data,
         hidden_s=hidden,

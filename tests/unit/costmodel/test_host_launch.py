@@ -93,6 +93,9 @@ def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
     # It catches up during every wait, however long they are together.
     assert wait(gathers_s + layers_s, 0.2, SHARDED, changes={"host_shard_s": 5e-3}) == 0
     assert wait(0.1, 0.0, replace(SHARDED, data=1.0), changes={"host_shard_s": 5e-3}) == 0
+    # Ranks that share a sequence are sharded over as well.
+    of_context = wait(0.1, 0.0, replace(SHARDED, data=1.0, context=2.0), changes={"host_shard_s": 5e-3})
+    assert of_context == pytest.approx(gathers_s + layers_s - 0.1)
 
 
 def test_hybrid_sharding_hides_the_network_under_the_last_backward() -> None:
@@ -291,13 +294,8 @@ def test_recomputation_launches_forward_again() -> None:
 
 def test_a_gated_layer_launches_more() -> None:
     stack = stack_named("engine-cuda").with_values(
-        {
-            "host_forward_s": 1.0,
-            "host_backward_s": 2.0,
-            "host_sharpness": 50.0,
-            "host_shard_s": 0.5,
-            "host_gated": 1.0,
-        }
+        {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.5}
+        | {"host_gated": 1.0}
     )
     for workload, layers, gathers, factor in (("gpt-2-medium", 24, 49, 1.0), ("llama-3-8b", 32, 68, 1.5)):
         for kind, gathers_s in (("all_reduce", 0.0), ("zero3", 0.5 * gathers)):

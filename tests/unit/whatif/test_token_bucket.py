@@ -91,3 +91,4 @@ def test_no_more_than_the_rate_and_one_bucket_pass(
         sent += wire
         assert latency - 1e-9 <= at - begun <= wire + latency + 1e-9
         assert sent <= bucket_ns + at + 1e-6
+    assert sent == pytest.approx(sum(wire for _, wire, _ in messages))
