@@ -20,7 +20,7 @@ from pathlib import Path
 
 from wirecost.jobs.environment import HOOK
 from wirecost.study.job_study import job_study, run_job
-from wirecost.study.runner import Silent
+from wirecost.study.progress import Silent
 
 TOLERANCE = 0.02
 MOST_COST = 0.01

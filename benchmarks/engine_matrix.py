@@ -307,6 +307,7 @@ def run_cases(folder: Path) -> None:
     import torch.distributed as dist
 
     from wirecost.spec import Experiment
+    from wirecost.train.groups import communication_options
     from wirecost.train.loop import TrainedIteration
     from wirecost.train.loop import train as train_rank
 
@@ -319,7 +320,7 @@ def run_cases(folder: Path) -> None:
     if experiments[0].device is Device.CUDA:
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", rank=rank, device_id=device)
+        dist.init_process_group("nccl", rank=rank, device_id=device, pg_options=communication_options("nccl"))
     else:
         device = torch.device("cpu")
         dist.init_process_group("gloo", rank=rank)

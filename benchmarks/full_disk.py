@@ -44,7 +44,7 @@ data: {{corpus: {corpus}}}
 """
 ENLARGED_KIB = 64 << 10
 RUN = "import sys; from wirecost.cli import main; {first}main()"
-BLIND = "import wirecost.study.runner as r; r.check_room = lambda path: None; "
+BLIND = "import wirecost.study.one_experiment as r; r.check_room = lambda path: None; "
 
 
 @dataclass

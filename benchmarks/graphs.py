@@ -4,7 +4,8 @@
     PYTHONPATH=src python benchmarks/graphs.py --device cpu --tiny --eager    # does it run?
 
 Each row is a model with a plan: the median iteration with and without graphs, the time that the host takes to
-issue it, the largest relative difference of a loss between the two, and the peak memory. The aims are a
+issue it, the largest relative difference of a loss between the two, the peak memory, and what the events that
+measure cost a replayed iteration. The aims are a
 tensor-parallel iteration within 1.15 times that of DDP, and ZeRO-3 within 1.3 times. Tokens are random. `--peers`
 also times Megatron-Core, DTensor and FSDP2 (`graphs_peers.py`), whose rows are without graphs.
 """
@@ -34,6 +35,8 @@ from wirecost.spec import Device, Experiment, Plan, Workload, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.network import Network
 from wirecost.spec.presets import named
+from wirecost.train.clock import DeviceClock
+from wirecost.train.groups import communication_options
 from wirecost.train.loop import TrainedIteration, train
 
 TP: dict[str, Any] = {"tensor_parallel": 2}
@@ -81,6 +84,17 @@ def medians_ms(samples: list[dict[Any, int]]) -> dict[str, float]:
     return {str(key): statistics.median(s.get(key, 0) for s in samples) * 1e-6 for key in samples[0]}
 
 
+def leave_marks_out() -> None:
+    """Leaves the events that measure out of graphs that are captured from now on. Phases and parts then mean
+    nothing, and only the iteration is measured."""
+    now = DeviceClock.now
+
+    def before_the_capture(clock: DeviceClock) -> Any:
+        return clock._anchor if torch.cuda.is_current_stream_capturing() else now(clock)
+
+    DeviceClock.now = before_the_capture  # type: ignore[method-assign]
+
+
 def rank_main(rank: int, options: argparse.Namespace, number: int, folder: str) -> None:
     """Trains a row on one rank. The first rank writes the results to `folder`."""
     cuda = options.device == "cuda"
@@ -91,11 +105,13 @@ def rank_main(rank: int, options: argparse.Namespace, number: int, folder: str) 
     torch.set_num_threads(1)
     dist.init_process_group(
         "nccl" if cuda else "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=options.ranks,
-        device_id=device if cuda else None,
+        device_id=device if cuda else None, pg_options=communication_options("nccl") if cuda else None,
     )  # fmt: skip
     model, _, plan = ROWS[number]
-    for graphs in (False,) if options.eager else (False, True):
-        case = experiment_of(options, model, plan, graphs=graphs)
+    for kind in ("eager",) if options.eager else ("eager", "graphs", "unmarked"):
+        case = experiment_of(options, model, plan, graphs=kind != "eager")
+        if kind == "unmarked":
+            leave_marks_out()
         tokens = np.random.default_rng(0).integers(0, case.workload.vocab_size, 1 << 18).astype(np.uint16)
         peaks: list[PeakMemory] = []
         done = [
@@ -111,7 +127,7 @@ def rank_main(rank: int, options: argparse.Namespace, number: int, folder: str) 
             "gib": peaks[0].peak_bytes / 2**30 if peaks else None,
         }  # fmt: skip
         if rank == 0:
-            Path(folder, f"{'graphs' if graphs else 'eager'}.json").write_text(json.dumps(result))
+            Path(folder, f"{kind}.json").write_text(json.dumps(result))
         torch.cuda.empty_cache()
     dist.barrier()
     os._exit(0)
@@ -142,6 +158,8 @@ def line_of(results: dict[str, Any], model: str, name: str) -> str:
     if graphs and eager and differs is not None:
         line += f"    {graphs['ms']:8.1f} {graphs['host_ms']:8.1f}  {differs:12.1e}"
         line += f" {eager['gib']:4.1f} {graphs['gib']:12.1f}"
+        if unmarked := results.get("unmarked"):
+            line += f"  {unmarked['ms']:8.1f} {graphs['ms'] / unmarked['ms'] - 1:+7.1%}"
     return line + f"  {results.get('error', '')[:150]}"
 
 
@@ -155,14 +173,13 @@ def loss_difference(results: dict[str, Any]) -> float | None:
 
 def write_csv(path: Path, everything: dict[str, Any], card: str) -> None:
     """Writes a line for each row that was run; an empty cell is unknown."""
-    head = (
-        "date,card,model,plan,hardware_queues,eager_ms,eager_host_ms,graphs_ms,graphs_host_ms,max_loss_difference"
-    )
-    lines = [f"{head},eager_gib,graphs_gib,error"]
+    head = "date,card,model,plan,hardware_queues,eager_ms,eager_host_ms,graphs_ms,graphs_host_ms"
+    lines = [f"{head},unmarked_ms,max_loss_difference,eager_gib,graphs_gib,error"]
     for name, results in everything.items():
         queues = "1" if "megatron" in name else os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS", QUEUES)
         eager, graphs = results.get("eager", {}), results.get("graphs", {})
         values = [eager.get("ms"), eager.get("host_ms"), graphs.get("ms"), graphs.get("host_ms")]
+        values.append(results.get("unmarked", {}).get("ms"))
         differs = loss_difference(results)
         cells = [
             time.strftime("%Y-%m-%d", time.gmtime()), card, *name.split("/"), queues,
@@ -196,6 +213,7 @@ def main() -> None:
     print(f"{options.ranks} x {card}, PyTorch {torch.__version__}, BF16, global batch 16 in micro-batches of 4")
     print(
         "model     plan                          ms  host ms   graphs ms  host ms  loss differs  GiB  with graphs"
+        "  unmarked   marks"
     )
     everything = {}
     rows = [(model, name, number, rank_main) for number, (model, name, _) in enumerate(ROWS)]

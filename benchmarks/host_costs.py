@@ -7,9 +7,10 @@
 The table is that of `wirecost calibrate --measure-host` for GPT-350M. `--validate` calibrates on one-rank runs of
 GPT-350M, on a benchmark of the network and on the table. It then predicts a model like Llama 1B with tensor
 parallelism of two, with sequence parallelism and with ZeRO-3, and trains each for a few seconds. Each row is
-printed as soon as it is measured: predicted without the table, predicted with it, measured. No graphs are used, so
-that the host matters. `--seconds` limits everything; what doesn't fit isn't measured. On processors the host's
-times are not used, because they are those of the computation as well.
+printed as soon as it is measured: predicted without the table, predicted with it, measured. By default the engine
+replays CUDA graphs where the host would hold up the device. Without graphs the host matters. `--seconds` limits
+everything; what doesn't fit isn't measured. On processors the host's times are not used, because they are those of
+the computation as well.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from wirecost.spec import (
     validate,
 )
 from wirecost.study import Status, run_study
-from wirecost.study.runner import Silent
+from wirecost.study.progress import Silent
 from wirecost.study.store import Outcome
 from wirecost.train.hosttimes import HostRequest, MeasuredHost, measure_host
 
@@ -55,11 +56,13 @@ UNSEEN = {
 TINY = {
     "layers": 2, "hidden": 64, "heads": 4, "ffn_hidden": 128, "vocab_size": 512, "sequence_length": 32,
 }  # fmt: skip
-PLANS = {
-    "TP 2": {"data_parallel": "all_reduce", "tensor_parallel": 2},
+PLANS: dict[str, dict[str, object]] = {
     "TP 2, sequence parallel": {"data_parallel": "all_reduce", "tensor_parallel": 2, "sequence_parallel": True},
     "ZeRO-3": {"data_parallel": "zero3"},
+    "TP 2": {"data_parallel": "all_reduce", "tensor_parallel": 2},
 }
+WITHOUT = ", without graphs"
+PLANS |= {name + WITHOUT: {**plan, "graphs": False} for name, plan in PLANS.items()}
 AIM = 0.10
 """Largest error of a prediction that is aimed for."""
 
@@ -93,8 +96,8 @@ class Setting:
         """Returns a study of plans and micro-batches, with four micro-batches on all ranks together."""
         cuda = self.device is Device.CUDA
         common: dict[str, object] = {"precision": str(PRECISION)}
-        if cuda:
-            common["graphs"] = False
+        if not cuda:
+            plans = {name: plan for name, plan in plans.items() if "graphs" not in plan} or {"alone": {}}
         data = {
             "name": name,
             "device": str(self.device),
@@ -135,10 +138,12 @@ def measured_host(setting: Setting) -> MeasuredHost:
 def calibrated(setting: Setting) -> Calibration:
     """Returns the calibration on one-rank runs, of which the small one waits for its host, and on a benchmark."""
     alone = setting.out / "alone"
-    run_study(setting.study("alone", setting.workload(seen=True), {"alone": {}}, [1, 8], ranks=1), alone)
+    run_study(
+        setting.study("alone", setting.workload(seen=True), {"alone": {"graphs": False}}, [1, 8], ranks=1), alone
+    )
     print("  one-rank runs: done", file=sys.stderr, flush=True)
     cuda = setting.device is Device.CUDA
-    where = ["nvlink", "--hosts", "2"] if cuda else ["loopback", "--hosts", "1", "--ranks-per-host", "2"]
+    where = ["nvlink" if cuda else "loopback", "--hosts", "1", "--ranks-per-host", "2"]
     sizes = ["-b", "1K", "-e", "1M", "-f", "16"] if setting.tiny else ["-b", "1K", "-e", "256M", "-f", "4"]
     command = [
         sys.executable, "-m", "wirecost", "bench", "all_reduce", "all_gather", "reduce_scatter",
@@ -183,15 +188,15 @@ class Rows(Silent):
         print(row(plan, experiment.micro_batch, *times), flush=True)
 
 
-def validate_unseen(setting: Setting, host: MeasuredHost, micro_batches: list[int]) -> None:
+def validate_unseen(setting: Setting, host: MeasuredHost, micro_batches: list[int], plans: list[str]) -> None:
     presets = calibrated(setting)
     mine = with_measured_host(presets, host)
     workload = setting.workload(seen=False)
-    study = setting.study("unseen", workload, PLANS, micro_batches, ranks=2)
+    study = setting.study("unseen", workload, {name: PLANS[name] for name in plans}, micro_batches, ranks=2)
     store = setting.out / "unseen"
     rows = Rows(store, predicted_s(study, presets), predicted_s(study, mine))
     print(f"{workload.name}, not measured before, in {PRECISION} on two ranks:")
-    print(f"{'plan':<24} {'micro-batch':>11} {'without':>10} {'with':>10} {'measured':>10}   errors")
+    print(f"{'plan':<39} {'micro-batch':>11} {'without':>10} {'with':>10} {'measured':>10}   errors")
     run_study(study, store, progress=rows, budget_s=max(setting.left_s, 1.0))
     left = len(study.model_experiments()) - len(list(store.glob("experiments/*/status.json")))
     if left:
@@ -204,7 +209,7 @@ def row(plan: str, micro_batch: int, before: float | None, after: float | None, 
     if before is not None and after is not None and measured is not None:
         verdict = "within" if abs(after / measured - 1) <= AIM else "beyond"
         errors = f"{before / measured - 1:+.1%}, {after / measured - 1:+.1%}: {verdict} {AIM:.0%}"
-    return f"{plan:<24} {micro_batch:>11} {' '.join(shown)}   {errors}"
+    return f"{plan:<39} {micro_batch:>11} {' '.join(shown)}   {errors}"
 
 
 def main() -> None:
@@ -215,6 +220,7 @@ def main() -> None:
     parser.add_argument(
         "--micro-batches", type=lambda text: [int(part) for part in text.split(",")], default=[1, 4]
     )
+    parser.add_argument("--plans", nargs="*", choices=list(PLANS), metavar="PLAN", help="; ".join(PLANS))
     parser.add_argument("--seconds", type=float, default=300, help="for everything; nothing begins later")
     parser.add_argument(
         "--out", type=Path, help="a new directory for runs and predictions; a temporary one if absent"
@@ -229,7 +235,7 @@ def main() -> None:
         print_host(host, stack_named("engine-cuda"), "text")
         sys.stdout.flush()
         if arguments.validate:
-            validate_unseen(setting, host, arguments.micro_batches)
+            validate_unseen(setting, host, arguments.micro_batches, arguments.plans or list(PLANS))
 
 
 if __name__ == "__main__":

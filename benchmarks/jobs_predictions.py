@@ -19,7 +19,7 @@ from wirecost.errors import WirecostError
 from wirecost.study import Status
 from wirecost.whatif.answer import Job
 from wirecost.whatif.question import Question
-from wirecost.whatif.study_cells import read_cell, step_time_ns, traces_of
+from wirecost.whatif.study_cells import read_cell, recorded_on, step_time_ns, traces_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,12 @@ def predict(out: Path, run: Run, networks: list[str], calibration: Path) -> list
     head = (run.job.name, run.job.kind, run.network)
     others = [network for network in networks if network != run.network]
     try:
-        job = Job(read_cell(result.directory, ranks), step_time_ns=step_time_ns(result), calibration=calibration)
+        job = Job(
+            read_cell(result.directory, ranks),
+            step_time_ns=step_time_ns(result),
+            calibration=calibration,
+            recorded_on=recorded_on(result.experiment),
+        )
         error = job.error
     except WirecostError as problem:
         return [Prediction(*head, network, refused=one_line(problem)) for network in others]

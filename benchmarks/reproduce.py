@@ -33,7 +33,7 @@ from wirecost.errors import SpecError
 from wirecost.spec import Device, Experiment, Network, Plan, Study, to_yaml, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.presets import named
-from wirecost.spec.study import ScalingRule
+from wirecost.spec.scaling import ScalingRule
 from wirecost.study import Status, Store
 from wirecost.study.loading import load_study
 from wirecost.units import Seconds

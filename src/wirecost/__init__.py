@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from wirecost.api.traces import Traces, read_traces
     from wirecost.api.validation import ValidationView, validate
     from wirecost.api.view import ResultView
-    from wirecost.api.whatif import WhatIfView, what_if
+    from wirecost.api.whatif import what_if
+    from wirecost.api.whatif_view import WhatIfView
     from wirecost.breakdown import Breakdown
     from wirecost.errors import WirecostError
     from wirecost.live.profiler import trace_handler
@@ -83,7 +84,8 @@ _MODULES = {
     "wirecost.api.traces": ("Traces", "read_traces"),
     "wirecost.api.validation": ("ValidationView", "validate"),
     "wirecost.api.view": ("ResultView",),
-    "wirecost.api.whatif": ("WhatIfView", "what_if"),
+    "wirecost.api.whatif": ("what_if",),
+    "wirecost.api.whatif_view": ("WhatIfView",),
     "wirecost.breakdown": ("Breakdown",),
     "wirecost.errors": ("WirecostError",),
     "wirecost.live.profiler": ("trace_handler",),

@@ -12,7 +12,7 @@ import pytest
 
 from support.studies import processes_about
 from wirecost.launch.preloaded import EXIT_LOST, Preloaded
-from wirecost.study import runner
+from wirecost.study import processes
 
 MODULE = """\
 import os, subprocess, sys, time
@@ -104,8 +104,8 @@ def test_a_server_that_was_killed_is_an_exit_code(tmp_path: Path, monkeypatch: p
 
 def test_a_study_goes_on_with_another_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_module(tmp_path, monkeypatch)
-    monkeypatch.setattr(runner, "CELL", "module_of_test")
-    with runner._Cells(tmp_path, ()) as cells, (tmp_path / "log").open("wb") as output:
+    monkeypatch.setattr(processes, "CELL", "module_of_test")
+    with processes.Cells(tmp_path, ()) as cells, (tmp_path / "log").open("wb") as output:
         servers = set()
         for _ in range(2):
             with cells.start(tmp_path, network=False, output=output, forked=True) as cell:

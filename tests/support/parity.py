@@ -284,7 +284,7 @@ class ProcessGroups:
     """Hands an experiment the process groups of those before it: making one takes NCCL about a second. Within an
     experiment every call gets a group of its own."""
 
-    def __init__(self, make: Callable[[list[int]], Any]) -> None:
+    def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
         self._made: dict[tuple[int, ...], list[Any]] = {}
         self._taken: dict[tuple[int, ...], int] = {}
@@ -293,11 +293,11 @@ class ProcessGroups:
         """Another experiment."""
         self._taken.clear()
 
-    def __call__(self, ranks: Sequence[int]) -> Any:
+    def __call__(self, ranks: Sequence[int], **options: Any) -> Any:
         of = tuple(ranks)
         made, taken = self._made.setdefault(of, []), self._taken.get(of, 0)
         if taken == len(made):
-            made.append(self._make(list(ranks)))
+            made.append(self._make(list(ranks), **options))
         self._taken[of] = taken + 1
         return made[taken]
 
@@ -305,6 +305,7 @@ class ProcessGroups:
 def _rank(folder: Path, compiler: str) -> None:
     import torch.distributed as dist
 
+    from wirecost.train.groups import communication_options
     from wirecost.train.loop import TrainedIteration, train
     from wirecost.train.periodic import TrainedEvent
     from wirecost.train.state import full_parameters
@@ -316,7 +317,7 @@ def _rank(folder: Path, compiler: str) -> None:
     if DEVICE is Device.CUDA:
         device = torch.device("cuda", rank)
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", rank=rank, device_id=device)
+        dist.init_process_group("nccl", rank=rank, device_id=device, pg_options=communication_options("nccl"))
     else:
         device = torch.device("cpu")
         dist.init_process_group("gloo", rank=rank)

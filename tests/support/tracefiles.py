@@ -196,6 +196,7 @@ class Opinion:
     steps: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)  # by where their windows come from
     calls: list[tuple[int, int]] = field(default_factory=list)
     bytes: int = 0
+    launched_ns: dict[str, int] = field(default_factory=dict)  # first to last event that a step launched
 
 
 def _strict(text: bytes) -> Any:
@@ -286,7 +287,7 @@ def opinion(text: bytes) -> Opinion:
             whole = {step: (min(s for s, _ in spans), max(e for _, e in spans)) for step, spans in listed.items()}
             found.steps[source] = {step: parts(*span, work) for step, span in whole.items()}
             if source == "cpu_step":
-                windows = launched_windows(whole, list(launched.values()), begun)
+                windows, found.launched_ns = launched_windows(whole, list(launched.values()), begun)
                 found.steps["launches"] = {step: parts(*span, work) for step, span in windows.items()}
     return found
 
@@ -295,8 +296,9 @@ def launched_windows(
     steps: dict[str, tuple[int, int]],
     device: list[tuple[int, int, int, bool]],
     begun: dict[int, list[tuple[int, object]]],
-) -> dict[str, tuple[int, int]]:
-    """Returns windows from the first device event launched in a step to the first of the next; none if unknown."""
+) -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+    """Returns windows from the first device event launched in a step to the first of the next, and the time from the
+    first to the last event of each; none if unknown."""
     order = sorted(steps, key=lambda name: (steps[name][0], name))
     inside: dict[str, list[tuple[int, int, bool]]] = {name: [] for name in order}
     unknown = []
@@ -310,11 +312,12 @@ def launched_windows(
         if before and not (before[-1] == order[-1] and at > steps[order[-1]][1]):
             inside[before[-1]].append((start, end, main))
     if not any(inside.values()):
-        return {}
+        return {}, {}
     if any(steps[n][0] <= s < steps[n][1] for n in order if not inside[n] for s in unknown):
-        return {}
+        return {}, {}
     first = {n: min(s for s, _, _ in inside[n]) for n in order if inside[n]}
     last = {n: max(e for _, e, _ in inside[n]) for n in order if inside[n]}
+    lengths = {n: last[n] - first[n] for n in first}
     mains = {n: [(s, e) for s, e, main in inside[n] if main] for n in order}
     if len(order) > 1 and all(mains.values()):
         lead = sorted(max(0, max(e for _, e in mains[a]) - first[b]) for a, b in itertools.pairwise(order))
@@ -335,7 +338,7 @@ def launched_windows(
         paused = any(g > statistics.median(gaps) + 0.1 * usual for g in gaps[number:until])
         end = first[following[0]] if following else last[name]
         windows[name] = (first[name], max(first[name], min(end, last[name]) if paused else end))
-    return windows
+    return windows, lengths
 
 
 def _communicates(name: str, args: object) -> bool:

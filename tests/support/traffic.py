@@ -131,8 +131,7 @@ def tensor_parallel(
         else:
             add("all_reduce", micro_batches * count * (columns + rows), elements)
 
-    gated = workload.activation == "swiglu"
-    layers(workload.layers, 2, 2, wide, again=1 if gated else 2)
+    layers(workload.layers, 2, 2, wide, again=2)
     layers(1, 0, 1, wide, again=0)  # the embedding
     head = length
     if workload.family is Family.T5:

@@ -140,7 +140,7 @@ def host_values(measured: MeasuredHost, stack: Stack) -> dict[str, float]:
     """
     if measured.device is not Device.CUDA:
         return {}
-    counted = counted_calls(measured)
+    counted = counted_calls(measured, stack)
     values = {
         KEYS[cost]: each.iteration_s / counted[cost]
         for cost, each in measured.costs.items()
@@ -156,12 +156,12 @@ def host_values(measured: MeasuredHost, stack: Stack) -> dict[str, float]:
     return {key: float(f"{value:.4g}") for key, value in values.items()}
 
 
-def commented_values(text: str, measured: MeasuredHost) -> str:
+def commented_values(text: str, measured: MeasuredHost, stack: Stack) -> str:
     """Returns the YAML of a stack that has the measured values, with a comment on the source of each of them."""
     if measured.device is not Device.CUDA:
         return text
     comments: dict[str, str] = {}
-    for cost, number in counted_calls(measured).items():
+    for cost, number in counted_calls(measured, stack).items():
         each = measured.costs[cost]
         if each.iteration_s is not None and each.difference_s is not None:
             comments[KEYS[cost]] = _quartiles(each.difference_s, number)
@@ -182,13 +182,13 @@ def _quartiles(spread: Spread | None, calls: float) -> str:
     return f"measured, quartiles {low} to {high} us"
 
 
-def counted_calls(measured: MeasuredHost) -> dict[Cost, float]:
-    """Returns how many calls of each kind the cost model counts in the measured iteration."""
+def counted_calls(measured: MeasuredHost, stack: Stack) -> dict[Cost, float]:
+    """Returns how many calls of each kind the cost model counts in the measured iteration of a stack."""
     shape = shape_of(measured.workload)
     each = {
         Cost.TENSOR_COLLECTIVE: tensor_collectives(shape),
         Cost.SEQUENCE_COLLECTIVE: sequence_collectives(shape),
-        Cost.UNIT: unit_gathers(shape.layers + shape.decoder_layers),
+        Cost.UNIT: unit_gathers(shape.layers + shape.decoder_layers, shape, stack.data_parallel),
         Cost.TRANSFER: STAGE_TRANSFERS,
     }
     return {cost: float(measured.micro_batches * number) for cost, number in each.items()}

@@ -111,7 +111,9 @@ def write(calibration: Calibration, folder: Path) -> list[Path]:
     texts = {folder / DOCUMENT: _document(calibration)}
     for precision, stack in calibration.stacks.items():
         fit, host = calibration.of_stacks.get(precision), calibration.hosts.get(precision)
-        text = _commented(stack, fit) if host is None else commented_values(_commented(stack, fit), host)
+        text = _commented(stack, fit)
+        if host is not None:
+            text = commented_values(text, host, stack)
         texts[folder / f"{STACK}{precision}.yaml"] = text
     for name, cluster in calibration.clusters.items():
         texts[folder / f"{CLUSTER}{name}.yaml"] = to_yaml(cluster)

@@ -12,7 +12,7 @@ from wirecost.cli.output import FORMAT, check_format, console, percent, print_cs
 from wirecost.errors import WirecostError, one_of
 
 if TYPE_CHECKING:
-    from wirecost.api.whatif import WhatIfView
+    from wirecost.api.whatif_view import WhatIfView
 
 
 def whatif(

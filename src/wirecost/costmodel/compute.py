@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wirecost.costmodel.flops import LayerWork, window_scores
-from wirecost.costmodel.host_launch import tensor_launches_s
+from wirecost.costmodel.host_launch import relative_launches, tensor_launches_s
 from wirecost.costmodel.inputs import RECOMPUTE_FULL, RECOMPUTE_SELECTIVE, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
 from wirecost.spec import Stack
@@ -72,11 +72,17 @@ def layer_device(work: LayerWork, shape: Shape, layout: Layout, machine: Machine
     half_precision = half_precision * machine.attention_efficiency
     products_s = work.attention_flops * attention_work(work.keys, shape, machine) / half_precision
     core = products_s + work.scores * attention.bytes_forward / memory
+    gated = flag(shape.mlp_matrices > 2)
+    sharded_bytes: Number = layer.sharded_bytes
+    if layer.gated_bytes:
+        sharded_bytes = sharded_bytes + layer.gated_bytes * gated
     elementwise = (
         work.hidden_elements * layer.hidden_bytes
-        + work.sharded_elements * layer.sharded_bytes
+        + work.sharded_elements * sharded_bytes
         + work.dispatched_elements * layer.expert_bytes
     ) / memory
+    if layer.gaps_s:
+        elementwise = elementwise + layer.gaps_s * (1 + (machine.stack.host.gated - 1) * gated)
     products = cool
     if machine.power_throttle:
         # Clock rates fall at the power limit, which dense products reach.
@@ -155,11 +161,9 @@ def layer_time(
         odd = np.mod(heads, stack.attention.softmax_needs_multiple_of) != 0
         launch = launch + flag(odd) * host.softmax_fallback_s
         backward_launch = backward_launch + flag(odd) * host.softmax_fallback_s
-    masked = 1 + (stack.host.masked - 1) * (1 - shape.causal) + (stack.host.experts - 1) * shape.moe_share
-    if stack.host.gated != 1:
-        masked = masked + (stack.host.gated - 1) * flag(shape.mlp_matrices > 2)
-    host_forward = masked * host.forward_s + launch
-    host_backward = masked * host.backward_s + backward_launch + full * host_forward
+    relative = relative_launches(shape, stack.host)
+    host_forward = relative * host.forward_s + launch
+    host_backward = relative * host.backward_s + backward_launch + full * host_forward
     comm_forward = communication.forward_s
     comm_backward = comm_forward * (1 + full) + communication.again_s
     repeated = _selective_s(device, stack)

@@ -19,21 +19,11 @@ from wirecost.costmodel.collectives import (
     hierarchical_all_reduce_s,
     placed,
 )
-from wirecost.costmodel.inputs import Layout, Machine
+from wirecost.costmodel.inputs import HeldParameters, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.overlap import exposed_s
+from wirecost.costmodel.unit_messages import unit_messages
 from wirecost.spec import Stack
-
-
-@dataclass(slots=True)
-class HeldParameters:
-    """Parameters of the fullest rank, in `layers` layers."""
-
-    total: Number
-    layers: Number
-    tied: Number  # of them, the embedding's share
-    root: Number  # of them, what the embedding's unit and the head share
-    experts: Number = 0.0  # of them, those of experts
 
 
 @dataclass(slots=True)
@@ -104,7 +94,8 @@ def data_parallel(parameters: HeldParameters, cover: Cover, layout: Layout, mach
         return together
     share = parameters.experts / parameters.total
     dense = replace(parameters, total=parameters.total - parameters.experts, experts=0.0)
-    experts = HeldParameters(np.maximum(parameters.experts, 1.0), parameters.layers, 0.0, 0.0)
+    layers = parameters.expert_blocks if machine.stack.data_parallel.root_gathered_once else parameters.layers
+    experts = HeldParameters(np.maximum(parameters.experts, 1.0), layers, 0.0, 0.0)
     both = [
         _synchronized(held, Cover(part * cover.forward_s, part * cover.backward_s), ranks, layout, machine)
         for held, part, ranks in (
@@ -135,6 +126,14 @@ def state_shards(layout: Layout, machine: Machine) -> Number:
 def expert_shards(layout: Layout) -> Number:
     """Returns the number of data-parallel ranks that hold the same experts."""
     return np.maximum(layout.data * layout.context / layout.expert, 1.0)
+
+
+def expert_blocks(layers: Number, shape: Shape, layout: Layout) -> Number:
+    """Returns how many of the `layers` on a rank have experts that are divided among ranks and sharded over
+    others, so that ZeRO-3 gathers them by themselves."""
+    if not has(shape.moe_share > 0):
+        return 0.0
+    return flag((layout.expert > 1) & (expert_shards(layout) > 1)) * shape.moe_share * layers
 
 
 def expert_data_group(layout: Layout, machine: Machine) -> Group:
@@ -244,25 +243,17 @@ def _fully_sharded(
     Latency counts for each layer's collectives.
     """
     costs, shard = machine.stack.data_parallel, exchange.shard
-    gradients, weights = exchange.gradients, exchange.weights
-    units = np.maximum(parameters.layers, 1.0) * costs.shard_messages
-    root_gather: Number = 0.0
-    root_scatter: Number = 0.0
-    if costs.root_gathered_once:
-        # FSDP's root is what units share; its parameters stay from forward to backward.
-        root = parameters.root * machine.element_bytes
-        share = root / weights
-        root_gather = gather_s(root, shard, machine)
-        root_scatter = gather_s(share * gradients, shard, machine, "reduce_scatter")
-        gradients, weights = gradients * (1 - share), weights - root
-    gather = units * gather_s(weights / units, shard, machine)
-    scatter = units * gather_s(gradients / units, shard, machine, "reduce_scatter") + root_scatter
-    again = gather * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
+    units = unit_messages(parameters, exchange.weights, exchange.gradients, machine)
+    gather = units.gather_s(shard, machine)
+    root_gather = units.root_gather_s(shard, machine)
+    first_gather = units.first_gather_s(shard, machine)
+    scatter = units.scatter_s(shard, machine)
+    again = (gather + first_gather) * (1 - flag(layout.sharding == 2))  # stage 2 keeps what it gathered
     if has(layout.secondary > 0):
         # Backward gathers from the node's own copy (hpZ).
         members = exchange.members
         inside = placed(members.per_node, members.per_node, members.rings, machine)
-        near = units * gather_s(weights / units, inside, machine)
+        near = units.gather_s(inside, machine) + units.first_gather_s(inside, machine)
         again = where(layout.secondary > 0, np.minimum(near, again), again)
     hide = flag(layout.bucketed > 0)
     overlap, contention = costs.shard_overlap * hide, costs.shard_contention
@@ -276,9 +267,10 @@ def _fully_sharded(
     backward = backward_s(scatter)
     # Hybrid sharding sums the shards between nodes under the last backward.
     once = backward_s(scatter + exchange.once_s) - backward
-    # No computation runs yet that could hide the root's gather.
-    forward = exposed_s(gather, cover.forward_s, overlap, contention) + root_gather
-    total = gather + again + scatter + root_gather
+    # No computation runs yet that could hide the root's gather, or else that of the embedding.
+    unhidden = root_gather + first_gather
+    forward = exposed_s(gather, cover.forward_s, overlap, contention) + unhidden
+    total = gather + again + scatter + unhidden
     rounds = layout.accumulation
     return DataParallelTime(
         rounds * backward + once, rounds * forward, rounds * total + exchange.once_s, contention

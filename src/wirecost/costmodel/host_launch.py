@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wirecost.costmodel.host_jitter import slowest
-from wirecost.costmodel.inputs import HostTimes, Layout, Machine, Shape
+from wirecost.costmodel.inputs import RECOMPUTE_FULL, HostTimes, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, flag, has, where
+from wirecost.spec.stack_costs import DataParallelCosts, HostCosts
 
 BACKWARD = 2 / 3
 """Backward's share of a micro-batch's launches."""
@@ -30,9 +31,10 @@ class StageLaunches:
 
     share: Number  # of the launches of the model's layers
     layers: Number
+    gathers: Number  # all-gathers of ZeRO-3
     collectives: Number = 0.0  # all-reduces of tensor-parallel ranks
     sequence_collectives: Number = 0.0  # with sequence parallelism, in place of them
-    gated: Number = 0.0  # 1: the layers have a gated MLP
+    relative: Number = 1.0  # launch time of a layer relative to that of a GPT's
 
 
 @dataclass(slots=True)
@@ -67,10 +69,30 @@ def sequence_collectives(shape: Shape) -> Number:
     return encoder * shape.layers + decoder * shape.decoder_layers
 
 
-def unit_gathers(layers: Number) -> Number:
+def unit_gathers(layers: Number, shape: Shape, costs: DataParallelCosts, expert_layers: Number = 0.0) -> Number:
     """Returns how often ZeRO-3 gathers a unit and frees it again for one micro-batch: before forward and before
-    backward, of every layer and of what the root holds."""
-    return 2 * (layers + 1)
+    backward, of every layer and of what the root holds.
+
+    With `root_gathered_once` the counts are those of the engine. The root, which holds a tied embedding, stays
+    gathered from forward to backward. Without one the root holds nothing, and the embedding and the output layer
+    are units. `tests/integration/train/test_sharded.py` checks that the engine gathers as often.
+
+    Args:
+        layers: the number of layers on the rank.
+        expert_layers: how many of them gather experts by themselves, because these are divided among ranks.
+    """
+    if not costs.root_gathered_once:
+        return 2 * (layers + 1)
+    return 2 * (layers + expert_layers) + 4 - 3 * shape.tied
+
+
+def relative_launches(shape: Shape, host: HostCosts) -> Number:
+    """Returns the time to launch a layer relative to that of a GPT, which has causal attention and one MLP of two
+    products."""
+    relative = 1 + (host.masked - 1) * (1 - shape.causal) + (host.experts - 1) * shape.moe_share
+    if host.gated != 1:
+        relative = relative + (host.gated - 1) * flag(shape.mlp_matrices > 2)
+    return relative
 
 
 def transfers(layout: Layout) -> Number:
@@ -84,12 +106,12 @@ def _passes(all_reduces: float, shape: Shape) -> tuple[Number, Number]:
     """Returns the numbers of a layer's collectives of sequence parallelism in forward and in backward.
 
     Each all-reduce becomes an all-gather and a reduce-scatter, and backward gathers the inputs of the layer's
-    column-parallel products again (arXiv:2205.05198, section 4.2.2). The two of a gated MLP keep theirs whole.
+    column-parallel products again (arXiv:2205.05198, section 4.2.2), except those of experts.
 
     Args:
         all_reduces: the number of all-reduces in each pass without sequence parallelism.
     """
-    again = all_reduces - flag(shape.mlp_matrices > 2)
+    again = all_reduces - shape.moe_share
     return 2 * all_reduces, 2 * all_reduces + again
 
 
@@ -156,15 +178,15 @@ def host_wait_s(
     sending = rounds * transfers(layout) * each_s
     # Hybrid sharding has nothing to share on a node of one GPU.
     alone = (layout.node_sharding > 0) & (gpus_per_node <= 1)
-    gathers = flag((layout.sharding == 3) & (layout.data > 1) & np.logical_not(alone))
-    gathering = gathers * rounds * unit_gathers(launches.layers) * host.shard_s
+    gathers = flag((layout.sharding == 3) & (layout.data * layout.context > 1) & np.logical_not(alone))
+    gathering = gathers * rounds * launches.gathers * host.shard_s
     # Without measured launches of a whole micro-batch (`issue_s`), each layer takes `forward_s` and `backward_s`.
     alike = gathers
     if known:
         alike = np.maximum(gathers, flag((layout.pipeline > 1) & (host.issue_s <= 0)))
-    units = alike * rounds * launches.layers * (host.forward_s + host.backward_s)
-    if costs.gated != 1:
-        units = units * (1 + (costs.gated - 1) * launches.gated)
+    full = flag(layout.recompute == RECOMPUTE_FULL)
+    layer_s = launches.relative * ((1 + full) * host.forward_s + host.backward_s)
+    units = alike * rounds * launches.layers * layer_s
     launching = rounds * launches.share * host.issue_s + host.issue_once_s
     launching = launching + tensor + sending + gathering + units
     between = (layout.node_sharding > 0) & (layout.world > gpus_per_node)

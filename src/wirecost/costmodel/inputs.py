@@ -135,6 +135,20 @@ class Layout:
 
 
 @dataclass(slots=True)
+class HeldParameters:
+    """Parameters of the fullest rank, in `layers` layers."""
+
+    total: Number
+    layers: Number
+    tied: Number  # of them, the embedding's share
+    root: Number  # of them, with a tied embedding what the units at both ends hold
+    first: Number = 0.0  # of them, without a tied embedding those of the embedding's unit
+    last: Number = 0.0  # and those of the output layer's unit
+    experts: Number = 0.0  # of them, those of experts
+    expert_blocks: Number = 0.0  # layers whose experts are divided among ranks
+
+
+@dataclass(slots=True)
 class LinkCosts:
     """The costs of collectives on one link. `half_bytes` is the message size whose time is twice that at full
     rate.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wirecost.costmodel.dataparallel import HeldParameters
+from wirecost.costmodel.dataparallel import expert_blocks
 from wirecost.costmodel.host_launch import Waits
-from wirecost.costmodel.inputs import Layout, Machine, Shape
+from wirecost.costmodel.inputs import HeldParameters, Layout, Machine, Shape
 from wirecost.costmodel.memory import Memory, memory
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.pipeline import PipelineTime, PipelineWork, ends_are_shorter, schedule
@@ -175,7 +175,7 @@ def iterate(shape: Shape, layout: Layout, machine: Machine) -> Iteration:
     pipeline = schedule(work, shape, layout, machine)
     if turns is not None:
         pipeline.bubble_s = bubble_s(pipeline.busy_s, pipeline.bubble_s, turns)
-    stage = stage_time(layers, ends, pipeline, shape, layout)
+    stage = stage_time(layers, ends, pipeline, shape, layout, machine)
     parameters = held_parameters(pipeline.layers_of_stage, shape, layout)
     once = once_time(stage, parameters, work.last_s, layout, machine)
     lag = lag_time(stage, pipeline, layout, machine)
@@ -239,7 +239,10 @@ def held_parameters(layers: Number, shape: Shape, layout: Layout) -> HeldParamet
         layers=layers,
         tied=_shared(shape) * shape.embedding_parameters / layout.tensor,
         root=shape.tied * (shape.embedding_parameters + shape.other_parameters) / layout.tensor,
+        first=(1 - shape.tied) * shape.embedding_parameters / layout.tensor,
+        last=(1 - shape.tied) * shape.other_parameters / layout.tensor,
         experts=rank_experts(shape, layout),
+        expert_blocks=expert_blocks(layers, shape, layout),
     )
 
 

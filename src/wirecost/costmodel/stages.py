@@ -21,9 +21,9 @@ from wirecost.costmodel.compute import (
 from wirecost.costmodel.dataparallel import (
     Cover,
     DataParallelTime,
-    HeldParameters,
     compression_s,
     data_parallel,
+    expert_blocks,
     gradient_bytes,
     optimizer_s,
 )
@@ -32,20 +32,24 @@ from wirecost.costmodel.flops import layer_work
 from wirecost.costmodel.host_jitter import slowest
 from wirecost.costmodel.host_launch import (
     DECODER_COLLECTIVES,
+    DECODER_LAUNCHES,
     ENCODER_COLLECTIVES,
     StageLaunches,
     Waits,
     host_wait_s,
     launches_of_stage,
+    relative_launches,
     sequence_collectives,
     tensor_collectives,
+    unit_gathers,
     with_decoder_layers,
 )
-from wirecost.costmodel.inputs import Layout, Machine, Shape
+from wirecost.costmodel.inputs import HeldParameters, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
 from wirecost.costmodel.tensor import forward as forward_tensor
 from wirecost.costmodel.tensor import tensor_group, under_products_s, vocabulary_s
+from wirecost.spec import Stack
 
 
 @dataclass(slots=True)
@@ -107,7 +111,7 @@ class StageTime:
 @dataclass(slots=True)
 class OnceTime:
     """The work that an iteration does once, in seconds. `contention_s` is the slowdown of compute by the
-    communication that it hides.
+    communication that it hides, and by ZeRO-3's copies.
     """
 
     data: DataParallelTime
@@ -238,7 +242,7 @@ def _with_modules(ends: EndsTime, layers: LayersTime, shape: Shape, layout: Layo
 
 
 def stage_time(
-    layers: LayersTime, ends: EndsTime, pipeline: PipelineTime, shape: Shape, layout: Layout
+    layers: LayersTime, ends: EndsTime, pipeline: PipelineTime, shape: Shape, layout: Layout, machine: Machine
 ) -> StageTime:
     """Returns the busiest stage's parts: its share of the layers' device, communication and launch time."""
     single = flag(layout.pipeline <= 1)
@@ -255,16 +259,8 @@ def stage_time(
     kernels = device + rounds * own
     tensor = communication + rounds * comm
     host = np.maximum(pipeline.busy_s - kernels - tensor, 0.0)
-    split = flag(layout.tensor > 1) * share
-    launches = launches_of_stage(share, shape, layout)
     return StageTime(
-        launches=StageLaunches(
-            launches,
-            pipeline.layers_of_stage,
-            split * tensor_collectives(shape),
-            split * sequence_collectives(shape),
-            flag(shape.mlp_matrices > 2),
-        ),
+        launches=_stage_launches(share, pipeline.layers_of_stage, shape, layout, machine.stack),
         compute_s=pipeline.busy_s - host - tensor,
         host_s=host,
         communication_s=tensor,
@@ -272,6 +268,23 @@ def stage_time(
         forward_s=share * layers.forward_s,
         backward_s=share * layers.backward_s,
         ends_s=own,
+    )
+
+
+def _stage_launches(share: Number, layers: Number, shape: Shape, layout: Layout, stack: Stack) -> StageLaunches:
+    """Returns the launches of a stage that has `layers` layers, `share` of the model's."""
+    split = flag(layout.tensor > 1) * share
+    launches = launches_of_stage(share, shape, layout)
+    relative = relative_launches(shape, stack.host)
+    if has(shape.decoder_layers > 0):
+        relative = relative * launches * (shape.layers + DECODER_LAUNCHES * shape.decoder_layers) / layers
+    return StageLaunches(
+        share=launches,
+        layers=layers,
+        gathers=unit_gathers(layers, shape, stack.data_parallel, expert_blocks(layers, shape, layout)),
+        collectives=split * tensor_collectives(shape),
+        sequence_collectives=split * sequence_collectives(shape),
+        relative=relative,
     )
 
 
@@ -287,11 +300,16 @@ def once_time(
     cover = Cover(chunks * stage.forward_s, chunks * (stage.backward_s + last_s))
     data = data_parallel(parameters, cover, layout, machine)
     hidden = np.maximum(data.total_s - data.gradient_s - data.parameter_s, 0.0)
+    # What hides under launches and other communication slows no kernels down.
+    contention = data.contention * np.minimum(hidden, stage.compute_s)
+    if (copied := machine.stack.data_parallel.shard_copy_bytes) and has(layout.sharding > 2):
+        memory = machine.memory_Bps * machine.memory_efficiency
+        copies = layout.accumulation * parameters.total * copied / memory
+        contention = contention + flag((layout.sharding > 2) & (layout.data * layout.context > 1)) * copies
     return OnceTime(
         data=data,
         hidden_s=hidden,
-        # What hides under launches and other communication slows no kernels down.
-        contention_s=data.contention * np.minimum(hidden, stage.compute_s),
+        contention_s=contention,
         tied_s=tied_embedding_s(parameters.tied, layout, gradient_bytes(layout, machine), machine),
         optimizer_s=optimizer_s(parameters, layout, machine),
         other_s=machine.once_s + compression_s(parameters.total, layout, machine),

@@ -26,9 +26,8 @@ class TensorTime:
 
     def again_s(self, collectives: float, shape: Shape) -> Number:
         """Returns the seconds of the inputs that a layer's backward gathers again. Slices are kept of the
-        column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2); where the two of a gated MLP share
-        theirs, the whole is kept."""
-        inputs = collectives - flag(shape.mlp_matrices > 2)
+        column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2), except those of experts."""
+        inputs = collectives - shape.moe_share
         return inputs * self.exposed * self.gathered_again_s
 
 

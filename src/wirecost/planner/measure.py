@@ -23,8 +23,9 @@ from wirecost.spec import Device, Network, Plan, Study, validate
 from wirecost.spec.plan import PipelineSchedule
 from wirecost.storage import write_file
 from wirecost.study.allocation import Allocation
+from wirecost.study.progress import Progress
 from wirecost.study.runnable import gpus_here
-from wirecost.study.runner import Progress, run_study
+from wirecost.study.runner import run_study
 from wirecost.study.store import Status
 from wirecost.train.checks import check_combination, check_plan, check_workload
 from wirecost.units import format_rate_bps

@@ -12,12 +12,14 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from wirecost.costmodel.inputs import scaled
 from wirecost.costmodel.setup import Setup
 from wirecost.prediction.diagnostics import interval_and_diagnostics
 from wirecost.prediction.interval import EXPERTS, NETWORK_WIDTHS
 from wirecost.prediction.predict import fraction_of
 from wirecost.spec import Cluster, Stack, stack_named
 from wirecost.spec.presets import names
+from wirecost.spec.stack_costs import LAUNCH_TIMES
 
 LEAST_NETWORK = 0.1
 """Half width of the rate of a measured link, in logarithms: clusters of one kind of link differ by this much."""
@@ -113,10 +115,11 @@ def _computing(setup: Setup, factor: float) -> Setup:
             "memory_bandwidth_Bps": gpu.memory_bandwidth_Bps * factor,
         }
     )
-    host = setup.stack.host
-    times = ("forward_s", "backward_s", "vocabulary_s", "issue_s", "issue_once_s", "shard_s")
+    host, iteration = setup.stack.host, setup.stack.iteration
+    times = {name: scaled(getattr(host, name), 1 / factor) for name in LAUNCH_TIMES}
+    once = {"once_s": iteration.once_s / factor}
     stack = setup.stack.model_copy(
-        update={"host": host.model_copy(update={name: getattr(host, name) / factor for name in times})}
+        update={"host": host.model_copy(update=times), "iteration": iteration.model_copy(update=once)}
     )
     return replace(setup, cluster=setup.cluster.model_copy(update={"gpu": changed}), stack=stack)
 

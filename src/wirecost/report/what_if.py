@@ -13,7 +13,7 @@ from wirecost.study import Store
 from wirecost.whatif.answer import Job
 from wirecost.whatif.network import NetworkModel
 from wirecost.whatif.question import Question
-from wirecost.whatif.study_cells import network_of, question_between, read_cell, traces_of
+from wirecost.whatif.study_cells import network_of, question_between, read_cell, recorded_on, traces_of
 
 MOST_BASES = 4
 """Experiments whose traces are replayed for a report; a replay takes seconds."""
@@ -116,6 +116,7 @@ def _answers(base: Cell, asked: Sequence[tuple[Cell, Question]]) -> list[Predict
             read_cell(run.directory, run.experiment.ranks),
             step_time_ns=_median_ms(base) * 1e6,
             networks=networks,
+            recorded_on=recorded_on(run.experiment),
         )
     except WirecostError as error:
         return [Predicted(base, c, q.text, _median_ms(c), unknown=str(error)) for c, q in asked]

@@ -1,5 +1,6 @@
 """Specifications as plain validated data: Workload, Plan, Cluster, Network, Experiment, Study."""
 
+from wirecost.spec.batch_search import MOST_TRIALS, BatchSearch
 from wirecost.spec.cluster import GPU, Cluster, Link, SharedCores, gpu
 from wirecost.spec.experiment import Data, Device, Experiment, LossScaling, Optimizer, Periodic, Scaling
 from wirecost.spec.job import OWN_PLAN, AnyExperiment, Job, JobExperiment, plan_name, workload_name
@@ -16,8 +17,9 @@ from wirecost.spec.plan import (
     Recompute,
 )
 from wirecost.spec.provenance import Provenance
+from wirecost.spec.scaling import ScalingRule
 from wirecost.spec.stack import Stack
-from wirecost.spec.study import MOST_TRIALS, BatchSearch, ScalingRule, Study
+from wirecost.spec.study import Study
 from wirecost.spec.testbed import Testbed
 from wirecost.spec.workload import Family, LatentAttention, MixtureOfExperts, Workload
 from wirecost.spec.yaml import load, parse_yaml, read_yaml, to_yaml, validate

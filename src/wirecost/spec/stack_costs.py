@@ -58,6 +58,12 @@ class LayerKernels(Costs):
     """Memory traffic of forward in bytes for each token and hidden feature."""
     sharded_bytes: NonNegativeFloat
     """Memory traffic of forward in bytes for each token and MLP feature / 4. Tensor parallelism splits it."""
+    gated_bytes: NonNegativeFloat = 0.0
+    """Further memory traffic of forward in bytes for each token and MLP feature / 4, those of the gate too, in a
+    layer with a gated MLP: the gate, rotary positions, norms."""
+    gaps_s: NonNegativeFloat = Field(default=0.0, alias="layer_gaps_s")
+    """Time in seconds that passes between the kernels of a layer in forward, and twice that in backward. A layer
+    with a gated MLP has `host_gated` times as many kernels."""
     expert_bytes: NonNegativeFloat = 16.0
     """Memory traffic of forward in bytes for each copy of a token for an expert and hidden feature: sorting the
     copies and adding the results reads and writes them twice each."""
@@ -177,7 +183,8 @@ class DataParallelCosts(Costs):
     """Size of a bucket of gradients where a plan doesn't state it: DDP's, or Megatron-Core's, which grows with the
     ranks. `whole` is DDP's in buckets of whole parameters, which are larger, as the engine fills them."""
     root_gathered_once: bool = False
-    """Whether the unit of a tied embedding stays gathered from forward to backward in ZeRO-3."""
+    """Whether the unit of a tied embedding stays gathered from forward to backward in ZeRO-3, and an untied
+    embedding and output layer are units like a layer."""
     overlap: float = Field(default=0.0, ge=0, le=1, alias="data_parallel_overlap")
     """Fraction of the gradient collectives that fit under compute which is hidden."""
     contention: float = Field(default=0.0, ge=0, lt=1, alias="data_parallel_contention")
@@ -188,6 +195,9 @@ class DataParallelCosts(Costs):
     """Number of collectives for each layer's parameters in ZeRO-3."""
     shard_overlap: float = Field(default=0.8, ge=0, le=1)
     """Fraction of the ZeRO-3 collectives that fit under compute which is hidden."""
+    shard_copy_bytes: NonNegativeFloat = 0.0
+    """Memory traffic in bytes for each parameter and micro-batch with which ZeRO-3 copies what it gathers and
+    scatters."""
     scatter_overlap: float | None = Field(default=None, ge=0, le=1)
     """The same fraction for ZeRO-3's reduce-scatters. None is `shard_overlap`."""
 

@@ -10,7 +10,8 @@ from typing import Any
 from wirecost.errors import SpecError
 from wirecost.spec import Study, validate
 from wirecost.study.allocation import Allocation, OnMachines
-from wirecost.study.runner import Again, Progress, run_study
+from wirecost.study.progress import Progress
+from wirecost.study.runner import Again, run_study
 from wirecost.study.store import Result
 
 NATIVE = "native"

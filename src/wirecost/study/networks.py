@@ -27,7 +27,8 @@ from wirecost.spec.network import Network
 from wirecost.storage import write_file
 from wirecost.study.environment import describe_environment
 from wirecost.study.manifest import CheckedFiles, DamageError, read_regular, write_manifest
-from wirecost.study.store import Store, StoreError, remove
+from wirecost.study.removal import remove
+from wirecost.study.store import Store, StoreError
 
 BENCHMARK = "bench.json"
 COLLECTIVE = "all_reduce"

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Protocol
 
-from wirecost.diagnostics import diagnostic
-from wirecost.launch.isolate import Isolated
 from wirecost.launch.machines import Machines
-from wirecost.launch.preloaded import IsolatedFork, Preloaded
-from wirecost.launch.rendezvous import PORT_OF
-from wirecost.launch.supervision import await_end
 from wirecost.spec import AnyExperiment, Device, JobExperiment, Study
-from wirecost.storage import StorageError, check_room, tells_of_fault, write_file
+from wirecost.storage import tells_of_fault
 from wirecost.study.allocation import MACHINES, STEP, Allocation, OnMachines
-from wirecost.study.elsewhere import HOW
-from wirecost.study.environment import describe_environment
 from wirecost.study.estimate import TimeLeft
-from wirecost.study.judge import judge
-from wirecost.study.networks import Site, benchmark, sites, why_not
+from wirecost.study.networks import benchmark, sites
+from wirecost.study.one_experiment import run_one, skip
 from wirecost.study.order import in_run_order
+from wirecost.study.processes import Cells
+from wirecost.study.progress import Progress, Silent, Watch
 from wirecost.study.run_record import recorded_run
 from wirecost.study.runnable import (
     check_installed,
@@ -38,40 +29,10 @@ from wirecost.study.runnable import (
     gpus_here,
     too_few_gpus,
 )
-from wirecost.study.store import Damaged, Outcome, Result, Status, Store, StoreError
+from wirecost.study.store import Outcome, Result, Status, Store, StoreError
 
-POLL_S = 0.1
-SET_UP_S = 300.0
-"""Time beyond the experiment's timeout for its process to load libraries and measure its network."""
 SUBMISSION_S = 300.0
 """Time that the submission of a study's jobs may take."""
-CELL = "wirecost.study.cell"
-
-
-class Progress(Protocol):
-    """Receiver of a study's progress; `left_s` is the estimated time to its end in seconds. A damaged result may
-    belong to an experiment of this study (`planned`), and may be run again.
-    """
-
-    def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
-    def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
-    def network_measured(self, label: str, failure: str | None) -> None: ...
-    def experiments_added(self, more: int) -> None: ...
-    def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
-    def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
-    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
-
-
-class Silent:
-    """Progress that is discarded."""
-
-    def damaged(self, experiment: Damaged, planned: bool, again: bool) -> None: ...
-    def study_started(self, experiments: int, already_finished: int, left_s: float) -> None: ...
-    def network_measured(self, label: str, failure: str | None) -> None: ...
-    def experiments_added(self, more: int) -> None: ...
-    def experiment_started(self, number: int, experiment: AnyExperiment) -> None: ...
-    def iterations_done(self, done: int, total: int, left_s: float) -> None: ...
-    def experiment_finished(self, experiment: AnyExperiment, outcome: Outcome) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -157,7 +118,7 @@ def run_study(
             here = [e for e in todo if gpus is None or isinstance(e, JobExperiment) or e.ranks <= gpus]
             here = [e for e in here if machines is None or e.network.emulate is not None]
             benchmark(store, sites(here), lambda site, why: progress.network_measured(site.label, why))
-        cells = stack.enter_context(_Cells(out, worker))
+        cells = stack.enter_context(Cells(out, worker))
         queue = _Queue(store, cells, tokens, gpus, allocation, machines, progress, time_left)
         queue.run(todo, len(planned & finished), deadline)
         # A trial for the largest batch may be followed by another one.
@@ -174,7 +135,7 @@ class _Queue:
     """Runs experiments one after another."""
 
     store: Store
-    cells: _Cells
+    cells: Cells
     tokens: dict[int, Path]
     gpus: int | None
     allocation: Allocation | None
@@ -204,13 +165,13 @@ class _Queue:
             self.progress.experiment_finished(experiment, outcome)
 
     def _run(self, experiment: AnyExperiment, rest: Sequence[AnyExperiment]) -> Outcome:
-        watch = _Watch(self.progress, experiment, rest, self.time_left)
+        watch = Watch(self.progress, experiment, rest, self.time_left)
         if isinstance(experiment, JobExperiment):
-            return _run_one(self.store, experiment, self.cells, watch, None, launcher=self._launcher(experiment))
+            return run_one(self.store, experiment, self.cells, watch, None, launcher=self._launcher(experiment))
         if self.gpus is not None and experiment.ranks > self.gpus:
-            return _skip(self.store, experiment, too_few_gpus(experiment.ranks, self.gpus))
+            return skip(self.store, experiment, too_few_gpus(experiment.ranks, self.gpus))
         tokens = self.tokens[experiment.workload.text_vocabulary]
-        return _run_one(self.store, experiment, self.cells, watch, tokens, launcher=self._launcher(experiment))
+        return run_one(self.store, experiment, self.cells, watch, tokens, launcher=self._launcher(experiment))
 
     def _launcher(self, experiment: AnyExperiment) -> tuple[str, str] | None:
         """Returns name and content of the file that says which other launcher starts the ranks, if one does."""
@@ -254,167 +215,6 @@ def _prepare_corpus(study: Study, folder: Path) -> dict[int, Path]:
             paths[size] = prepare_tokens(study.data.corpus, study.data.tokenizer, size, folder)
         load_tokens(paths[size], text_length(workload))
     return paths
-
-
-class _Watch:
-    """Reports the progress of a running experiment from the samples of its first rank."""
-
-    def __init__(
-        self, progress: Progress, experiment: AnyExperiment, rest: Sequence[AnyExperiment], time_left: TimeLeft
-    ) -> None:
-        self.progress = progress
-        self.total = experiment.warmup + experiment.iterations
-        self.rest_s = time_left.total(rest)
-        self.own_s = time_left.seconds(experiment)
-        self.started = time.monotonic()
-        self.done = 0
-        self._offset = 0
-
-    def look(self, samples: Path) -> None:
-        if samples.exists():
-            # Only new lines are read: reading a long run's whole file ten times a second would slow down the run.
-            with samples.open("rb") as file:
-                file.seek(self._offset)
-                new = file.read()
-            self.done += new.count(b"\n")
-            self.total = max(self.total, self.done)  # `min_time` may add iterations
-            self._offset += len(new)
-        own_left = max(self.own_s - (time.monotonic() - self.started), 0.0)
-        self.progress.iterations_done(self.done, self.total, own_left + self.rest_s)
-
-
-class _Cells:
-    """Starts the process of an experiment. It is forked from one that has loaded PyTorch; if ranks run another
-    command, it is a new process.
-    """
-
-    def __init__(self, out: Path, worker: Sequence[str]) -> None:
-        self.out = out
-        self.worker = worker
-        self._preloaded: Preloaded | None = None
-
-    def start(
-        self, directory: Path, *, network: bool, output: IO[bytes], forked: bool = True
-    ) -> Isolated | IsolatedFork:
-        """Starts the process of the experiment in `directory`. One that runs a command needn't load PyTorch and
-        isn't `forked`.
-        """
-        if self.worker or not forked:
-            command = [sys.executable, "-m", CELL, str(directory), *self.worker]
-            return Isolated(command, network=network, output=output)
-        if self._preloaded is not None and not self._preloaded.runs():
-            self._preloaded.close()  # killed, perhaps for lack of memory: the next experiment gets a new one
-            self._preloaded = None
-        if self._preloaded is None:
-            # Not started earlier, because it would disturb the benchmarks of the networks.
-            self._preloaded = Preloaded(CELL, str(self.out))
-        return self._preloaded.run([str(directory)], network=network, output=output)
-
-    @property
-    def server(self) -> int | None:
-        """Returns the process ID of the process that has loaded PyTorch; None if there is none."""
-        return None if self._preloaded is None else self._preloaded.pid
-
-    def __enter__(self) -> _Cells:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._preloaded is not None:
-            self._preloaded.close()
-
-
-def _run_one(
-    store: Store,
-    experiment: AnyExperiment,
-    cells: _Cells,
-    watch: _Watch,
-    tokens: Path | None,
-    *,
-    launcher: tuple[str, str] | None = None,
-) -> Outcome:
-    """Runs and publishes an experiment.
-
-    Args:
-        launcher: name and content of the file that says which other launcher starts its ranks.
-
-    Raises:
-        StorageError, StoreError, OSError: if any process can't write or read a file; nothing is published.
-    """
-    try:
-        return _run_and_publish(store, experiment, cells, watch, tokens, launcher)
-    except (StorageError, OSError):
-        store.discard(experiment)  # it is useless and takes space
-        raise
-
-
-def _run_and_publish(
-    store: Store,
-    experiment: AnyExperiment,
-    cells: _Cells,
-    watch: _Watch,
-    tokens: Path | None,
-    launcher: tuple[str, str] | None,
-) -> Outcome:
-    directory = store.begin(experiment)
-    if launcher is not None:
-        write_file(directory / launcher[0], launcher[1])
-    environment = describe_environment()
-    write_file(directory / "environment.json", json.dumps(environment, indent=1))
-    if tokens is not None:
-        write_file(directory / "tokens.json", json.dumps({"path": str(tokens.resolve())}))
-    log_path = directory / "logs" / "cell.log"
-    started = time.monotonic()
-    emulated = experiment.network.emulate is not None
-    # Ranks that another launcher starts load PyTorch themselves.
-    forked = launcher is None and not isinstance(experiment, JobExperiment)
-    with (
-        log_path.open("wb") as log,
-        cells.start(directory, network=emulated, output=log, forked=forked) as cell,
-    ):
-        ended = await_end(
-            cell,
-            lambda: _look(watch, directory, store),
-            every_s=POLL_S,
-            limit_s=float(experiment.timeout) + SET_UP_S,
-            server=lambda: cells.server,
-        )
-    if isinstance(ended, str):
-        outcome, breakdown = Outcome(status=Status.FAILED, reason=f"the experiment {ended}"), None
-    else:
-        outcome, breakdown = judge(experiment, directory, ended, environment["cores"])
-    if breakdown and (why := why_not(store, Site.of(experiment))):
-        message = f"the benchmark of {experiment.network.name} before training failed: {why}"
-        diagnostics = (*breakdown.diagnostics, diagnostic("network_not_benchmarked", message))
-        breakdown = breakdown.model_copy(update={"diagnostics": diagnostics})
-    outcome = outcome.model_copy(update={"seconds": round(time.monotonic() - started, 3)})
-    for leftover in ("experiment.json", "tokens.json", "outcome.json", STEP, MACHINES, HOW):
-        (directory / leftover).unlink(missing_ok=True)
-    for port in directory.glob(f"{PORT_OF}*"):
-        port.unlink(missing_ok=True)
-    shutil.rmtree(directory / "dumps", ignore_errors=True)
-    store.publish(experiment, outcome, breakdown)
-    return outcome
-
-
-def _look(watch: _Watch, directory: Path, store: Store) -> None:
-    """Reports progress and checks for a full disk, because a process that can't write may be unable to report it.
-
-    Raises:
-        StorageError: if the store's file system is full or read-only.
-    """
-    # The recording of a command's first rank has a line for each iteration.
-    steps = sorted((directory / "steps").glob("*.jsonl"))
-    watch.look(steps[0] if steps else directory / "samples" / "rank-0.jsonl")
-    check_room(store.root)
-
-
-def _skip(store: Store, experiment: AnyExperiment, reason: str) -> Outcome:
-    directory = store.begin(experiment)
-    write_file(directory / "environment.json", json.dumps(describe_environment(), indent=1))
-    (directory / "experiment.json").unlink()
-    outcome = Outcome(status=Status.SKIPPED, reason=reason)
-    store.publish(experiment, outcome, None)
-    return outcome
 
 
 def default_out(study: Study) -> Path:

@@ -26,23 +26,20 @@ that is killed at any moment therefore keeps all finished experiments and has no
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-import stat
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from wirecost.breakdown import Breakdown
-from wirecost.errors import DeprecatedWarning, SpecError, WirecostError
-from wirecost.spec import AnyExperiment, Study, parse_yaml, to_yaml, validate
-from wirecost.storage import StorageError, fault_of, path_of, sync_directory, write_file
+from wirecost.errors import SpecError
+from wirecost.spec import AnyExperiment, Study, to_yaml
+from wirecost.storage import sync_directory, write_file
 from wirecost.study.contents import Contents, R, read_all
 from wirecost.study.index import INDEX, Entry, Index, stamp_of
-from wirecost.study.manifest import MANIFEST, read_regular, write_manifest
+from wirecost.study.manifest import MANIFEST, write_manifest
+from wirecost.study.removal import remove
 from wirecost.study.result import (
     BREAKDOWN,
     EXPERIMENT,
@@ -57,21 +54,23 @@ from wirecost.study.result import (
     read_result,
 )
 from wirecost.study.schedule import scheduled
+from wirecost.study.store_errors import DamagedResultWarning, StoreError
+from wirecost.study.store_locks import CLAIMS, claimed, locked
+from wirecost.study.study_file import StudyFile
 
 PARTIAL = ".partial-"
-POLL_S = 0.2
-CLAIMS = ".claims"
-"""Folder of the locks by which runs that share a store claim experiments."""
 
-__all__ = ["Contents", "Damaged", "Outcome", "Result", "ResultSummary", "Status", "Store", "StoreError"]
-
-
-class DamagedResultWarning(UserWarning):
-    """Warns of a result that is left out because it is damaged."""
-
-
-class StoreError(WirecostError):
-    """Raised for a store that can't be used as requested."""
+__all__ = [
+    "Contents",
+    "Damaged",
+    "DamagedResultWarning",
+    "Outcome",
+    "Result",
+    "ResultSummary",
+    "Status",
+    "Store",
+    "StoreError",
+]
 
 
 class Store:
@@ -81,85 +80,20 @@ class Store:
         self.root = root
         self.experiments = root / "experiments"
         self.corpus = root / "corpus"
+        self._study_file = StudyFile(root)
 
-    @contextmanager
-    def locked(self, *, shared: bool = False, wait_s: float = 0.0) -> Iterator[None]:
-        """Locks the store for one run.
+    def locked(self, *, shared: bool = False, wait_s: float = 0.0) -> AbstractContextManager[None]:
+        """Locks the store for one run. See `wirecost.study.store_locks.locked`."""
+        return locked(self.root, self.experiments, shared=shared, wait_s=wait_s)
 
-        Args:
-            shared: let other runs that share it work at the same time. They claim each experiment (`claimed`).
-            wait_s: time in seconds to wait for another run to end.
-
-        Raises:
-            StoreError: if another run has locked it, or it can't be written or read when it is locked or while the
-                context is active.
-        """
-        try:
-            self.experiments.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            fault = fault_of(error)
-            remedy = f"; {fault.remedy}" if fault else ""
-            raise StoreError(f"{error.filename}: can't be written: {error.strerror}{remedy}") from error
-        try:
-            try:
-                _lock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait_s)
-            except BlockingIOError as error:
-                raise StoreError(f"{self.root}: another run is writing here; wait for it or use --out") from error
-            except OSError as error:
-                raise StoreError(
-                    f"{self.root}: can't be locked: {error.strerror}; choose another --out"
-                ) from error
-            try:
-                yield
-            except (OSError, StorageError) as error:
-                message = self._message(error)
-                if message is None:
-                    raise
-                raise StoreError(f"{message}, then go on with --resume (finished experiments are kept)") from error
-        finally:
-            os.close(lock)
-
-    @contextmanager
-    def claimed(self, experiment: AnyExperiment) -> Iterator[bool]:
-        """Claims an experiment among runs that share the store. Yields False if another run has claimed it.
-
-        A claim ends with the process that holds it, however that ends.
-
-        Raises:
-            OSError: if the claim can't be written.
-        """
-        folder = self.root / CLAIMS
-        folder.mkdir(exist_ok=True)
-        lock = os.open(folder / experiment.slug, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
-        finally:
-            os.close(lock)
+    def claimed(self, experiment: AnyExperiment) -> AbstractContextManager[bool]:
+        """Claims an experiment among runs that share the store. See `wirecost.study.store_locks.claimed`."""
+        return claimed(self.root, experiment.slug)
 
     def inode(self, experiment: AnyExperiment) -> int | None:
         """Returns a number that changes when an experiment's result is replaced; None without a result."""
         with suppress(OSError):
             return (self.experiments / experiment.slug).stat().st_ino
-        return None
-
-    def _message(self, error: OSError | StorageError) -> str | None:
-        """Returns the error's message with a remedy; None for an error that concerns neither the storage nor this
-        store.
-        """
-        if isinstance(error, StorageError):
-            return str(error)
-        path, fault = path_of(error), fault_of(error)
-        if fault is not None:
-            return str(StorageError(path or self.root, fault))
-        if path is not None and Path(path).absolute().is_relative_to(self.root.absolute()):
-            remedy = "give yourself the right to it" if isinstance(error, PermissionError) else "move it away"
-            return f"{path}: can't be used: {error.strerror or error}; {remedy}"
         return None
 
     def is_used(self) -> bool:
@@ -177,11 +111,7 @@ class Store:
         Raises:
             OSError: if it can't be written.
         """
-        text = to_yaml(study)
-        with suppress(SpecError, StoreError):
-            if self._has_study() and to_yaml(self.study()) == text:
-                return
-        write_file(self.root / "study.yaml", text)
+        self._study_file.save(study)
 
     def check_study_file(self, study: Study) -> None:
         """Checks that a first run replaces no file of the user's.
@@ -189,14 +119,11 @@ class Store:
         Raises:
             StoreError: if no study was run here, and another study.yaml lies here.
         """
-        if not self._has_study() or os.path.lexists(self.experiments):
-            return
-        with suppress(SpecError, StoreError):
-            if to_yaml(self.study()) == to_yaml(study):
-                return
-        raise StoreError(
-            f"{self.root / 'study.yaml'}: is another study's, and none was run here; choose another --out"
-        )
+        self._study_file.check(study, was_run=os.path.lexists(self.experiments))
+
+    def study(self) -> Study:
+        """Returns the stored study. Raises SpecError or StoreError if the directory has none."""
+        return self._study_file.read()
 
     def check_output(self, path: Path) -> None:
         """Checks that a report may be written to a file or folder.
@@ -208,24 +135,6 @@ class Store:
         own = (*(root / name for name in ("study.yaml", ".lock", INDEX)), self.experiments.resolve())
         if any(path.resolve().is_relative_to(place) for place in (*own, self.corpus.resolve())):
             raise StoreError(f"{path}: belongs to the study's results; name another one to write")
-
-    def study(self) -> Study:
-        """Returns the stored study. Raises SpecError or StoreError if the directory has none."""
-        path = self.root / "study.yaml"
-        if not self._has_study():
-            raise StoreError(f"{self.root}: no study was run here (there is no study.yaml)")
-        try:
-            text = read_regular(path).decode()
-        except OSError as error:
-            raise StoreError(f"{path}: can't be read ({error.strerror or error})") from error
-        except UnicodeDecodeError as error:
-            raise StoreError(f"{path}: is not UTF-8 text") from error
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecatedWarning)  # this file isn't written by hand
-            return validate(Study, parse_yaml(text, str(path)), str(path))
-
-    def _has_study(self) -> bool:
-        return os.path.lexists(self.root / "study.yaml")
 
     def planned(self, study: Study, memory_bytes: Callable[[], int | None] = lambda: None) -> list[AnyExperiment]:
         """Returns the experiments of a study that are known now (see `scheduled`)."""
@@ -370,7 +279,7 @@ class Store:
     def _contents(self, read: Callable[[Path, str, AnyExperiment | None], R]) -> Contents[R]:
         study, problem = None, None
         try:
-            study = self.study() if self._has_study() else None
+            study = self.study() if self._study_file.exists() else None
         except (SpecError, StoreError) as error:
             problem = str(error)
         planned = tuple(self.planned(study)) if study else ()
@@ -383,37 +292,3 @@ class Store:
         except OSError as error:
             raise StoreError(f"{self.experiments}: can't be read ({error.strerror})") from error
         return Contents(results, damaged, study, problem, planned)
-
-
-def remove(path: Path) -> None:
-    """Removes the file or directory at a path, if there is one.
-
-    Raises:
-        StoreError: names the path that can't be removed.
-    """
-    try:
-        if stat.S_ISDIR(path.lstat().st_mode):
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise StoreError(
-            f"{path}: is left of an earlier run and can't be deleted: {error.filename or path}: {error.strerror}; "
-            "delete it, or have its owner do so, then go on with --resume"
-        ) from error
-
-
-def _lock(file: int, kind: int, wait_s: float) -> None:
-    """Locks an open file. Raises BlockingIOError if another process has it longer than `wait_s` seconds."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)
-        else:
-            return

@@ -67,6 +67,14 @@ def _paused(spans: Int64) -> np.ndarray:
     return gaps > np.median(gaps) + _PAUSE_SHARE * max(lengths, np.median(np.diff(spans[:, 0])))
 
 
+def launched_spans(recorded: Recorded, spans: Int64) -> list[Span | None]:
+    """Returns for each span of the host, in order of start, the time from the first start to the last end of what
+    it launched, the pause after it included."""
+    device = recorded.device
+    first, last = _extent(_owners(recorded.launch_ns, spans), device.start_ns, device.end_ns, len(spans))
+    return [(int(a), int(b)) if a != _NEVER else None for a, b in zip(first, last, strict=True)]
+
+
 def launched_in(recorded: Recorded, spans: Int64) -> list[Span | None] | None:
     """Returns for each span of the host the time from the first start to the last end of device events launched in
     it.

@@ -16,12 +16,12 @@ from wirecost.trace.diagnostic_counts import DiagnosticCounts
 from wirecost.trace.events import STEP
 from wirecost.trace.recorded import Annotation, Int64, Recorded
 from wirecost.trace.source import TraceError
-from wirecost.trace.tiling import incomplete, launched_in, tiles
+from wirecost.trace.tiling import incomplete, launched_in, launched_spans, tiles
 
 AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole", "name:"
 
-# A GPU annotation, or the device's work of a single step, that covers less than this share of the CPU step covers
-# scraps of it, not the step.
+# A GPU annotation, or the time from the first to the last event that a step launched, that is shorter than this
+# share of the CPU step covers scraps of it, not the step.
 _BARE_SHARE = 0.1
 # Annotations of the device count as steps if they cover this share of the work from the first to the last.
 _COVERED_SHARE = 0.98
@@ -69,10 +69,10 @@ def windows(
     `check_choice`).
 
     With `auto`, an iteration lasts from the first device event launched in a profiler step to the first launched
-    in the next step. A single step is the host's if the device works in a small part of it only. If launches
-    aren't recorded, the steps' GPU annotations are used if they cover the device's work, else the CPU steps.
-    Without any profiler step, repeated annotations that tile the recording are used in the same way. Otherwise
-    there is no iteration. The whole window is reported in any case.
+    in the next step. The steps are the host's if what one of them launched covers a small part of it only, as in
+    a trace that was thinned to a few events. If launches aren't recorded, the steps' GPU annotations are used if
+    they cover the device's work, else the CPU steps. Without any profiler step, repeated annotations that tile the
+    recording are used in the same way. Otherwise there is no iteration. The whole window is reported in any case.
     """
     if choice == WHOLE:
         return []
@@ -89,8 +89,8 @@ def windows(
         chosen = list(cpu.values())
     else:
         chosen = _tiled(list(cpu.values()), recorded, diagnostics)
-        if choice == AUTO and _is_scrap(chosen, cpu):
-            chosen = list(cpu.values())
+        if choice == AUTO and _are_scraps(chosen, cpu, recorded):
+            chosen = _with_cuts(cpu, chosen)
         if not chosen and choice == AUTO:
             chosen = list((gpu if gpu and _covered(gpu, cpu, recorded) else cpu or gpu).values())
     diagnostics.add("window_not_found", choice != AUTO and not chosen, detail=choice)
@@ -100,16 +100,31 @@ def windows(
     return _marked(chosen, recorded, diagnostics)
 
 
-def _is_scrap(chosen: list[Window], cpu: dict[str, Window]) -> bool:
-    """Returns whether the device's work of a single step is a small part of the step of the host.
+def _are_scraps(chosen: list[Window], cpu: dict[str, Window], recorded: Recorded) -> bool:
+    """Returns whether what a step launched is a small part of the step of the host, in a step that is recorded
+    completely.
 
-    The work of a next step would end the window. Without one, the window leaves out the host's time after the last
-    work of the device.
+    Such a window begins anywhere in the step, since the first of so few events isn't the step's first work. And
+    where no next step ends it, it leaves out the host's time after the last work of the device.
     """
-    if len(cpu) != 1 or len(chosen) != 1 or chosen[0].source != LAUNCHES:
+    if not chosen:
         return False
-    (step,) = cpu.values()
-    return chosen[0].end_ns - chosen[0].start_ns < _BARE_SHARE * (step.end_ns - step.start_ns)
+    whole = {w.name for w in chosen if w.source == LAUNCHES and (not w.cut or len(cpu) == 1)}
+    steps = sorted(cpu.values(), key=lambda s: (s.start_ns, s.name))
+    spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64)
+    return any(
+        step.name in whole and span is not None and span[1] - span[0] < _BARE_SHARE * (step.end_ns - step.start_ns)
+        for step, span in zip(steps, launched_spans(recorded, spans), strict=True)
+    )
+
+
+def _with_cuts(cpu: dict[str, Window], chosen: list[Window]) -> list[Window]:
+    """Returns the steps of the host. Of several, those of which work of the device is missing in the recording are
+    cut."""
+    cut = {w.name for w in chosen if w.cut and len(cpu) > 1}
+    for step in cpu.values():
+        step.cut = step.name in cut
+    return list(cpu.values())
 
 
 def _point_out_bare(chosen: list[Window], cpu: dict[str, Window], diagnostics: DiagnosticCounts) -> None:

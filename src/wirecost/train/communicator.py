@@ -62,7 +62,12 @@ class Communicator:
 
     With `phase`, the time in the call counts for that phase of the iteration. With `asynchronous`, a call returns
     before the collective has ended. The caller then waits for the returned `Pending`.
+
+    Attributes:
+        collectives: has the functions of `torch.distributed` that reduce, gather and scatter.
     """
+
+    collectives: Any = dist
 
     def __init__(self, group: Group, recorder: Recorder) -> None:
         self.group = group
@@ -87,7 +92,7 @@ class Communicator:
         return self._run(
             "all_reduce",
             tensor.nbytes,
-            lambda: dist.all_reduce(tensor, op, self.group.process_group, async_op=asynchronous),
+            lambda: self.collectives.all_reduce(tensor, op, self.group.process_group, async_op=asynchronous),
             phase,
         )
 
@@ -111,7 +116,9 @@ class Communicator:
         return self._run(
             "all_gather",
             output.nbytes,
-            lambda: dist.all_gather_into_tensor(output, shard, self.group.process_group, async_op=asynchronous),
+            lambda: self.collectives.all_gather_into_tensor(
+                output, shard, self.group.process_group, async_op=asynchronous
+            ),
             phase,
         )
 
@@ -141,7 +148,7 @@ class Communicator:
         return self._run(
             "reduce_scatter",
             full.nbytes,
-            lambda: dist.reduce_scatter_tensor(
+            lambda: self.collectives.reduce_scatter_tensor(
                 shard, full, dist.ReduceOp.SUM, self.group.process_group, async_op=asynchronous
             ),
             phase,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -129,7 +130,7 @@ class Groups:
         """
         group = self.pipeline
         for ranks in self.pipelines:
-            process_group = dist.new_group(ranks)
+            process_group = dist.new_group(ranks, pg_options=communication_options())
             if self.rank in ranks:
                 index = ranks.index(self.rank)
                 group = Group(self.pipeline.name, tuple(ranks), index, process_group)  # type: ignore[arg-type]
@@ -141,7 +142,7 @@ class Groups:
         if group.size > 1:
             return group
         for rank in range(dist.get_world_size()):
-            process_group = dist.new_group([rank])
+            process_group = dist.new_group([rank], pg_options=communication_options())
             if rank == self.rank:
                 group = Group(group.name, (rank,), 0, process_group)  # type: ignore[arg-type]
         return group
@@ -176,9 +177,23 @@ class Groups:
             elif ranks == tuple(range(dist.get_world_size())):
                 self._process_groups[ranks] = dist.group.WORLD
             else:
-                created = dist.new_group(list(ranks))
+                created = dist.new_group(list(ranks), pg_options=communication_options())
                 self._process_groups[ranks] = created if isinstance(created, dist.ProcessGroup) else None
         return self._process_groups[ranks]
+
+
+def communication_options(backend: str | None = None) -> Any:
+    """Returns the options of a process group for `pg_options`, or None if the backend has none.
+
+    NCCL's streams get a high priority. Otherwise a collective that could start together with a matrix product
+    waits until the product leaves multiprocessors to it.
+
+    Args:
+        backend: the backend. None is that of the default group.
+    """
+    if (backend or dist.get_backend()) != "nccl":
+        return None
+    return dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
 
 
 def world(rank: int, ranks: int) -> Group:

@@ -63,6 +63,7 @@ def run_rank(directory: Path, rank: int) -> None:
 
     from wirecost.corpus import load_text
     from wirecost.spec import Device, Experiment
+    from wirecost.train.groups import communication_options
     from wirecost.train.loop import train
     from wirecost.train.models import examples_for
     from wirecost.train.periodic import TrainedEvent
@@ -86,7 +87,7 @@ def run_rank(directory: Path, rank: int) -> None:
         # The GPUs of the machine are assigned to the ranks in turn, independently of their emulated hosts.
         device = torch.device("cuda", rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device, **group)
+        dist.init_process_group("nccl", device_id=device, pg_options=communication_options("nccl"), **group)
     else:
         device = torch.device("cpu")
         dist.init_process_group("gloo", **group)

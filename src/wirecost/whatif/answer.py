@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from wirecost.whatif.buckets import with_buckets
 from wirecost.whatif.graph import build
 from wirecost.whatif.host_speed import HostSpeed, fit_host, fit_processors
 from wirecost.whatif.job_diagnostics import job_diagnostics
+from wirecost.whatif.latency import Latency, learned_latency
 from wirecost.whatif.measure import bound_by, iteration_ns, measure
 from wirecost.whatif.named_network import named_network
-from wirecost.whatif.network import NetworkModel, fitted_network, stated_network
+from wirecost.whatif.network import NetworkModel, StatedNetwork, fitted_network, stated_network
 from wirecost.whatif.nodes import Graph
 from wirecost.whatif.overlap import with_full_overlap, without_overlap
 from wirecost.whatif.question import Question
@@ -45,7 +47,8 @@ _MOST_STRAGGLERS = 64
 
 
 class Job:
-    """A job's traces, ready for questions. `networks` are known by name before those of a calibration."""
+    """A job's traces, ready for questions. `networks` are known by name before those of a calibration.
+    `recorded_on` is the network of the recording, if its rate is known."""
 
     def __init__(
         self,
@@ -54,11 +57,13 @@ class Job:
         step_time_ns: float | None = None,
         calibration: Path | None = None,
         networks: Mapping[str, NetworkModel] | None = None,
+        recorded_on: StatedNetwork | None = None,
     ) -> None:
         self.records = list(records)
         self.graph: Graph = build(self.records)
         self.calibration = calibration
         self.networks = dict(networks or {})
+        self.recorded_on = recorded_on
         self.recorded = as_recorded(self.graph)
         self.on_processors = any(record.waits is not None for record in self.records)
         self.world = max([r.trace.world_size or 0 for r in self.records] + [len(self.records)])
@@ -139,12 +144,27 @@ class Job:
     def network(self, question: Question) -> NetworkModel | None:
         """Returns the network that a question names; None where it stays as recorded."""
         if question.network in self.networks:
-            return self.networks[question.network]
+            found = self.networks[question.network]
+            return found.with_latency(self.latency) if isinstance(found, StatedNetwork) else found
         if question.network is not None:
             return named_network(question.network, self.calibration, self.world, self.networks)
         if question.bandwidth_bps is not None:
-            return stated_network(question.bandwidth_bps, question.latency_s)
+            return self.stated_network(question.bandwidth_bps, question.latency_s)
         return None
+
+    def stated_network(self, rate_bps: float, latency_s: float | None) -> StatedNetwork:
+        """Returns a network of a stated bandwidth. Without a stated latency it has the recorded job's."""
+        return stated_network(rate_bps, latency_s).with_latency(self.latency)
+
+    @cached_property
+    def latency(self) -> Latency:
+        """The latency of the job's messages without the profiler, as far as its transfers tell."""
+        known = self.recorded_on
+        if known is None:
+            found = learned_latency(self.graph, None)
+        else:
+            found = learned_latency(self.graph, known.rate_Bps, known.delay_s)
+        return found.scaled(self.host.network) if self.on_processors else found
 
     def scenario(self, question: Question) -> Scenario:
         """Returns the job as a question changes it.
@@ -213,7 +233,8 @@ class Job:
                 for end in (self.host.low, self.host.high)
             ]
         if not scenario.certain:
-            transfers = [iteration_ns(scenario, speeds, ends) for ends in (scenario.low_ns, scenario.high_ns)]
+            ends = (scenario.shortest(), scenario.longest())
+            transfers = [iteration_ns(changed, speeds, transfer_ns) for changed, transfer_ns in ends]
         computing = [middle, middle]
         if self.on_processors:
             computing = [

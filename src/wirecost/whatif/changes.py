@@ -17,6 +17,7 @@ from wirecost.whatif.simulate import Speeds
 def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
     """Returns the job on another network: collectives take what they take there, and share each rank's link."""
     middle, low, high = [], [], []
+    wire = [0.0] * len(scenario.collectives)
     unknown = 0
     used = {join for steps in scenario.ranks for step in steps for join in step.join}
     for number, (collective, recorded) in enumerate(zip(scenario.collectives, scenario.transfer_ns, strict=True)):
@@ -28,6 +29,7 @@ def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
             high.append(recorded)
             continue
         # What other ranks made this one wait for may stay or go, where their traces are missing.
+        wire[number] = transfer.wire * 1e9
         middle.append(transfer.seconds * 1e9 + collective.waited_ns / 2)
         low.append(transfer.low * 1e9)
         high.append(transfer.high * 1e9 + collective.waited_ns)
@@ -42,8 +44,9 @@ def with_network(scenario: Scenario, network: NetworkModel) -> Scenario:
         )
     ratios = [1.0] * len(scenario.ratios) if network.sockets else scenario.ratios
     return replace(
-        scenario, transfer_ns=middle, low_ns=low, high_ns=high, shared=True, ratios=ratios, diagnostics=diagnostics
-    )
+        scenario, transfer_ns=middle, low_ns=low, high_ns=high, wire_ns=wire, bucket_ns=network.bucket_s * 1e9,
+        shared=True, ratios=ratios, diagnostics=diagnostics,
+    )  # fmt: skip
 
 
 def scaled_communication(scenario: Scenario, factor: float) -> Scenario:
@@ -62,6 +65,8 @@ def scaled_communication(scenario: Scenario, factor: float) -> Scenario:
         ],
         low_ns=[t / factor for t in scenario.low_ns],
         high_ns=[(t - w) / factor + w for t, w in zip(scenario.high_ns, waited, strict=True)],
+        wire_ns=[t / factor for t in scenario.wire_ns],
+        bucket_ns=scenario.bucket_ns / factor,
     )
 
 

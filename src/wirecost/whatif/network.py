@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from wirecost.costmodel.collectives import all_reduce_s, all_to_all_s, gather_s, group, send_s
 from wirecost.costmodel.inputs import Machine
-from wirecost.diagnostics import Diagnostic
+from wirecost.diagnostics import Diagnostic, diagnostic
 from wirecost.errors import SpecError
 from wirecost.spec import Cluster
 from wirecost.trace.operations import bus_factor
-from wirecost.units import BitsPerSecond, format_rate_bps
+from wirecost.units import BitsPerSecond, format_ns, format_rate_bps
+from wirecost.whatif.latency import Latency, steps_of
 from wirecost.whatif.nodes import Collective
 
 FAR_BEYOND = 4.0
@@ -33,11 +34,13 @@ processor, which the job needs too (docs/how-to/whatif.md, measured jobs)."""
 
 @dataclass(frozen=True)
 class Transfer:
-    """Seconds of one collective: the estimate, and between which bounds it lies."""
+    """Seconds of one collective: the estimate, and between which bounds it lies. `wire` are those of its bytes,
+    where the network lets some through at once."""
 
     seconds: float
     low: float
     high: float
+    wire: float = 0.0
 
 
 @dataclass
@@ -48,6 +51,11 @@ class NetworkModel:
     basis: str
     diagnostics: list[Diagnostic] = field(default_factory=list)
     sockets: bool = False  # its kernels hold few thread blocks, so that those beside them run as fast as alone
+
+    @property
+    def bucket_s(self) -> float:
+        """Seconds of bytes that the network lets through at once after a pause as long; 0: none."""
+        return 0.0
 
     def transfer(self, collective: Collective) -> Transfer | None:
         """Returns the transfer time of a collective; None where its size isn't known."""
@@ -113,19 +121,55 @@ class ClusterNetwork(NetworkModel):
 
 @dataclass
 class StatedNetwork(NetworkModel):
-    """A bandwidth and a latency: time = latency + bytes on the wire of one rank / bandwidth."""
+    """A bandwidth and a latency: time = latency + bytes on the wire of one rank / bandwidth.
+
+    Attributes:
+        rate_Bps: bytes per second in each direction of a rank.
+        latency_s: time in seconds of an empty collective. None if the network states none: it is then that of the
+            recorded job, `learned`.
+        delay_s: time in seconds by which the network delays each step of a collective, if `latency_s` is None.
+        bucket_bytes: size in bytes of the token bucket that shapes each rank's link; 0: none does.
+    """
 
     rate_Bps: float = 0.0
-    latency_s: float = 0.0
+    latency_s: float | None = None
+    delay_s: float = 0.0
+    bucket_bytes: float = 0.0
+    learned: Latency = field(default_factory=Latency)
+
+    @property
+    def bucket_s(self) -> float:
+        return self.bucket_bytes / self.rate_Bps
 
     def transfer(self, collective: Collective) -> Transfer | None:
+        low, middle, high = self._latency(collective)
         if collective.op == "barrier":
-            return Transfer(self.latency_s, self.latency_s, self.latency_s)
+            return Transfer(middle, low, high)
         if collective.bytes is None:
             return None
         factor = bus_factor(collective.op, collective.size)
-        seconds = self.latency_s + (1.0 if factor is None else factor) * collective.bytes / self.rate_Bps
-        return Transfer(seconds, seconds, seconds)
+        bytes_s = (1.0 if factor is None else factor) * collective.bytes / self.rate_Bps
+        return Transfer(middle + bytes_s, low + bytes_s, high + bytes_s, wire=bytes_s)
+
+    def _latency(self, collective: Collective) -> tuple[float, float, float]:
+        if self.latency_s is not None:
+            return self.latency_s, self.latency_s, self.latency_s
+        delay_s = self.delay_s * steps_of(collective.op, collective.size)
+        low, middle, high = self.learned.of(collective.op, collective.size)
+        return low + delay_s, middle + delay_s, high + delay_s
+
+    def with_latency(self, learned: Latency) -> StatedNetwork:
+        """Returns the network with a latency that was learned, if it states none."""
+        if self.latency_s is not None or not learned.is_known:
+            return self
+        low, middle, high = learned.of_any
+        found = diagnostic(
+            "latency_learned",
+            f"network '{self.name}' states no latency: each step of a collective takes "
+            f"{format_ns(middle * 1e9, 3)} besides its bytes ({format_ns(low * 1e9, 3)} to "
+            f"{format_ns(high * 1e9, 3)}), as small messages of the recording did",
+        )
+        return replace(self, learned=learned, diagnostics=[*self.diagnostics, found])
 
 
 @dataclass
@@ -185,15 +229,15 @@ def line_through(sizes: dict[int, list[int]]) -> tuple[float, float]:
     return float(latency), float(slope)
 
 
-def stated_network(rate_bps: float, latency_s: float, name: str | None = None) -> StatedNetwork:
-    """Returns a network of a stated bandwidth and latency, by default named after its rate.
+def stated_network(rate_bps: float, latency_s: float | None, name: str | None = None) -> StatedNetwork:
+    """Returns a network of a stated bandwidth and latency (None: none is stated), by default named after its rate.
 
     Raises:
         SpecError: for a bandwidth that isn't positive, or a negative latency.
     """
     if rate_bps <= 0:
         raise SpecError("--bandwidth: a rate must be positive")
-    if latency_s < 0:
+    if latency_s is not None and latency_s < 0:
         raise SpecError("--latency: a latency can't be negative")
     return StatedNetwork(
         name or format_rate_bps(BitsPerSecond(rate_bps)), "stated", rate_Bps=rate_bps / 8, latency_s=latency_s

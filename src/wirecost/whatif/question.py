@@ -19,7 +19,7 @@ class Question:
 
     Attributes:
         network: a calibrated network, a cluster preset, a cluster's YAML file or a benchmark's JSON file.
-        bandwidth_bps, latency_s: a stated network instead.
+        bandwidth_bps, latency_s: a stated network instead. Without a latency it has that of the recorded job.
         scale_communication: transfers are so many times as fast.
         bucket_mib: cap of DistributedDataParallel's buckets.
         overlap, reshard_after_forward: True or False.
@@ -30,7 +30,7 @@ class Question:
 
     network: str | None = None
     bandwidth_bps: float | None = None
-    latency_s: float = 0.0
+    latency_s: float | None = None
     scale_communication: float | None = None
     bucket_mib: float | None = None
     overlap: bool | None = None

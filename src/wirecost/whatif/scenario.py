@@ -15,7 +15,9 @@ from wirecost.whatif.simulate import RankTimes, Speeds, replay
 class Scenario:
     """Steps of each rank in order (the first of the recording included), and the joins that they refer to.
 
-    `low_ns` and `high_ns` bound the transfers where `transfer_ns` isn't known well; equal to it elsewhere.
+    `low_ns` and `high_ns` bound the transfers where `transfer_ns` isn't known well; equal to it elsewhere. Of
+    each, `wire_ns` is for its bytes. After a pause as long, `bucket_ns` of them may pass at once; `bucket_share`
+    of that is taken to do so.
     """
 
     graph: Graph
@@ -25,6 +27,9 @@ class Scenario:
     low_ns: list[float] = field(default_factory=list)
     high_ns: list[float] = field(default_factory=list)
     shared: bool = False
+    wire_ns: list[float] = field(default_factory=list)
+    bucket_ns: float = 0.0
+    bucket_share: float = 0.5
     diagnostics: list[Diagnostic] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)  # of each rank: kernels beside collectives to kernels alone
     extra_ns: float = 0.0  # what an iteration takes longer at most, which no replay shows
@@ -45,7 +50,15 @@ class Scenario:
 
     @property
     def certain(self) -> bool:
-        return self.low_ns == self.transfer_ns == self.high_ns
+        return self.low_ns == self.transfer_ns == self.high_ns and not self.bucket_ns
+
+    def shortest(self) -> tuple[Scenario, list[float]]:
+        """Returns the job with all of the bucket, and the shortest transfers."""
+        return replace(self, bucket_share=1.0), self.low_ns
+
+    def longest(self) -> tuple[Scenario, list[float]]:
+        """Returns the job without the bucket, and the longest transfers."""
+        return replace(self, bucket_share=0.0), self.high_ns
 
     def run(
         self,
@@ -56,13 +69,15 @@ class Scenario:
         begins_ns: Sequence[float] = (),
     ) -> list[RankTimes]:
         """Replays the steps with these numbers, one after the other."""
-        speeds = replace(speeds, queue=self.queue, shared=self.shared)
+        bucket_ns = self.bucket_share * self.bucket_ns
+        speeds = replace(speeds, queue=self.queue, shared=self.shared, bucket_ns=bucket_ns)
         return replay(
             [[steps[number] for number in order] for steps in self.ranks],
             [rank.streams for rank in self.graph.ranks],
             self.transfer_ns if transfers is None else transfers,
             self.members,
             speeds,
+            wire_ns=self.wire_ns,
             keep=keep,
             begins_ns=begins_ns,
         )

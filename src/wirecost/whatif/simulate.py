@@ -26,7 +26,8 @@ class Speeds:
     """Factors on the recorded durations: of the host's work, the device's computing and copies, and the network.
 
     `shared` makes transfers of one rank share its link: one begins when the one before has ended. `queue` is the
-    number of commands that a stream's queue takes.
+    number of commands that a stream's queue takes. `bucket_ns` is the token bucket of a shared link: what it
+    carries in this time passes at once if the link was idle for as long.
     """
 
     host: float = 1.0
@@ -34,6 +35,7 @@ class Speeds:
     network: float = 1.0
     shared: bool = False
     queue: int | None = None
+    bucket_ns: float = 0.0
 
 
 @dataclass
@@ -57,8 +59,12 @@ class _Join:
 class _Joins:
     """The collectives that ranks have reached, and until when each rank's link is taken."""
 
-    def __init__(self, speeds: Speeds, transfers: Sequence[float], members: Sequence[int], ranks: int) -> None:
+    def __init__(
+        self, speeds: Speeds, transfers: Sequence[float], members: Sequence[int], wire: Sequence[float], ranks: int
+    ) -> None:
         self._factor, self._shared = speeds.network, speeds.shared
+        self._bucket, self._wire = speeds.bucket_ns, wire
+        self._credit = [speeds.bucket_ns] * ranks
         self._transfers, self._members = transfers, members
         self._by_key: dict[tuple[int, int], _Join] = {}
         self._link = [0.0] * ranks
@@ -74,11 +80,22 @@ class _Joins:
             begun = join.start
             if self._shared:
                 begun = max(begun, *(self._link[r] for r in join.ranks))
-            join.end = begun + self._transfers[key[0]] * self._factor
+            length = self._transfers[key[0]] * self._factor
+            if self._bucket and self._shared:
+                length = self._shaped(length, self._wire[key[0]] * self._factor, begun, join.ranks)
+            join.end = begun + length
             if self._shared:
                 for r in join.ranks:
                     self._link[r] = join.end
         return join.end
+
+    def _shaped(self, length: float, wire: float, begun: float, ranks: Sequence[int]) -> float:
+        """Returns how long a transfer takes of which each rank's token bucket lets a part of the bytes through."""
+        credits = [min(self._bucket, self._credit[r] + begun - self._link[r]) for r in ranks]
+        left = length - min(wire, *credits)
+        for r, credit in zip(ranks, credits, strict=True):
+            self._credit[r] = min(self._bucket, credit + left - wire)
+        return left
 
     def end(self, key: tuple[int, int]) -> float:
         """Returns when a collective that was reached ends."""
@@ -92,6 +109,7 @@ def replay(
     members: Sequence[int],
     speeds: Speeds,
     *,
+    wire_ns: Sequence[float] = (),
     keep: Sequence[int] = (),
     begins_ns: Sequence[float] = (),
 ) -> list[RankTimes]:
@@ -102,13 +120,14 @@ def replay(
         streams: number of streams of each rank.
         transfers: transfer time of each join in ns.
         members: number of ranks that take part in each join.
+        wire_ns: what of each join's transfer time its bytes take, where `speeds` has a token bucket.
         keep: numbers of the cycles whose nodes' times are kept.
         begins_ns: when each rank's host begins, by default all at 0.
 
     Raises:
         ReplayError: if ranks wait for each other in a circle.
     """
-    joins = _Joins(speeds, transfers, members, len(ranks))
+    joins = _Joins(speeds, transfers, members, wire_ns, len(ranks))
     results = [RankTimes() for _ in ranks]
     active = [
         _process(

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from wirecost.emulation.hosts import burst_bytes
 from wirecost.errors import SpecError, WirecostError, one_of
-from wirecost.spec import AnyExperiment, DataParallel, JobExperiment
+from wirecost.spec import AnyExperiment, DataParallel, JobExperiment, Network
 from wirecost.study import Store
 from wirecost.study.networks import Site, read_benchmark
 from wirecost.study.result import Result, read_result
 from wirecost.study.store import StoreError
 from wirecost.whatif.benchmark_network import benchmark_network
 from wirecost.whatif.named_network import calibrated_networks
-from wirecost.whatif.network import NetworkModel, stated_network
+from wirecost.whatif.network import NetworkModel, StatedNetwork, stated_network
 from wirecost.whatif.question import Question
 from wirecost.whatif.reading import RankRecord, read_ranks
 
@@ -138,7 +140,22 @@ def network_of(
         return calibrated[experiment.network.name]
     if emulation is None or emulation.rate is None or experiment.hosts < 2:
         return None
-    return stated_network(float(emulation.rate), 0.0, name=experiment.network.name)
+    return emulated_network(experiment.network)
+
+
+def emulated_network(network: Network) -> StatedNetwork | None:
+    """Returns an emulated network by its nominal rate, its delay and its shaper's bucket; None without a rate."""
+    emulation = network.emulate
+    if emulation is None or emulation.rate is None:
+        return None
+    stated = stated_network(float(emulation.rate), None, name=network.name)
+    rate_bps = float(emulation.rate)
+    return replace(stated, delay_s=float(emulation.delay or 0.0), bucket_bytes=float(burst_bytes(rate_bps)))
+
+
+def recorded_on(experiment: AnyExperiment) -> StatedNetwork | None:
+    """Returns the network between the hosts of an experiment by its nominal rate; None if it has none."""
+    return emulated_network(experiment.network) if experiment.hosts > 1 else None
 
 
 def question_between(base: AnyExperiment, other: AnyExperiment) -> Question | None:

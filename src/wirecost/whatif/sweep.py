@@ -58,14 +58,14 @@ def bandwidth_range(text: str) -> tuple[float, float]:
     return low, high
 
 
-def sweep(job: Job, question: Question, range_text: str, latency_s: float = 0.0) -> Sweep:
+def sweep(job: Job, question: Question, range_text: str, latency_s: float | None = None) -> Sweep:
     """Returns the iteration over a range of bandwidths, together with the other changes of a question."""
     low, high = bandwidth_range(range_text)
     base = job.scenario(question)
     speeds = replace(job.speeds(question), network=1.0)
     points = []
     for rate in np.geomspace(low, high, POINTS):
-        measured = measure(with_network(base, stated_network(float(rate), latency_s)), speeds)
+        measured = measure(with_network(base, job.stated_network(float(rate), latency_s)), speeds)
         points.append(Point(float(rate), measured.iteration_ns * 1e-6, measured.comm_fraction))
     floor = measure(with_network(base, stated_network(1e18, 0.0)), speeds).iteration_ns * 1e-6
     return Sweep(tuple(points), _knee(points, floor), floor)

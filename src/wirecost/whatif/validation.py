@@ -20,6 +20,7 @@ from wirecost.whatif.study_cells import (
     measured_answers,
     others,
     read_cell,
+    recorded_on,
     step_time_ns,
     study_networks,
     traces_of,
@@ -169,6 +170,7 @@ def _from(
         step_time_ns=step_time_ns(base),
         calibration=calibration,
         networks=study_networks(folder, base.experiment, calibration),
+        recorded_on=recorded_on(base.experiment),
     )
     for question in asked:
         try:

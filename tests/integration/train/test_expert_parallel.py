@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from support.model_messages import assert_messages_of_the_model
 from support.parity import LLAMA, MICRO_BATCH, Trained, assert_same, experiment, train_all
 from wirecost.spec import DataParallel, Experiment, Plan, Precision, Workload
 from wirecost.spec.experiment import Optimizer, Periodic
@@ -105,6 +106,8 @@ def test_experts_on_several_ranks_train_as_one_process_does(
             assert_same(trained, alone[case.workload.name])
             if case.plan.expert_parallel > 1:
                 assert_bytes(case, trained, alone[case.workload.name])
+            elif case.plan.data_parallel is DataParallel.ZERO3:
+                assert_messages_of_the_model(case, trained.calls[0][-1])
         except AssertionError as wrong:
             raise AssertionError(f"{case.workload.name} with {case.plan}") from wrong
 
@@ -151,6 +154,8 @@ def assert_gradient_bytes(case: Experiment, trained: Trained, alone: Trained) ->
     chosen = case.plan
     if chosen.data_parallel is DataParallel.ZERO3:
         assert_sharded_bytes(case, trained, alone)
+        if chosen.tensor_parallel == 1:
+            assert_messages_of_the_model(case, trained.calls[0][-1])
     if chosen.data_parallel in ZERO or chosen.model_parallel > 1:
         return
     experts = sum(p.numel() for name, p in alone.parameters.items() if ".experts." in name)

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from support.model_messages import assert_messages_of_the_model
 from support.parity import WORKLOADS, Trained, assert_same, experiment, reference, train_all
 from support.traffic import data_parallel as theory
 from wirecost.spec import DataParallel, Experiment, Family, GradientTraffic, Plan, Precision
@@ -98,3 +99,5 @@ def assert_bytes(case: Experiment, trained: Trained) -> None:
             # With overlap the parameters that a step made are gathered at the start of the next iteration.
             gathers = not plan.overlap or iteration > 0
             assert Counter(calls) == Counter(theory(case, shapes, gathers=gathers)), plan.name
+            if plan.data_parallel is DataParallel.ZERO3 and plan.sharding_group == "all":
+                assert_messages_of_the_model(case, calls)

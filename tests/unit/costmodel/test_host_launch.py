@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from support.model import made
-from wirecost.costmodel.host_launch import StageLaunches, host_wait_s, launches_of_stage, tensor_launches_s
+from wirecost.costmodel.host_launch import (
+    StageLaunches,
+    host_wait_s,
+    launches_of_stage,
+    tensor_launches_s,
+    unit_gathers,
+)
 from wirecost.costmodel.inputs import Layout, Machine
 from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.shape import shape_of
@@ -33,7 +39,7 @@ PLAIN = Layout(tensor=1.0, pipeline=1.0, data=2.0, micro_batch=4.0, accumulation
 SHARDED = replace(PLAIN, sharding=3.0)
 
 
-WHOLE = StageLaunches(share=1.0, layers=10.0)
+WHOLE = StageLaunches(share=1.0, layers=10.0, gathers=22.0)
 
 
 def machine(changes: dict[str, float], gpus_per_node: float = np.inf) -> Machine:
@@ -50,7 +56,7 @@ def wait(
     gpus_per_node: float = np.inf,
 ) -> float:
     on = machine(changes or {}, gpus_per_node)
-    return float(host_wait_s(total_s, waited_s, StageLaunches(share, 10.0), layout, on).all_s)
+    return float(host_wait_s(total_s, waited_s, replace(WHOLE, share=share), layout, on).all_s)
 
 
 def test_what_nobody_told_of_costs_nothing() -> None:
@@ -68,6 +74,18 @@ def test_the_longer_decides() -> None:
     assert wait(0.25, 0.1, changes=host | {"run_ahead_s": 0.03}) == pytest.approx(0.22 + 0.07 - 0.25)
 
 
+def test_a_unit_is_gathered_twice_a_micro_batch_and_the_engines_root_once() -> None:
+    gpt, llama, mixtral = (
+        shape_of(load_spec("workload", name)) for name in ("gpt-2-medium", "llama-3-8b", "mixtral-8x7b")
+    )
+    fsdp, engine = (stack_named(name).data_parallel for name in ("fsdp-flash", "engine-cuda"))
+    assert unit_gathers(24.0, gpt, fsdp) == 50
+    assert unit_gathers(24.0, gpt, engine) == 49
+    assert unit_gathers(32.0, llama, fsdp) == 66
+    assert unit_gathers(32.0, llama, engine) == 68
+    assert unit_gathers(32.0, mixtral, engine, expert_layers=32.0) == 132
+
+
 def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
     gathers_s = 2 * 2 * 11 * 5e-3
     layers_s = 2 * 10 * 3e-3
@@ -75,6 +93,9 @@ def test_fully_sharded_units_are_launched_twice_a_micro_batch() -> None:
     # It catches up during every wait, however long they are together.
     assert wait(gathers_s + layers_s, 0.2, SHARDED, changes={"host_shard_s": 5e-3}) == 0
     assert wait(0.1, 0.0, replace(SHARDED, data=1.0), changes={"host_shard_s": 5e-3}) == 0
+    # Ranks that share a sequence are sharded over as well.
+    of_context = wait(0.1, 0.0, replace(SHARDED, data=1.0, context=2.0), changes={"host_shard_s": 5e-3})
+    assert of_context == pytest.approx(gathers_s + layers_s - 0.1)
 
 
 def test_hybrid_sharding_hides_the_network_under_the_last_backward() -> None:
@@ -183,12 +204,16 @@ def test_without_a_time_of_its_own_everything_costs_what_a_collective_does(
 
 
 def test_sequence_parallelism_launches_a_gather_and_a_scatter_and_gathers_again() -> None:
-    gpt, llama = shape_of(load_spec("workload", "gpt-2-medium")), shape_of(load_spec("workload", "llama-3-8b"))
+    gpt, llama, mixtral = (
+        shape_of(load_spec("workload", name)) for name in ("gpt-2-medium", "llama-3-8b", "mixtral-8x7b")
+    )
     host = machine(MEASURED).host
     assert tensor_launches_s(2.0, gpt, TENSOR, host) == (2e-3, 2e-3)
     assert [float(s) for s in tensor_launches_s(2.0, gpt, SEQUENCE, host)] == pytest.approx([4e-4, 6e-4])
-    # Both products of a gated MLP keep the one input that they share.
-    assert [float(s) for s in tensor_launches_s(2.0, llama, SEQUENCE, host)] == pytest.approx([4e-4, 5e-4])
+    # Both products of a gated MLP share one input.
+    assert [float(s) for s in tensor_launches_s(2.0, llama, SEQUENCE, host)] == pytest.approx([4e-4, 6e-4])
+    # Experts keep theirs whole.
+    assert [float(s) for s in tensor_launches_s(2.0, mixtral, SEQUENCE, host)] == pytest.approx([4e-4, 5e-4])
     assert [float(s) for s in tensor_launches_s(2.0, gpt, PLAIN, host)] == [0, 0]
     assert tensor_launches_s(2.0, gpt, SEQUENCE, machine({"host_collective_s": 1e-3}).host) == (2e-3, 2e-3)
 
@@ -224,12 +249,56 @@ def test_an_unseen_models_sequence_parallelism_waits_for_its_host() -> None:
     assert float(times.total_s) == pytest.approx(micro_batches * layers * 10, rel=0.01)
 
 
+def launched_s(workload: str, kind: str, **changes: float) -> float:
+    """An iteration of 2 GPUs and one micro-batch whose host takes seconds for every layer."""
+    stack = stack_named("engine-cuda").with_values(
+        {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.0}
+        | {"host_transfer_s": 0.0, "host_experts": 1.0, "host_gated": 1.0, **changes}
+    )
+    setup = made(workload, gpus=2, micro_batch=1, global_batch=2, stack=stack, data_parallel=kind)
+    return float(predict(setup).times.total_s)
+
+
+@pytest.mark.parametrize(
+    ("workload", "change", "factor"),
+    [
+        ("bert-large", {"host_masked": 1.5}, 1.5),
+        ("mixtral-8x7b", {"host_experts": 2.0}, 2.0),
+        ("gpt-2-medium", {"host_masked": 1.5, "host_experts": 2.0}, 1.0),
+    ],
+)
+def test_fully_sharded_layers_of_another_kind_launch_as_much_more_as_others_do(
+    workload: str, change: dict[str, float], factor: float
+) -> None:
+    layers = load_spec("workload", workload).layers
+    for kind in ("all_reduce", "zero3"):
+        assert launched_s(workload, kind) == pytest.approx(layers * 3, rel=0.02)
+        assert launched_s(workload, kind, **change) == pytest.approx(layers * 3 * factor, rel=0.02)
+
+
+def test_fully_sharded_layers_with_cross_attention_launch_more() -> None:
+    for kind in ("all_reduce", "zero3"):
+        assert launched_s("t5-large", kind) == pytest.approx(24 * 3 + 24 * 3 * 1.5, rel=0.02)
+
+
+def test_recomputation_launches_forward_again() -> None:
+    stack = stack_named("engine-cuda").with_values(
+        {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.0}
+        | {"host_transfer_s": 0.0}
+    )
+    for kind in ("all_reduce", "zero3"):
+        plan: dict[str, Any] = {"data_parallel": kind, "recompute": "full", "stack": stack}
+        setup = made("gpt-2-medium", gpus=2, micro_batch=1, global_batch=2, **plan)
+        assert float(predict(setup).times.total_s) == pytest.approx(24 * 4, rel=0.02)
+
+
 def test_a_gated_layer_launches_more() -> None:
     stack = stack_named("engine-cuda").with_values(
         {"host_forward_s": 1.0, "host_backward_s": 2.0, "host_sharpness": 50.0, "host_shard_s": 0.5}
+        | {"host_gated": 1.0}
     )
-    for workload, layers, factor in (("gpt-2-medium", 24, 1.0), ("llama-3-8b", 32, 1.5)):
-        for kind, gathers_s in (("all_reduce", 0.0), ("zero3", 0.5 * 2 * (layers + 1))):
+    for workload, layers, gathers, factor in (("gpt-2-medium", 24, 49, 1.0), ("llama-3-8b", 32, 68, 1.5)):
+        for kind, gathers_s in (("all_reduce", 0.0), ("zero3", 0.5 * gathers)):
             setup = made(workload, gpus=2, micro_batch=1, global_batch=2, stack=stack, data_parallel=kind)
             plain, gated = (
                 predict(replace(setup, stack=each)).times.total_s

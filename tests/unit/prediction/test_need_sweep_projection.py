@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from wirecost.prediction import need
 from wirecost.prediction.job import JobOptions, setup_of
 from wirecost.prediction.predict import predict
 from wirecost.prediction.projection import network_efficiency, project
-from wirecost.prediction.ranges import comm_fraction_range
+from wirecost.prediction.ranges import comm_fraction_range, variants
 from wirecost.prediction.sweep import parse_axis, sweep, with_first_value
 from wirecost.report.sweep_figure import write_sweep_figure
+from wirecost.spec import stack_named
 from wirecost.spec.plan import DataParallel
+from wirecost.spec.stack_costs import LAUNCH_TIMES
 
 ZERO3 = {"gpus": 64, "data_parallel": "zero3", "stack": "fsdp-flash"}
 
@@ -197,6 +200,20 @@ def test_the_comm_fraction_lies_in_its_interval_and_is_wider_for_experts() -> No
         assert 0 <= shares.low <= share <= shares.high <= 1
         widths.append(shares.high - shares.low)
     assert widths[1] > widths[0] > 0
+
+
+@pytest.mark.parametrize("name", ["engine-cuda", "megatron-core"])
+def test_a_slower_host_launches_everything_more_slowly(name: str) -> None:
+    stack = stack_named(name).with_values({"host_transfer_s": 1e-3, "host_sequence_collective_s": 2e-3})
+    setup = made("gpt-2-medium", gpus=2, tensor_parallel=2, stack=stack)
+    slower, faster = variants(setup)[0]
+    for key in LAUNCH_TIMES:
+        before = getattr(stack.host, key)
+        ratios = [getattr(each.stack.host, key) / before for each in (slower, faster) if before]
+        assert not before or (ratios[0] > 1 and ratios[0] * ratios[1] == pytest.approx(1)), key
+    assert slower.stack.iteration.once_s > stack.iteration.once_s > faster.stack.iteration.once_s
+    unknown = replace(setup, stack=stack_named(name))
+    assert variants(unknown)[0][0].stack.host.transfer_s is None
 
 
 def test_a_stated_batch_stays_when_the_number_of_gpus_is_swept() -> None:

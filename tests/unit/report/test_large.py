@@ -31,8 +31,7 @@ from wirecost.report.selection import select
 from wirecost.report.terminal import print_report
 from wirecost.report.terminal_overview import MOST_ROWS as MOST_LINES
 from wirecost.spec import alike, parse_yaml
-from wirecost.study import Status
-from wirecost.study import store as stores
+from wirecost.study import Status, study_file
 from wirecost.study.store import Outcome
 
 SIZES = "".join(
@@ -76,7 +75,9 @@ def shown(report: StudyReport, *, full: bool = False, width: int = 80) -> str:
 def test_reading_parses_each_text_and_expands_the_study_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed, loaded = [], []
     monkeypatch.setattr(alike, "parse_yaml", lambda text, where: parsed.append(text) or parse_yaml(text, where))
-    monkeypatch.setattr(stores, "parse_yaml", lambda text, where: loaded.append(where) or parse_yaml(text, where))
+    monkeypatch.setattr(
+        study_file, "parse_yaml", lambda text, where: loaded.append(where) or parse_yaml(text, where)
+    )
     assert len(read_report(root).cells) == 224
     assert len(parsed) == len(set(parsed)) < 100
     assert [Path(where).name for where in loaded] == ["study.yaml"]

@@ -9,10 +9,10 @@ import pytest
 from support.results import STUDY, invented_breakdown, invented_store
 from wirecost.errors import UnsupportedError
 from wirecost.spec import Experiment, Study, parse_yaml, validate
-from wirecost.study import Again, Result, Status, Store, run_study, runnable, runner
+from wirecost.study import Again, Result, Status, Store, one_experiment, run_study, runnable, runner
 from wirecost.study.estimate import TimeLeft
 from wirecost.study.manifest import SMALL_BYTES, write_manifest
-from wirecost.study.runner import Silent, _Watch
+from wirecost.study.progress import Silent, Watch
 from wirecost.study.store import Damaged, Outcome, StoreError
 from wirecost.units import Seconds
 
@@ -28,7 +28,7 @@ def test_progress_reads_what_is_new_and_counts_whole_lines(tmp_path: Path) -> No
             self.done.append(done)
 
     seen, samples = Seen(), tmp_path / "rank-0.jsonl"
-    watch = _Watch(seen, EXPERIMENT, [], TimeLeft())
+    watch = Watch(seen, EXPERIMENT, [], TimeLeft())
     watch.look(samples)
     for text in ("{}\n{", "{}\n{}\n{}", "{}\n{}\n{}\n"):
         samples.write_text(text)
@@ -71,7 +71,7 @@ def test_what_needs_more_gpus_than_are_here_is_skipped(tmp_path: Path, monkeypat
 
     for module in (runner, runnable):
         monkeypatch.setattr(module, "gpus_here", lambda: 2)
-    monkeypatch.setattr(runner, "_run_one", trained)
+    monkeypatch.setattr(runner, "run_one", trained)
     results = run_study(study, tmp_path)
     assert set(ran) == {2}
     reasons = {r.outcome.reason for r in results if r.outcome.status is Status.SKIPPED}
@@ -111,7 +111,7 @@ def resumed(
         store.publish(experiment, outcome, invented_breakdown(experiment))
         return outcome
 
-    monkeypatch.setattr(runner, "_run_one", trained)
+    monkeypatch.setattr(runner, "run_one", trained)
     monkeypatch.setattr(runner, "check_runnable", lambda study: None)
     noted = Noted()
     study = validate(Study, parse_yaml(f"{STUDY}benchmark: false\n", "s"), "s")
@@ -170,7 +170,7 @@ def test_a_fault_takes_the_unfinished_experiment_away_and_nothing_else(
         store.begin(experiment)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/x")
 
-    monkeypatch.setattr(runner, "_run_and_publish", full)
+    monkeypatch.setattr(one_experiment, "_run_and_publish", full)
     monkeypatch.setattr(runner, "check_runnable", lambda study: None)
     study = validate(Study, parse_yaml(f"{STUDY}benchmark: false\n", "s"), "s")
     with pytest.raises(StoreError, match=r"^/data/x: can't be written: No space left on device; .*--resume"):

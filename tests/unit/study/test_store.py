@@ -71,7 +71,7 @@ def test_publishing_again_and_killed_in_between_leaves_no_half_result(
         (path / "experiment.yaml").unlink()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("wirecost.study.store.shutil.rmtree", killed)
+    monkeypatch.setattr("wirecost.study.removal.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt), store.locked():
         store.begin(experiment)
         store.publish(experiment, Outcome(status=Status.SKIPPED, reason="why not"), None)
@@ -148,7 +148,7 @@ def test_a_leftover_that_cannot_be_deleted_is_one_line_that_names_it(
     def refused(path: Path) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted", str(path / "logs"))
 
-    monkeypatch.setattr("wirecost.study.store.shutil.rmtree", refused)
+    monkeypatch.setattr("wirecost.study.removal.shutil.rmtree", refused)
     for remove in (store.sweep, lambda: store.begin(experiment)):
         with pytest.raises(StoreError) as refusal, store.locked():
             remove()

@@ -62,6 +62,56 @@ def test_a_single_step_is_the_hosts_if_the_device_works_in_a_small_part_of_it(
     assert trace.iterations[0].parts.window_ns == (1_000_000 if source == "cpu_step" else works_us * 1000)
 
 
+def thinned(folder: Path, *works: tuple[float, float]) -> RankTrace:
+    """Steps of 1000 us, each with its few launches over (from, to)."""
+    line = Timeline(rank=0)
+    for number, (start, end) in enumerate(works):
+        line.step(number, 1000 * number, 1000)
+        for at in (start, end - 2):
+            line.device(1000 * number + at, 2, launched=1000 * number + at - 1)
+    (trace,) = wirecost.trace.read(line.write(folder)).traces
+    return trace
+
+
+@pytest.mark.parametrize("scrap", [0, 1, 2])
+def test_steps_are_the_hosts_if_what_one_of_them_launched_covers_a_small_part_of_it(
+    scrap: int, tmp_path: Path
+) -> None:
+    works = [(100.0, 950.0)] * 3
+    assert [s for _, s in sources(thinned(tmp_path, *works))] == ["launches"] * 3
+    works[scrap] = (600.0, 690.0)
+    trace = thinned(tmp_path, *works)
+    assert [s for _, s in sources(trace)] == ["cpu_step"] * 3
+    assert [i.parts.window_ns for i in trace.iterations] == [1_000_000] * 3
+    works[scrap] = (600.0, 710.0)
+    assert [s for _, s in sources(thinned(tmp_path, *works))] == ["launches"] * 3
+
+
+def test_what_is_missing_of_a_step_that_was_cut_off_says_nothing_about_the_others(tmp_path: Path) -> None:
+    line = Timeline(rank=0)
+    for number, (start, end) in enumerate([(100.0, 950.0), (100.0, 950.0), (100.0, 120.0)]):
+        line.step(number, 1000 * number, 1000)
+        for at in (start, end):
+            line.device(1000 * number + at, 2, launched=1000 * number + at - 1)
+    for launch in range(10):  # their kernels had not run when the recording ended
+        line.host("cudaLaunchKernel", 2200 + 10 * launch, 3, correlation=1000 + launch)
+    (trace,) = wirecost.trace.read(line.write(tmp_path)).traces
+    assert [s for _, s in sources(trace)] == ["launches"] * 3
+    assert [i.window.cut for i in trace.iterations] == [False, False, True]
+
+
+def test_a_cut_step_stays_cut_where_the_steps_are_the_hosts(tmp_path: Path) -> None:
+    line = Timeline(rank=0)
+    for number in range(3):
+        line.step(number, 1000 * number, 1000)
+        line.device(1000 * number + 500, 2, launched=1000 * number + 499)
+    for launch in range(10):
+        line.host("cudaLaunchKernel", 2600 + 10 * launch, 3, correlation=1000 + launch)
+    (trace,) = wirecost.trace.read(line.write(tmp_path)).traces
+    assert [s for _, s in sources(trace)] == ["cpu_step"] * 3
+    assert [i.window.cut for i in trace.iterations] == [False, False, True]
+
+
 def test_without_launches_gpu_annotations_that_cover_the_work_are_the_steps(read: Read) -> None:
     text = unlaunched(BOTH.text)
     assert sources(read(text)) == [(n, "gpu_step") for n in BOTH.steps]

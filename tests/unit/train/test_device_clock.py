@@ -121,3 +121,45 @@ def test_a_stream_that_is_a_context_is_entered_itself(cuda: Cuda, monkeypatch: p
     clock.after(work(cuda), "data_parallel", lambda: cuda.note("noted"))
     assert cuda.done == [("wait", "own"), ("noted", "own")]
     assert cuda.current == "compute"
+
+
+def test_a_graph_has_its_marks_beside_the_work(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(SimpleNamespace):
+        def wait_stream(self, other: Any) -> None:
+            cuda.note(f"{self.name} waits for {other.name}")
+
+    def stream() -> Stream:
+        cuda.streams += 1
+        return Stream(name=f"beside-{cuda.streams}", stream_id=cuda.streams)
+
+    capturing = [False]
+    compute = Stream(name="compute", stream_id=0)
+    streams = {"compute": compute}
+
+    def created() -> Stream:
+        made = stream()
+        streams[made.name] = made
+        return made
+
+    for name, replacement in {
+        "Stream": created,
+        "Event": lambda **_: Event(cuda),
+        "current_stream": lambda: streams[cuda.current],
+        "is_current_stream_capturing": lambda: capturing[0],
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, replacement)
+    clock = DeviceClock()
+    clock.make_replayable()
+    capturing[0] = True
+    cuda.done.clear()
+    clock.now()
+    assert cuda.done == [("beside-1 waits for compute", "compute"), ("mark", "beside-1")]
+    clock.after(work(cuda), "data_parallel", lambda: clock.now())
+    # The stream of a group's ends has no work that could wait.
+    assert cuda.done[2:] == [("wait", "beside-2"), ("mark", "beside-2")]
+    cuda.done.clear()
+    clock.now()
+    assert cuda.done == [("beside-1 waits for compute", "compute"), ("mark", "beside-1")]
+    cuda.done.clear()
+    clock.join()
+    assert cuda.done == [("compute waits for beside-2", "compute"), ("compute waits for beside-1", "compute")]

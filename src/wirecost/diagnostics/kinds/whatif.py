@@ -26,6 +26,13 @@ KINDS = (
         "record a run without gradient_as_bucket_view",
     ),
     _kind(
+        "latency_learned",
+        Severity.INFO,
+        "The network states no latency. What a message takes besides its bytes is that of small messages in the "
+        "recording.",
+        "state it with --latency, or benchmark the network (wirecost bench)",
+    ),
+    _kind(
         "network_not_measured",
         Severity.INFO,
         "The network's transfer times come from its nominal rate.",

@@ -15,11 +15,13 @@ import torch.distributed as dist
 
 from wirecost.spec import Device, Experiment
 from wirecost.train.batches import Batches
+from wirecost.train.communicator import Communicator
 from wirecost.train.engine import Engine, build_engine
+from wirecost.train.hosttimes.one_rank import OneRank
 from wirecost.train.hosttimes.variants import VARIANTS, Cost, HostRequest, experiment_of, measurable, model_of
 from wirecost.train.models import examples_for
 from wirecost.train.parallel.pipeline import PipelineExecution
-from wirecost.train.recorder import Marks
+from wirecost.train.recorder import Marks, Sample
 
 
 class NoMessages:
@@ -33,7 +35,7 @@ class NoMessages:
 
 
 class TimedEngine:
-    """An engine whose iterations are issued to an idle device.
+    """An engine whose iterations are issued as in training.
 
     Args:
         experiment: what it trains, as rank 0 of a group that moves nothing.
@@ -58,7 +60,6 @@ class TimedEngine:
     def issue(self) -> tuple[float, Marks]:
         """Returns the seconds in which the host issues an iteration, and the iteration's marks."""
         engine = self.engine
-        self.wait()
         start = perf_counter()
         engine.recorder.begin()
         engine.iteration(self.micro_batches)
@@ -73,14 +74,25 @@ class TimedEngine:
     def calls(self) -> Counter[tuple[str, str]]:
         """Returns how often an iteration calls each operation of each group, as (operation, group)."""
         _, marks = self.issue()
-        self.wait()
-        sample = self.engine.recorder.resolve(marks)
-        return Counter((call.op, call.group) for call in sample.communications)
+        return Counter((call.op, call.group) for call in self.read(marks).communications)
 
     def timed(self, iterations: int) -> tuple[list[float], list[bool | None]]:
-        """Returns the seconds to issue each of some iterations, and whether the device kept pace with the host."""
-        issued = [self.issue() for _ in range(iterations)]
-        return [seconds for seconds, _ in issued], [marks.kept_pace for _, marks in issued]
+        """Returns the seconds to issue each of some iterations, and whether the device kept pace with the host.
+
+        As in training, the device still does the iteration before when one is issued, and its marks are read then.
+        A call costs the host more than with an idle device. One more iteration precedes them.
+        """
+        issued = [self.issue()]
+        for _ in range(iterations):
+            issued.append(self.issue())
+            self.read(issued[-2][1])
+        self.read(issued[-1][1])
+        return [seconds for seconds, _ in issued[1:]], [marks.kept_pace for _, marks in issued[1:]]
+
+    def read(self, marks: Marks) -> Sample:
+        """Returns the sample of an iteration, after the device has done it."""
+        self.engine.recorder.clock.wait(marks.end)
+        return self.engine.recorder.resolve(marks)
 
 
 def without_transfers(execution: PipelineExecution) -> PipelineExecution:
@@ -105,6 +117,7 @@ def serve(request: HostRequest, cost: Cost | None, answer: Any, lines: Any) -> N
         torch.cuda.set_device(device)
         memory_bytes = torch.cuda.get_device_properties(device).total_memory
     torch.set_num_threads(1)
+    Communicator.collectives = OneRank(device)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=variant.ranks)  # type: ignore[arg-type]
     workload = measurable(request.workload, memory_bytes)
     timed = TimedEngine(experiment_of(request, variant, model_of(cost, workload)), device)
@@ -136,5 +149,4 @@ def serve(request: HostRequest, cost: Cost | None, answer: Any, lines: Any) -> N
 
 def _turn(timed: TimedEngine, execution: Any, iterations: int) -> tuple[list[float], list[bool | None]]:
     timed.engine.execution = execution
-    timed.issue()  # what is first after a pause finds cold caches
     return timed.timed(iterations)

@@ -89,7 +89,9 @@ class SelfAttention(nn.Module):
         """Returns (batch, sequence, hidden). See `Attend.forward` for `score_bias`."""
         # The rows are ordered by head, so that tensor parallelism gets whole heads from a contiguous slice of
         # them.
-        q, k, v = self.qkv(x).unflatten(-1, (self.heads, 3, self.head_size)).permute(3, 0, 2, 1, 4)
+        # Backward joins the gradients of what `unbind` splits in one copy.
+        parts = self.qkv(x).unflatten(-1, (self.heads, 3, self.head_size)).unbind(-2)
+        q, k, v = (part.transpose(1, 2) for part in parts)
         return self.out(self.attend(q, k, v, score_bias).transpose(1, 2).flatten(2))
 
 
@@ -128,7 +130,12 @@ class GatedMLP(nn.Module):
         self.down = nn.Linear(ffn_hidden, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(functional.silu(self.gate(x)) * self.up(x))
+        gate, up = self.gated(x)
+        return self.down(functional.silu(gate) * up)
+
+    def gated(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Returns the gate before its activation, and what it gates. Tensor parallelism replaces this."""
+        return self.gate(x), self.up(x)
 
 
 def keep_inputs(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -94,7 +94,8 @@ class CrossAttention(nn.Module):
     def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         q = self.q(x).unflatten(-1, (self.heads, self.head_size)).transpose(1, 2)
         # The rows are ordered by head, as in SelfAttention.
-        k, v = self.kv(memory).unflatten(-1, (self.heads, 2, self.head_size)).permute(3, 0, 2, 1, 4)
+        parts = self.kv(memory).unflatten(-1, (self.heads, 2, self.head_size)).unbind(-2)
+        k, v = (part.transpose(1, 2) for part in parts)
         y = functional.scaled_dot_product_attention(q, k, v, scale=1.0)
         return self.out(y.transpose(1, 2).flatten(2))
 

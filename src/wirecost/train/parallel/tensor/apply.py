@@ -17,7 +17,7 @@ from wirecost.train.models.gpt import GPTEmbedding, GPTHead
 from wirecost.train.models.latent import MultiHeadLatentAttention
 from wirecost.train.models.llama import GroupedAttention, LlamaEmbedding, LlamaHead
 from wirecost.train.models.t5 import CrossAttention, RelativeBias, T5Embedding, T5Head, T5Turn
-from wirecost.train.parallel.tensor.linear import ColumnLinear, RowLinear
+from wirecost.train.parallel.tensor.linear import Block, ColumnLinear, RowLinear, column_layers
 from wirecost.train.parallel.tensor.ranks import TensorRanks, enter, whole_sequence
 from wirecost.train.parallel.tensor.shards import Shards, mark_partial
 from wirecost.train.parallel.tensor.vocabulary import (
@@ -35,14 +35,14 @@ class Splitter:
     shards: Shards
     ranks: TensorRanks
 
-    def columns(self, module: nn.Module, *names: str, entered: bool = False) -> None:
-        """Splits linears by the columns of x W^T. See `ColumnLinear` for `entered`."""
+    def columns(self, module: nn.Module, *names: str, block: Block | None = None) -> None:
+        """Splits linears by the columns of x W^T. `block` is the block whose first linears they are."""
         for name in names:
-            setattr(module, name, ColumnLinear(getattr(module, name), self.shards, self.ranks, entered=entered))
+            setattr(module, name, ColumnLinear(getattr(module, name), self.shards, self.ranks, block))
 
-    def rows(self, module: nn.Module, name: str) -> None:
-        """Splits a linear by its inputs."""
-        setattr(module, name, RowLinear(getattr(module, name), self.shards, self.ranks))
+    def rows(self, module: nn.Module, name: str, block: Block | None = None) -> None:
+        """Splits a linear by its inputs. `block` is the block whose last linear it is."""
+        setattr(module, name, RowLinear(getattr(module, name), self.shards, self.ranks, block))
 
     def heads(self, module: nn.Module, *names: str) -> None:
         """Divides numbers of heads by the number of ranks."""
@@ -60,8 +60,9 @@ class Splitter:
 
 
 def _self_attention(attention: SelfAttention, split: Splitter) -> None:
-    split.columns(attention, "qkv")
-    split.rows(attention, "out")
+    block = Block()
+    split.columns(attention, "qkv", block=block)
+    split.rows(attention, "out", block)
     split.heads(attention, "heads")
 
 
@@ -72,8 +73,9 @@ def _cross_attention(attention: CrossAttention, split: Splitter) -> None:
 
 
 def _grouped_attention(attention: GroupedAttention, split: Splitter) -> None:
-    split.columns(attention, "qkv")
-    split.rows(attention, "out")
+    block = Block()
+    split.columns(attention, "qkv", block=block)
+    split.rows(attention, "out", block)
     split.heads(attention, "heads", "kv_heads")
 
 
@@ -89,15 +91,17 @@ def _latent_attention(attention: MultiHeadLatentAttention, split: Splitter) -> N
 
 
 def _mlp(mlp: MLP, split: Splitter) -> None:
-    split.columns(mlp, "up")
-    split.rows(mlp, "down")
+    block = Block()
+    split.columns(mlp, "up", block=block)
+    split.rows(mlp, "down", block)
 
 
 def _gated_mlp(mlp: GatedMLP, split: Splitter) -> None:
+    block = Block()
+    split.columns(mlp, "gate", "up", block=block)
+    split.rows(mlp, "down", block)
     # Both linears have the same input, which is thus communicated only once.
-    mlp.register_forward_pre_hook(lambda _, inputs: (enter(inputs[0], split.ranks),))
-    split.columns(mlp, "gate", "up", entered=True)
-    split.rows(mlp, "down")
+    mlp.gated = lambda x: column_layers(x, mlp.gate, mlp.up)  # type: ignore[method-assign]
 
 
 def _relative_bias(bias: RelativeBias, split: Splitter) -> None:

@@ -65,6 +65,11 @@ class TensorRanks:
             return spread.flatten(0, 1)
         return spread.transpose(0, 1).flatten(1, 2)
 
+    def in_order(self, part: torch.Tensor) -> bool:
+        """Returns whether slices like `part`, (batch, sequence, ...), are in order as they are gathered, without
+        a copy in `whole`."""
+        return self.by_batch or len(part) == 1
+
     def scatter_sum(self, x: torch.Tensor, *, asynchronous: bool = False) -> tuple[torch.Tensor, Pending]:
         """Returns this rank's slice of the sum of `x`, (batch, sequence, ...). It is valid after the
         reduce-scatter."""
