@@ -71,15 +71,16 @@ class Row:
         head = f"{self.job:<12} {self.network:<18}"
         if self.status != Status.DONE:
             return f"{head} {self.status}: {self.reason}"
-        beside = "own unknown"
+        beside = "own time unknown"
         if self.difference is not None:
             verdict = "within" if abs(self.difference) <= TOLERANCE else "BEYOND"
-            beside = f"own {float(self.own_ms):8.1f} ms  {self.difference:+6.2%} {verdict} {TOLERANCE:.0%}"
+            times = f"own {float(self.own_ms):8.1f} ms  measured {float(self.same_ms):8.1f} ms"
+            beside = f"{times} {self.difference:+6.2%} {verdict} {TOLERANCE:.0%}"
         exposed = ""
         if self.exposed_low:
             exposed = f"  exposed {float(self.exposed_low):.0%} to {float(self.exposed_high):.0%}"
         return (
-            f"{head} reported {float(self.reported_ms):8.1f} ms  {beside}  n = {self.iterations}  "
+            f"{head} {beside}  reported {float(self.reported_ms):8.1f} ms  n = {self.iterations}  "
             f"{self.transport or 'transport unknown'}{exposed}"
         )
 
