@@ -6,10 +6,10 @@
 The stacks are those of the study `engines`: wirecost's own engine, Megatron-Core, Hugging Face with FSDP2, and
 torchtitan 0.2. A stack that isn't installed is left out, with the reason. Beside wirecost and PyTorch they need
 megatron-core and triton; transformers, tokenizers, safetensors, huggingface_hub, regex, PyYAML; torchtitan,
-torchdata, datasets, dill, xxhash, multiprocess, fsspec, tyro, docstring_parser, typeguard, einops, tomli, tensorboard,
-protobuf, absl-py. It prints each stack's iteration over each
-network, the share of exposed communication, and the ratio to NVLink. Experiments that the time doesn't suffice for
-are left to another call with the same DIR.
+torchdata, datasets, dill, xxhash, multiprocess, fsspec, tyro, docstring_parser, typeguard, einops, tomli,
+tensorboard, protobuf, absl-py. It prints each stack's iteration over each network, the share of exposed
+communication, and the ratio to NVLink. Experiments that the time doesn't suffice for are left to another call with
+the same DIR.
 """
 
 from __future__ import annotations
