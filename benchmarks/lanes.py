@@ -122,6 +122,14 @@ def run(steps: Sequence[Step], gpus: Sequence[str], out: Path, deadline: float) 
     return bad
 
 
+def card(device: str) -> str:
+    """Returns the name of this machine's GPUs for tables of results, or `CPU`."""
+    if device == "cpu":
+        return "CPU"
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
+
+
 def all_gpus() -> list[str]:
     if shutil.which("nvidia-smi") is None:
         print("no NVIDIA GPU here (there is no nvidia-smi): run it where there is one", file=sys.stderr)

@@ -83,7 +83,7 @@ def calibrate(
     `wirecost predict ... --calibration mine`, or a whole study with `wirecost predict --study STUDY.yaml
     --calibration mine --out predictions`.
 
-    `--measure-host` runs the engine as one rank of several, with groups that move nothing, on one GPU of the
+    `--measure-host` runs the engine as one rank of two, of which the other doesn't exist, on one GPU of the
     machine of the runs. Plans that the host holds up are then predicted with its times.
 
     CSV tables have the columns of the reference tables (n_layers, hidden, gpu, mbs, iter_s, ...), or those of

@@ -111,7 +111,7 @@ class StageTime:
 @dataclass(slots=True)
 class OnceTime:
     """The work that an iteration does once, in seconds. `contention_s` is the slowdown of compute by the
-    communication that it hides.
+    communication that it hides, and by ZeRO-3's copies.
     """
 
     data: DataParallelTime
@@ -300,11 +300,16 @@ def once_time(
     cover = Cover(chunks * stage.forward_s, chunks * (stage.backward_s + last_s))
     data = data_parallel(parameters, cover, layout, machine)
     hidden = np.maximum(data.total_s - data.gradient_s - data.parameter_s, 0.0)
+    # What hides under launches and other communication slows no kernels down.
+    contention = data.contention * np.minimum(hidden, stage.compute_s)
+    if (copied := machine.stack.data_parallel.shard_copy_bytes) and has(layout.sharding > 2):
+        memory = machine.memory_Bps * machine.memory_efficiency
+        copies = layout.accumulation * parameters.total * copied / memory
+        contention = contention + flag((layout.sharding > 2) & (layout.data * layout.context > 1)) * copies
     return OnceTime(
         data=data,
         hidden_s=hidden,
-        # What hides under launches and other communication slows no kernels down.
-        contention_s=data.contention * np.minimum(hidden, stage.compute_s),
+        contention_s=contention,
         tied_s=tied_embedding_s(parameters.tied, layout, gradient_bytes(layout, machine), machine),
         optimizer_s=optimizer_s(parameters, layout, machine),
         other_s=machine.once_s + compression_s(parameters.total, layout, machine),

@@ -60,8 +60,10 @@ def train(workload: Workload, micro_batch: int, steps: int) -> None:
     """Runs torchtitan's training in this rank, whose place is in torchrun's environment variables."""
     from torchtitan.config import ConfigManager
     from torchtitan.protocols.train_spec import register_train_spec
+    from torchtitan.tools.logging import init_logger
     from torchtitan.train import Trainer
 
+    init_logger()  # prints each iteration's speed, as torchtitan's own command does
     register_train_spec(NAME, _train_spec(workload))
     with tempfile.TemporaryDirectory(prefix="wirecost-torchtitan-") as folder:
         arguments = {

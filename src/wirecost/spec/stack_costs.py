@@ -59,8 +59,8 @@ class LayerKernels(Costs):
     sharded_bytes: NonNegativeFloat
     """Memory traffic of forward in bytes for each token and MLP feature / 4. Tensor parallelism splits it."""
     gated_bytes: NonNegativeFloat = 0.0
-    """Further memory traffic of forward in bytes for each token and MLP feature / 4 in a layer with a gated MLP:
-    the gate, rotary positions."""
+    """Further memory traffic of forward in bytes for each token and MLP feature / 4, those of the gate too, in a
+    layer with a gated MLP: the gate, rotary positions, norms."""
     gaps_s: NonNegativeFloat = Field(default=0.0, alias="layer_gaps_s")
     """Time in seconds that passes between the kernels of a layer in forward, and twice that in backward. A layer
     with a gated MLP has `host_gated` times as many kernels."""
@@ -195,6 +195,9 @@ class DataParallelCosts(Costs):
     """Number of collectives for each layer's parameters in ZeRO-3."""
     shard_overlap: float = Field(default=0.8, ge=0, le=1)
     """Fraction of the ZeRO-3 collectives that fit under compute which is hidden."""
+    shard_copy_bytes: NonNegativeFloat = 0.0
+    """Memory traffic in bytes for each parameter and micro-batch with which ZeRO-3 copies what it gathers and
+    scatters."""
     scatter_overlap: float | None = Field(default=None, ge=0, le=1)
     """The same fraction for ZeRO-3's reduce-scatters. None is `shard_overlap`."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from wirecost.costmodel.machine import machine_of
 from wirecost.diagnostics import diagnostic
 from wirecost.errors import SpecError, one_of
-from wirecost.spec import Cluster, Precision, load_spec
+from wirecost.spec import Cluster, MatrixPrecision, Precision, load_spec
 from wirecost.spec.loading import stack_named
 from wirecost.spec.presets import names
 from wirecost.units import format_rate_bps, format_size_bytes
@@ -61,7 +61,10 @@ def _clusters(folder: Path) -> dict[str, Cluster]:
 
 
 def _cluster_network(cluster: Cluster, basis: str, world: int) -> ClusterNetwork:
-    machine = machine_of(cluster, stack_named("generic"), Precision.BF16)
+    # Transfers don't depend on the precision, but some processors and GPUs have no BF16.
+    has_bf16 = MatrixPrecision.BF16 in cluster.accelerator.peak_flops
+    precision = Precision.BF16 if has_bf16 else Precision.FP32
+    machine = machine_of(cluster, stack_named("generic"), precision)
     found = ClusterNetwork(cluster.name, basis, cluster=cluster, machine=machine, world=world)
     if world > cluster.gpus and cluster.nodes > 1:
         found.cluster = cluster.model_copy(update={"nodes": -(-world // cluster.gpus_per_node)})

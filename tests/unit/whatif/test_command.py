@@ -89,6 +89,16 @@ def test_the_view_has_tables_and_a_chart(traces: Path) -> None:
     assert view.chart() is not None
 
 
+@pytest.mark.parametrize(("network", "bound_by"), [("emulated-60m", "network"), ("8xv100-10g", "device")])
+def test_networks_of_devices_without_bf16_are_known(traces: Path, network: str, bound_by: str) -> None:
+    results = Path(__file__).parents[3] / "results" / "2026-11-28-two-cores-studies"
+    options = ["--network", network, "--calibration", str(results / "calibration"), "--format", "json"]
+    (answer,) = json.loads(run(str(traces), *options))["answers"]
+    assert answer["question"] == f"network {network}"
+    assert answer["bound_by"] == bound_by
+    assert answer["low_ms"] <= answer["high_ms"]
+
+
 @pytest.mark.needs_shared
 @pytest.mark.parametrize(("trace", "options", "plain_ms", "answer_ms", "limit"), SHARED_ANSWERS)
 def test_measured_answers_are_met(
