@@ -20,8 +20,8 @@ from wirecost.trace.tiling import incomplete, launched_in, launched_spans, tiles
 
 AUTO, LAUNCHES, GPU, CPU, WHOLE, NAME = "auto", "launches", "gpu", "cpu", "whole", "name:"
 
-# A GPU annotation, or the time from the first to the last event that a step launched, that is shorter than this
-# share of the CPU step covers scraps of it, not the step.
+# A GPU annotation, the time from the first to the last event that a step launched, or the device's work in several
+# steps, that is less than this share of the CPU steps covers scraps of them, not the steps.
 _BARE_SHARE = 0.1
 # Annotations of the device count as steps if they cover this share of the work from the first to the last.
 _COVERED_SHARE = 0.98
@@ -69,10 +69,10 @@ def windows(
     `check_choice`).
 
     With `auto`, an iteration lasts from the first device event launched in a profiler step to the first launched
-    in the next step. The steps are the host's if what one of them launched covers a small part of it only, as in
-    a trace that was thinned to a few events. If launches aren't recorded, the steps' GPU annotations are used if
-    they cover the device's work, else the CPU steps. Without any profiler step, repeated annotations that tile the
-    recording are used in the same way. Otherwise there is no iteration. The whole window is reported in any case.
+    in the next step. The steps are the host's if the device works in a small part of them only, as in a trace that
+    was thinned to a few events. If launches aren't recorded, the steps' GPU annotations are used if they cover the
+    device's work, else the CPU steps. Without any profiler step, repeated annotations that tile the recording are
+    used in the same way. Otherwise there is no iteration. The whole window is reported in any case.
     """
     if choice == WHOLE:
         return []
@@ -101,15 +101,21 @@ def windows(
 
 
 def _are_scraps(chosen: list[Window], cpu: dict[str, Window], recorded: Recorded) -> bool:
-    """Returns whether what a step launched is a small part of the step of the host, in a step that is recorded
-    completely.
+    """Returns whether the device works in a small part of the host's steps, or what one of them launched spans a
+    small part of it. Steps that the recording cuts off don't count.
 
     Such a window begins anywhere in the step, since the first of so few events isn't the step's first work. And
     where no next step ends it, it leaves out the host's time after the last work of the device.
     """
-    if not chosen:
-        return False
     whole = {w.name for w in chosen if w.source == LAUNCHES and (not w.cut or len(cpu) == 1)}
+    if not whole:
+        return False
+    if len(whole) > 1:
+        # The device may be behind the host, so that its work isn't inside the host's steps.
+        device = merge(np.array([(w.start_ns, w.end_ns) for w in chosen if w.name in whole], dtype=np.int64))
+        worked_ns = total_ns(intersect(_busy(recorded), device))
+        if worked_ns < _BARE_SHARE * sum(cpu[name].end_ns - cpu[name].start_ns for name in whole):
+            return True
     steps = sorted(cpu.values(), key=lambda s: (s.start_ns, s.name))
     spans = np.array([(s.start_ns, s.end_ns) for s in steps], dtype=np.int64)
     return any(

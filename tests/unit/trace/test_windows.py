@@ -63,14 +63,28 @@ def test_a_single_step_is_the_hosts_if_the_device_works_in_a_small_part_of_it(
 
 
 def thinned(folder: Path, *works: tuple[float, float]) -> RankTrace:
-    """Steps of 1000 us, each with its few launches over (from, to)."""
+    """Steps of 1000 us, each with work over (from, to)."""
     line = Timeline(rank=0)
     for number, (start, end) in enumerate(works):
         line.step(number, 1000 * number, 1000)
-        for at in (start, end - 2):
-            line.device(1000 * number + at, 2, launched=1000 * number + at - 1)
+        line.device(1000 * number + start, end - start, launched=1000 * number + start - 1)
     (trace,) = wirecost.trace.read(line.write(folder)).traces
     return trace
+
+
+@pytest.mark.parametrize(("works_us", "source"), [(40.0, "cpu_step"), (60.0, "launches")])
+def test_steps_are_the_hosts_if_the_device_works_in_a_small_part_of_them(
+    works_us: float, source: str, tmp_path: Path
+) -> None:
+    line = Timeline(rank=0)
+    for number, first in enumerate((100, 700, 300)):  # of each step a launch that need not be its first one
+        line.step(number, 1000 * number, 1000)
+        for at in (first, first + 200):
+            line.device(1000 * number + at, works_us, launched=1000 * number + at - 1)
+    (trace,) = wirecost.trace.read(line.write(tmp_path)).traces
+    assert [s for _, s in sources(trace)] == [source] * 3
+    lengths = [i.parts.window_ns for i in trace.iterations]
+    assert (lengths == [1_000_000] * 3) == (source == "cpu_step")
 
 
 @pytest.mark.parametrize("scrap", [0, 1, 2])
@@ -91,8 +105,7 @@ def test_what_is_missing_of_a_step_that_was_cut_off_says_nothing_about_the_other
     line = Timeline(rank=0)
     for number, (start, end) in enumerate([(100.0, 950.0), (100.0, 950.0), (100.0, 120.0)]):
         line.step(number, 1000 * number, 1000)
-        for at in (start, end):
-            line.device(1000 * number + at, 2, launched=1000 * number + at - 1)
+        line.device(1000 * number + start, end - start, launched=1000 * number + start - 1)
     for launch in range(10):  # their kernels had not run when the recording ended
         line.host("cudaLaunchKernel", 2200 + 10 * launch, 3, correlation=1000 + launch)
     (trace,) = wirecost.trace.read(line.write(tmp_path)).traces
@@ -104,7 +117,7 @@ def test_a_cut_step_stays_cut_where_the_steps_are_the_hosts(tmp_path: Path) -> N
     line = Timeline(rank=0)
     for number in range(3):
         line.step(number, 1000 * number, 1000)
-        line.device(1000 * number + 500, 2, launched=1000 * number + 499)
+        line.device(1000 * number + 500, 80, launched=1000 * number + 499)
     for launch in range(10):
         line.host("cudaLaunchKernel", 2600 + 10 * launch, 3, correlation=1000 + launch)
     (trace,) = wirecost.trace.read(line.write(tmp_path)).traces
