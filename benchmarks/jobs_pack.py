@@ -80,22 +80,33 @@ def unpack(folder: Path, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     if (folder / "small.tar.gz").is_file():
         with tarfile.open(folder / "small.tar.gz") as archive:
-            archive.extractall(out, filter="data")
+            for entry in archive:
+                # `extractall` has its filter only from Python 3.11.4 on.
+                if (source := archive.extractfile(entry)) is not None:
+                    target = inside(out, entry.name)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(source.read())
     count = 0
     for path in sorted(folder.glob("traces-*.tar")):
         with tarfile.open(path) as archive:
             for entry in archive.getmembers():
                 source = archive.extractfile(entry)
                 assert source is not None
-                target = (out / entry.name).with_suffix(".gz").resolve()
-                if not target.is_relative_to(out.resolve()):
-                    raise ValueError(f"{path}: {entry.name} lies outside")
+                target = inside(out, entry.name).with_suffix(".gz")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 content = gzip.compress(lzma.decompress(source.read()), 3)
                 target.write_bytes(content)
                 note(target, content)
                 count += 1
     return count
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Returns a file's path in a folder. Raises ValueError for one outside of it."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError(f"{name} lies outside of {folder}")
+    return path
 
 
 def note(trace: Path, content: bytes) -> None:
