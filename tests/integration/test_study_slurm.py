@@ -212,11 +212,13 @@ def test_a_killed_rank_is_named_and_a_job_that_is_queued_again_loses_nothing(tmp
 
 
 def test_a_job_at_its_time_limit_loses_nothing(tmp_path: Path) -> None:
-    # A minute is Slurm's shortest limit. The signal comes with Slurm's next look at its jobs, within 30 s.
+    # A minute is Slurm's shortest limit. The signal comes with Slurm's next look at its jobs, within 30 s. On a busy
+    # machine that may be before the first experiment has started.
     write_study(tmp_path, ENDLESS)
     assert submit(tmp_path, "--time-limit", "1", "--sbatch", "signal=B:TERM@59").returncode == 0
-    wait_for(lambda: "running" in states(tmp_path), tmp_path)
     wait_for(lambda: not queue_of(tmp_path / "out"), tmp_path)
     assert not state(tmp_path).runs
-    assert states(tmp_path) == ["interrupted", "waiting"]
+    first, second = states(tmp_path)
+    assert first in ("interrupted", "waiting")
+    assert second == "waiting"
     assert "nothing runs here now" in wirecost("study", "status", "out", folder=tmp_path).stdout
