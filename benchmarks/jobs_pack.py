@@ -21,7 +21,7 @@ from pathlib import Path
 LARGEST_BYTES = 16 << 20
 MOST_FILES = 8
 MOST_BYTES = 60 << 20
-"""Of all traces together."""
+"""Largest size in bytes of all packed traces together."""
 SPARE_BYTES = 64 << 10
 LEFT_OUT = {"traces", "inductor"}
 

@@ -33,7 +33,7 @@ WAITING = "waiting_for_rank"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank computes, and on matrices of which size."""
+    """The device on which a rank computes, and the size of its matrices and of DDP's buckets."""
 
     torch: Any
     rank: int

@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import csv
 import tempfile
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from wirecost.spec import Study, parse_yaml, validate
 from wirecost.study import Result, Store, run_study
@@ -89,6 +91,14 @@ def _of(folder: Path, base: Result, done: list[Result]) -> list[Pair]:
     return found
 
 
+def write_csv(path: Path, rows: Sequence[Any]) -> None:
+    """Writes records of one class, each as a line with its fields."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(rows[0]))
+        writer.writerows(astuple(row) for row in rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", type=Path)
@@ -108,10 +118,7 @@ def main() -> None:
     worst = max(abs(p.replay_error_percent) for p in rows)
     print(f"\n{sum(p.inside for p in rows)} of {len(rows)} inside; replays within {worst} % of the recordings")
     if options.csv is not None:
-        with options.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(field.name for field in fields(Pair))
-            writer.writerows(astuple(p) for p in rows)
+        write_csv(options.csv, rows)
 
 
 if __name__ == "__main__":

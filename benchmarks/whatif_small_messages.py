@@ -10,13 +10,14 @@ about the other two networks: with the latency that it tells and the shaper's bu
 from __future__ import annotations
 
 import argparse
-import csv
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from whatif_on_processors import write_csv
 
 from wirecost.study import Store
 from wirecost.whatif.answer import Job
@@ -182,10 +183,7 @@ def main() -> None:
     print(f"\n{sum(p.inside_without for p in rows)} of {len(rows)} inside without latency and bucket, "
           f"{sum(p.inside for p in rows)} with them")  # fmt: skip
     if options.csv is not None:
-        with options.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(field.name for field in fields(Pair))
-            writer.writerows(astuple(p) for p in rows)
+        write_csv(options.csv, rows)
 
 
 if __name__ == "__main__":

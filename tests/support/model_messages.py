@@ -42,9 +42,9 @@ def assert_messages_of_the_model(case: Experiment, calls: Iterable[tuple[str, st
         link = replace(machine, intra=intra, intra_Bps=rate_Bps)
         return float(data_parallel(parameters, Cover(0.0, 0.0), layout, link).total_s)
 
-    # With messages of a second, and bytes that take none, the time is the number of messages.
+    # If each message takes a second and its bytes take no time, the seconds are the number of messages.
     assert seconds(LinkCosts(1.0, 1.0, 0.0, 0.0), 1e30) == pytest.approx(len(sent))
-    # With bytes alone it is the bytes that a ring sends.
+    # If each byte takes a second and a message takes no other time, the seconds are the bytes that a ring sends.
     ring_bytes = sum(size * (ranks - 1) / ranks for _, _, ranks, size in sent)
     model_bytes = seconds(LinkCosts(1.0, 0.0, 0.0, 0.0), 1.0)
     assert 0 <= round(ring_bytes / model_bytes - 1, 9) <= PADDING

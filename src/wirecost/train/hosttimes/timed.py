@@ -66,11 +66,6 @@ class TimedEngine:
         marks = engine.recorder.finish()
         return perf_counter() - start, marks
 
-    def wait(self) -> None:
-        """Waits until the device is idle."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
     def calls(self) -> Counter[tuple[str, str]]:
         """Returns how often an iteration calls each operation of each group, as (operation, group)."""
         _, marks = self.issue()
