@@ -32,7 +32,8 @@ def make_tokenizer(kind: str, text: str, vocab_size: int) -> Tokenizer:
         return _gpt2(vocab_size)
     if vocab_size < BYTES:
         raise SpecError(
-            f"a vocabulary of {vocab_size} tokens of text is too small: a byte-level tokenizer has {BYTES}"
+            f"a vocabulary of {vocab_size} tokens of text is too small: a byte-level tokenizer has {BYTES}; "
+            "give the workload a larger vocab_size"
         )
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
