@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -22,7 +22,18 @@ SEND_AGAIN_S = 0.05
 class InterruptedBySignal(KeyboardInterrupt):
     """Raised when an ending signal has arrived. (If a plain KeyboardInterrupt passes through code that Python
     evaluates from a string, Python always ends with SIGINT.)
+
+    Attributes:
+        when_deleted: Called when Python deletes the exception. An exception lives for as long as it, or an error
+            that was raised because of it, is on its way to the caller.
     """
+
+    def __init__(self, when_deleted: Callable[[], None]) -> None:
+        super().__init__()
+        self.when_deleted = when_deleted
+
+    def __del__(self) -> None:
+        self.when_deleted()
 
 
 class EndingSignal:
@@ -30,6 +41,8 @@ class EndingSignal:
 
     def __init__(self) -> None:
         self.number: signal.Signals | None = None
+        self.over = False
+        """Whether the command has ended, so that nothing is left to interrupt."""
         self._last_s = 0.0
 
     def receive(self, number: int, _: FrameType | None) -> None:
@@ -37,16 +50,23 @@ class EndingSignal:
         now_s = time.monotonic()
         if self.number is None or now_s - self._last_s > AGAIN_S:
             self.number, self._last_s = signal.Signals(number), now_s
-            raise InterruptedBySignal
+            raise InterruptedBySignal(self.send_again)
 
-    def receive_again(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Sends the signal again if Python swallowed its exception, as it does in finalizers and in callbacks of
-        weak references. For sys.unraisablehook."""
-        if isinstance(unraisable.exc_value, InterruptedBySignal) and self.number is not None:
-            number, self.number = self.number, None
+    def send_again(self) -> None:
+        """Sends the signal again, because its exception was deleted before the command had ended: Python swallows
+        exceptions in finalizers and in callbacks of weak references, and libraries do while they are imported."""
+        number, self.number = self.number, None
+        if number is not None and not self.over:
             # Not raised here, because Python would swallow it again.
-            threading.Timer(SEND_AGAIN_S, os.kill, (os.getpid(), number)).start()
-        else:
+            threading.Timer(SEND_AGAIN_S, self._send, (number,)).start()
+
+    def _send(self, number: signal.Signals) -> None:
+        if not self.over:
+            os.kill(os.getpid(), number)
+
+    def hide(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Prints no message about a swallowed InterruptedBySignal. For sys.unraisablehook."""
+        if not isinstance(unraisable.exc_value, InterruptedBySignal):
             sys.__unraisablehook__(unraisable)
 
     @property
@@ -68,7 +88,7 @@ def ending_signals() -> Iterator[EndingSignal]:
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
-    hook, sys.unraisablehook = sys.unraisablehook, ending.receive_again
+    hook, sys.unraisablehook = sys.unraisablehook, ending.hide
     before = {number: signal.getsignal(number) for number in ENDING}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -76,6 +96,7 @@ def ending_signals() -> Iterator[EndingSignal]:
     try:
         yield ending
     finally:
+        ending.over = True
         sys.unraisablehook = hook
         for number, handler in before.items():
             # None means a handler that Python didn't install.

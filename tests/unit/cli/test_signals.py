@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,8 @@ def test_a_signal_interrupts_and_is_remembered(number: signal.Signals) -> None:
     original = signal.signal(number, signal.default_int_handler)
     before = signal.getsignal(number)
     with ending_signals() as ending:
-        with pytest.raises(KeyboardInterrupt):
+        # An exception that is kept isn't taken for one that was swallowed.
+        with pytest.raises(KeyboardInterrupt) as _kept:
             signal.raise_signal(number)
             # Python may run the handler a little later, or inside a finalizer, after which it is repeated.
             time.sleep(10)
@@ -35,7 +39,8 @@ def test_a_signal_interrupts_and_is_remembered(number: signal.Signals) -> None:
 
 def test_a_second_signal_does_not_interrupt_the_cleaning_up_but_a_later_one_does() -> None:
     ending = EndingSignal()
-    with pytest.raises(InterruptedBySignal):
+    ending.over = True  # the test ends without a command
+    with pytest.raises(InterruptedBySignal) as _kept:
         ending.receive(signal.SIGINT, None)
     ending.receive(signal.SIGTERM, None)
     assert ending.number is signal.SIGINT
@@ -61,7 +66,7 @@ class Finalized:
 
 @pytest.mark.parametrize("how", ["finalizer", "weak reference"])
 def test_a_signal_in_a_finalizer_is_not_lost(how: str) -> None:
-    with ending_signals() as ending, pytest.raises(InterruptedBySignal):
+    with ending_signals() as ending, pytest.raises(InterruptedBySignal) as _kept:
         if how == "finalizer":
             value = Finalized()
         else:
@@ -72,6 +77,54 @@ def test_a_signal_in_a_finalizer_is_not_lost(how: str) -> None:
         time.sleep(60)
         raise AssertionError("the signal was lost")
     assert ending.number is signal.SIGTERM
+
+
+def swallow_base() -> None:
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(1)
+    except BaseException:  # noqa: BLE001 - what some libraries do while they are imported
+        pass
+
+
+def swallow_wrapped() -> None:
+    class Named:
+        def __set_name__(self, owner: type, name: str) -> None:
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(1)
+
+    # Python 3.11 turns any exception in __set_name__ into RuntimeError.
+    with suppress(Exception):
+        type("Owner", (), {"name": Named()})
+
+
+@pytest.mark.parametrize("swallow", [swallow_base, swallow_wrapped])
+def test_a_signal_whose_exception_a_library_swallows_is_not_lost(swallow: Callable[[], None]) -> None:
+    with ending_signals() as ending, pytest.raises(InterruptedBySignal) as _kept:
+        swallow()
+        time.sleep(60)
+        raise AssertionError("the signal was lost")
+    assert ending.number is signal.SIGTERM
+
+
+def test_a_signal_that_became_another_error_is_not_sent_again() -> None:
+    def fail() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(1)
+        except KeyboardInterrupt as error:
+            raise ValueError("a library's own error") from error
+
+    before = threading.active_count()
+    with ending_signals() as ending:
+        try:
+            fail()
+        except ValueError:
+            assert ending.number is signal.SIGTERM
+            assert threading.active_count() == before
+            ending.over = True  # the command reports the signal and ends
+    assert ending.exit_code in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert threading.active_count() == before
 
 
 def run(code: str, folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
