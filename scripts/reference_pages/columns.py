@@ -416,11 +416,11 @@ CALIBRATION: Columns = {
     "fit": ("text", "Name of the fit."),
     "property": ("text", "Kind, preset and key of the property."),
     "before": ("the unit beside it", "Value before the fit."),
-    "after": ("the unit beside it", "Fitted value; empty if the measurements don't determine it."),
+    "after": ("the unit beside it", "Fitted value; empty if it was not fitted."),
     "unit": ("text", "Unit of the property."),
     "within": ("ratio", "Half width of the 90 % interval of the fitted value."),
     "measurements": ("measurements", "Number of measurements that depend on it."),
-    "not_determined": ("text", "Why it isn't determined."),
+    "not_determined": ("text", "Why it isn't determined; empty if it is."),
 }
 
 VALIDATION: Columns = {

@@ -181,7 +181,7 @@ def _missing(
         diagnostics.append(diagnostic("no_runs", message))
     for device in devices:
         cores = device.shared_cores
-        known = any(name.startswith("shared_cores ") for name in device.fit.values)
+        known = any(name.startswith("shared_cores ") for name in device.fit.determined)
         if cores and cores.threads > 1 and not known:
             message = (
                 "ranks share processor cores, and these runs don't determine how compute goes with fewer threads: "

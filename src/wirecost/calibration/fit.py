@@ -110,7 +110,12 @@ class Fit:
 
     @property
     def values(self) -> Values:
-        """Returns the values of the properties that the data determine."""
+        """Returns the values of the fitted properties."""
+        return {p.name: p.value for p in self.properties if p.fitted}
+
+    @property
+    def determined(self) -> Values:
+        """Returns the values of the properties that the data determine by themselves."""
         return {p.name: p.value for p in self.properties if p.determined}
 
     @property
@@ -124,20 +129,19 @@ class Fit:
         """Returns plain data for a JSON document."""
         data = asdict(self)
         data["diagnostics"] = [d.as_json() for d in self.diagnostics]
-        data["properties"] = [
-            asdict(p) | {"determined": p.determined, "reason": p.reason} for p in self.properties
-        ]
+        data["properties"] = [asdict(p) | {"reason": p.reason} for p in self.properties]
         return data | {"beats_presets": self.beats_presets}
 
 
 @dataclass(frozen=True)
 class Description:
-    """The description of a fit's inputs."""
+    """The description of a fit's inputs. `fewest` and `reset` are those of `solve`."""
 
     name: str
     inputs: tuple[str, ...]
     unit: str = "s"
     fewest: int = 1
+    reset: bool = True
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -146,13 +150,13 @@ def fit(
 ) -> Fit:
     """Fits the properties to the problem's rows, and judges the fit on rows left out. Needs scipy."""
     hold_out = hold_out or HoldOut()
-    fitted = solve(properties, problem.errors, fewest=described.fewest)
+    fitted = solve(properties, problem.errors, fewest=described.fewest, reset=described.reset)
     start = {p.name: p.start for p in properties}
     values = {f.name: f.value for f in fitted}
     of_presets, of_fit = problem.row_errors(start), problem.row_errors(values)
-    determined = [p for p, f in zip(properties, fitted, strict=True) if f.determined]
-    held_out = leave_out(problem, determined, start, hold_out.masks(problem.rows)) if determined else None
-    how = hold_out.how(problem.rows) if determined else "nothing was fitted"
+    moved = [p for p, f in zip(properties, fitted, strict=True) if f.fitted]
+    held_out = leave_out(problem, moved, start, hold_out.masks(problem.rows)) if moved else None
+    how = hold_out.how(problem.rows) if moved else "nothing was fitted"
     errors = _errors(of_presets, of_fit, held_out, how, described.unit)
     return Fit(
         name=described.name,

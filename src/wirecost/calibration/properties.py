@@ -85,7 +85,7 @@ TABLE: tuple[Property, ...] = (
     Property("stack", "vocabulary_efficiency", 0.9, 0.2, 0.1, 1.0, "ratio", _LARGE_PRODUCTS),
     Property("stack", "unaligned_efficiency", 0.35, 1.0, 0.1, 1.0, "ratio", _RANGE),
     Property("stack", "embedding_bytes", 40.0, 1.0, 4.0, 4e3, "bytes/element", _KERNELS),
-    Property("stack", "optimizer_bytes", 35.0, 1.0, 8.0, 2e3, "bytes/parameter", _KERNELS),
+    Property("stack", "optimizer_bytes", 35.0, 0.5, 8.0, 2e3, "bytes/parameter", _KERNELS),
     Property("stack", "iteration_s", 5e-3, 2.0, 1e-7, 10.0, "s", _PROCESSORS),
     Property("stack", "gradient_sync_s", 1e-3, 1.0, 1e-5, 0.1, "s", _RANGE),
     Property("stack", "data_parallel_overlap", 0.14, 1.0, 0.02, 1.0, "share", _SHARE),

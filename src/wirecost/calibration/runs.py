@@ -76,11 +76,11 @@ def fit_runs(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: St
     properties = _properties(parts, runs, new_device=on_cpu and gpu_name is None)
     diagnostics = tuple(dict.fromkeys(d for run in runs for d in run.diagnostics))
     description = Description(
-        f"{device.name} in {precision}", tuple(run.name for run in runs), diagnostics=diagnostics
+        f"{device.name} in {precision}", tuple(run.name for run in runs), reset=False, diagnostics=diagnostics
     )
     run_fit = fit(problem, properties, description, HoldOut(folds=len(runs)))
     best = parts.with_values(run_fit.values)
-    owned = by_owner(run_fit.values)
+    owned = by_owner(run_fit.determined)
     text = f"fitted by wirecost calibrate to {len(runs)} run{'s' * (len(runs) != 1)}: {_names(runs)}"
     return DeviceFit(
         precision,

@@ -252,6 +252,8 @@ def _commented(stack: Stack, fit: Fit | None) -> str:
         key = prop.name.rpartition(" ")[2]
         if prop.within is None:
             comment = f"start value: {prop.reason}"
+        elif not prop.determined:
+            comment = "fitted, but determined only together with others"
         else:
             comment = f"fitted, within {prop.within:.0%}" if prop.within < 1 else "fitted, its size hardly matters"
         if prop.value and (share := stack.value(key) / prop.value) < 1:

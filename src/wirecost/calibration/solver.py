@@ -1,10 +1,22 @@
-"""The solver of every calibration. Properties that the data don't determine keep their previous value.
+"""The solver of every calibration: the most probable values of properties, given what was known and the measurements.
 
 Each property has a start value and an uncertainty (the standard deviation of its logarithm). The fit is the most
-probable value given both and the measurements, and its covariance is that of the linearised problem (Gelman et
-al., "Bayesian Data Analysis", 3rd ed. 2013, section 4.1). A property counts as determined if the measurements at
-least halve its uncertainty, or rule out its previous value. The others are reset one by one, the least determined
-first.
+probable value given both and the measurements (maximum a posteriori), and its covariance is that of the linearised
+problem (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, section 4.1). A property counts as determined if the
+measurements at least halve its uncertainty, or rule out its previous value. A property on which no measurement
+depends keeps its previous value. The other properties, which the measurements determine only together, are fitted
+in one of two ways:
+
+- All of them keep their most probable values. Few measurements are then explained by all properties on which they
+  depend, each by its share: a property moves further the less certain it was.
+- They are reset to their previous values one by one, the least determined first, while the fit gets no worse than
+  the noise explains. Many measurements are then explained by few properties.
+
+The measurements count as noisier than stated if the fit of all properties leaves more unexplained. How much is
+estimated with the number of measurements less the effective number of fitted properties (the trace of the hat
+matrix: Hastie et al., "The Elements of Statistical Learning", 2nd ed. 2009, section 7.6). Of few measurements
+nothing remains, so the stated noise counts as `PRIOR_MEASUREMENTS` measurements of its own (a scaled inverse chi
+squared prior: Gelman et al., section 3.2).
 """
 
 from __future__ import annotations
@@ -23,6 +35,8 @@ UNTOUCHED = 0.9
 """Properties with a larger remaining share are reset together instead of one by one."""
 NEEDED = 4.0
 """The rise of chi squared (two standard deviations) that rules out a property's previous value."""
+PRIOR_MEASUREMENTS = 4.0
+"""Number of measurements as which the stated noise counts when the noise is estimated."""
 FELT = 0.05
 """A measurement depends on a property if a change by its uncertainty moves it by this number of standard
 deviations.
@@ -39,8 +53,9 @@ Errors = Callable[[Mapping[str, float]], Array]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A property after the fit. `within` is the factor of its 90 % interval (0.1: 10 % either way), None if the
-    data don't determine it. `measurements` is the number that depend on it, `fewest` the required number.
+    """A property after the fit. `within` is the factor of its 90 % interval (0.1: 10 % either way), None if it has
+    its previous value. `determined` is whether the measurements determine it by themselves, and not only together
+    with other properties. `measurements` is the number that depend on it, `fewest` the required number.
     """
 
     name: str
@@ -50,6 +65,12 @@ class Fitted:
     measurements: int
     fewest: int = 1
     unit: str = ""
+    determined: bool = False
+
+    @property
+    def fitted(self) -> bool:
+        """Returns whether the value is that of the fit."""
+        return self.within is not None
 
     @property
     def reason(self) -> str | None:
@@ -60,18 +81,15 @@ class Fitted:
             return "no measurement depends on it"
         if self.measurements < self.fewest:
             return f"fewer than {self.fewest} measurements depend on it"
-        return "the measurements that depend on it do not determine it"
-
-    @property
-    def determined(self) -> bool:
-        """Returns whether the data determine the property."""
-        return self.within is not None
+        if not self.fitted:
+            return "the measurements that depend on it do not determine it"
+        return "the measurements determine it only together with others"
 
 
 @dataclass(frozen=True)
 class _Best:
     """The most probable values: `x` in log(value / begin), the share of each uncertainty that remains, the cost,
-    and the misfit over the noise squared."""
+    and the estimated over the stated variance of the noise (at least 1)."""
 
     x: Array
     remaining: Array
@@ -79,44 +97,47 @@ class _Best:
     excess: float
 
 
-def solve(properties: Sequence[Free], errors: Errors, *, fewest: int = 1, evaluations: int = 60) -> list[Fitted]:
-    """Fits the properties, and returns all of them in order: determined, or with their previous value.
+def solve(
+    properties: Sequence[Free], errors: Errors, *, fewest: int = 1, reset: bool = True, evaluations: int = 60
+) -> list[Fitted]:
+    """Fits the properties, and returns all of them in order.
 
     Args:
         fewest: measurements that must depend on a property; with fewer it is not fitted.
+        reset: whether properties that the measurements don't determine get their previous values. Otherwise only
+            those do that were switched off and that the measurements don't need.
         evaluations: of the errors at most, for each fit of a number of properties (not counting derivatives).
     """
     fixed = {p.name: p.start for p in properties}
     counts = _measurements(properties, errors)
     free = [p for p in properties if counts[p.name] >= fewest]
-    needed: set[str] = set()
-    together = True
-    best = _fit(free, fixed, errors, evaluations)
+    best = first = _fit(free, fixed, errors, evaluations)
+    needed = set() if reset else {p.name for p in free if p.begin == p.start}
+    together = reset
     while worst := _least_determined(free, best, needed, together=together):
         fewer = [p for p in free if p.name not in worst]
         trial = _fit(fewer, fixed, errors, evaluations)
-        if 2 * (trial.cost - best.cost) / best.excess <= NEEDED:
+        if 2 * (trial.cost - best.cost) / first.excess <= NEEDED:
             free, best = fewer, trial
         elif len(worst) > 1:
             together = False  # one of them matters
         else:
             # Its size hardly matters (a negligible overhead), but the change from its previous value does.
             needed |= worst
-    values = fixed | _values(free, best.x)
-    shares = zip(free, best.remaining, strict=True)
-    within = {p.name: float(np.expm1(Z90 * share * p.uncertainty)) for p, share in shares}
-    return [
-        Fitted(
-            p.name,
-            values[p.name],
-            p.start,
-            within.get(p.name),
-            counts[p.name],
-            fewest,
-            p.unit,
-        )
-        for p in properties
-    ]
+    fits = {p.name: (float(x), float(r)) for p, x, r in zip(free, best.x, best.remaining, strict=True)}
+    return [_fitted(p, fits.get(p.name), counts[p.name], fewest, kept=reset) for p in properties]
+
+
+def _fitted(p: Free, of_fit: tuple[float, float] | None, count: int, fewest: int, *, kept: bool) -> Fitted:
+    """Returns a property after the fit. `kept`: what remained after a reset is determined."""
+    if of_fit is None:
+        return Fitted(p.name, p.start, p.start, None, count, fewest, p.unit)
+    x, remaining = of_fit
+    deviation = remaining * p.uncertainty
+    # A property that was switched off remains only if the measurements need it.
+    determined = kept or p.begin != p.start or remaining <= DETERMINED or x**2 > NEEDED * deviation**2
+    value, within = float(p.begin * np.exp(x)), float(np.expm1(Z90 * deviation))
+    return Fitted(p.name, value, p.start, within, count, fewest, p.unit, determined)
 
 
 def solve_all(free: Sequence[Free], fixed: Mapping[str, float], errors: Errors) -> dict[str, float]:
@@ -166,10 +187,13 @@ def _fit(free: Sequence[Free], fixed: Mapping[str, float], errors: Errors, evalu
         residuals, begin, bounds=(low, high), x_scale=spread, max_nfev=evaluations, diff_step=STEP
     )
     count = len(result.fun) - len(free)
-    # If the model deviates from the measurements by more than their noise, they determine correspondingly less.
-    excess = max(1.0, float(np.sum(result.fun[:count] ** 2)) / max(count - len(free), 1))
     data, prior = result.jac[:count], result.jac[count:]
-    covariance = np.linalg.inv(data.T @ data / excess + prior.T @ prior)
+    information, known = data.T @ data, prior.T @ prior
+    parameters = float(np.trace(np.linalg.solve(information + known, information)))
+    # If the model deviates from the measurements by more than their noise, they determine correspondingly less.
+    misfit = float(np.sum(result.fun[:count] ** 2))
+    excess = max(1.0, (PRIOR_MEASUREMENTS + misfit) / (PRIOR_MEASUREMENTS + max(count - parameters, 0.0)))
+    covariance = np.linalg.inv(information / excess + known)
     remaining = np.sqrt(np.diag(covariance)) / spread
     return _Best(result.x, remaining, float(result.cost), excess)
 

@@ -181,7 +181,7 @@ def _property_rows(calibration: Calibration) -> list[dict[str, Any]]:
             "fit": fit.name,
             "property": p.name,
             "before": p.start,
-            "after": p.value if p.determined else None,
+            "after": p.value if p.fitted else None,
             "unit": p.unit,
             "within": p.within,
             "measurements": p.measurements,
@@ -211,7 +211,7 @@ def _print_properties(fit: Fit, format: str) -> None:
     from wirecost.cli.output import console, safe, table
 
     out = console(format)
-    fitted = [p for p in fit.properties if p.determined]
+    fitted = [p for p in fit.properties if p.fitted]
     inputs = ", ".join(fit.inputs[:3]) + (" ..." if len(fit.inputs) > 3 else "")
     title = f"{fit.name}, from {fit.rows} rows: {inputs}"
     if fitted:
@@ -221,7 +221,7 @@ def _print_properties(fit: Fit, format: str) -> None:
         out.print(safe(f"{title}: the measurements determine no property"))
     reasons: dict[str, list[str]] = {}
     for p in fit.properties:
-        if not p.determined:
+        if not p.fitted:
             reasons.setdefault(p.reason or "", []).append(
                 f"{p.name} ({p.measurements})" if p.measurements else p.name
             )
@@ -229,7 +229,7 @@ def _print_properties(fit: Fit, format: str) -> None:
     if body:
         out.print(
             table(
-                "Not determined, kept as before",
+                "Not fitted, kept as before",
                 ["reason", "", "properties (measurements that depend on them)"],
                 body,
             )
@@ -258,4 +258,6 @@ def _within(fitted: Fitted) -> str:
     from wirecost.cli.output import percent
 
     assert fitted.within is not None
+    if not fitted.determined:
+        return "determined only with others"
     return f"within {percent(fitted.within, 0)}" if fitted.within < 1 else "its size hardly matters"

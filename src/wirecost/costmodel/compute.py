@@ -113,7 +113,7 @@ def attention_work(keys: Number, shape: Shape, machine: Machine) -> Number:
     if attention.kind != "fused":
         return 1 - causal * (1 - attention.work)
     edge = FULL_TILES + causal * (CAUSAL_TILES - FULL_TILES)
-    tiles = 1 + edge / keys
+    tiles = 1 + edge / np.maximum(keys, 1.0)  # an encoder stacked with a decoder has layers of 0 keys
     if has(shape.window_share > 0):
         # Tiles on both edges of a window are computed whole. No window takes longer than none.
         inside = window_scores(shape, keys) * (1 + edge / np.clip(shape.window, 1.0, keys))

@@ -34,7 +34,7 @@ def test_the_folder_holds_what_predicts(folder: Path) -> None:
     assert list(made.clusters) == ["emulated-100m"]
     text = (folder / "stack-fp32.yaml").read_text()
     assert "# fitted, within" in text
-    assert "# start value: the measurements that depend on it do not determine it" in text
+    assert "# fitted, but determined only together with others" in text
     cluster, stack = read(folder).chosen(None, Precision.FP32, None, "here")
     assert cluster.shared_cores is not None
     assert (cluster.shared_cores.count, cluster.shared_cores.threads) == (2, 1)
