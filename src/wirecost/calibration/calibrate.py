@@ -45,7 +45,7 @@ def calibrate(inputs: Inputs, options: Options | None = None) -> Calibration:
     """
     options = options or Options()
     if not inputs.runs and not inputs.benches and not inputs.collectives and not inputs.tables:
-        reasons = [f"{d.subject}: {d.message}" for d in inputs.diagnostics[:3]]
+        reasons = [f"{d.subject}: {d.message}" if d.subject else d.message for d in inputs.diagnostics[:3]]
         left_out = f" ({'; '.join(reasons)})" if reasons else ""
         raise SpecError(f"nothing to calibrate on: no finished run, benchmark, trace or table{left_out}")
     calibration = Calibration(diagnostics=list(inputs.diagnostics))

@@ -94,3 +94,68 @@ def test_what_cannot_be_calibrated_on_is_refused(store: Path, tmp_path: Path) ->
     found.runs.append(replace(found.runs[0], device="Another"))
     with pytest.raises(SpecError, match="different devices"):
         calibrate(found)
+
+
+STUDY_YAML = "workloads: [gpt-tiny]\nplans: [ddp]\nnetworks: [loopback]\nhosts: [1]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("study.yaml", STUDY_YAML, "is a study, not its results: give the folder that `wirecost study run"),
+        ("study.yml", STUDY_YAML, "is a study, not its results"),
+        ("mine.yaml", "format_version: 2\nvalues: {}\n", "is a calibration"),
+        ("stack.yaml", "hidden_bytes: 3\n", "is a specification, not a measurement"),
+        ("broken.yaml", "a: [1\n", "broken.yaml:2:1"),
+        ("train.log", "step 1, loss 8.1\n", "is no measurement: expected a study's results"),
+        ("results.csv", "workload,network,plan,iteration_ms\na,b,c,1\n", "give the study's folder"),
+        ("other.csv", "a,b\n1,2\n", "no table of measurements"),
+    ],
+)
+def test_a_file_that_is_no_measurement_is_named_for_what_it_is(
+    tmp_path: Path, name: str, text: str, wanted: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(SpecError, match=wanted) as refusal:
+        calibrate(gather([path], TraceOptions()))
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ([], "is empty: expected a study's results"),
+        (["calibration.yaml"], "is a calibration"),
+        (["stack-bf16.yaml", "cluster-nvlink.yaml"], "is a calibration"),
+        (["study.yaml"], "the study has no finished run"),
+        (["experiments/.lock"], "the study has no finished run"),
+        (["one/experiments/x", "two/experiments/x"], "give one of them: one, two"),
+        (["first/experiment.yaml"], "give the study's folder above it"),
+        (["notes.txt"], "no traces in this directory"),
+    ],
+)
+def test_a_folder_that_is_no_measurement_is_named_for_what_it_is(
+    tmp_path: Path, files: list[str], wanted: str
+) -> None:
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("")
+    with pytest.raises(WirecostError, match=wanted) as refusal:
+        calibrate(gather([folder], TraceOptions()))
+    assert str(folder) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_command_refuses_a_study_with_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from wirecost.cli import main
+
+    (tmp_path / "study.yaml").write_text(STUDY_YAML)
+    with pytest.raises(SystemExit) as ending:
+        main(["calibrate", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "mine")])
+    assert ending.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "mine").exists()

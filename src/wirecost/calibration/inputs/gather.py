@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wirecost.breakdown import Breakdown, Source
 from wirecost.calibration.inputs.benchmarks import MAX_BYTES, Bench, Measured, read_bench
+from wirecost.calibration.inputs.mistaken import no_finished_run, refuse_mistaken
 from wirecost.calibration.inputs.runs import Environment, Observed, from_engine
 from wirecost.calibration.inputs.traces import TraceOptions, collectives_of, from_trace
 from wirecost.comparison.sources import load_breakdown
@@ -46,6 +47,7 @@ def gather(paths: Sequence[Path], options: TraceOptions, *, ranks: int | None = 
         elif (bench := read_bench(path)) is not None:
             inputs.benches.append(bench)
         else:
+            refuse_mistaken(path)
             _from_breakdown(path, inputs, options)
     return inputs
 
@@ -55,6 +57,8 @@ def _from_store(root: Path, inputs: Inputs, ranks: int | None) -> None:
 
     contents = Store(root).contents()
     inputs.diagnostics += contents.diagnostics()
+    if not contents.results and not contents.damaged:
+        inputs.diagnostics.append(_left_out(str(root), no_finished_run(root)))
     other = 0
     for result in contents.results:
         experiment = result.experiment

@@ -15,6 +15,8 @@ from wirecost.reading import read_text
 from wirecost.spec import Cluster, Testbed
 
 MAX_BYTES = 64 << 20
+OF_REPORT = {"workload", "network", "plan", "iteration_ms"}
+"""Columns of `wirecost report --format csv` of a study."""
 
 Row = Mapping[str, str | None]
 T = TypeVar("T")
@@ -60,7 +62,13 @@ def read_table(path: Path) -> list[dict[str, str | None]]:
         rows = list(reader)
     except csv.Error as error:
         raise SpecError(f"{path}: not readable as CSV: {error}") from error
-    if _kind(set(reader.fieldnames or ())) is None:
+    columns = set(reader.fieldnames or ())
+    if _kind(columns) is None and columns >= OF_REPORT:
+        raise SpecError(
+            f"{path}: is a report of a study, which leaves out on what machine it ran: give the study's folder, "
+            "which `wirecost study run STUDY.yaml --out FOLDER` wrote"
+        )
+    if _kind(columns) is None:
         raise SpecError(
             f"{path}: no table of measurements: expected the columns n_layers, hidden, mbs, gpu, iter_s, ... or "
             "workload, protocol, gpus, comm_fraction or collective, n_gpus, size_bytes, time_us"
