@@ -6,7 +6,8 @@ Synthetic runs are predictions of a stack with other properties than the preset'
 are those of results/. 1, 2, 3 and 6 runs are drawn N times. For each number the program prints how far the fitted
 runs are from the fit (compute, without exposed communication), and for the runs that were not fitted the mean
 error of the iteration time, the share inside the 90 % interval, and half the interval's width in natural
-logarithms; beside each the same of the preset that nothing was fitted to.
+logarithms; beside each the same of the preset that nothing was fitted to. *worst* is the largest difference between the mean
+errors of a draw's fit and the preset.
 """
 
 from __future__ import annotations
@@ -93,11 +94,11 @@ def show(name: str, draws: Sequence[Draw]) -> None:
     of_fit, of_preset = [d.cells for d in draws], [d.cells_preset for d in draws]
     fitted = 100 * np.abs(np.concatenate([d.fitted for d in draws]))
     preset = 100 * np.abs(np.concatenate([d.fitted_preset for d in draws]))
-    worse = sum(errors([d.cells]).mean() > errors([d.cells_preset]).mean() + 1 for d in draws)
+    worst = max(errors([d.cells]).mean() - errors([d.cells_preset]).mean() for d in draws)
     print(
         f"{name:26s} {fitted.mean():6.1f} {fitted.max():6.1f} {preset.mean():6.1f}  {errors(of_fit).mean():6.1f} "
-        f"{errors(of_preset).mean():6.1f} {worse:4d}/{len(draws):<3d} {inside(of_fit):5.0f} {inside(of_preset):5.0f}"
-        f"   {np.concatenate(of_fit)[:, 1].mean():5.2f} {np.concatenate(of_preset)[:, 1].mean():5.2f}",
+        f"{errors(of_preset).mean():6.1f} {worst:+8.1f} {inside(of_fit):5.0f} {inside(of_preset):5.0f}   "
+        f"{np.concatenate(of_fit)[:, 1].mean():5.2f} {np.concatenate(of_preset)[:, 1].mean():5.2f}",
         flush=True,
     )
 
@@ -125,6 +126,17 @@ STRONG: dict[Key, float] = {
     ("stack", "host_forward_s"): 2.0,
     ("stack", "host_backward_s"): 2.0,
 }
+
+
+UNIFORM: dict[Key, float] = {
+    ("gpu", "matrix_efficiency"): 1 / 1.6,
+    ("stack", "attention_efficiency"): 1 / 1.6,
+    ("stack", "hidden_bytes"): 1.6,
+    ("stack", "sharded_bytes"): 1.6,
+    ("stack", "vocabulary_bytes"): 1.6,
+    ("stack", "optimizer_bytes"): 1.6,
+}
+"""All kernels take 1.6 times as long."""
 
 
 def some_factors(rng: np.random.Generator) -> dict[Key, float]:
@@ -163,12 +175,13 @@ def synthetic(draws: int) -> None:
     cluster = load_spec("cluster", "dgx-h200")
     kinds = {"runs": ("forward", "backward", "optimizer", "other"), "traces": ("device", "window")}
     for kind, names in kinds.items():
-        for changes in ("strong", "random"):
+        for changes in ("strong", "uniform", "random"):
             for number in NUMBERS:
                 found = []
                 for seed in range(draws):
                     rng = np.random.default_rng(seed)
-                    values = changed(parts, STRONG if changes == "strong" else some_factors(rng))
+                    known = {"strong": STRONG, "uniform": UNIFORM}.get(changes)
+                    values = changed(parts, known or some_factors(rng))
                     truth = parts.with_values(values)
                     cells = []
                     for model, micro_batch, plan, gpus in UNSEEN:
@@ -278,12 +291,12 @@ def plain_processor(precision: Precision) -> GPU:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--draws", type=int, default=8)
+    parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--only", choices=["synthetic", "measured"])
     options = parser.parse_args()
     print(f"{'':26s} {'fitted runs, %':^20s}  {'other runs, %':^22s} {'inside, %':^11s}   {'half width':^11s}")
     print(
-        f"{'':26s} {'mean':>6s} {'worst':>6s} {'preset':>6s}  {'fit':>6s} {'preset':>6s} {'worse':>8s} "
+        f"{'':26s} {'mean':>6s} {'worst':>6s} {'preset':>6s}  {'fit':>6s} {'preset':>6s} {'worst':>8s} "
         f"{'fit':>5s} {'preset':>5s}   {'fit':>5s} {'preset':>5s}"
     )
     if options.only != "measured":

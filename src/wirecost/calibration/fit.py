@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from wirecost.calibration.properties import Free, Values
+from wirecost.calibration.properties import Common, Free, Values
 from wirecost.calibration.solver import Array, Fitted, solve, solve_all
 from wirecost.diagnostics import Diagnostic
 from wirecost.errors import SpecError
@@ -135,13 +135,14 @@ class Fit:
 
 @dataclass(frozen=True)
 class Description:
-    """The description of a fit's inputs. `fewest` and `reset` are those of `solve`."""
+    """The description of a fit's inputs. `fewest`, `reset` and `common` are those of `solve`."""
 
     name: str
     inputs: tuple[str, ...]
     unit: str = "s"
     fewest: int = 1
     reset: bool = True
+    common: tuple[Common, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -150,12 +151,14 @@ def fit(
 ) -> Fit:
     """Fits the properties to the problem's rows, and judges the fit on rows left out. Needs scipy."""
     hold_out = hold_out or HoldOut()
-    fitted = solve(properties, problem.errors, fewest=described.fewest, reset=described.reset)
+    fitted = solve(
+        properties, problem.errors, fewest=described.fewest, reset=described.reset, common=described.common
+    )
     start = {p.name: p.start for p in properties}
     values = {f.name: f.value for f in fitted}
     of_presets, of_fit = problem.row_errors(start), problem.row_errors(values)
     moved = [p for p, f in zip(properties, fitted, strict=True) if f.fitted]
-    held_out = leave_out(problem, moved, start, hold_out.masks(problem.rows)) if moved else None
+    held_out = leave_out(problem, moved, start, hold_out.masks(problem.rows), described.common) if moved else None
     how = hold_out.how(problem.rows) if moved else "nothing was fitted"
     errors = _errors(of_presets, of_fit, held_out, how, described.unit)
     return Fit(
@@ -172,7 +175,11 @@ def fit(
 
 
 def leave_out(
-    problem: Problem, free: Sequence[Free], fixed: Values, masks: Sequence[npt.NDArray[np.bool_]]
+    problem: Problem,
+    free: Sequence[Free],
+    fixed: Values,
+    masks: Sequence[npt.NDArray[np.bool_]],
+    common: Sequence[Common] = (),
 ) -> Array | None:
     """Returns each row's error under a fit of `free` without that row (nan if no mask has the row); None without
     masks.
@@ -182,7 +189,7 @@ def leave_out(
         keep = ~mask[problem.owners]
         if not keep.any() or keep.all():
             continue
-        values = solve_all(free, fixed, lambda values, keep=keep: problem.errors(values)[keep])
+        values = solve_all(free, fixed, lambda values, keep=keep: problem.errors(values)[keep], common)
         errors[mask] = problem.row_errors(fixed | values)[mask]
     return None if np.isnan(errors).all() else errors
 

@@ -7,7 +7,7 @@ row or source.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,6 +127,39 @@ class Free:
     def __post_init__(self) -> None:
         if not self.begin:
             object.__setattr__(self, "begin", min(max(self.start, self.low), self.high))
+
+
+@dataclass(frozen=True)
+class Common:
+    """A factor that several properties share before anything is measured. `uncertainty` is the standard deviation
+    of its logarithm, beside the properties' own. `exponents` has 1 for the keys of costs and -1 for those of
+    efficiencies.
+    """
+
+    uncertainty: float
+    exponents: Mapping[str, float]
+
+    def of(self, properties: Sequence[Free]) -> list[float]:
+        """Returns the exponent of each property, 0 for those that don't share the factor."""
+        return [self.exponents.get(p.name.rpartition(" ")[2], 0.0) for p in properties]
+
+
+DEVICE = Common(
+    0.3,
+    {
+        "peak_flops": -1.0,
+        "matrix_efficiency": -1.0,
+        "attention_efficiency": -1.0,
+        "hidden_bytes": 1.0,
+        "sharded_bytes": 1.0,
+        "vocabulary_bytes": 1.0,
+        "optimizer_bytes": 1.0,
+    },
+)
+"""A device at another clock, or software that is slower throughout, slows all kernels. GPUs of the same silicon
+differ by up to 0.2 (`wirecost.prediction.interval`); the rest is judged."""
+HOST = Common(0.5, {"host_forward_s": 1.0, "host_backward_s": 1.0, "host_vocabulary_s": 1.0})
+"""A slower host launches everything more slowly. By judgement: hosts of GPUs differ by a factor of two."""
 
 
 def split_name(name: str) -> tuple[str, str, str]:

@@ -13,7 +13,17 @@ from wirecost.calibration.fit import LEAST_SPREAD, Description, Fit, HoldOut, fi
 from wirecost.calibration.inputs.columns import CannotExpressError
 from wirecost.calibration.inputs.row_machine import find_gpu, link_named
 from wirecost.calibration.inputs.runs import Observed
-from wirecost.calibration.properties import PROPERTIES, Free, Parts, by_owner, fitted_to, free, start_of
+from wirecost.calibration.properties import (
+    DEVICE,
+    HOST,
+    PROPERTIES,
+    Free,
+    Parts,
+    by_owner,
+    fitted_to,
+    free,
+    start_of,
+)
 from wirecost.calibration.run_rows import Runs
 from wirecost.errors import SpecError
 from wirecost.spec import GPU, MatrixPrecision, Precision, SharedCores, Stack, gpu, stack_named
@@ -76,7 +86,11 @@ def fit_runs(runs: Sequence[Observed], *, gpu_name: str | None = None, stack: St
     properties = _properties(parts, runs, new_device=on_cpu and gpu_name is None)
     diagnostics = tuple(dict.fromkeys(d for run in runs for d in run.diagnostics))
     description = Description(
-        f"{device.name} in {precision}", tuple(run.name for run in runs), reset=False, diagnostics=diagnostics
+        f"{device.name} in {precision}",
+        tuple(run.name for run in runs),
+        reset=False,
+        common=(DEVICE, HOST),
+        diagnostics=diagnostics,
     )
     run_fit = fit(problem, properties, description, HoldOut(folds=len(runs)))
     best = parts.with_values(run_fit.values)

@@ -1,11 +1,11 @@
-"""The solver of every calibration: the most probable values of properties, given what was known and the measurements.
+"""The solver of every calibration: the most probable values of properties.
 
-Each property has a start value and an uncertainty (the standard deviation of its logarithm). The fit is the most
-probable value given both and the measurements (maximum a posteriori), and its covariance is that of the linearised
-problem (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, section 4.1). A property counts as determined if the
-measurements at least halve its uncertainty, or rule out its previous value. A property on which no measurement
-depends keeps its previous value. The other properties, which the measurements determine only together, are fitted
-in one of two ways:
+Each property has a start value and an uncertainty (the standard deviation of its logarithm); some share a factor of
+unknown size as well. The fit is the most probable value given both and the measurements (maximum a posteriori), and
+its covariance is that of the linearised problem (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, section
+4.1). A property counts as determined if the measurements at least halve its uncertainty, or rule out its previous
+value. A property on which no measurement depends keeps its previous value. The other properties, which the
+measurements determine only together, are fitted in one of two ways:
 
 - All of them keep their most probable values. Few measurements are then explained by all properties on which they
   depend, each by its share: a property moves further the less certain it was.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from wirecost.calibration.properties import Free
+from wirecost.calibration.properties import Common, Free
 
 DETERMINED = 0.5
 """Largest remaining share of the uncertainty of a determined property."""
@@ -88,17 +88,25 @@ class Fitted:
 
 @dataclass(frozen=True)
 class _Best:
-    """The most probable values: `x` in log(value / begin), the share of each uncertainty that remains, the cost,
+    """The most probable values: `x` in log(value / begin) with its standard deviations, the share of each
+    uncertainty that remains, the cost,
     and the estimated over the stated variance of the noise (at least 1)."""
 
     x: Array
+    deviation: Array
     remaining: Array
     cost: float
     excess: float
 
 
 def solve(
-    properties: Sequence[Free], errors: Errors, *, fewest: int = 1, reset: bool = True, evaluations: int = 60
+    properties: Sequence[Free],
+    errors: Errors,
+    *,
+    fewest: int = 1,
+    reset: bool = True,
+    common: Sequence[Common] = (),
+    evaluations: int = 60,
 ) -> list[Fitted]:
     """Fits the properties, and returns all of them in order.
 
@@ -106,17 +114,18 @@ def solve(
         fewest: measurements that must depend on a property; with fewer it is not fitted.
         reset: whether properties that the measurements don't determine get their previous values. Otherwise only
             those do that were switched off and that the measurements don't need.
+        common: factors that the properties share.
         evaluations: of the errors at most, for each fit of a number of properties (not counting derivatives).
     """
     fixed = {p.name: p.start for p in properties}
     counts = _measurements(properties, errors)
     free = [p for p in properties if counts[p.name] >= fewest]
-    best = first = _fit(free, fixed, errors, evaluations)
+    best = first = _fit(free, fixed, errors, common, evaluations)
     needed = set() if reset else {p.name for p in free if p.begin == p.start}
     together = reset
     while worst := _least_determined(free, best, needed, together=together):
         fewer = [p for p in free if p.name not in worst]
-        trial = _fit(fewer, fixed, errors, evaluations)
+        trial = _fit(fewer, fixed, errors, common, evaluations)
         if 2 * (trial.cost - best.cost) / first.excess <= NEEDED:
             free, best = fewer, trial
         elif len(worst) > 1:
@@ -124,26 +133,28 @@ def solve(
         else:
             # Its size hardly matters (a negligible overhead), but the change from its previous value does.
             needed |= worst
-    fits = {p.name: (float(x), float(r)) for p, x, r in zip(free, best.x, best.remaining, strict=True)}
+    found = zip(free, best.x.tolist(), best.deviation.tolist(), best.remaining.tolist(), strict=True)
+    fits = {p.name: (x, deviation, remaining) for p, x, deviation, remaining in found}
     return [_fitted(p, fits.get(p.name), counts[p.name], fewest, kept=reset) for p in properties]
 
 
-def _fitted(p: Free, of_fit: tuple[float, float] | None, count: int, fewest: int, *, kept: bool) -> Fitted:
+def _fitted(p: Free, of_fit: tuple[float, float, float] | None, count: int, fewest: int, *, kept: bool) -> Fitted:
     """Returns a property after the fit. `kept`: what remained after a reset is determined."""
     if of_fit is None:
         return Fitted(p.name, p.start, p.start, None, count, fewest, p.unit)
-    x, remaining = of_fit
-    deviation = remaining * p.uncertainty
+    x, deviation, remaining = of_fit
     # A property that was switched off remains only if the measurements need it.
     determined = kept or p.begin != p.start or remaining <= DETERMINED or x**2 > NEEDED * deviation**2
     value, within = float(p.begin * np.exp(x)), float(np.expm1(Z90 * deviation))
     return Fitted(p.name, value, p.start, within, count, fewest, p.unit, determined)
 
 
-def solve_all(free: Sequence[Free], fixed: Mapping[str, float], errors: Errors) -> dict[str, float]:
+def solve_all(
+    free: Sequence[Free], fixed: Mapping[str, float], errors: Errors, common: Sequence[Common] = ()
+) -> dict[str, float]:
     """Fits all of `free`, whether or not the data determine them. `fixed` has the values of the other
     properties."""
-    return _values(free, _fit(free, fixed, errors, 60).x)
+    return _values(free, _fit(free, fixed, errors, common, 60).x)
 
 
 def _measurements(properties: Sequence[Free], errors: Errors) -> dict[str, int]:
@@ -169,17 +180,28 @@ def _least_determined(free: Sequence[Free], best: _Best, needed: set[str], *, to
     return {name} if remaining > DETERMINED else set()
 
 
-def _fit(free: Sequence[Free], fixed: Mapping[str, float], errors: Errors, evaluations: int) -> _Best:
+def _fit(
+    free: Sequence[Free],
+    fixed: Mapping[str, float],
+    errors: Errors,
+    common: Sequence[Common],
+    evaluations: int,
+) -> _Best:
     from scipy.optimize import least_squares
 
     spread = np.array([p.uncertainty for p in free])
+    prior = np.diag(spread**2)
+    for factor in common:
+        exponents = factor.uncertainty * np.array(factor.of(free))
+        prior += np.outer(exponents, exponents)
+    whitened = np.linalg.inv(np.linalg.cholesky(prior)) if common and free else np.diag(1 / spread)
 
     def residuals(x: Array) -> Array:
-        return np.concatenate([_robust(errors({**fixed, **_values(free, x)})), x / spread])
+        return np.concatenate([_robust(errors({**fixed, **_values(free, x)})), whitened @ x])
 
     if not free:
         cost = float(np.sum(residuals(np.zeros(0)) ** 2)) / 2
-        return _Best(np.zeros(0), np.zeros(0), cost, 1.0)
+        return _Best(np.zeros(0), np.zeros(0), np.zeros(0), cost, 1.0)
     low = np.array([max(np.log(p.low / p.begin), -6 * p.uncertainty) for p in free])
     high = np.array([min(np.log(p.high / p.begin), 6 * p.uncertainty) for p in free])
     begin = np.clip(np.zeros(len(free)), low + 1e-6, high - 1e-6)
@@ -187,15 +209,15 @@ def _fit(free: Sequence[Free], fixed: Mapping[str, float], errors: Errors, evalu
         residuals, begin, bounds=(low, high), x_scale=spread, max_nfev=evaluations, diff_step=STEP
     )
     count = len(result.fun) - len(free)
-    data, prior = result.jac[:count], result.jac[count:]
-    information, known = data.T @ data, prior.T @ prior
+    data, of_prior = result.jac[:count], result.jac[count:]
+    information, known = data.T @ data, of_prior.T @ of_prior
     parameters = float(np.trace(np.linalg.solve(information + known, information)))
     # If the model deviates from the measurements by more than their noise, they determine correspondingly less.
     misfit = float(np.sum(result.fun[:count] ** 2))
     excess = max(1.0, (PRIOR_MEASUREMENTS + misfit) / (PRIOR_MEASUREMENTS + max(count - parameters, 0.0)))
     covariance = np.linalg.inv(information / excess + known)
-    remaining = np.sqrt(np.diag(covariance)) / spread
-    return _Best(result.x, remaining, float(result.cost), excess)
+    deviation = np.sqrt(np.diag(covariance))
+    return _Best(result.x, deviation, deviation / np.sqrt(np.diag(prior)), float(result.cost), excess)
 
 
 def _robust(errors: Array) -> Array:
