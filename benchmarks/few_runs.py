@@ -6,8 +6,8 @@ Synthetic runs are predictions of a stack with other properties than the preset'
 are those of results/. 1, 2, 3 and 6 runs are drawn N times. For each number the program prints how far the fitted
 runs are from the fit (compute, without exposed communication), and for the runs that were not fitted the mean
 error of the iteration time, the share inside the 90 % interval, and half the interval's width in natural
-logarithms; beside each the same of the preset that nothing was fitted to. *worst* is the largest difference between the mean
-errors of a draw's fit and the preset.
+logarithms; beside each the same of the preset that nothing was fitted to. *worst* is the largest difference
+between the mean errors of a draw's fit and the preset.
 """
 
 from __future__ import annotations

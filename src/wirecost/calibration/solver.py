@@ -1,11 +1,11 @@
 """The solver of every calibration: the most probable values of properties.
 
-Each property has a start value and an uncertainty (the standard deviation of its logarithm); some share a factor of
-unknown size as well. The fit is the most probable value given both and the measurements (maximum a posteriori), and
-its covariance is that of the linearised problem (Gelman et al., "Bayesian Data Analysis", 3rd ed. 2013, section
-4.1). A property counts as determined if the measurements at least halve its uncertainty, or rule out its previous
-value. A property on which no measurement depends keeps its previous value. The other properties, which the
-measurements determine only together, are fitted in one of two ways:
+Each property has a start value and an uncertainty (the standard deviation of its logarithm); some share a factor
+of unknown size as well. The fit is the most probable value given both and the measurements (maximum a
+posteriori), and its covariance is that of the linearised problem (Gelman et al., "Bayesian Data Analysis", 3rd ed.
+2013, section 4.1). A property counts as determined if the measurements at least halve its uncertainty, or rule
+out its previous value. A property on which no measurement depends keeps its previous value. The other properties,
+which the measurements determine only together, are fitted in one of two ways:
 
 - All of them keep their most probable values. Few measurements are then explained by all properties on which they
   depend, each by its share: a property moves further the less certain it was.
