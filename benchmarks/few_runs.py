@@ -168,6 +168,17 @@ def synthetic_run(
     return replace(run, parts=noisy, iteration_s=sum(noisy.values()))
 
 
+def unseen(truth: Parts, cluster: Cluster) -> list[Cell]:
+    cells = []
+    for model, micro_batch, plan, gpus in UNSEEN:
+        its_plan = load_spec("plan", plan)
+        batch = micro_batch * gpus // its_plan.model_parallel
+        cell = Cell(load_spec("workload", model), its_plan, cluster, gpus, micro_batch, batch, 1.0)
+        seconds = math.exp(cell.predict(truth.gpu, truth.stack)[0])
+        cells.append(replace(cell, seconds=seconds))
+    return cells
+
+
 def synthetic(draws: int) -> None:
     """Judges synthetic runs of the engine, and traces of them, which hold two times each instead of four."""
     link = link_named("shared-memory")
@@ -182,16 +193,9 @@ def synthetic(draws: int) -> None:
                     rng = np.random.default_rng(seed)
                     known = {"strong": STRONG, "uniform": UNIFORM}.get(changes)
                     values = changed(parts, known or some_factors(rng))
-                    truth = parts.with_values(values)
-                    cells = []
-                    for model, micro_batch, plan, gpus in UNSEEN:
-                        workload, its_plan = load_spec("workload", model), load_spec("plan", plan)
-                        batch = micro_batch * gpus // its_plan.model_parallel
-                        cell = Cell(workload, its_plan, cluster, gpus, micro_batch, batch, 1.0)
-                        seconds = math.exp(cell.predict(truth.gpu, truth.stack)[0])
-                        cells.append(replace(cell, seconds=seconds))
+                    cells = unseen(parts.with_values(values), cluster)
                     chosen = rng.choice(len(FITTED_RUNS), number, replace=False)
-                    runs = [synthetic_run(*FITTED_RUNS[i], parts, values, names, rng) for i in chosen]
+                    runs = [synthetic_run(*FITTED_RUNS[int(i)], parts, values, names, rng) for i in chosen]
                     found.append(judge(runs, cells, parts.gpu, parts.stack, fit_runs(runs, gpu_name=GPU_NAME)))
                 show(f"{kind}, {changes}, {number}", found)
 

@@ -43,6 +43,9 @@ STACK_KEYS = (
 """Properties of a stack that runs of one rank can determine."""
 RELATIVE_TO_PRODUCTS = ("matrix_efficiency", "attention_efficiency", "vocabulary_efficiency")
 """A stack's properties that multiply the GPU's efficiency of matrix products."""
+OF_LAUNCHES = 0.6
+"""Uncertainty of each time of the host's launches beside what they have in common: the spread between stacks and
+that of their mean (`wirecost.calibration.levels`)."""
 CPU_FLOPS, CPU_BPS = PROPERTIES["gpu", "peak_flops"].start, 10e9
 """A typical core's FP32 rate and memory bandwidth. The fit of the first starts from its value; traffic is fitted
 relative to the second.
@@ -211,4 +214,8 @@ def _properties(parts: Parts, runs: Sequence[Observed], *, new_device: bool) -> 
     if cores is not None and len({(run.threads, run.ranks) for run in runs}) > 1:
         entry = PROPERTIES["shared_cores", "serial"]
         properties.append(free(f"shared_cores {device.name} serial", entry, cores.serial))
-    return properties
+    launches = [p.name.rpartition(" ")[2] in HOST.exponents for p in properties]
+    return [
+        replace(p, uncertainty=OF_LAUNCHES) if is_launch else p
+        for p, is_launch in zip(properties, launches, strict=True)
+    ]
