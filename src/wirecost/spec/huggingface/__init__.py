@@ -14,6 +14,7 @@ from typing import Any
 from wirecost.errors import one_of
 from wirecost.spec.huggingface import deepseek, encoders, experts, gemma, gpt_like, llama_like, qwen, recent
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, shown
+from wirecost.spec.huggingface.defaults import DEFAULTS
 from wirecost.spec.huggingface.files import PREFIX, cached_configuration, read_configuration
 from wirecost.spec.huggingface.multimodal import text_part
 from wirecost.spec.huggingface.refused import REFUSED
@@ -84,7 +85,7 @@ def _dimensions(data: dict[str, Any]) -> Dimensions:
             raise ValueError(f"model_type '{each}' can't be described: {REFUSED[each]}")
     if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(f"{where}{one_of('model_type', str(kind)[:60], TYPES)}; {_DIMENSIONS}")
-    dimensions = extended(TYPES[kind](Config(text, where)), notes=notes)
+    dimensions = extended(TYPES[kind](Config({**DEFAULTS.get(kind, {}), **text}, where)), notes=notes)
     # A workload that a configuration describes wholly has no further keys.
     return {name: value for name, value in dimensions.items() if type(value) is bool or value not in (0, ())}
 

@@ -170,7 +170,7 @@ def ernie_moe(c: Config) -> Dimensions:
     layers, start = dimensions["layers"], c.count("moe_layer_start_index")
     last = (
         c.whole("moe_layer_end_index", default=layers - 1)
-        if c.data.get("moe_layer_end_index") != -1
+        if c.get("moe_layer_end_index") != -1
         else layers - 1
     )
     step = c.whole("moe_layer_interval", default=1)

@@ -57,10 +57,10 @@ def phi3(c: Config) -> Dimensions:
 
 def seed_oss(c: Config) -> Dimensions:
     """Returns the dimensions of Seed-OSS, whose attention may have biases with and without those of the output."""
-    dimensions = llama_dimensions(c)
+    dimensions = llama(c.changed(attention_bias=False))
     if c.flag("attention_bias", default=True):
-        dimensions = with_attention_biases(dimensions, output=c.flag("attention_out_bias", default=False))
-    return dimensions
+        dimensions = with_attention_biases(dimensions, output=False)
+    return extended(dimensions, layer=dimensions["hidden"] if c.flag("attention_out_bias", default=False) else 0)
 
 
 def olmo(c: Config) -> Dimensions:
@@ -108,10 +108,9 @@ def internlm3(c: Config) -> Dimensions:
 def baichuan(c: Config) -> Dimensions:
     """Returns the dimensions of Baichuan. The model of 40 layers has ALiBi in place of rotary positions."""
     c.only("hidden_act", "silu", "swish")
-    rotary = c.data.get("max_position_embeddings") is not None
+    rotary = c.get("max_position_embeddings") is not None
     longest = c.sequence("max_position_embeddings", "model_max_length", default=4096)
-    data = {**c.data, "max_position_embeddings": longest}
-    return {**llama_dimensions(Config(data)), "positions": "rotary" if rotary else "alibi"}
+    return {**llama_dimensions(c.changed(max_position_embeddings=longest)), "positions": "rotary" if rotary else "alibi"}
 
 
 def chatglm(c: Config) -> Dimensions:
@@ -155,8 +154,8 @@ def granite(c: Config) -> Dimensions:
 
 def minicpm(c: Config) -> Dimensions:
     """Returns the dimensions of MiniCPM, whose embeddings are tied."""
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    return extended(llama(Config(data)), notes=(MULTIPLIERS,))
+    tied = c.changed(tie_word_embeddings=c.flag("tie_word_embeddings", default=True))
+    return extended(llama(tied), notes=(MULTIPLIERS,))
 
 
 def cohere(c: Config) -> Dimensions:
@@ -207,31 +206,30 @@ def starcoder2(c: Config) -> Dimensions:
 
 def smollm3(c: Config) -> Dimensions:
     """Returns the dimensions of SmolLM 3, some of whose layers have no positions."""
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    dimensions = llama(Config(data))
+    tied = c.changed(tie_word_embeddings=c.flag("tie_word_embeddings", default=True))
+    dimensions = llama(tied)
     return with_window(c, dimensions, full=0) if c.flag("use_sliding_window", default=False) else dimensions
 
 
 def exaone(c: Config) -> Dimensions:
     """Returns the dimensions of EXAONE 3."""
     c.only("activation_function", "silu", "swish")
-    data = {**c.data, "num_hidden_layers": c.whole("num_layers", "num_hidden_layers"), "hidden_act": "silu"}
-    return llama(Config(data))
+    return llama(c.changed(num_hidden_layers=c.whole("num_layers", "num_hidden_layers"), hidden_act="silu"))
 
 
 def exaone4(c: Config) -> Dimensions:
     """Returns the dimensions of EXAONE 4, whose queries and keys are normalised in each head."""
     dimensions = llama(c)
     size, _, _ = head_sizes(dimensions)
-    pattern = c.optional("sliding_window_pattern") if isinstance(c.data.get("sliding_window_pattern"), int) else 4
+    pattern = c.optional("sliding_window_pattern") if isinstance(c.get("sliding_window_pattern"), int) else 4
     return with_window(c, extended(dimensions, layer=2 * size), full=dimensions["layers"] // (pattern or 4))
 
 
 def ernie(c: Config) -> Dimensions:
     """Returns the dimensions of a dense ERNIE 4.5."""
     c.only("use_bias", False)
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    return llama(Config(data))
+    tied = c.changed(tie_word_embeddings=c.flag("tie_word_embeddings", default=True))
+    return llama(tied)
 
 
 TYPES = {

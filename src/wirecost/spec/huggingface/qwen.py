@@ -41,7 +41,7 @@ def qwen(c: Config) -> Dimensions:
     if ffn % 2:
         raise ValueError(f"intermediate_size: {ffn} should be even, because it counts two matrices")
     dimensions = {
-        **llama_dimensions(Config({"max_position_embeddings": c.sequence("seq_length"), **c.data})),
+        **llama_dimensions(c.changed(max_position_embeddings=c.sequence("max_position_embeddings", "seq_length"))),
         "ffn_hidden": ffn // 2,
         "head_dim": c.optional("kv_channels"),
     }
@@ -50,7 +50,9 @@ def qwen(c: Config) -> Dimensions:
 
 def qwen2_moe(c: Config) -> Dimensions:
     """Returns the dimensions of the mixtures of experts of Qwen 1.5 and 2, with one gated shared expert."""
-    dimensions = with_attention_biases(llama_dimensions(c), output=False)
+    dimensions = llama_dimensions(c)
+    if c.flag("qkv_bias", default=True):
+        dimensions = with_attention_biases(dimensions, output=False)
     layers = dimensions["layers"]
     sparse = _sparse_layers(c, layers)
     dimensions["mixture_of_experts"] = {

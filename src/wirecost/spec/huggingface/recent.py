@@ -15,6 +15,8 @@ def apertus(c: Config) -> Dimensions:
     normalised queries and keys."""
     c.only("hidden_act", "xielu")
     dimensions = {**llama_dimensions(c), "activation": "gelu"}
+    if c.flag("attention_bias", default=False):
+        dimensions = with_attention_biases(dimensions, output=True)
     size, _, _ = head_sizes(dimensions)
     return extended(dimensions, layer=2 * size + 2, notes=("xIELU is predicted as GELU",))
 
@@ -54,9 +56,8 @@ def dots1(c: Config) -> Dimensions:
 
 def hunyuan(c: Config) -> Dimensions:
     """Returns the dimensions of a dense Hunyuan, whose queries and keys are normalised in each head."""
-    data = {**c.data, "tie_word_embeddings": c.flag("tie_word_embeddings", default=True)}
-    dimensions = llama(Config(data))
-    if c.flag("use_qk_norm", default=False):
+    dimensions = llama(c)
+    if c.flag("use_qk_norm", default=True):
         dimensions = extended(dimensions, layer=2 * head_sizes(dimensions)[0])
     return dimensions
 
@@ -65,23 +66,24 @@ def hunyuan_moe(c: Config) -> Dimensions:
     """Returns the dimensions of Hunyuan's mixture of experts, some of whose keys have a value for each layer."""
     c.only("moe_layer_num_skipped", 0)
     width = _of_all_layers(c, "moe_intermediate_size") or c.whole("intermediate_size")
+    mixed = c.flag("use_mixed_mlp_moe", default=True)
     mixture = {
         "experts": c.whole("num_experts"),
         "top_k": _of_all_layers(c, "moe_topk"),
         "expert_ffn_hidden": width,
-        "shared_experts": _of_all_layers(c, "num_shared_expert") if c.data.get("use_mixed_mlp_moe") else 0,
+        "shared_experts": _of_all_layers(c, "num_shared_expert", default=1) if mixed else 0,
     }
     return {**hunyuan(c), "mixture_of_experts": mixture}
 
 
-def _of_all_layers(c: Config, key: str) -> int:
-    """Returns the number under a key that may have a list of one number for each layer; 0 without the key.
+def _of_all_layers(c: Config, key: str, default: int = 0) -> int:
+    """Returns the number under a key that may have a list of one number for each layer; `default` without the key.
 
     Raises:
         ValueError: if the layers differ.
     """
-    if not isinstance(c.data.get(key), list):
-        return c.count(key)
+    if not isinstance(c.get(key), list):
+        return default if c.get(key) is None else c.count(key)
     values = c.items(key)
     if not values or any(value != values[0] for value in values):
         raise ValueError(f"{c.where}{key}: its layers differ from each other, which can't be described")
