@@ -18,6 +18,7 @@ from wirecost.spec.huggingface.defaults import DEFAULTS
 from wirecost.spec.huggingface.files import PREFIX, cached_configuration, read_configuration
 from wirecost.spec.huggingface.multimodal import text_part
 from wirecost.spec.huggingface.refused import REFUSED
+from wirecost.spec.huggingface.unread import check_unread
 
 __all__ = ["REFUSED", "TYPES", "imported"]
 
@@ -85,7 +86,10 @@ def _dimensions(data: dict[str, Any]) -> Dimensions:
             raise ValueError(f"model_type '{each}' can't be described: {REFUSED[each]}")
     if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(f"{where}{one_of('model_type', str(kind)[:60], TYPES)}; {_DIMENSIONS}")
-    dimensions = extended(TYPES[kind](Config({**DEFAULTS.get(kind, {}), **text}, where)), notes=notes)
+    config = Config({**DEFAULTS.get(kind, {}), **text}, where)
+    dimensions = TYPES[kind](config)
+    check_unread(config, dimensions, TYPES)
+    dimensions = extended(dimensions, notes=notes)
     # A workload that a configuration describes wholly has no further keys.
     return {name: value for name, value in dimensions.items() if type(value) is bool or value not in (0, ())}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, head_sizes, with_attention_biases
-from wirecost.spec.huggingface.llama_like import MULTIPLIERS, llama, llama_dimensions
+from wirecost.spec.huggingface.llama_like import MULTIPLIERS, decoder, llama_dimensions
 
 
 def deepseek(c: Config) -> Dimensions:
@@ -12,7 +12,7 @@ def deepseek(c: Config) -> Dimensions:
     scorings = ("sigmoid", "softmax") if third else ("softmax", "sigmoid")
     c.only("moe_layer_freq", 1)
     return {
-        **llama(c),
+        **decoder(c),
         "mixture_of_experts": {
             "experts": c.whole("n_routed_experts"),
             "top_k": c.whole("num_experts_per_tok"),
@@ -33,13 +33,12 @@ THIRD = ("deepseek_v3", "dots1", "kimi_k2", "glm4_moe")
 
 def deepseek_v2(c: Config) -> Dimensions:
     """Returns the dimensions of DeepSeek-V2 and V3, whose experts are in groups and whose attention is latent."""
-    c.only("mlp_bias", False)
     dimensions = deepseek(c.changed(attention_bias=False))
     methods = ["greedy", "group_limited_greedy", "noaux_tc"]
     if c.kind in THIRD:
         methods.reverse()
+    groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
     if c.only("topk_method", *methods) != "greedy":
-        groups = {"groups": c.whole("n_group", default=1), "top_k_groups": c.whole("topk_group", default=1)}
         dimensions["mixture_of_experts"] |= groups
     return with_predicted_tokens(c, with_latent_attention(c, dimensions))
 

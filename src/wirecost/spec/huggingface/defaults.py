@@ -39,5 +39,5 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "stablelm": {"num_key_value_heads": 32},
     "starcoder2": {"num_key_value_heads": 2},
 }
-"""Values by model type, as in the configuration classes of `transformers`. They are for keys that are left out. A key
-whose value is null keeps null, with which the number of heads for keys and values is that of the queries."""
+"""Values by model type, as in the configuration classes of `transformers`. They are for keys that are left out. A
+key whose value is null keeps null, with which the number of heads for keys and values is that of the queries."""

@@ -92,10 +92,13 @@ def deberta(c: Config) -> Dimensions:
     dimensions = {**common(c), "family": "bert", "tied_embeddings": tied}
     h = dimensions["hidden"]
     longest, types = dimensions["sequence_length"], c.count("type_vocab_size")
-    dimensions = with_head(dimensions, masked_head(dimensions, c.whole("embedding_size", default=h)))
+    width = c.whole("embedding_size", default=h)
+    dimensions = with_head(dimensions, masked_head(dimensions, width))
     model = (types - 2) * h
-    if not c.flag("position_biased_input", default=True):
-        model -= longest * h
+    positions = longest if c.flag("position_biased_input", default=True) else 0
+    model -= (longest - positions) * h
+    rows = dimensions["vocab_size"] + types + positions
+    dimensions = with_narrow_embeddings(dimensions, width, rows, projections=1)
     layer = 0
     kinds = c.get("pos_att_type") or []
     terms = kinds.split("|") if isinstance(kinds, str) else c.items("pos_att_type")

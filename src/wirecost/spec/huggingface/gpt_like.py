@@ -136,6 +136,7 @@ def bloom(c: Config) -> Dimensions:
 def mpt(c: Config) -> Dimensions:
     """Returns the dimensions of MPT, without biases also in its norms."""
     attention = c.part("attn_config")
+    attention.only("attn_type", "multihead_attention", "grouped_query_attention")
     c.only("no_bias", True)
     hidden, ratio = c.whole("d_model"), c.number("expansion_ratio", default=4.0)
     if ratio * hidden != int(ratio * hidden) or ratio <= 0:
@@ -163,8 +164,10 @@ def falcon(c: Config) -> Dimensions:
     new = c.flag("new_decoder_architecture", default=False)
     parallel = new or c.flag("parallel_attn", default=True)
     heads = c.whole("num_attention_heads", "n_head")
-    kv_heads = c.whole("num_kv_heads", "n_head_kv", default=heads) if new else None
-    if not new and c.flag("multi_query", default=True):
+    several = c.whole("num_kv_heads", "n_head_kv", default=heads)
+    kv_heads = several if new else None
+    multi_query = c.flag("multi_query", default=True)
+    if multi_query and not new:
         kv_heads = 1
     biases = c.flag("bias", default=False)
     alibi = c.flag("alibi", default=False)

@@ -11,7 +11,7 @@ from wirecost.spec.huggingface.config import (
     with_window,
 )
 from wirecost.spec.huggingface.experts import router_loss, with_shared
-from wirecost.spec.huggingface.llama_like import llama, llama_dimensions
+from wirecost.spec.huggingface.llama_like import decoder, llama_dimensions
 
 
 def qwen2(c: Config) -> Dimensions:
@@ -23,7 +23,7 @@ def qwen2(c: Config) -> Dimensions:
 
 def qwen3(c: Config) -> Dimensions:
     """Returns the dimensions of a dense Qwen 3, whose queries and keys are normalised in each head."""
-    dimensions = {**llama(c), "head_dim": c.whole("head_dim", default=128)}
+    dimensions = {**decoder(c), "head_dim": c.whole("head_dim", default=128)}
     return _qwen_window(c, extended(dimensions, layer=2 * dimensions["head_dim"]))
 
 
@@ -70,7 +70,7 @@ def qwen2_moe(c: Config) -> Dimensions:
 def qwen3_moe(c: Config) -> Dimensions:
     """Returns the dimensions of the mixture of experts of Qwen 3, whose queries and keys are normalised in each
     head."""
-    dimensions = llama(c)
+    dimensions = decoder(c)
     layers = dimensions["layers"]
     sparse = _sparse_layers(c, layers)
     dimensions["mixture_of_experts"] = {

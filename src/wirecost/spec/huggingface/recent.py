@@ -6,7 +6,7 @@ from __future__ import annotations
 from wirecost.spec.huggingface.config import Config, Dimensions, extended, head_sizes, with_attention_biases
 from wirecost.spec.huggingface.deepseek import deepseek, with_predicted_tokens
 from wirecost.spec.huggingface.experts import router_loss
-from wirecost.spec.huggingface.llama_like import llama, llama_dimensions
+from wirecost.spec.huggingface.llama_like import decoder, llama_dimensions, unbiased
 from wirecost.spec.huggingface.qwen import qwen2
 
 
@@ -24,7 +24,7 @@ def apertus(c: Config) -> Dimensions:
 def bailing(c: Config) -> Dimensions:
     """Returns the dimensions of Bailing's mixtures of experts, Ling and Ring, of the first and second version."""
     c.only("use_bias", False)
-    dimensions = llama(c)
+    dimensions = unbiased(c)
     moe = {
         "experts": c.whole("num_experts"),
         "top_k": c.whole("num_experts_per_tok"),
@@ -56,7 +56,7 @@ def dots1(c: Config) -> Dimensions:
 
 def hunyuan(c: Config) -> Dimensions:
     """Returns the dimensions of a dense Hunyuan, whose queries and keys are normalised in each head."""
-    dimensions = llama(c)
+    dimensions = decoder(c)
     if c.flag("use_qk_norm", default=True):
         dimensions = extended(dimensions, layer=2 * head_sizes(dimensions)[0])
     return dimensions
@@ -97,7 +97,7 @@ def mimo(c: Config) -> Dimensions:
 
 def minimax_m2(c: Config) -> Dimensions:
     """Returns the dimensions of MiniMax-M2, whose queries and keys are normalised as a whole."""
-    dimensions = llama(c)
+    dimensions = unbiased(c)
     dimensions["mixture_of_experts"] = {
         "experts": c.whole("num_local_experts"),
         "top_k": c.whole("num_experts_per_tok"),
@@ -110,10 +110,9 @@ def minimax_m2(c: Config) -> Dimensions:
         c.only("qk_norm_type", "per_layer")
         _, queries, keys = head_sizes(dimensions)
         dimensions = extended(dimensions, layer=queries + keys)
-    if not c.flag("use_mtp", default=False):
-        return dimensions
+    modules = c.count("num_mtp_modules")
     c.only("mtp_transformer_layers", 1)
-    return {**dimensions, "multi_token_prediction": c.count("num_mtp_modules")}
+    return {**dimensions, "multi_token_prediction": modules} if c.flag("use_mtp", default=False) else dimensions
 
 
 TYPES = {
