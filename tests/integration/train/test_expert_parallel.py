@@ -69,6 +69,7 @@ def cases(ranks: int) -> list[Experiment]:
             *(("learned", {"data_parallel": kind}, {}) for kind in ("all_reduce", "ddp", *ZERO)),
             ("balanced", {"expert_parallel": 4, "data_parallel": "zero3", "overlap": False}, {}),
             ("learned", {"data_parallel": "zero3", "tensor_parallel": 2}, {}),
+            ("learned", {"data_parallel": "zero3", "recompute": "full"}, {}),
             ("balanced", {"data_parallel": "zero1", "overlap": False}, {}),
             ("aux", {"tensor_parallel": 2}, {}),
             ("learned", {"tensor_parallel": 2, "sequence_parallel": True, "data_parallel": "zero1"}, {}),

@@ -46,6 +46,7 @@ class Zero3:
         parts: the shards of the parameters that all data-parallel ranks share, and those of divided experts, each
             with the groups over which they are disjoint.
         blocks: lists of modules whose parameters are gathered together. The first one is the root.
+        in_backward: whether backward of the micro-batch has begun. Forward hooks then run for a recomputation.
     """
 
     def __init__(self, model: nn.Module, plan: Plan, groups: Groups, recorder: Recorder) -> None:
@@ -57,6 +58,7 @@ class Zero3:
         self.replication = Communicator(groups.replication, recorder)
         self.device = next(model.parameters()).device
         self.last = True
+        self.in_backward = False
         self._reduced_since: Any = None
         self._waiting_since: Any = None
         tags = {name: vars(p) for name, p in model.named_parameters() if vars(p)}
@@ -83,6 +85,7 @@ class Zero3:
     def micro_batch(self, *, last: bool) -> Iterator[None]:
         self.last = last
         yield
+        self.in_backward = False
         self._waiting_since = None
         if self._reduced_since is not None:
             # After the last unit's gradients have been sent, backward only waits for them.
@@ -263,11 +266,16 @@ class _Bracket:
         self.before_forward = uncompiled(lambda _module, _inputs: self._open())
         self.in_forward = uncompiled(lambda _module, inputs: self._close_forward(inputs))
         # Hooks of a tensor run in the order in which they were registered, as modules' do.
-        self.before_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._open))
-        self.in_backward = uncompiled(lambda _module, _inputs, output: _on_gradient(output, self._close))
+        self.before_backward = uncompiled(
+            lambda _module, _inputs, output: _on_gradient(output, self._open_backward)
+        )
+        self.in_backward = uncompiled(
+            lambda _module, _inputs, output: _on_gradient(output, lambda: self._close(self.prefetch))
+        )
 
     def _close_forward(self, inputs: object) -> None:
-        self._close()
+        # Experts inside a unit that is recomputed run forward again. The unit behind them has no more use then.
+        self._close(None if self.strategy.in_backward else self.prefetch)
         # FSDP2 reduces gradients in a node of its own behind each input, which runs after these hooks.
         _on_gradient(inputs, self.strategy.computed)
 
@@ -276,10 +284,14 @@ class _Bracket:
         self._phases.append(self.strategy.recorder.phase(Phase.PARAM_GATHER))
         self._phases[-1].__enter__()
 
-    def _close(self) -> None:
+    def _open_backward(self) -> None:
+        self.strategy.in_backward = True
+        self._open()
+
+    def _close(self, prefetch: FSDPModule | None) -> None:
         self._phases.pop().__exit__(None, None, None)
-        if self.strategy.overlap and self.prefetch is not None:
-            self.prefetch.unshard(async_op=True)
+        if self.strategy.overlap and prefetch is not None:
+            prefetch.unshard(async_op=True)
 
 
 def _on_gradient(values: object, act: Callable[[], None]) -> None:
