@@ -33,9 +33,9 @@ from wirecost.costmodel.host_jitter import slowest
 from wirecost.costmodel.host_launch import (
     DECODER_COLLECTIVES,
     DECODER_LAUNCHES,
-    ENCODER_COLLECTIVES,
     StageLaunches,
     Waits,
+    encoder_collectives,
     host_wait_s,
     launches_of_stage,
     relative_launches,
@@ -47,8 +47,8 @@ from wirecost.costmodel.host_launch import (
 from wirecost.costmodel.inputs import HeldParameters, Layout, Machine, Shape
 from wirecost.costmodel.numbers import Number, blend, flag, has, where
 from wirecost.costmodel.pipeline import PipelineTime, tied_embedding_s
+from wirecost.costmodel.tensor import TensorTime, tensor_group, under_products_s, vocabulary_s
 from wirecost.costmodel.tensor import forward as forward_tensor
-from wirecost.costmodel.tensor import tensor_group, under_products_s, vocabulary_s
 from wirecost.spec import Stack
 
 
@@ -64,7 +64,8 @@ class LayersTime:
     device_s: Number
     communication_s: Number
     context_expert_share: Number  # of the communication
-    activation_s: Number  # one all-reduce of the (first) layers' output
+    tensor: TensorTime  # of the (first) layers
+    embedding_s: Number  # the all-reduces of the embeddings' outputs
     tokens: Number  # on one rank
     head_tokens: Number
     head_activation_s: Number
@@ -137,7 +138,8 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
     device = layer_device(layer_work(shape, layout, sequence=sequence), shape, layout, machine)
     members = tensor_group(layout, machine)
     tensor = forward_tensor(tokens, members, shape, layout, machine)
-    tensor_s = tensor.layer_s(ENCODER_COLLECTIVES)
+    collectives = encoder_collectives(shape)
+    tensor_s = tensor.layer_s(collectives)
     context_expert = context_forward_s(device.attention_core_s, sequence, shape, layout, machine)
     exchange = expert_forward_s(tokens, shape, layout, machine)
     if has(layout.dualpipe > 0):
@@ -145,11 +147,11 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         exposed = np.maximum(exchange - device.forward_s, 0.0)
         exchange = where(layout.dualpipe > 0, exposed, exchange)
     context_expert = context_expert + exchange
-    again = tensor.again_s(ENCODER_COLLECTIVES, shape)
+    again = tensor.again_s(collectives, shape)
     if has(layout.tensor_overlap > 0):
         tensor_s, again = _under_products(tensor_s, again, device, layout)
     both = tensor_s + context_expert
-    communication = LayerCommunication(both, again, ENCODER_COLLECTIVES)
+    communication = LayerCommunication(both, again, collectives)
     layer = layer_time(device, communication, shape, layout, machine)
     encoder = LayersTime(
         count=shape.layers,
@@ -159,7 +161,8 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         device_s=shape.layers * layer.device_s,
         communication_s=shape.layers * layer.communication_s,
         context_expert_share=context_expert / np.maximum(both, 1e-30),
-        activation_s=tensor.activation_s,
+        tensor=tensor,
+        embedding_s=tensor.activation_s,
         tokens=tokens,
         head_tokens=tokens * shape.head_share,
         head_activation_s=tensor.activation_s + tensor.gathered_again_s,
@@ -190,6 +193,10 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
     tensor_s, again = tensor.layer_s(DECODER_COLLECTIVES), tensor.again_s(DECODER_COLLECTIVES, shape)
     if has(layout.tensor_overlap > 0):
         tensor_s, again = _under_products(tensor_s, again, device, layout)
+    # Keys and values of cross attention are computed from the encoder's output, which is as long as the encoder's
+    # tokens. Their product is column-parallel, and nothing row-parallel follows: one collective of forward and
+    # backward together, whose time backward has here.
+    again = again + encoder.tensor.layer_s(1.0) + encoder.tensor.gathered_again_s
     communication = LayerCommunication(tensor_s, again, DECODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(
@@ -201,7 +208,8 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
         communication_s=encoder.communication_s + decoders * layer.communication_s,
         context_expert_share=encoder.context_expert_share,
         weight_s=encoder.weight_s + decoders * (device.forward_s - device.attention_core_s),
-        activation_s=encoder.activation_s,
+        tensor=encoder.tensor,
+        embedding_s=encoder.embedding_s + where(decoders > 0, tensor.activation_s, 0.0),  # the decoder's tokens
         tokens=encoder.tokens,
         head_tokens=where(decoders > 0, tokens, encoder.head_tokens),
         head_activation_s=where(
@@ -216,7 +224,7 @@ def ends_time(layers: LayersTime, shape: Shape, layout: Layout, machine: Machine
     tokens, activation_s = layers.head_tokens, layers.head_activation_s
     ends = EndsTime(
         embedding_s=embedding_time(layers.tokens, shape, layout, machine),
-        embedding_comm_s=layers.activation_s,
+        embedding_comm_s=layers.embedding_s,
         vocabulary_s=vocabulary_time(tokens, shape, layout, machine),
         vocabulary_comm_s=vocabulary_s(tokens, activation_s, layers.members, layout, machine),
     )

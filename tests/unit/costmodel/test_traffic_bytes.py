@@ -21,7 +21,7 @@ from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.pipeline import tied_embedding_s, transfer_s
 from wirecost.costmodel.setup import layout_of, setup
 from wirecost.costmodel.shape import shape_of
-from wirecost.spec import Cluster, Experiment, Link, Plan, Precision, Workload, gpu, stack_named, validate
+from wirecost.spec import Cluster, Experiment, Family, Link, Plan, Precision, Workload, gpu, stack_named, validate
 from wirecost.spec.experiment import Scaling
 from wirecost.spec.parameters import count
 from wirecost.spec.presets import named
@@ -115,7 +115,7 @@ def test_data_parallelism(run: Experiment) -> None:
     assert charged == pytest.approx(sent, rel=1e-9), run.plan
 
 
-@pytest.mark.parametrize("workload", [TINY, LLAMA], ids=lambda w: w.name)
+@pytest.mark.parametrize("workload", [TINY, LLAMA, WORKLOADS[Family.T5]], ids=lambda w: w.name)
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_tensor_parallelism(workload: Workload, sequence_parallel: bool) -> None:
     run = case(workload, tensor_parallel=2, sequence_parallel=sequence_parallel)
