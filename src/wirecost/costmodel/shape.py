@@ -55,6 +55,7 @@ def shape_of(workload: Workload) -> Shape:
         latent_split=latent.split,
         latent_whole=latent.whole,
         latent_width=latent.width,
+        latent_inputs=latent.inputs,
         window=float(window),
         window_share=windowed / workload.layers,
         predicted=float(workload.multi_token_prediction),
@@ -66,11 +67,13 @@ def shape_of(workload: Workload) -> Shape:
 @dataclass(frozen=True)
 class _Latent:
     """Sizes of latent attention: weights that tensor parallelism splits and that it doesn't, features of a token
-    between the products, and the mean size of a head's keys and values. 0 for ordinary attention."""
+    between the products and those that the products of its heads read, and the mean size of a head's keys and
+    values. 0 for ordinary attention."""
 
     split: float = 0.0
     whole: float = 0.0
     width: float = 0.0
+    inputs: float = 0.0
     head_width: float = 0.0
 
 
@@ -91,4 +94,6 @@ def _latent(hidden: int, heads: int, sizes: LatentAttention) -> _Latent:
         up += sizes.q_rank * heads * query_head
         width += 2 * sizes.q_rank
     output = heads * sizes.value_head_dim * hidden
-    return _Latent(float(up + output), float(down), float(width), (query_head + sizes.value_head_dim) / 2)
+    inputs = (sizes.q_rank or hidden) + sizes.kv_rank + sizes.rope_head_dim
+    head_width = (query_head + sizes.value_head_dim) / 2
+    return _Latent(float(up + output), float(down), float(width), float(inputs), head_width)

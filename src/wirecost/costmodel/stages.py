@@ -148,6 +148,11 @@ def layers_time(shape: Shape, layout: Layout, machine: Machine) -> LayersTime:
         exchange = where(layout.dualpipe > 0, exposed, exchange)
     context_expert = context_expert + exchange
     again = tensor.again_s(collectives, shape)
+    if has(shape.latent_inputs > 0):
+        # The products that narrow the input of latent attention aren't split: the collectives are those of what
+        # they return, in place of the layer's input.
+        narrow = forward_tensor(tokens, members, replace(shape, hidden=shape.latent_inputs), layout, machine)
+        again = again + where(shape.latent_inputs > 0, narrow.column_s() - tensor.column_s(), 0.0)
     if has(layout.tensor_overlap > 0):
         tensor_s, again = _under_products(tensor_s, again, device, layout)
     both = tensor_s + context_expert
@@ -196,7 +201,7 @@ def _with_decoder(encoder: LayersTime, shape: Shape, layout: Layout, machine: Ma
     # Keys and values of cross attention are computed from the encoder's output, which is as long as the encoder's
     # tokens. Their product is column-parallel, and nothing row-parallel follows: one collective of forward and
     # backward together, whose time backward has here.
-    again = again + encoder.tensor.layer_s(1.0) + encoder.tensor.gathered_again_s
+    again = again + encoder.tensor.column_s()
     communication = LayerCommunication(tensor_s, again, DECODER_COLLECTIVES)
     layer = layer_time(device, communication, shape, layout, replace(machine, host=host))
     return LayersTime(

@@ -24,6 +24,11 @@ class TensorTime:
         """Returns the seconds of a layer with so many collectives."""
         return collectives * self.collective_s
 
+    def column_s(self) -> Number:
+        """Returns the seconds of a column-parallel product's input in forward and backward: the gradients' sum, or
+        with sequence parallelism an all-gather, its reduce-scatter, and what backward gathers again."""
+        return self.collective_s + self.exposed * self.gathered_again_s
+
     def again_s(self, collectives: Number, shape: Shape) -> Number:
         """Returns the seconds of the inputs that a layer's backward gathers again. Slices are kept of the
         column-parallel linears' inputs (arXiv:2205.05198, section 4.2.2), except those of experts."""
