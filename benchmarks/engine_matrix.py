@@ -11,7 +11,8 @@ of ranks; they start again after the case that failed. The table is printed and 
 with the date and the card, also after each failure. Exit code 1 if a case failed or differs.
 
 `--only N` trains the cases of N ranks, and of one rank only what these are compared with. Cases of a Llama under
-ZeRO-3 in BF16 come first.
+ZeRO-3 in BF16 come first. `--resume` goes on with the table in OUT: it trains the cases that were not run or
+failed, and what they are compared with.
 """
 
 from __future__ import annotations
@@ -61,11 +62,14 @@ class Row:
 
     ranks: int
     case: Case
-    status: str = "not run"
-    reason: str = ""
-    losses: list[float] | None = None
-    difference: float | None = None
-    seconds: float | None = None
+    status: str = dataclasses.field(default="not run", compare=False)
+    reason: str = dataclasses.field(default="", compare=False)
+    losses: list[float] | None = dataclasses.field(default=None, compare=False)
+    difference: float | None = dataclasses.field(default=None, compare=False)
+    seconds: float | None = dataclasses.field(default=None, compare=False)
+    date: str = dataclasses.field(
+        default_factory=lambda: str(datetime.datetime.now(datetime.UTC).date()), compare=False
+    )
 
     def as_cells(self) -> dict[str, Any]:
         """Returns the row of the table, by column."""
@@ -85,6 +89,7 @@ def main() -> int:
     parser.add_argument("--device", type=Device, choices=list(Device), default=Device.CUDA)
     parser.add_argument("--ranks", type=int, help="most ranks  [default: the number of GPUs]")
     parser.add_argument("--only", type=int, choices=RANKS[1:], help="only the cases of so many ranks")
+    parser.add_argument("--resume", action="store_true", help="only what the table in OUT has not trained")
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--limit", type=int, help="only so many cases for each number of ranks")
     parser.add_argument("--compiler", default="inductor", help="the backend of torch.compile")
@@ -101,7 +106,11 @@ def main() -> int:
     most = options.only or options.ranks or gpus
     chosen = (options.only,) if options.only else RANKS
     covers = {ranks: matrix(ranks, DIMENSIONS[options.device], options.device) for ranks in chosen}
-    cases_of = {ranks: sorted(cover.cases, key=is_later)[: options.limit] for ranks, cover in covers.items()}
+    before = trained_before(options.out) if options.resume else []
+    cases_of = {
+        ranks: [c for c in sorted(cover.cases, key=is_later)[: options.limit] if Row(ranks, c) not in before]
+        for ranks, cover in covers.items()
+    }
     # What the cases of more ranks are compared with is trained first, on one rank.
     references = unique([reference_of(c) for ranks in chosen if ranks <= most for c in cases_of[ranks]])
     rows: list[Row] = []
@@ -112,12 +121,13 @@ def main() -> int:
             for row in group:
                 row.status, row.reason = "skipped", f"needs {ranks} GPUs; {most} are here"
         else:
-            train(group, ranks, options, deadline, partial(save, rows + group, options.out, card))
+            train(group, ranks, options, deadline, partial(keep, before, rows + group, options.out, card))
         rows += group
         refused = covers[ranks].refused if ranks in covers else {}
         for (first, second), reason in refused.items():
             rows.append(Row(ranks, dict([first, second]), "refused", reason))
     compare(rows)
+    rows = merge(before, rows)
     save(rows, options.out, card)
     show(rows, card)
     return 1 if {"failed", "differs"} & {row.status for row in rows} else 0
@@ -279,15 +289,41 @@ def compare(rows: list[Row]) -> None:
             row.status, row.reason = "differs", f"losses differ by more than {tolerance:.1e}"
 
 
+def trained_before(out: Path) -> list[Row]:
+    """Returns the trained cases of the table in a folder, with the last of their losses."""
+    rows = []
+    with (out / "engine-matrix.csv").open(newline="") as file:
+        for line in csv.DictReader(file):
+            if line["status"] == "trained":
+                case = {name: line[name] for name in factors(1) if line[name]}
+                row = Row(int(line["ranks"]), case, "trained", line["reason"], date=line["date"])
+                row.losses = [float(line["last_loss"])]
+                row.difference = float(line["loss_difference"]) if line["loss_difference"] else None
+                row.seconds = float(line["seconds"])
+                rows.append(row)
+    return rows
+
+
+def merge(before: list[Row], rows: list[Row]) -> list[Row]:
+    """Returns the cases of an earlier table and of this run, by their number of ranks. A case that both have
+    trained is the earlier one."""
+    new = [row for row in rows if row not in before or row.status == "refused"]
+    return sorted([*before, *new], key=lambda row: row.ranks)
+
+
+def keep(before: list[Row], rows: list[Row], out: Path, card: str) -> None:
+    """Writes what is known so far."""
+    save(merge(before, rows), out, card)
+
+
 def save(rows: list[Row], out: Path, card: str) -> None:
     """Writes the table as CSV."""
-    day = datetime.datetime.now(datetime.UTC).date().isoformat()
     out.mkdir(parents=True, exist_ok=True)
     with (out / "engine-matrix.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, ["date", "card", *COLUMNS], restval="")
         table.writeheader()
         for row in rows:
-            table.writerow({"date": day, "card": card, **row.as_cells()})
+            table.writerow({"date": row.date, "card": card, **row.as_cells()})
 
 
 def show(rows: list[Row], card: str) -> None:
