@@ -44,7 +44,8 @@ def shape_of(workload: Workload) -> Shape:
         shared_experts=float(moe.shared_experts if moe else 0),
         moe_share=experts_share,
         dense_ffn=float(workload.ffn),
-        capacity=float((moe.capacity_factor or 0.0) if moe else 0.0),
+        # More places than tokens would stay empty.
+        capacity=float(min(moe.capacity_factor or 0.0, moe.experts / moe.top_k) if moe else 0.0),
         learned_routing=float(moe is not None and moe.routing == "learned"),
         used_groups=float(moe.top_k_groups if moe and moe.groups > moe.top_k_groups else 0),
         expert_parameters=experts_share * parts.experts_of_layer,

@@ -86,6 +86,11 @@ def test_the_mean_layer_times_the_layers_is_the_whole_model() -> None:
     assert shape.layers * shape.expert_parameters == pytest.approx(5 * 8 * 3 * 256 * 512)
 
 
+def test_an_expert_has_no_more_places_than_there_are_tokens() -> None:
+    most = workload(capacity_factor=1e6).mixture_of_experts
+    assert shape_of(workload(capacity_factor=1e6)).capacity == most.experts / most.top_k
+
+
 def test_a_capacity_factor_sets_the_load_and_the_bytes_and_learned_routing_is_uneven() -> None:
     plan = layout(expert=4.0)
     capped = shape_of(workload(capacity_factor=1.5))
