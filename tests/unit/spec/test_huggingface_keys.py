@@ -100,6 +100,7 @@ def test_the_refusal_names_the_model_types_that_have_the_keys(tmp_path: Path) ->
         ("llama4_text", {"use_qk_norm": True}),
         ("gpt2", {"n_ctx": 1024, "bias": True, "summary_use_proj": True, "add_cross_attention": False}),
         ("bert", {"head_dim": 64, "num_key_value_heads": 12, "use_bias": True, "embedding_size": 768}),
+        ("gptj", {"intermediate_size": 37, "type_vocab_size": 16, "hidden_act": "gelu"}),
         ("opt", {"n_embd": 768, "n_heads": 12, "n_layer": 12}),
     ],
 )
