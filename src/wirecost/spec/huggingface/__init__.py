@@ -34,6 +34,9 @@ TYPES: dict[str, Callable[[Config], Dimensions]] = {
 }
 """Reader of each model type."""
 
+MOST_KEYS = 10_000
+"""Largest number of keys of a model. Published configurations have up to a few hundred."""
+
 
 _DIMENSIONS = (
     "or give the dimensions in place of the file, as in: wirecost predict "
@@ -86,6 +89,10 @@ def _dimensions(data: dict[str, Any]) -> Dimensions:
             raise ValueError(f"model_type '{each}' can't be described: {REFUSED[each]}")
     if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(f"{where}{one_of('model_type', str(kind)[:60], TYPES)}; {_DIMENSIONS}")
+    if len(text) > MOST_KEYS:
+        raise ValueError(
+            f"{where}model_type: has {len(text)} keys beside it, and no model has more than {MOST_KEYS}"
+        )
     config = Config({**DEFAULTS.get(kind, {}), **text}, where)
     dimensions = TYPES[kind](config)
     check_unread(config, dimensions, TYPES)

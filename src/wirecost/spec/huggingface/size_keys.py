@@ -135,6 +135,10 @@ def _of_norms(_: str, value: Any, dimensions: Dimensions) -> bool:
     return ("rms" in text) != (dimensions.get("norm") == "rmsnorm") and ("rms" in text or "layer" in text)
 
 
+def _of_root_mean_squares(_: str, value: Any, dimensions: Dimensions) -> bool:
+    return value is True and dimensions.get("norm") != "rmsnorm"
+
+
 def _of_scores(_: str, value: Any, dimensions: Dimensions) -> bool:
     moe = dimensions.get("mixture_of_experts")
     return moe is not None and isinstance(value, str) and moe.get("scoring", "softmax") not in value.lower()
@@ -204,6 +208,7 @@ RULES: tuple[Rule, ...] = (
         _is_something,
     ),
     (re.compile(r"norm(alization)?_(type|class)"), _of_norms),
+    (re.compile(r"(use_)?rms_?norm"), _of_root_mean_squares),
     (BIAS, _of_biases),
     (
         re.compile(
@@ -231,7 +236,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(add|use)_cross_attention|cross_attention_layers|num_hidden_groups|num_kv_shared_layers|hc_mult"
+            r"(add|use)_cross_attention|cross_attention_layers|num_hidden_groups|num_kv_shared_layers|(use_)?cla|hc_mult"
         ),
         _is_something,
     ),

@@ -67,8 +67,9 @@ def _names(reader: Callable[[Config], Dimensions], kind: str) -> set[str]:
 
 def _telling(c: Config, dimensions: Dimensions) -> Iterator[tuple[str, str, Any]]:
     latent = c.get("use_mla") is not False
-    for where, key, value in c.unread():
+    for where, key, written in c.unread():
         name = key.lower()[:100]
+        value = _BOOLEANS.get(written.lower(), written) if isinstance(written, str) else written
         if name in IGNORED.get(c.kind, ()) or (not latent and LATENT.fullmatch(name)):
             continue
         if value in (None, False, 0, "", [], {}) and not _is_missing_bias(name, value, dimensions):
@@ -76,7 +77,10 @@ def _telling(c: Config, dimensions: Dimensions) -> Iterator[tuple[str, str, Any]
         if NO_SIZE.fullmatch(name) or _always_there(c.kind, name, value):
             continue
         if any(pattern.fullmatch(name) and differs(name, value, dimensions) for pattern, differs in RULES):
-            yield where, key, value
+            yield where, key, written
+
+
+_BOOLEANS = {"true": True, "false": False}
 
 
 def _always_there(kind: str, name: str, value: Any) -> bool:
