@@ -127,6 +127,7 @@ def run(
     from wirecost.jobs.launched import launched_here
     from wirecost.study import Store
     from wirecost.study.job_study import job_study
+    from wirecost.study.joined_study import earlier_hosts, joined_for_jobs
     from wirecost.study.runner import default_out
 
     format = check_format(format)
@@ -141,6 +142,8 @@ def run(
     _check(launching, interface, device)
     here = launcher == "local"
     networks = networks or (EMULATED if here else "native")
+    if hosts is None and resume and here and out is not None:
+        hosts = earlier_hosts(Store(out))
     study = job_study(
         command,
         name=name,
@@ -157,25 +160,28 @@ def run(
     )
     if launching.submits:
         out = out or default_out(study)
+        study = joined_for_jobs(Store(out), study, launcher)
         if launching.submit(study, out, ["--retry-failed"] if retry_failed else []):
             return
-        results = Store(out).contents().results
+        results = asked = Store(out).contents().results
     elif (launched := launched_here()) is not None:
         from wirecost.study.launched_job import run_launched
 
-        results = run_launched(study, launched, out)
+        results = asked = run_launched(study, launched, out)
         if not launched.is_first:
             raise typer.Exit(0)
     else:
         out = out if here else out or default_out(study)
         place = None if here else place_of(launcher, _shape(study, launcher), on, remote)
         results = _run_here(study, out, place, resume=resume, retry_failed=retry_failed)
+        slugs = {experiment.slug for experiment in study.experiments()}
+        asked = [result for result in results if result.directory.name in slugs]
     show(results, format)
     if out is not None and format == "text":
         typer.echo(f"\nResults: {out}\nTables and a page: wirecost report {quote(str(out))} --html report.html")
     from wirecost.study import Status
 
-    if any(r.outcome.status is not Status.DONE for r in results) or not results:
+    if any(r.outcome.status is not Status.DONE for r in asked) or not asked:
         raise typer.Exit(1)
 
 

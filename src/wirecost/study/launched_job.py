@@ -29,6 +29,7 @@ from wirecost.spec import Device, JobExperiment, Study
 from wirecost.storage import write_file
 from wirecost.study.collect_job import collect_job
 from wirecost.study.environment import describe_environment
+from wirecost.study.joined_study import joined_study
 from wirecost.study.record_counters import recorded_counters
 from wirecost.study.store import Outcome, Result, Status, Store
 
@@ -64,6 +65,7 @@ def run_launched(study: Study, launched: Launched, out: Path | None) -> list[Res
 
 def _lead(study: Study, experiment: JobExperiment, launched: Launched, out: Path) -> Result:
     store = Store(out)
+    study = joined_study(store, study)
     store.check_study_file(study)
     if store.is_used() and store.is_finished(experiment):
         raise SpecError(f"{out}: holds a result of this job; choose another --out")
