@@ -14,7 +14,7 @@ from wirecost.whatif.perfetto import before_and_after, refuse_input
 from wirecost.whatif.timeline import COMMUNICATION, COMPUTE, COPY, ON_HOST, Piece
 
 if TYPE_CHECKING:
-    from wirecost.whatif.answer import Job
+    from wirecost.whatif.job import Job
     from wirecost.whatif.question import Question
 
 _COLOURS = {COMPUTE: "#4c78a8", COMMUNICATION: "#e45756", COPY: "#72b7b2", ON_HOST: "#9d9d9d"}

@@ -15,7 +15,7 @@ from wirecost.text import printable
 from wirecost.whatif.timeline import Piece, pieces
 
 if TYPE_CHECKING:
-    from wirecost.whatif.answer import Job
+    from wirecost.whatif.job import Job
     from wirecost.whatif.question import Question
 
 _LONGEST_NAME = 200
