@@ -121,7 +121,7 @@ def run(
     profiled iteration. With --launcher, the command is started on other machines.
     """
     from wirecost.errors import SpecError
-    from wirecost.jobs.launched import launched_here
+    from wirecost.launch.world import launched_here
     from wirecost.study import Store
     from wirecost.study.job_study import job_study
     from wirecost.study.joined_study import earlier_hosts, joined_for_jobs
@@ -185,7 +185,7 @@ def run(
 def _check(launching: Launching, interface: str | None, device: str | None) -> None:
     """Raises SpecError for options that don't go together."""
     from wirecost.errors import SpecError
-    from wirecost.jobs.launched import launched_here
+    from wirecost.launch.world import launched_here
 
     launching.check()
     launcher = launching.launcher
