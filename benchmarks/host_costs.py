@@ -73,6 +73,7 @@ class Setting:
 
     device: Device
     tiny: bool
+    unseen: str | None
     out: Path
     end_s: float  # on the monotonic clock
 
@@ -81,8 +82,9 @@ class Setting:
         return self.end_s - time.monotonic()
 
     def workload(self, *, seen: bool) -> Workload:
-        workload = load_spec("workload", KNOWN) if seen else validate(Workload, UNSEEN, "workload")
-        changes = TINY | ({} if seen else {"kv_heads": 2}) if self.tiny else {}
+        name = KNOWN if seen else self.unseen
+        workload = validate(Workload, UNSEEN, "workload") if name is None else load_spec("workload", name)
+        changes = TINY | ({} if workload.kv_heads is None else {"kv_heads": 2}) if self.tiny else {}
         return workload.model_copy(update=changes)
 
     def study(
@@ -136,11 +138,10 @@ def measured_host(setting: Setting) -> MeasuredHost:
 
 
 def calibrated(setting: Setting) -> Calibration:
-    """Returns the calibration on one-rank runs, of which the small one waits for its host, and on a benchmark."""
-    alone = setting.out / "alone"
-    run_study(
-        setting.study("alone", setting.workload(seen=True), {"alone": {"graphs": False}}, [1, 8], ranks=1), alone
-    )
+    """Returns the calibration on one-rank runs and on a benchmark. Without graphs, the small run waits for its
+    host. With graphs, it shows the kernels of a small micro-batch."""
+    alone, plans = setting.out / "alone", {"alone": {"graphs": False}, "replayed": {"graphs": True}}
+    run_study(setting.study("alone", setting.workload(seen=True), plans, [1, 8], ranks=1), alone)
     print("  one-rank runs: done", file=sys.stderr, flush=True)
     cuda = setting.device is Device.CUDA
     where = ["nvlink" if cuda else "loopback", "--hosts", "1", "--ranks-per-host", "2"]
@@ -221,6 +222,7 @@ def main() -> None:
         "--micro-batches", type=lambda text: [int(part) for part in text.split(",")], default=[1, 4]
     )
     parser.add_argument("--plans", nargs="*", choices=list(PLANS), metavar="PLAN", help="; ".join(PLANS))
+    parser.add_argument("--unseen", metavar="WORKLOAD", help="another model to predict: a preset or a file")
     parser.add_argument("--seconds", type=float, default=300, help="for everything; nothing begins later")
     parser.add_argument(
         "--out", type=Path, help="a new directory for runs and predictions; a temporary one if absent"
@@ -230,7 +232,7 @@ def main() -> None:
         out = arguments.out or Path(temporary)
         out.mkdir(parents=True, exist_ok=True)
         end_s = time.monotonic() + arguments.seconds
-        setting = Setting(Device(arguments.device), arguments.tiny, out, end_s)
+        setting = Setting(Device(arguments.device), arguments.tiny, arguments.unseen, out, end_s)
         host = measured_host(setting)
         print_host(host, stack_named("engine-cuda"), "text")
         sys.stdout.flush()
