@@ -29,6 +29,7 @@ class PartChange:
 
     @property
     def change_ns(self) -> float | None:
+        """Mean change of the time per iteration and rank in ns; None if a side is unknown."""
         return None if self.after_ns is None or self.before_ns is None else self.after_ns - self.before_ns
 
 
@@ -64,4 +65,5 @@ class Comparison:
     """What the samples of `speedup` are: iterations of one run, or repeats."""
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the comparison as data for JSON."""
         return asdict(self) | {"before_source": self.before_source.value, "after_source": self.after_source.value}

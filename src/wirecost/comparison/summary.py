@@ -24,6 +24,12 @@ def summary_lines(
     undivided: list[bool],
     sample: str,
 ) -> list[str]:
+    """Returns sentences on what differs between two breakdowns: their speed-up, and the part that changed most.
+
+    Args:
+        undivided: whether each side is a recording without known iterations.
+        sample: what the samples of the speed-up are: `iteration` or `repeat`.
+    """
     lines = []
     if before.source is not after.source:
         lines.append(f"The first is {before.source.value}, the second {after.source.value}: compare with care.")

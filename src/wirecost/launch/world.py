@@ -40,6 +40,7 @@ class World:
 
     @property
     def hosts(self) -> int:
+        """Number of hosts."""
         return self.size // self.local_size
 
 

@@ -18,6 +18,7 @@ class PackedRows:
         self._packed: list[Int64] = []
 
     def add(self, *row: int) -> None:
+        """Adds a row."""
         self._open.append(row)
         if len(self._open) >= _PACKED_ROWS:
             self._pack()
@@ -27,5 +28,6 @@ class PackedRows:
         self._open = []
 
     def columns(self) -> Int64:
+        """Returns the rows as columns: int64 (width, rows)."""
         self._pack()
         return np.concatenate(self._packed, axis=1)
