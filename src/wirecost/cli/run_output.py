@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -59,7 +60,7 @@ def _print(rows: list[JobRow], points: list[TurningPoint], results: Any, format:
             *(("workload", "ranks") if several else ()),
             "network", "iteration", "exposed", "hidden", "transfer", "wait", "transport", "link use", "ratio",
         )  # fmt: skip
-        body = [_cells(row, several=several) for row in measured]
+        body = [_cells(row, _network(row, measured), several=several) for row in measured]
         ranks = f"{measured[0].ranks} ranks, " if not several else ""
         title = (
             f"{ranks}median iteration of the slowest rank (quartiles; n = {n}), shares of an iteration of "
@@ -92,7 +93,13 @@ def _print(rows: list[JobRow], points: list[TurningPoint], results: Any, format:
     print_diagnostics(out, sorted(seen, key=lambda d: (d.code, d.message)))
 
 
-def _cells(row: JobRow, *, several: bool) -> list[str]:
+def _network(row: JobRow, rows: Sequence[JobRow]) -> str:
+    """Returns the name of a row's network, with the hosts if as many ranks were on others as well."""
+    same = {r.hosts for r in rows if (r.workload, r.network, r.ranks) == (row.workload, row.network, row.ranks)}
+    return row.network if len(same) == 1 else f"{row.network}, {row.hosts} host{'s' * (row.hosts != 1)}"
+
+
+def _cells(row: JobRow, network: str, *, several: bool) -> list[str]:
     from wirecost.units import format_rate_bps
 
     time, ratio = row.iteration_ns, row.ratio
@@ -103,7 +110,7 @@ def _cells(row: JobRow, *, several: bool) -> list[str]:
         use = f"{format_rate_bps(row.mean_use_bps, 3)}{share}"
     return [
         *((row.workload, str(row.ranks)) if several else ()),
-        row.network,
+        network,
         f"{_ms(time.median)} ms ({_ms(time.q1)}-{_ms(time.q3)})",
         *map(_share, (row.exposed, row.hidden, row.transfer, row.wait)),
         row.transport or "unknown",
