@@ -96,13 +96,9 @@ def run_study(
     allocation = place.allocation if isinstance(place, OnMachines) else place
     deadline = None if budget_s is None else time.monotonic() + budget_s
     progress = progress or Silent()
-    if machines is not None:
-        check_on_machines(study, len(machines.hosts), allocation)
-    elif allocation is None:
-        check_runnable(study)
-    else:
-        check_installed(study)
-        deadline = allocation.deadline() if deadline is None else deadline
+    _check(study, allocation, machines)
+    if deadline is None and machines is None and allocation is not None:
+        deadline = allocation.deadline()
     store = Store(out)
     memory_bytes = lru_cache(gpu_memory_bytes if study.device is Device.CUDA else lambda: None)
 
@@ -145,6 +141,16 @@ def run_study(
             planned |= {e.slug for e in whole.experiments()}
         store.summaries()  # completes the index, so that the first report is quick
         return [r for r in store.contents().results if r.directory.name in planned - damaged]
+
+
+def _check(study: Study, allocation: Allocation | None, machines: Machines | None) -> None:
+    """Raises SpecError or UnsupportedError if a study can't be run there."""
+    if machines is not None:
+        check_on_machines(study, len(machines.hosts), allocation)
+    elif allocation is None:
+        check_runnable(study)
+    else:
+        check_installed(study)
 
 
 @dataclass(frozen=True)
