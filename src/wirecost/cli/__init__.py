@@ -28,7 +28,7 @@ from wirecost.address_space import limit_mib, settle_in
 from wirecost.cli.former import with_present_names
 from wirecost.cli.signals import EndingSignal, ending_signals
 from wirecost.cli.standard_streams import STDOUT, flush_output, prepare_streams
-from wirecost.cli.usage import refused_usage, shows_help
+from wirecost.cli.usage import Commands
 from wirecost.errors import WirecostError
 from wirecost.process_limits import explain
 from wirecost.storage import StorageError, fault_of, path_of
@@ -67,6 +67,7 @@ def application(only: str | None = None) -> typer.Typer:
     """Returns the command line with all commands or, to start faster, with only one."""
     app = typer.Typer(
         name="wirecost",
+        cls=Commands,
         help="What the network costs in large language model training: measured, read from traces, predicted.",
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -122,9 +123,7 @@ def _run(argv: list[str] | None, ending: EndingSignal, *, output_closed: bool) -
         settle_in()
         arguments = with_present_names(sys.argv[1:] if argv is None else argv)
         try:
-            # Otherwise the library prints errors of usage itself, in several lines.
-            code = application(_asked_for(arguments))(args=arguments, prog_name="wirecost", standalone_mode=False)
-            sys.exit(code if isinstance(code, int) else 0)
+            application(_asked_for(arguments))(args=arguments, prog_name="wirecost")
         except SystemExit as end:
             if not end.code:
                 flush_output()
@@ -155,12 +154,6 @@ def _report(error: BaseException, *, output_closed: bool) -> int:
     if isinstance(error, WirecostError):
         _tell(str(error))
         return error.exit_code
-    if shows_help(error):
-        error.show()  # type: ignore[attr-defined]
-        return WirecostError.exit_code
-    if (usage := refused_usage(error)) is not None:
-        _tell(usage)
-        return WirecostError.exit_code
     # The loader reports in this way that memory is too small for a library's code.
     no_room_for_code = isinstance(error, ImportError) and (
         "failed to map segment" in str(error) or "allocate" in str(error)

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import typer
+from typer.core import TyperGroup
+
+from wirecost.errors import SpecError
 
 
-def refused_usage(error: BaseException) -> str | None:
-    """Returns what is wrong with a command line, and what would be right; None for an error of another kind."""
-    if isinstance(error, typer.Abort):
-        return "ended: a question had no answer"
-    if not hasattr(error, "format_message"):
-        return None
-    context: Any = getattr(error, "ctx", None)
-    message = " ".join(error.format_message().split()).removesuffix(".")  # type: ignore[attr-defined]
-    message = message.replace(". Did you mean", "; did you mean")
-    message = message.replace(": Input should be", ": it should be")
+class Commands(TyperGroup):
+    """The group of all commands. It raises SpecError for a command line that the option parser refuses."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        with _in_one_line():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _in_one_line():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # A group that is called without a command shows its help.
+        if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        raise SpecError(_refused(error)) from error
+
+
+def _refused(error: Any) -> str:
+    """Returns what is wrong with a command line, and what would be right."""
+    context = getattr(error, "ctx", None)
+    message = " ".join(error.format_message().split()).removesuffix(".")
+    message = message.replace(". Did you mean", "; did you mean").replace(": Input should be", ": it should be")
     option = getattr(error, "option_name", None)
     if context is not None and message.startswith("No such option"):
         message = f"No such option: {str(option)[:80]}{_instead(str(option), context)}"
@@ -44,8 +65,3 @@ def _options(group: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _options(command, f"{path} {name}")
         else:
             yield from ((f"{path} {name}", option) for parameter in command.params for option in parameter.opts)
-
-
-def shows_help(error: BaseException) -> bool:
-    """Returns whether an error stands for the help of a group that was called without a command."""
-    return type(error).__name__ == "NoArgsIsHelpError"
