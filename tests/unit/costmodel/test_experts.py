@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from support.model import made
-from wirecost.costmodel.dataparallel import expert_data_group, expert_shards
 from wirecost.costmodel.experts import expert_forward_s
 from wirecost.costmodel.flops import expert_load, layer_work, model_flops
 from wirecost.costmodel.inputs import Layout, LinkCosts, Machine, Shape
@@ -16,6 +15,7 @@ from wirecost.costmodel.iteration import iterate_memory, rank_experts, rank_para
 from wirecost.costmodel.machine import machine_of
 from wirecost.costmodel.setup import layout_of
 from wirecost.costmodel.shape import shape_of
+from wirecost.costmodel.sharding import expert_data_group, expert_shards
 from wirecost.spec import Precision, Workload, stack_named
 from wirecost.spec.parameters import count
 
