@@ -9,10 +9,10 @@ from typing import Any
 
 from wirecost.collectives.bench import default_backend
 from wirecost.collectives.dtypes import dtype_named
-from wirecost.collectives.launcher import World
 from wirecost.collectives.operations import BARRIER, COLLECTIVES, collective_name
 from wirecost.collectives.request import Backend, BenchRequest, Mode, ReduceOp, group_lists, size_range
 from wirecost.errors import SpecError, one_of
+from wirecost.launch.world import World
 from wirecost.spec import Study, load, validate
 from wirecost.spec.network import Native, Network
 from wirecost.spec.presets import named, names
